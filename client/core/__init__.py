@@ -1,0 +1,1 @@
+"""Pure: batching, partitioner, assignment, fetch state. May import kraft.wire."""

@@ -1,0 +1,1 @@
+"""Async: the kraft command. May import everything."""

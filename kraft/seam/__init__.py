@@ -1,0 +1,52 @@
+"""Pure: what the outside world is. The interfaces Clock, Random, Network and Disk, the errors that all floors share, and
+nothing that implements them. May import nothing else of kraft."""
+
+from kraft.seam.clock import Clock, Random
+from kraft.seam.disk import Buffer, Disk, DiskError, DiskLocked, File, FileRange, HandleRevoked, Lock
+from kraft.seam.errors import InvariantError, StorageCorrupt, WireError, require
+from kraft.seam.network import (
+    Address,
+    AddressInUse,
+    Binding,
+    BoundListener,
+    Chunk,
+    CloseReason,
+    Connection,
+    DialFailed,
+    DialOutcome,
+    Network,
+    Peer,
+    Transport,
+)
+from kraft.seam.world import Seam, current_seam
+
+__all__ = [
+    "Address",
+    "AddressInUse",
+    "Binding",
+    "BoundListener",
+    "Buffer",
+    "Chunk",
+    "Clock",
+    "CloseReason",
+    "Connection",
+    "DialFailed",
+    "DialOutcome",
+    "Disk",
+    "DiskError",
+    "DiskLocked",
+    "File",
+    "FileRange",
+    "HandleRevoked",
+    "InvariantError",
+    "Lock",
+    "Network",
+    "Peer",
+    "Random",
+    "Seam",
+    "StorageCorrupt",
+    "Transport",
+    "WireError",
+    "current_seam",
+    "require",
+]

@@ -1,0 +1,169 @@
+"""Network: ordered byte streams that drive sans-io connections.
+
+A `Connection` is a value of `kraft.wire`: the driver gives it bytes (`space`, `received`) and takes bytes from it
+(`output`, `sent`). The driver owns sockets, readiness, TLS and file ranges; it calls a connection only from its own
+task, one call at a time. What a connection does outside those calls (a parked fetch is answered by an append that came
+in on another connection) it announces with `Transport.wake()`.
+
+A *pass* is one turn of the driver: all that is readable is read and handled; then every `end_of_pass` callback runs
+once; then each connection that was woken or has output is flushed once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeVar
+
+from kraft.seam.disk import Buffer, FileRange
+
+Chunk = Buffer | FileRange
+
+
+class CloseReason(Enum):
+    """Why a connection ended, as far as this side knows."""
+
+    PEER = "the peer closed it"
+    RESET = "the peer reset it"
+    LOCAL = "we closed it"
+    BAD_BYTES = "the peer sent bytes that do not parse"
+    IDLE = "nothing was heard for connections.max.idle.ms"
+    SHUTDOWN = "this node stops"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a listener is reached. `port` 0 on a bind asks for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A listener that a node opens: its name, its address, and the TLS settings that only the driver reads."""
+
+    listener: str
+    address: Address
+    tls: object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Whom to dial. `node_id` is None for a bootstrap address. The network's dial map and link policy are looked up by
+    (node_id, listener), and may lead to another address than `address`."""
+
+    node_id: int | None
+    listener: str
+    address: Address
+    tls: object | None = None
+
+
+class DialOutcome(Enum):
+    REFUSED = "refused"
+    RESET = "reset"
+    TIMED_OUT = "timed out"
+    UNREACHABLE = "unreachable"
+
+
+class DialFailed(Exception):
+    """A dial did not give a connection; `outcome` says how, which matters to failure detection (DESIGN 12)."""
+
+    def __init__(self, peer: Peer, outcome: DialOutcome) -> None:
+        super().__init__(f"dialling {peer.address} ({peer.listener}): {outcome.value}")
+        self.peer = peer
+        self.outcome = outcome
+
+
+class AddressInUse(Exception):
+    """A listener's port is taken; the text names it."""
+
+
+class Transport(Protocol):
+    """What a connection may ask of its driver."""
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that this came in on, or was dialled to."""
+        ...
+
+    @property
+    def peer_host(self) -> str:
+        """The peer's address without port."""
+        ...
+
+    @property
+    def peer_principal(self) -> str | None:
+        """The distinguished name of the peer's certificate, or None."""
+        ...
+
+    def wake(self) -> None:
+        """There is output, or room to read again: look at this connection at the end of this pass (or start one)."""
+        ...
+
+    def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
+        """End the connection: now, or after what is queued has left (`flush`). `closed` is called once, later."""
+        ...
+
+
+class Connection(Protocol):
+    """A sans-io connection as its driver sees it."""
+
+    def space(self) -> memoryview:
+        """Where the next bytes go. Empty means: do not read now (back-pressure); `Transport.wake` ends that."""
+        ...
+
+    def received(self, count: int) -> None:
+        """`count` bytes were put into the last `space()`. Frames are handled inside this call."""
+        ...
+
+    def output(self) -> deque[Chunk]:
+        """What is to be sent, in order. The driver does not change it; `sent` does."""
+        ...
+
+    def sent(self, count: int) -> None:
+        """`count` bytes of the front of `output()` have left."""
+        ...
+
+    def closed(self, reason: CloseReason) -> None:
+        """The connection is over; called exactly once."""
+        ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class BoundListener(Protocol):
+    @property
+    def address(self) -> Address:
+        """With the port that was bound."""
+        ...
+
+    def close(self) -> None:
+        """Stop to accept; connections that exist stay."""
+        ...
+
+
+class Network(Protocol):
+    """A node's network. The driver behind it runs for the node's whole life."""
+
+    def serve(self, binding: Binding, make_connection: Callable[[Transport], Connection]) -> BoundListener:
+        """Bind and accept at once; each accepted stream gets a connection. AddressInUse if the port is taken."""
+        ...
+
+    async def dial(self, peer: Peer, make_connection: Callable[[Transport], C], *, timeout_ms: int) -> C:
+        """Connect, and give the connection that was made for it. DialFailed otherwise."""
+        ...
+
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once at the end of every pass, before connections are flushed. Register once, at start."""
+        ...
+
+    def request_pass(self) -> None:
+        """Something changed outside the driver (a sync finished): run a pass soon."""
+        ...
