@@ -1,0 +1,213 @@
+"""What a client knows of the cluster: brokers, topics, leaders and their epochs; and how it asks.
+
+Invariant: the known leader epoch of a partition never goes back while its topic id stays the same (C3); an older answer
+is not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import trio
+
+from kraft.client.connections import CONNECTION_FAILURES, Link, Links
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.topology import Broker, Leader
+from kraft.seam import Address, Seam
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+REQUEST_TIMEOUT_MS = 30_000
+METADATA_TIMEOUT_MS = 2_000
+RETRY_BACKOFF_MS = 20
+RETRY_BACKOFF_MS_MAX = 1_000
+
+
+class ClusterUnreachable(Exception):
+    """No broker answered within the time allowed; the text names the addresses that were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic as the last good answer told it."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: tuple[int, ...]
+
+
+def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
+    """`"host:port,host:port"` or a sequence of them. ValueError names an entry that is not host:port."""
+    entries = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = []
+    for entry in (text.strip() for text in entries):
+        host, colon, port = entry.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"bootstrap server {entry!r} is not HOST:PORT (for example localhost:9092)")
+        addresses.append(Address(host.strip("[]"), int(port)))
+    if not addresses:
+        raise ValueError("no bootstrap servers were given: expected HOST:PORT[,HOST:PORT...]")
+    return addresses
+
+
+class Cluster:
+    """Connections and metadata of one client. Not for use by two trio runs."""
+
+    def __init__(self, bootstrap: Sequence[Address], seam: Seam, *, client_id: str, tls: object | None = None) -> None:
+        self.seam = seam
+        self.links = Links(seam, client_id=client_id, tls=tls)
+        self.brokers: dict[int, Broker] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self._bootstrap = list(bootstrap)
+        self._topics: dict[str, TopicMetadata] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._turn = seam.random.stream("bootstrap").below(len(self._bootstrap))
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        return self._topics.get(name)
+
+    def leader(self, topic_partition: TopicPartition) -> Leader | None:
+        """The partition's leader, if one is known and its address too."""
+        leader = self._leaders.get(topic_partition)
+        return leader if leader is not None and leader.node_id in self.brokers else None
+
+    def forget_leader(self, topic_partition: TopicPartition) -> None:
+        """Do not use this leader again until metadata names one. Its epoch is remembered."""
+        known = self._leaders.get(topic_partition)
+        if known is not None:
+            self._leaders[topic_partition] = Leader(-1, known.epoch)
+
+    def learn_leader(self, topic_partition: TopicPartition, leader: Leader, broker: Broker | None = None) -> bool:
+        """Believe a hint (KIP-951) if it is not older than what is known. True if it was believed."""
+        known = self._leaders.get(topic_partition)
+        if known is not None and leader.epoch < known.epoch:
+            return False
+        if known is not None and leader.epoch == known.epoch and known.node_id == -1:
+            return False
+        if broker is not None:
+            self.brokers[broker.node_id] = broker
+        self._leaders[topic_partition] = leader
+        return leader.node_id in self.brokers
+
+    async def link(self, node_id: int, purpose: str) -> Link:
+        """A live link to a known broker."""
+        return await self.links.get(self.brokers[node_id].address, purpose)
+
+    def candidates(self) -> list[Address]:
+        """Whom to ask what anyone can answer: known brokers in turn, then the bootstrap addresses."""
+        known = [broker.address for _, broker in sorted(self.brokers.items())]
+        every = [*known, *(address for address in self._bootstrap if address not in known)]
+        self._turn += 1
+        split = self._turn % len(every)
+        return every[split:] + every[:split]
+
+    async def ask_any(self, key: ApiKey, message: Any, *, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
+        """Send to one broker after another until one answers. ClusterUnreachable when the time is over."""
+        backoff_ms: float = RETRY_BACKOFF_MS
+        problem: Exception | None = None
+        with trio.move_on_after(timeout_ms / 1000):
+            while True:
+                for address in self.candidates():
+                    try:
+                        link = await self.links.get(address, "metadata", timeout_ms=METADATA_TIMEOUT_MS)
+                        return await link.request(key, message, timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS))
+                    except CONNECTION_FAILURES as failure:
+                        problem = failure
+                await self.seam.clock.sleep_ms(backoff_ms)
+                backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
+        tried = ", ".join(str(address) for address in self._bootstrap)
+        raise ClusterUnreachable(f"no broker answered within {timeout_ms:g} ms (bootstrap {tried}; last: {problem})")
+
+    async def refresh(
+        self, topics: Iterable[str] | None, *, timeout_ms: float = REQUEST_TIMEOUT_MS, allow_auto_creation: bool = True
+    ) -> dict[str, ErrorCode]:
+        """Ask for these topics (None: all) and remember the answer. Gives the error of each topic that had one."""
+        request_class = messages.request_class(ApiKey.METADATA)
+        wanted = None
+        if topics is not None:
+            wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
+        request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=allow_auto_creation)
+        return self._learn(await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms))
+
+    def _learn(self, answer: Any) -> dict[str, ErrorCode]:
+        self.cluster_id = answer.cluster_id
+        self.controller_id = int(answer.controller_id)
+        self.brokers = {
+            int(b.node_id): Broker(int(b.node_id), Address(b.host, int(b.port)), b.rack) for b in answer.brokers
+        }
+        errors: dict[str, ErrorCode] = {}
+        for topic in answer.topics:
+            name = str(topic.name)
+            code = ErrorCode(int(topic.error_code))
+            if code is not ErrorCode.NONE:
+                errors[name] = code
+                continue
+            known = self._topics.get(name)
+            if known is not None and known.topic_id != topic.topic_id:
+                self._forget_topic(name)
+            indexes = tuple(sorted(int(p.partition_index) for p in topic.partitions))
+            self._topics[name] = TopicMetadata(name, topic.topic_id, indexes)
+            for partition in topic.partitions:
+                leader = Leader(int(partition.leader_id), int(partition.leader_epoch))
+                self._learn_from_metadata((name, int(partition.partition_index)), leader)
+        return errors
+
+    def _learn_from_metadata(self, topic_partition: TopicPartition, leader: Leader) -> None:
+        known = self._leaders.get(topic_partition)
+        if known is None or leader.epoch >= known.epoch or leader.epoch < 0:
+            self._leaders[topic_partition] = leader
+
+    def _forget_topic(self, name: str) -> None:
+        self._topics.pop(name, None)
+        for topic_partition in [tp for tp in self._leaders if tp[0] == name]:
+            del self._leaders[topic_partition]
+
+    async def wait_topic(self, name: str, *, timeout_ms: float = REQUEST_TIMEOUT_MS) -> TopicMetadata:
+        """The topic's metadata, asked for until it exists. KafkaError with the last refusal when the time is over."""
+        backoff_ms: float = RETRY_BACKOFF_MS
+        deadline_ms = self.seam.clock.monotonic_ms() + timeout_ms
+        while True:
+            known = self._topics.get(name)
+            if known is not None:
+                return known
+            left_ms = deadline_ms - self.seam.clock.monotonic_ms()
+            errors = await self.refresh([name], timeout_ms=max(left_ms, 1))
+            code = errors.get(name)
+            if code is None:
+                continue
+            if code not in RETRIABLE or left_ms <= 0:
+                raise KafkaError(code, f"topic {name} is not available")
+            await self.seam.clock.sleep_ms(backoff_ms)
+            backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
+
+    def close(self) -> None:
+        self.links.close()
+
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+    }
+)
+"""Errors after which the same request may succeed later."""

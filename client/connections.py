@@ -1,0 +1,167 @@
+"""Connections of a client to brokers: one per broker and purpose, with the versions that both sides know.
+
+`Link` is a connected, negotiated ClientConnection; `Links` keeps one per broker and dials when there is none. A request
+that gets no answer raises `Disconnected` or `TimedOut`; whether the broker acted on it is then unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from kraft.client.core.records import KafkaError
+from kraft.seam import Address, DialFailed, Peer, Seam
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.client import ClientConnection
+from kraft.wire.error_codes import ErrorCode
+
+API_VERSIONS_VERSION = 3
+DIAL_TIMEOUT_MS = 10_000
+BOOTSTRAP_LISTENER = "bootstrap"
+
+NEWEST_USED: dict[ApiKey, int] = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12}
+"""Versions that this client stays below although newer ones exist: the newer ones name topics by id only."""
+
+
+class Disconnected(Exception):
+    """The connection ended before the answer; the request may have been carried out."""
+
+
+class TimedOut(Exception):
+    """No answer within the time-out; the request may have been carried out."""
+
+
+class VersionMismatch(Exception):
+    """Broker and client share no version of this API; the text names the API and both ranges."""
+
+
+class Link:
+    """A live connection with negotiated versions."""
+
+    def __init__(self, connection: ClientConnection, ranges: dict[int, tuple[int, int]]) -> None:
+        self._connection = connection
+        self._ranges = ranges
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.is_closed
+
+    def version(self, key: ApiKey) -> int:
+        """The newest version of `key` that both sides know. VersionMismatch if there is none."""
+        ours = messages.version_range(key)
+        theirs = self._ranges.get(key)
+        if theirs is None:
+            raise VersionMismatch(f"the broker does not know {key.name}")
+        newest = min(ours[1], theirs[1], NEWEST_USED.get(key, 32767))
+        if newest < max(ours[0], theirs[0]):
+            raise VersionMismatch(
+                f"{key.name}: this client knows {ours[0]} to {ours[1]}, the broker {theirs[0]} to {theirs[1]}"
+            )
+        return newest
+
+    def send(self, key: ApiKey, message: Any, on_reply: Callable[[Any | None], None] | None) -> None:
+        """Send now; `on_reply` gets the answer in its newest form, or None if the connection ended first."""
+        version = self.version(key)
+        body = messages.encode_request(key, version, message)
+        if on_reply is None:
+            self._connection.send(key, version, [body], None)
+            return
+
+        def decode(answer: memoryview | None) -> None:
+            on_reply(None if answer is None else messages.decode_response(key, version, answer))
+
+        self._connection.send(key, version, [body], decode)
+
+    async def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
+        """Send and wait. Disconnected or TimedOut if no answer came."""
+        answers: list[Any | None] = []
+        arrived = trio.Event()
+
+        def on_reply(answer: Any | None) -> None:
+            answers.append(answer)
+            arrived.set()
+
+        self.send(key, message, on_reply)
+        with trio.move_on_after(timeout_ms / 1000):
+            await arrived.wait()
+        if not answers:
+            raise TimedOut(f"no answer to {key.name} within {timeout_ms:g} ms")
+        if answers[0] is None:
+            raise Disconnected(f"the connection ended before the answer to {key.name}")
+        return answers[0]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+async def _negotiate(connection: ClientConnection, timeout_ms: float) -> dict[int, tuple[int, int]]:
+    """The ranges that the broker offers, by API key."""
+    bootstrap = Link(connection, {ApiKey.API_VERSIONS: (0, API_VERSIONS_VERSION)})
+    request = messages.build(
+        messages.request_class(ApiKey.API_VERSIONS), client_software_name="pykraft", client_software_version="1"
+    )
+    answer = await bootstrap.request(ApiKey.API_VERSIONS, request, timeout_ms=timeout_ms)
+    code = ErrorCode(int(answer.error_code))
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code, "the broker refused ApiVersions")
+    return {int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in answer.api_keys}
+
+
+class Links:
+    """One link per (broker, purpose), dialled on demand. Two tasks that want the same one share its dial."""
+
+    def __init__(self, seam: Seam, *, client_id: str, tls: object | None = None) -> None:
+        self._seam = seam
+        self._client_id = client_id
+        self._tls = tls
+        self._links: dict[tuple[Address, str], Link] = {}
+        self._dialling: dict[tuple[Address, str], trio.Event] = {}
+
+    async def get(self, address: Address, purpose: str, *, timeout_ms: float = DIAL_TIMEOUT_MS) -> Link:
+        """A live link. DialFailed, Disconnected or TimedOut if there cannot be one now."""
+        slot = (address, purpose)
+        while True:
+            link = self._links.get(slot)
+            if link is not None and not link.is_closed:
+                return link
+            other = self._dialling.get(slot)
+            if other is None:
+                return await self._dial(slot, timeout_ms)
+            await other.wait()
+
+    def live(self, address: Address, purpose: str) -> Link | None:
+        """The link if it is up; never dials."""
+        link = self._links.get((address, purpose))
+        return None if link is None or link.is_closed else link
+
+    async def _dial(self, slot: tuple[Address, str], timeout_ms: float) -> Link:
+        finished = self._dialling[slot] = trio.Event()
+        try:
+            peer = Peer(None, BOOTSTRAP_LISTENER, slot[0], self._tls)
+            connection = await self._seam.network.dial(
+                peer,
+                lambda transport: ClientConnection(transport, client_id=self._client_id),
+                timeout_ms=int(timeout_ms),
+            )
+            try:
+                link = Link(connection, await _negotiate(connection, timeout_ms))
+            except BaseException:
+                connection.close()
+                raise
+            self._links[slot] = link
+            return link
+        finally:
+            del self._dialling[slot]
+            finished.set()
+
+    def close(self) -> None:
+        """End every link."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+
+CONNECTION_FAILURES = (DialFailed, Disconnected, TimedOut)

@@ -1,0 +1,266 @@
+"""M9 and K1, K2, K3, K5, K6: fast fencing needs proof, hits the right one, elects cleanly, in time and with measure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import (
+    BrokerFenced,
+    ControllerReplied,
+    EpochClaimed,
+    HeartbeatHandled,
+    ImagePublished,
+    PartitionRecorded,
+    ProbeAnswered,
+    ProcessDied,
+    RoleSeen,
+)
+
+PROBE_SPACING_MS = 50
+PROBES_PER_BROKER_AND_SECOND_MAX = 25
+FENCE_MS_MAX = 200
+CONTROLLER_MS_MAX = 500
+
+
+class NothingUncommittedEscapes(Check):
+    """Also M1: images published at one offset are equal on every node."""
+
+    id: ClassVar[str] = "M9"
+    statement: ClassVar[str] = "Controller responses and published images depend only on committed records."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._digests: dict[int, tuple[str, int]] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {ImagePublished: self.published, ControllerReplied: self.replied}
+
+    def published(self, seen: ImagePublished) -> None:
+        self.count()
+        if seen.offset > seen.committed_offset:
+            self.fail(
+                "an image was published above the high watermark",
+                node=seen.node,
+                offset=seen.offset,
+                high_watermark=seen.committed_offset,
+            )
+        first = self._digests.setdefault(seen.offset, (seen.digest, seen.node))
+        if first[0] != seen.digest:
+            self.fail(
+                "two nodes publish different images of one offset",
+                offset=seen.offset,
+                node=seen.node,
+                other_node=first[1],
+            )
+
+    def replied(self, seen: ControllerReplied) -> None:
+        self.count()
+        if seen.depends_on > seen.high_watermark:
+            self.fail(
+                "a reply left before what it depends on was committed",
+                node=seen.node,
+                depends_on=seen.depends_on,
+                high_watermark=seen.high_watermark,
+            )
+
+
+class FenceNeedsProof(Check):
+    """Recomputed from the answers that reached the controller."""
+
+    id: ClassVar[str] = "K1"
+    statement: ClassVar[str] = "No broker is fenced before its session time-out without proof of its death."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._probes: dict[tuple[int, int], list[ProbeAnswered]] = {}
+        self._same: set[tuple[int, int]] = set()
+        self._heartbeats: dict[tuple[int, int], int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {ProbeAnswered: self.probed, HeartbeatHandled: self.heartbeat, BrokerFenced: self.fenced}
+
+    def probed(self, seen: ProbeAnswered) -> None:
+        key = (seen.broker, seen.broker_epoch)
+        if seen.outcome == "SAME":
+            self._same.add(key)
+            self._probes.pop(key, None)
+        else:
+            self._probes.setdefault(key, []).append(seen)
+
+    def heartbeat(self, seen: HeartbeatHandled) -> None:
+        self._heartbeats[(seen.broker, seen.broker_epoch)] = seen.at_ms
+
+    def fenced(self, seen: BrokerFenced) -> None:
+        if seen.session_age_ms >= seen.session_timeout_ms:
+            return
+        self.count()
+        key = (seen.broker, seen.current_epoch)
+        probes = self._probes.get(key, [])
+        if seen.superseded and any(p.outcome in ("OTHER", "REFUSED", "CLOSED") for p in probes):
+            return
+        if any(p.outcome == "OTHER" for p in probes):
+            return
+        heard = self._heartbeats.get(key, -1)
+        dead = [p.at_ms for p in probes if p.outcome in ("REFUSED", "CLOSED") and p.at_ms >= heard]
+        spaced = len(dead) >= 2 and dead[-1] - dead[0] >= PROBE_SPACING_MS
+        if not spaced or key not in self._same:
+            self.fail(
+                "a broker was fenced without proof",
+                broker=seen.broker,
+                epoch=seen.current_epoch,
+                dead_answers_ms=dead,
+                answered_same_before=key in self._same,
+                last_heartbeat_ms=heard,
+            )
+
+
+class FenceHitsItsTarget(Check):
+    id: ClassVar[str] = "K2"
+    statement: ClassVar[str] = "A fast fence commits only on the broker epoch and connection that it was decided for."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {BrokerFenced: self.fenced}
+
+    def fenced(self, seen: BrokerFenced) -> None:
+        if seen.decided_epoch is None:
+            return
+        self.count()
+        if seen.decided_epoch != seen.current_epoch or seen.decided_connection != seen.current_connection:
+            self.fail(
+                "a fence hit another incarnation",
+                broker=seen.broker,
+                decided=(seen.decided_epoch, seen.decided_connection),
+                current=(seen.current_epoch, seen.current_connection),
+            )
+
+
+class NoUncleanElectionFromFastFence(Check):
+    """A young fence is one whose broker had been heard within the session time-out when the election was recorded."""
+
+    id: ClassVar[str] = "K3"
+    statement: ClassVar[str] = (
+        "No leader outside ISR and ELR is chosen because of a fence younger than the session time-out."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fences: deque[BrokerFenced] = deque(maxlen=64)
+        self._before: dict[tuple[str, int], PartitionRecorded] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {BrokerFenced: self.fenced, PartitionRecorded: self.recorded}
+
+    def fenced(self, seen: BrokerFenced) -> None:
+        if seen.session_age_ms < seen.session_timeout_ms:
+            self.count()
+            self._fences.append(seen)
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        before = self._before.get(seen.topic_partition)
+        self._before[seen.topic_partition] = seen
+        if before is None or not seen.unclean or seen.leader == before.leader:
+            return
+        for fence in self._fences:
+            since_heard = seen.at_ms - fence.at_ms + fence.session_age_ms
+            if fence.broker in (before.leader, *before.isr, *before.elr) and since_heard < fence.session_timeout_ms:
+                self.fail(
+                    "an unclean election followed a fast fence",
+                    partition=seen.topic_partition,
+                    fenced=fence.broker,
+                    elected=seen.leader,
+                    since_last_heard_ms=since_heard,
+                )
+
+
+class BoundedCuriosity(Check):
+    id: ClassVar[str] = "K5"
+    statement: ClassVar[str] = "Probes per broker and second stay below a named limit."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._recent: dict[tuple[int, int], deque[int]] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {ProbeAnswered: self.probed}
+
+    def probed(self, seen: ProbeAnswered) -> None:
+        self.count()
+        recent = self._recent.setdefault((seen.controller, seen.broker), deque())
+        recent.append(seen.at_ms)
+        while recent[0] <= seen.at_ms - 1000:
+            recent.popleft()
+        if len(recent) > PROBES_PER_BROKER_AND_SECOND_MAX:
+            self.fail("too many probes of one broker", broker=seen.broker, in_the_last_second=len(recent))
+
+
+class Speed(Check):
+    """Only for deaths that K1 lets be noticed: the process is gone, its host answers, a majority is up."""
+
+    id: ClassVar[str] = "K6"
+    statement: ClassVar[str] = "A dead broker is fenced, and a dead controller replaced, within named virtual times."
+
+    def __init__(self, link_latency_ms: int) -> None:
+        super().__init__()
+        self._latency_ms = link_latency_ms
+        self._broker_deaths: dict[int, ProcessDied] = {}
+        self._controller_death: ProcessDied | None = None
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {ProcessDied: self.died, BrokerFenced: self.fenced, RoleSeen: self.role}
+
+    def died(self, seen: ProcessDied) -> None:
+        if not seen.majority_up:
+            self._controller_death = None
+            self._broker_deaths.clear()
+            return
+        if seen.was_active_controller:
+            self._controller_death = seen
+            self._broker_deaths.clear()
+        elif "broker" in seen.roles and self._controller_death is None:
+            self._broker_deaths[seen.node] = seen
+
+    def fenced(self, seen: BrokerFenced) -> None:
+        death = self._broker_deaths.pop(seen.broker, None)
+        if death is None:
+            return
+        self.count()
+        took_ms = seen.at_ms - death.at_ms
+        if took_ms > FENCE_MS_MAX + 2 * self._latency_ms:
+            self.fail("a dead broker was fenced late", broker=seen.broker, took_ms=took_ms)
+
+    def role(self, seen: RoleSeen) -> None:
+        death = self._controller_death
+        if death is None or not seen.is_leader or seen.node == death.node:
+            return
+        self._controller_death = None
+        self.count()
+        took_ms = self.at_ms - death.at_ms
+        if took_ms > CONTROLLER_MS_MAX + 3 * self._latency_ms:
+            self.fail("a dead controller was replaced late", dead=death.node, new=seen.node, took_ms=took_ms)
+
+
+class EpochsRest(Check):
+    """The second half of K4. `is_steady` says whether a leader keeps fetch contact with a majority now."""
+
+    id: ClassVar[str] = "K4b"
+    statement: ClassVar[str] = "No epoch rises while a leader keeps contact with a majority."
+
+    def __init__(self, is_steady: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_steady = is_steady
+        self._highest = 0
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {EpochClaimed: self.claimed}
+
+    def claimed(self, seen: EpochClaimed) -> None:
+        steady = self._is_steady()
+        if steady:
+            self.count()
+        if seen.epoch > self._highest:
+            if steady and self._highest:
+                self.fail("an epoch rose although its leader had a majority", node=seen.node, epoch=seen.epoch)
+            self._highest = seen.epoch

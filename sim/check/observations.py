@@ -1,0 +1,248 @@
+"""What the world tells the checks: values, each one thing that happened on one node.
+
+They come from three places, never from code that a node could have got wrong in the same way: the simulated disk (what
+was written, cut and made durable), the simulated wire (what was sent), and read-only looks at a node's state.
+`node` is the node's id; `incarnation` rises by one with every start of that node. Offsets are exclusive ends unless
+named otherwise. Digests are integers over the bytes that may not change (base offset and leader epoch included).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWritten:
+    """A batch appeared at the end of a log. `log` is None for the metadata log."""
+
+    node: int
+    log: TopicPartition | None
+    epoch: int
+    base_offset: int
+    next_offset: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """A log now ends at `end_offset` (truncation, or a start after power loss), and begins at `start_offset`."""
+
+    node: int
+    log: TopicPartition | None
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDurable:
+    """Everything of a log below `end_offset` would survive a power loss."""
+
+    node: int
+    log: TopicPartition | None
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteDurable:
+    """The quorum state that would survive a power loss."""
+
+    node: int
+    directory_id: str
+    epoch: int
+    voted_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSeen:
+    """A replica's view of the quorum after an event."""
+
+    node: int
+    incarnation: int
+    epoch: int
+    is_leader: bool
+    leader_id: int
+    is_voter: bool
+    high_watermark: int
+    log_end_offset: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteGranted:
+    """A granted real vote left `node`; `candidate_epoch_and_offset` is the candidate's (last epoch, end offset)."""
+
+    node: int
+    directory_id: str
+    epoch: int
+    candidate: int
+    candidate_epoch_and_offset: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PreVoteAnswered:
+    """A pre-vote was answered by `node`; the two tuples are (epoch, leader id, voted id) before and after."""
+
+    node: int
+    before: tuple[int, int, int]
+    after: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochClaimed:
+    """A message left `node` that carries `epoch`, and names `leader_id` (-1: none) as its leader."""
+
+    node: int
+    epoch: int
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSent:
+    """A voter's metadata fetch left: it acknowledges everything below `fetch_offset`."""
+
+    node: int
+    epoch: int
+    fetch_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePublished:
+    """A node published the metadata image of `offset`; `committed_offset` is its high watermark then."""
+
+    node: int
+    incarnation: int
+    offset: int
+    digest: str
+    committed_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerReplied:
+    """A controller's answer left; it depends on every record below `depends_on`."""
+
+    node: int
+    depends_on: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSeen:
+    """A replica's view of its partition after an event. For followers `maximal_isr` is empty."""
+
+    node: int
+    incarnation: int
+    topic_partition: TopicPartition
+    is_leader: bool
+    leader_epoch: int
+    isr: frozenset[int]
+    maximal_isr: frozenset[int]
+    min_isr: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceAcknowledged:
+    """A client got success for an acks=all batch: its records stand at [base_offset, next_offset)."""
+
+    topic_partition: TopicPartition
+    base_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceAnswered:
+    """A leader's success for acks=all left `node`."""
+
+    node: int
+    topic_partition: TopicPartition
+    next_offset: int
+    high_watermark: int
+    epoch_appended: int
+    epoch_now: int
+    isr_size: int
+    min_isr: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecorded:
+    """A partition's state as the committed metadata log now says it."""
+
+    topic_partition: TopicPartition
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    unclean: bool
+    min_isr: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAnswered:
+    """An Identify probe of a broker ended at its controller. `outcome`: SAME, OTHER, REFUSED, CLOSED or SILENT."""
+
+    controller: int
+    broker: int
+    broker_epoch: int
+    outcome: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatHandled:
+    """The active controller handled a heartbeat of this broker epoch."""
+
+    controller: int
+    broker: int
+    broker_epoch: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFenced:
+    """A fence of a broker was committed; `decided_epoch` and `decided_connection` are what the decision named (None
+    for a session time-out), `current_*` what was current at that offset. `session_age_ms`: since the last heartbeat."""
+
+    controller: int
+    broker: int
+    decided_epoch: int | None
+    current_epoch: int
+    decided_connection: int | None
+    current_connection: int | None
+    session_age_ms: int
+    session_timeout_ms: int
+    superseded: bool
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A node started again. `clean`: its last stop was a clean one. `wiped`: with a new directory id."""
+
+    node: int
+    incarnation: int
+    clean: bool
+    wiped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDied:
+    """A fault that K6 allows: the process is gone while its host answers."""
+
+    node: int
+    roles: frozenset[str]
+    was_active_controller: bool
+    majority_up: bool
+    at_ms: int
+
+
+Observation = Any
+"""Any of the above; the ledger dispatches by type."""

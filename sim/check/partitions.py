@@ -1,0 +1,343 @@
+"""D1, D2, D4, D5, D11 and K7: what the replicas of a partition may hold, promise and commit.
+
+`DLEDGER[tp]` is filled when a leader's high watermark passes a batch; `ACKED[tp]` from acks=all successes that a client
+received. Exemption: a replica that lost unsynced bytes to a power loss, or a wiped one, is remembered by (node, log) as
+`damaged`; D1 and K7 hold while at least one member of the in-sync set of the acknowledgement is undamaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import (
+    BatchWritten,
+    LogCut,
+    PartitionRecorded,
+    PartitionSeen,
+    ProduceAcknowledged,
+    ProduceAnswered,
+    Restarted,
+    TopicPartition,
+)
+from kraft.sim.check.shadow import Shadows
+
+
+class Damage:
+    """Which replicas lost bytes to an injected fault since when they were last complete."""
+
+    def __init__(self) -> None:
+        self._nodes: set[tuple[int, TopicPartition]] = set()
+
+    def lost(self, node: int, topic_partition: TopicPartition) -> None:
+        self._nodes.add((node, topic_partition))
+
+    def holds(self, node: int, topic_partition: TopicPartition) -> bool:
+        return (node, topic_partition) in self._nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """One entry of ACKED: the batch, and who was in sync when the client was told."""
+
+    next_offset: int
+    digest: int
+    isr: frozenset[int]
+
+
+class PartitionLedgers:
+    """DLEDGER, ACKED and who led which epoch, over all partitions."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
+        self.acknowledged: dict[TopicPartition, dict[int, Acknowledged]] = {}
+        self.unclean: set[TopicPartition] = set()
+
+    def commit(self, topic_partition: TopicPartition, next_offset: int, entry: tuple[int, int]) -> tuple[int, int]:
+        return self.committed.setdefault(topic_partition, {}).setdefault(next_offset, entry)
+
+
+class AckedDurability(Check):
+    """Checked against every leader that a partition gets after the acknowledgement, and at the end."""
+
+    id: ClassVar[str] = "D1"
+    statement: ClassVar[str] = "Every later leader holds every acknowledged record."
+
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledgers = ledgers
+        self._damage = damage
+        self._isr: dict[TopicPartition, frozenset[int]] = {}
+        self._checked: set[tuple[TopicPartition, int]] = set()
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionSeen: self.seen_partition, ProduceAcknowledged: self.acknowledged}
+
+    def acknowledged(self, seen: ProduceAcknowledged) -> None:
+        tp = seen.topic_partition
+        batch = self._ledgers.committed.get(tp, {}).get(seen.next_offset)
+        self.count()
+        if batch is None:
+            self.fail("acknowledged before any leader committed it", partition=tp, next_offset=seen.next_offset)
+            return
+        isr = self._isr.get(tp, frozenset())
+        entry = Acknowledged(seen.next_offset, batch[1], isr)
+        self._ledgers.acknowledged.setdefault(tp, {}).setdefault(seen.next_offset, entry)
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        if not seen.is_leader:
+            return
+        tp = seen.topic_partition
+        self._isr[tp] = seen.isr
+        if (tp, seen.leader_epoch) in self._checked:
+            return
+        self._checked.add((tp, seen.leader_epoch))
+        self.check_log(seen.node, tp, f"leader of epoch {seen.leader_epoch}")
+
+    def check_log(self, node: int, tp: TopicPartition, role: str) -> None:
+        """Compare a replica's whole log with ACKED; `role` is said in the evidence."""
+        if tp in self._ledgers.unclean:
+            return
+        shadow = self._shadows.log(node, tp)
+        for entry in self._ledgers.acknowledged.get(tp, {}).values():
+            if entry.next_offset <= shadow.start_offset:
+                continue
+            if entry.isr and all(self._damage.holds(member, tp) for member in entry.isr):
+                continue
+            self.count()
+            batch = shadow.at_end(entry.next_offset)
+            if batch is None or batch.digest != entry.digest:
+                self.fail(
+                    "an acknowledged record is not in the log",
+                    partition=tp,
+                    node=node,
+                    role=role,
+                    next_offset=entry.next_offset,
+                    in_sync_then=sorted(entry.isr),
+                    log_end=shadow.end_offset,
+                )
+
+
+class NoDivergence(Check):
+    """Each replica's batches below its own high watermark are compared with what was committed first."""
+
+    id: ClassVar[str] = "D2"
+    statement: ClassVar[str] = "Replicas are equal below the lower of their high watermarks."
+
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledgers = ledgers
+        self._upto: dict[tuple[int, int, TopicPartition], int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionSeen: self.seen_partition, PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        if seen.unclean:
+            self._ledgers.unclean.add(seen.topic_partition)
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        tp = seen.topic_partition
+        key = (seen.node, seen.incarnation, tp)
+        start = self._upto.get(key, 0)
+        if seen.high_watermark <= start or tp in self._ledgers.unclean:
+            return
+        self._upto[key] = seen.high_watermark
+        for batch in self._shadows.log(seen.node, tp).between(start, seen.high_watermark):
+            entry = self._ledgers.commit(tp, batch.next_offset, (batch.epoch, batch.digest))
+            self.count()
+            if entry != (batch.epoch, batch.digest):
+                self.fail(
+                    "two records are committed at one offset",
+                    partition=tp,
+                    node=seen.node,
+                    next_offset=batch.next_offset,
+                    held=(batch.epoch, batch.digest),
+                    committed=entry,
+                )
+
+
+class HighWatermarkJustified(Check):
+    """Followers' true log ends come from their disks. A pending shrink does not free the leader from its members."""
+
+    id: ClassVar[str] = "D4"
+    statement: ClassVar[str] = "A leader's high watermark is held by every member of the maximal ISR."
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._upto: dict[tuple[int, int, TopicPartition], int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionSeen: self.seen_partition}
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        key = (seen.node, seen.leader_epoch, seen.topic_partition)
+        if not seen.is_leader:
+            return
+        before = self._upto.get(key)
+        self._upto[key] = seen.high_watermark
+        if before is None or seen.high_watermark <= before:
+            return  # what a new leader knew as a follower was justified by its predecessor
+        self.count()
+        for member in sorted(seen.maximal_isr):
+            end = self._shadows.log(member, seen.topic_partition).end_offset
+            if end < seen.high_watermark:
+                self.fail(
+                    "the high watermark passes an in-sync replica",
+                    partition=seen.topic_partition,
+                    leader=seen.node,
+                    high_watermark=seen.high_watermark,
+                    replica=member,
+                    replica_end=end,
+                )
+
+
+class MarksInOrder(Check):
+    id: ClassVar[str] = "D5"
+    statement: ClassVar[str] = "log start <= high watermark <= log end, and LSO <= high watermark."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionSeen: self.seen_partition}
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        if seen.log_end_offset:
+            self.count()
+        ordered = seen.log_start_offset <= seen.high_watermark <= seen.log_end_offset
+        if not ordered or seen.last_stable_offset > max(seen.high_watermark, seen.log_start_offset):
+            self.fail(
+                "the marks of a log are out of order",
+                partition=seen.topic_partition,
+                node=seen.node,
+                log_start=seen.log_start_offset,
+                last_stable=seen.last_stable_offset,
+                high_watermark=seen.high_watermark,
+                log_end=seen.log_end_offset,
+            )
+
+
+class AcksAllReply(Check):
+    id: ClassVar[str] = "D11"
+    statement: ClassVar[str] = "acks=all succeeds only below the high watermark, in the same epoch, with min ISR met."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {ProduceAnswered: self.answered}
+
+    def answered(self, seen: ProduceAnswered) -> None:
+        self.count()
+        if seen.high_watermark < seen.next_offset:
+            self.fail(
+                "acknowledged above the high watermark",
+                partition=seen.topic_partition,
+                leader=seen.node,
+                next_offset=seen.next_offset,
+                high_watermark=seen.high_watermark,
+            )
+        if seen.epoch_appended != seen.epoch_now:
+            self.fail(
+                "acknowledged in another leader epoch",
+                partition=seen.topic_partition,
+                leader=seen.node,
+                appended_in=seen.epoch_appended,
+                answered_in=seen.epoch_now,
+            )
+        if seen.isr_size < seen.min_isr:
+            self.fail(
+                "acknowledged with too few in sync",
+                partition=seen.topic_partition,
+                leader=seen.node,
+                in_sync=seen.isr_size,
+                min_in_sync=seen.min_isr,
+            )
+
+
+class EligibleReplicas(Check):
+    """Three clauses: the high watermark stands still under min ISR; every ELR member holds what is committed; an
+    unclean restart is out of ISR and ELR before it can be chosen."""
+
+    id: ClassVar[str] = "K7"
+    statement: ClassVar[str] = "ELR members hold everything committed, and nothing commits under min ISR."
+
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledgers = ledgers
+        self._damage = damage
+        self._high_watermarks: dict[tuple[int, int, TopicPartition], int] = {}
+        self._committed_isr: dict[TopicPartition, tuple[int, int]] = {}
+        self._unclean_since: dict[int, set[TopicPartition]] = {}
+        self._recorded: dict[TopicPartition, PartitionRecorded] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            PartitionSeen: self.seen_partition,
+            PartitionRecorded: self.recorded,
+            Restarted: self.restarted,
+            LogCut: self.cut,
+            BatchWritten: self.written,
+        }
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        if not seen.is_leader:
+            return
+        key = (seen.node, seen.leader_epoch, seen.topic_partition)
+        before = self._high_watermarks.get(key)
+        self._high_watermarks[key] = seen.high_watermark
+        if before is not None and seen.high_watermark > before:
+            self.count()
+            if len(seen.maximal_isr) < seen.min_isr:
+                self.fail(
+                    "the high watermark moved under min.insync.replicas",
+                    partition=seen.topic_partition,
+                    leader=seen.node,
+                    in_sync=sorted(seen.maximal_isr),
+                    min_in_sync=seen.min_isr,
+                )
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        tp = seen.topic_partition
+        self._recorded[tp] = seen
+        if tp in self._ledgers.unclean or seen.unclean:
+            return
+        end = max(self._ledgers.committed.get(tp, {0: (0, 0)}))
+        for member in seen.elr:
+            self.count()
+            held = self._shadows.log(member, tp).end_offset
+            if held < end and not self._damage.holds(member, tp):
+                self.fail(
+                    "an eligible replica lacks committed records",
+                    partition=tp,
+                    replica=member,
+                    replica_end=held,
+                    committed_end=end,
+                )
+        if seen.leader in self._unclean_since and tp in self._unclean_since[seen.leader]:
+            self.fail(
+                "a replica was chosen after an unclean restart before it caught up", partition=tp, replica=seen.leader
+            )
+
+    def restarted(self, seen: Restarted) -> None:
+        if seen.clean:
+            return
+        waiting = self._unclean_since.setdefault(seen.node, set())
+        for tp, record in self._recorded.items():
+            sole = record.isr == (seen.node,) and not record.elr
+            if not sole and self._damage.holds(seen.node, tp):
+                waiting.add(tp)
+
+    def cut(self, seen: LogCut) -> None:
+        self._caught_up(seen.node, seen.log)
+
+    def written(self, seen: BatchWritten) -> None:
+        self._caught_up(seen.node, seen.log)
+
+    def _caught_up(self, node: int, log: TopicPartition | None) -> None:
+        waiting = self._unclean_since.get(node)
+        if log is None or not waiting or log not in waiting:
+            return
+        if self._shadows.log(node, log).end_offset >= max(self._ledgers.committed.get(log, {0: (0, 0)})):
+            waiting.discard(log)

@@ -1,0 +1,169 @@
+"""R1, R2, R3, R17's second half and R19's first half: who may lead, vote and speak in which epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import (
+    EpochClaimed,
+    FetchSent,
+    PreVoteAnswered,
+    Restarted,
+    RoleSeen,
+    VoteDurable,
+    VoteGranted,
+)
+from kraft.sim.check.shadow import Shadows
+
+
+class ElectionSafety(Check):
+    """`LEADERS[epoch]` is set once: by roles, and by every message that names a leader."""
+
+    id: ClassVar[str] = "R1"
+    statement: ClassVar[str] = "At most one node is ever leader for an epoch."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaders: dict[int, int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {RoleSeen: self.role, EpochClaimed: self.claim}
+
+    def role(self, seen: RoleSeen) -> None:
+        if seen.is_leader:
+            self._leads(seen.node, seen.epoch, "its role")
+
+    def claim(self, seen: EpochClaimed) -> None:
+        if seen.leader_id >= 0:
+            self._leads(seen.leader_id, seen.epoch, f"a message of node {seen.node}")
+
+    def _leads(self, node: int, epoch: int, source: str) -> None:
+        self.count()
+        first = self.leaders.setdefault(epoch, node)
+        if first != node:
+            self.fail("two leaders in one epoch", epoch=epoch, first=first, second=node, told_by=source)
+
+
+class OneVotePerEpoch(Check):
+    """Real votes only; a wiped voter votes anew under a new directory id, which is part of the key."""
+
+    id: ClassVar[str] = "R2"
+    statement: ClassVar[str] = "A (node, directory) grants a real vote to at most one candidate per epoch."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._votes: dict[tuple[int, str, int], int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {VoteGranted: self.granted}
+
+    def granted(self, seen: VoteGranted) -> None:
+        self.count()
+        first = self._votes.setdefault((seen.node, seen.directory_id, seen.epoch), seen.candidate)
+        if first != seen.candidate:
+            self.fail("two votes in one epoch", voter=seen.node, epoch=seen.epoch, first=first, second=seen.candidate)
+
+
+class EpochsRise(Check):
+    """In memory and on disk; a wiped node starts again."""
+
+    id: ClassVar[str] = "R3"
+    statement: ClassVar[str] = "A replica's epoch never decreases, and no message carries one above its durable epoch."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory: dict[int, int] = {}
+        self._durable: dict[int, int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {RoleSeen: self.role, VoteDurable: self.durable, EpochClaimed: self.claim, Restarted: self.restarted}
+
+    def role(self, seen: RoleSeen) -> None:
+        self._rises(self._memory, seen.node, seen.epoch, "in memory")
+
+    def durable(self, seen: VoteDurable) -> None:
+        self._rises(self._durable, seen.node, seen.epoch, "on disk")
+
+    def _rises(self, known: dict[int, int], node: int, epoch: int, where: str) -> None:
+        before = known.get(node, 0)
+        if epoch > before:
+            self.count()
+            known[node] = epoch
+        elif epoch < before:
+            self.fail(f"the epoch {where} went back", node=node, before=before, after=epoch)
+
+    def claim(self, seen: EpochClaimed) -> None:
+        durable = self._durable.get(seen.node, 0)
+        if seen.epoch > durable:
+            self.fail(
+                "a message carries an epoch that is not durable", node=seen.node, epoch=seen.epoch, durable=durable
+            )
+
+    def restarted(self, seen: Restarted) -> None:
+        # what is in memory after a start comes from the disk
+        self._memory[seen.node] = (
+            0 if seen.wiped else min(self._memory.get(seen.node, 0), self._durable.get(seen.node, 0))
+        )
+        if seen.wiped:
+            self._durable.pop(seen.node, None)
+
+
+class PersistBeforeReply(Check):
+    """Compares what leaves with what a power loss at this instant would keep."""
+
+    id: ClassVar[str] = "R19"
+    statement: ClassVar[str] = (
+        "A vote is durable before it leaves; a voter's fetch offset acknowledges durable records only."
+    )
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._durable: dict[int, VoteDurable] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {VoteDurable: self.durable, VoteGranted: self.granted, FetchSent: self.fetch}
+
+    def durable(self, seen: VoteDurable) -> None:
+        self._durable[seen.node] = seen
+
+    def granted(self, seen: VoteGranted) -> None:
+        self.count()
+        kept = self._durable.get(seen.node)
+        if kept is None or (kept.epoch, kept.voted_id) != (seen.epoch, seen.candidate):
+            self.fail(
+                "a vote left before it was durable",
+                voter=seen.node,
+                epoch=seen.epoch,
+                candidate=seen.candidate,
+                durable=None if kept is None else (kept.epoch, kept.voted_id),
+            )
+
+    def fetch(self, seen: FetchSent) -> None:
+        durable_end = self._shadows.log(seen.node, None).durable_end
+        if seen.fetch_offset > 0:
+            self.count()
+        if seen.fetch_offset > durable_end:
+            self.fail(
+                "a fetch acknowledges what is not durable",
+                node=seen.node,
+                fetch_offset=seen.fetch_offset,
+                durable_end=durable_end,
+            )
+
+
+class PreVoteChangesNothing(Check):
+    """The first half of K4; epochs under steady contact are `EpochsRest`."""
+
+    id: ClassVar[str] = "K4"
+    statement: ClassVar[str] = "A pre-vote changes nothing in the voter that answers."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PreVoteAnswered: self.answered}
+
+    def answered(self, seen: PreVoteAnswered) -> None:
+        self.count()
+        if seen.before != seen.after:
+            self.fail("a pre-vote changed the voter", node=seen.node, before=seen.before, after=seen.after)

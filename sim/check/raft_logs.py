@@ -1,0 +1,311 @@
+"""R4 to R9, R11 and R12: what a metadata log may hold, lose and commit.
+
+`MLEDGER` is filled the first time any replica's high watermark passes a batch, from that replica's log, and never
+rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import BatchWritten, LogCut, Restarted, RoleSeen
+from kraft.sim.check.shadow import ShadowBatch, Shadows
+
+
+class MetadataLedger:
+    """Committed batches by end offset, in order."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, tuple[int, int]] = {}
+        self.end_offset = 0
+
+    def commit(self, batch: ShadowBatch) -> tuple[int, int]:
+        """Add unless known; gives the (epoch, digest) that stands for this end offset."""
+        entry = self.batches.setdefault(batch.next_offset, (batch.epoch, batch.digest))
+        self.end_offset = max(self.end_offset, batch.next_offset)
+        return entry
+
+
+class LeaderAppendsOnly(Check):
+    id: ClassVar[str] = "R4"
+    statement: ClassVar[str] = "A leader never truncates or rewrites its own log in its epoch."
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._leading: set[int] = set()
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {RoleSeen: self.role, LogCut: self.cut, Restarted: self.restarted}
+
+    def role(self, seen: RoleSeen) -> None:
+        if seen.is_leader:
+            self.count()
+            self._leading.add(seen.node)
+        else:
+            self._leading.discard(seen.node)
+
+    def restarted(self, seen: Restarted) -> None:
+        self._leading.discard(seen.node)
+
+    def cut(self, seen: LogCut) -> None:
+        if seen.log is None and seen.node in self._leading:
+            end = self._shadows.log(seen.node, None).end_offset
+            if seen.end_offset < end:
+                self.fail("a leader cut its log", node=seen.node, end_before=end, end_after=seen.end_offset)
+
+
+class LogMatching(Check):
+    """By induction: a batch (offset, epoch) has the same bytes and the same batch before it in every log."""
+
+    id: ClassVar[str] = "R5"
+    statement: ClassVar[str] = "Logs that hold the same (offset, epoch) are equal up to it."
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._before: dict[tuple[int, int], tuple[int, tuple[int, int, int]]] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {BatchWritten: self.written}
+
+    def written(self, seen: BatchWritten) -> None:
+        if seen.log is not None:
+            return
+        batch = self._shadows.log(seen.node, None).batches[-1]
+        if batch.before is None:
+            return
+        key = (batch.next_offset, batch.epoch)
+        first = self._before.get(key)
+        if first is None:
+            self._before[key] = (seen.node, batch.before)
+            return
+        self.count()
+        if first[1] != batch.before:
+            self.fail(
+                "logs differ before the same (offset, epoch)",
+                offset=batch.next_offset,
+                epoch=batch.epoch,
+                node=seen.node,
+                before=batch.before,
+                other_node=first[0],
+                other_before=first[1],
+            )
+
+
+class LeaderCompleteness(Check):
+    id: ClassVar[str] = "R6"
+    statement: ClassVar[str] = "A new leader's log contains every committed record."
+
+    def __init__(self, shadows: Shadows, ledger: MetadataLedger) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledger = ledger
+        self._seen: set[tuple[int, int]] = set()
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {RoleSeen: self.role}
+
+    def role(self, seen: RoleSeen) -> None:
+        if not seen.is_leader or (seen.node, seen.epoch) in self._seen:
+            return
+        self._seen.add((seen.node, seen.epoch))
+        if not self._ledger.end_offset:
+            return
+        self.count()
+        shadow = self._shadows.log(seen.node, None)
+        if shadow.end_offset < self._ledger.end_offset:
+            self.fail(
+                "a leader lacks committed records",
+                leader=seen.node,
+                epoch=seen.epoch,
+                log_end=shadow.end_offset,
+                committed_end=self._ledger.end_offset,
+            )
+            return
+        last = shadow.at_end(self._ledger.end_offset)
+        committed = self._ledger.batches.get(self._ledger.end_offset)
+        if last is not None and committed is not None and (last.epoch, last.digest) != committed:
+            self.fail(
+                "a leader holds another record than the committed one",
+                leader=seen.node,
+                epoch=seen.epoch,
+                offset=last.next_offset,
+                held=(last.epoch, last.digest),
+                committed=committed,
+            )
+
+
+class StateMachineSafety(Check):
+    """Feeds the ledger: whatever a replica counts as committed must be what was committed first."""
+
+    id: ClassVar[str] = "R7"
+    statement: ClassVar[str] = "No replica commits another record at an offset than the one committed there first."
+
+    def __init__(self, shadows: Shadows, ledger: MetadataLedger) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledger = ledger
+        self._upto: dict[int, int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {RoleSeen: self.role, Restarted: self.restarted}
+
+    def restarted(self, seen: Restarted) -> None:
+        self._upto.pop(seen.node, None)
+
+    def role(self, seen: RoleSeen) -> None:
+        start = self._upto.get(seen.node, 0)
+        if seen.high_watermark <= start:
+            return
+        for batch in self._shadows.log(seen.node, None).between(start, seen.high_watermark):
+            self.count()
+            entry = self._ledger.commit(batch)
+            if entry != (batch.epoch, batch.digest):
+                self.fail(
+                    "two records were committed at one offset",
+                    offset=batch.next_offset,
+                    node=seen.node,
+                    held=(batch.epoch, batch.digest),
+                    committed=entry,
+                )
+        self._upto[seen.node] = seen.high_watermark
+
+
+class HighWatermarkSanity(Check):
+    id: ClassVar[str] = "R8"
+    statement: ClassVar[str] = "Per incarnation the high watermark never decreases and never passes the log end."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[tuple[int, int], int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {RoleSeen: self.role}
+
+    def role(self, seen: RoleSeen) -> None:
+        if seen.high_watermark < 0:
+            return
+        key = (seen.node, seen.incarnation)
+        before = self._known.get(key, 0)
+        if seen.high_watermark > before:
+            self.count()
+            self._known[key] = seen.high_watermark
+        elif seen.high_watermark < before and not seen.is_leader:
+            self.fail("the high watermark went back", node=seen.node, before=before, after=seen.high_watermark)
+        if seen.high_watermark > seen.log_end_offset:
+            self.fail(
+                "the high watermark passes the log end",
+                node=seen.node,
+                high_watermark=seen.high_watermark,
+                log_end=seen.log_end_offset,
+            )
+
+
+class CommitRule(Check):
+    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the set in force."""
+
+    id: ClassVar[str] = "R9"
+    statement: ClassVar[str] = "A leader commits only with a record of its epoch, durable on a majority of voters."
+
+    def __init__(self, shadows: Shadows, voters: frozenset[int]) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self.voters = voters
+        self._committed: dict[tuple[int, int], int] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {RoleSeen: self.role}
+
+    def role(self, seen: RoleSeen) -> None:
+        key = (seen.node, seen.epoch)
+        if not seen.is_leader or seen.high_watermark <= self._committed.get(key, 0):
+            return
+        self._committed[key] = seen.high_watermark
+        self.count()
+        own = self._shadows.log(seen.node, None)
+        last = own.at_end(seen.high_watermark)
+        if last is None or last.epoch != seen.epoch:
+            self.fail(
+                "committed without a record of the leader's epoch",
+                leader=seen.node,
+                epoch=seen.epoch,
+                high_watermark=seen.high_watermark,
+                last_epoch=None if last is None else last.epoch,
+            )
+        durable = {v: self._shadows.log(v, None).durable_end for v in sorted(self.voters)}
+        holding = [v for v, end in durable.items() if end >= seen.high_watermark]
+        if 2 * len(holding) <= len(self.voters):
+            self.fail(
+                "committed without a durable majority",
+                leader=seen.node,
+                epoch=seen.epoch,
+                high_watermark=seen.high_watermark,
+                durable_ends=durable,
+            )
+
+
+class CommittedIsKept(Check):
+    """Deletion of a prefix behind a snapshot is no truncation; a wiped or power-cut disk is a fault, not one."""
+
+    id: ClassVar[str] = "R11"
+    statement: ClassVar[str] = "No replica truncates a committed record."
+
+    def __init__(self, shadows: Shadows, ledger: MetadataLedger) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledger = ledger
+        self._down: set[int] = set()
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {LogCut: self.cut, Restarted: self.restarted}
+
+    def restarted(self, seen: Restarted) -> None:
+        if seen.wiped:
+            self._down.add(seen.node)
+        else:
+            self._down.discard(seen.node)
+
+    def cut(self, seen: LogCut) -> None:
+        if seen.log is not None or seen.node in self._down:
+            return
+        shadow = self._shadows.log(seen.node, None)
+        for batch in shadow.between(seen.end_offset, shadow.end_offset):
+            self.count()
+            if batch.next_offset <= shadow.durable_end and self._ledger.batches.get(batch.next_offset) == (
+                batch.epoch,
+                batch.digest,
+            ):
+                self.fail(
+                    "a committed record was truncated", node=seen.node, offset=batch.next_offset, epoch=batch.epoch
+                )
+
+
+class OneRecordPerName(Check):
+    """Also across the crash of the leader that wrote it: everything ever written counts."""
+
+    id: ClassVar[str] = "R12"
+    statement: ClassVar[str] = "(epoch, offset) names one record for ever."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._named: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {BatchWritten: self.written}
+
+    def written(self, seen: BatchWritten) -> None:
+        if seen.log is not None:
+            return
+        self.count()
+        first = self._named.setdefault((seen.epoch, seen.base_offset), (seen.digest, seen.node))
+        if first[0] != seen.digest:
+            self.fail(
+                "one (epoch, offset) names two records",
+                epoch=seen.epoch,
+                offset=seen.base_offset,
+                first_node=first[1],
+                second_node=seen.node,
+            )

@@ -1,0 +1,98 @@
+"""Shadow logs: for every node and log, which batches stand in it, as the disk showed them.
+
+Each batch remembers the one before it, so that log matching is checked by induction, one batch at a time, also for logs
+whose prefix was deleted behind a snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowBatch:
+    epoch: int
+    base_offset: int
+    next_offset: int
+    digest: int
+    before: tuple[int, int, int] | None
+    """(end offset, epoch, digest) of the batch before it; None for the first of a log."""
+
+
+@dataclass(slots=True)
+class ShadowLog:
+    """One log of one node."""
+
+    start_offset: int = 0
+    durable_end: int = 0
+    batches: list[ShadowBatch] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=list)
+
+    @property
+    def end_offset(self) -> int:
+        return self._ends[-1] if self._ends else self.start_offset
+
+    @property
+    def last_epoch(self) -> int:
+        return self.batches[-1].epoch if self.batches else 0
+
+    def write(self, seen: BatchWritten) -> ShadowBatch:
+        last = self.batches[-1] if self.batches else None
+        before = None if last is None else (last.next_offset, last.epoch, last.digest)
+        batch = ShadowBatch(seen.epoch, seen.base_offset, seen.next_offset, seen.digest, before)
+        self.batches.append(batch)
+        self._ends.append(seen.next_offset)
+        return batch
+
+    def cut(self, start_offset: int, end_offset: int) -> list[ShadowBatch]:
+        """Apply a LogCut; gives the batches that were removed from the end."""
+        keep = bisect_right(self._ends, end_offset)
+        removed = self.batches[keep:]
+        del self.batches[keep:]
+        del self._ends[keep:]
+        self.start_offset = max(self.start_offset, start_offset) if self.batches else start_offset
+        self.durable_end = min(self.durable_end, end_offset)
+        return removed
+
+    def at_end(self, offset: int) -> ShadowBatch | None:
+        """The batch that ends at exactly `offset`."""
+        index = bisect_left(self._ends, offset)
+        found = index < len(self._ends) and self._ends[index] == offset
+        return self.batches[index] if found else None
+
+    def holding(self, offset: int) -> ShadowBatch | None:
+        """The batch that holds the record at `offset`, or the first behind it across a hole."""
+        index = bisect_right(self._ends, offset)
+        return self.batches[index] if index < len(self.batches) else None
+
+    def between(self, start: int, end: int) -> list[ShadowBatch]:
+        """Batches with an end in (start, end]."""
+        return self.batches[bisect_right(self._ends, start) : bisect_right(self._ends, end)]
+
+
+class Shadows:
+    """The shadow logs of all nodes; every check that needs logs reads these, and one feeder writes them."""
+
+    def __init__(self) -> None:
+        self._logs: dict[tuple[int, TopicPartition | None], ShadowLog] = {}
+
+    def log(self, node: int, log: TopicPartition | None) -> ShadowLog:
+        return self._logs.setdefault((node, log), ShadowLog())
+
+    def of(self, log: TopicPartition | None) -> list[tuple[int, ShadowLog]]:
+        """(node, log) of every node that has this log, by node."""
+        return sorted(
+            ((node, shadow) for (node, name), shadow in self._logs.items() if name == log), key=lambda x: x[0]
+        )
+
+    def on_written(self, seen: BatchWritten) -> None:
+        self.log(seen.node, seen.log).write(seen)
+
+    def on_cut(self, seen: LogCut) -> None:
+        self.log(seen.node, seen.log).cut(seen.start_offset, seen.end_offset)
+
+    def on_durable(self, seen: LogDurable) -> None:
+        self.log(seen.node, seen.log).durable_end = seen.end_offset

@@ -1,0 +1,101 @@
+"""All checks of a run, wired to shared ledgers, with one door: `Suite.observe`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kraft.sim.check.base import Check, Checks, Finding
+from kraft.sim.check.failure_detection import (
+    BoundedCuriosity,
+    EpochsRest,
+    FenceHitsItsTarget,
+    FenceNeedsProof,
+    NothingUncommittedEscapes,
+    NoUncleanElectionFromFastFence,
+    Speed,
+)
+from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation
+from kraft.sim.check.partitions import (
+    AckedDurability,
+    AcksAllReply,
+    Damage,
+    EligibleReplicas,
+    HighWatermarkJustified,
+    MarksInOrder,
+    NoDivergence,
+    PartitionLedgers,
+)
+from kraft.sim.check.raft_elections import (
+    ElectionSafety,
+    EpochsRise,
+    OneVotePerEpoch,
+    PersistBeforeReply,
+    PreVoteChangesNothing,
+)
+from kraft.sim.check.raft_logs import (
+    CommitRule,
+    CommittedIsKept,
+    HighWatermarkSanity,
+    LeaderAppendsOnly,
+    LeaderCompleteness,
+    LogMatching,
+    MetadataLedger,
+    OneRecordPerName,
+    StateMachineSafety,
+)
+from kraft.sim.check.shadow import Shadows
+
+
+class Suite:
+    """The checks of one run. Shadows are written before the checks read a write, and after they read a cut."""
+
+    def __init__(
+        self, voters: frozenset[int], *, link_latency_ms: int = 1, is_steady: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.shadows = Shadows()
+        self.ledger = MetadataLedger()
+        self.partitions = PartitionLedgers()
+        self.damage = Damage()
+        self.durability = AckedDurability(self.shadows, self.partitions, self.damage)
+        every: list[Check] = [
+            ElectionSafety(),
+            OneVotePerEpoch(),
+            EpochsRise(),
+            LeaderAppendsOnly(self.shadows),
+            LogMatching(self.shadows),
+            LeaderCompleteness(self.shadows, self.ledger),
+            StateMachineSafety(self.shadows, self.ledger),
+            HighWatermarkSanity(),
+            CommitRule(self.shadows, voters),
+            CommittedIsKept(self.shadows, self.ledger),
+            OneRecordPerName(),
+            PersistBeforeReply(self.shadows),
+            NoDivergence(self.shadows, self.partitions),
+            self.durability,
+            HighWatermarkJustified(self.shadows),
+            MarksInOrder(),
+            AcksAllReply(),
+            NothingUncommittedEscapes(),
+            FenceNeedsProof(),
+            FenceHitsItsTarget(),
+            NoUncleanElectionFromFastFence(),
+            PreVoteChangesNothing(),
+            EpochsRest(is_steady),
+            BoundedCuriosity(),
+            Speed(link_latency_ms),
+            EligibleReplicas(self.shadows, self.partitions, self.damage),
+        ]
+        self.checks = Checks(every)
+
+    def observe(self, observation: Observation, at_ms: int) -> None:
+        if isinstance(observation, BatchWritten):
+            self.shadows.on_written(observation)
+        elif isinstance(observation, LogDurable):
+            self.shadows.on_durable(observation)
+        self.checks.observe(observation, at_ms)
+        if isinstance(observation, LogCut):
+            self.shadows.on_cut(observation)
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.checks.findings

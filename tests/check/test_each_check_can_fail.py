@@ -1,0 +1,175 @@
+"""Every check accepts a good history and reports a bad one: histories are given by hand, as the world would tell them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kraft.sim.check.observations import (
+    BatchWritten,
+    BrokerFenced,
+    ControllerReplied,
+    EpochClaimed,
+    FetchSent,
+    HeartbeatHandled,
+    ImagePublished,
+    LogCut,
+    LogDurable,
+    Observation,
+    PartitionRecorded,
+    PartitionSeen,
+    PreVoteAnswered,
+    ProbeAnswered,
+    ProcessDied,
+    ProduceAcknowledged,
+    ProduceAnswered,
+    Restarted,
+    RoleSeen,
+    VoteDurable,
+    VoteGranted,
+)
+from kraft.sim.check.suite import Suite
+
+VOTERS = frozenset({101, 102, 103})
+TP = ("orders", 0)
+
+
+def leader(node: int = 101, epoch: int = 1, hw: int = -1, leo: int = 0) -> RoleSeen:
+    return RoleSeen(node, 1, epoch, True, node, True, hw, leo, 0)
+
+
+def follower(node: int = 102, epoch: int = 1, hw: int = -1, leo: int = 0) -> RoleSeen:
+    return RoleSeen(node, 1, epoch, False, 101, True, hw, leo, 0)
+
+
+def written(node: int, base: int, end: int, epoch: int = 1, digest: int = 7, log: tuple[str, int] | None = None):
+    return BatchWritten(node, log, epoch, base, end, digest)
+
+
+def replicated(end: int, log: tuple[str, int] | None = None, nodes: tuple[int, ...] = (101, 102, 103)):
+    out: list[Observation] = []
+    for node in nodes:
+        out += [written(node, 0, end, log=log), LogDurable(node, log, end)]
+    return out
+
+
+def partition(
+    node: int = 1, hw: int = 0, leo: int = 0, is_leader: bool = True, epoch: int = 0, isr=(1, 2, 3), min_isr=2
+):
+    members = frozenset(isr)
+    return PartitionSeen(node, 1, TP, is_leader, epoch, members, members, min_isr, 0, hw, hw, leo)
+
+
+def recorded(elr=(), leader_id: int = 1, unclean: bool = False, at_ms: int = 0, isr=(1, 2, 3)) -> PartitionRecorded:
+    return PartitionRecorded(TP, tuple(isr), tuple(elr), (), leader_id, 0, 0, unclean, 2, at_ms)
+
+
+def fenced(age: int = 100, at_ms: int = 200, decided: int | None = 5, connection: int = 1) -> BrokerFenced:
+    return BrokerFenced(101, 2, decided, 5, connection, 1, age, 9000, False, at_ms)
+
+
+def probe(outcome: str, at_ms: int) -> ProbeAnswered:
+    return ProbeAnswered(101, 2, 5, outcome, at_ms)
+
+
+PROOF = [probe("SAME", 10), probe("REFUSED", 110), probe("REFUSED", 170)]
+VOTE = VoteGranted(102, "d", 2, 101, (1, 5))
+ANSWERED = ProduceAnswered(1, TP, 5, 5, 0, 0, 3, 2)
+PARTITION_LOGS = replicated(5, TP, (1, 2, 3))
+COMMITTED = [*PARTITION_LOGS, partition(leo=5), partition(hw=5, leo=5)]
+ACKED = [*COMMITTED, ProduceAcknowledged(TP, 0, 5)]
+META = replicated(3)
+
+CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
+    "R1": ([leader(), leader(102, 2)], [leader(102, 1)]),
+    "R1 by a message": ([leader()], [EpochClaimed(103, 1, 102)]),
+    "R2": ([VoteDurable(102, "d", 2, 101), VOTE, VOTE], [replace(VOTE, candidate=103)]),
+    "R3": ([follower(epoch=2)], [follower(epoch=1)]),
+    "R3 by a message": ([VoteDurable(101, "d", 2, -1), EpochClaimed(101, 2, -1)], [EpochClaimed(101, 3, -1)]),
+    "R4": ([*META, leader(leo=3)], [LogCut(101, None, 0, 2)]),
+    "R5": (
+        [*META, written(101, 3, 4, digest=1), written(102, 3, 4, digest=1)],
+        [LogCut(103, None, 0, 0), written(103, 2, 3, digest=8), written(103, 3, 4, digest=1)],
+    ),
+    "R6": ([*META, leader(hw=3, leo=3), leader(102, 2, leo=3)], [LogCut(103, None, 0, 0), leader(103, 3)]),
+    "R7": (
+        [*META, leader(hw=3, leo=3), follower(hw=3, leo=3)],
+        [LogCut(103, None, 0, 0), written(103, 0, 3, digest=9), follower(103, hw=3, leo=3)],
+    ),
+    "R8": ([*META, follower(hw=3, leo=3)], [follower(hw=2, leo=3)]),
+    "R8 above the end": ([*META, follower(hw=3, leo=3)], [follower(hw=4, leo=3)]),
+    "R9": ([*META, leader(hw=3, leo=3)], [written(101, 3, 4), leader(hw=4, leo=4)]),
+    "R9 without an own record": ([*META, leader(hw=3, leo=3)], [leader(102, 2, hw=3, leo=3)]),
+    "R11": ([*META, leader(hw=3, leo=3), written(102, 3, 4), LogCut(102, None, 0, 3)], [LogCut(102, None, 0, 2)]),
+    "R12": ([*META, leader(hw=3, leo=3)], [LogCut(103, None, 0, 0), written(103, 0, 3, digest=9)]),
+    "R19": ([VoteDurable(102, "d", 2, 101), VOTE], [replace(VOTE, node=103)]),
+    "R19 by a fetch": ([*META, FetchSent(102, 1, 3)], [written(102, 3, 4), FetchSent(102, 1, 4)]),
+    "D1": (ACKED, [LogCut(2, TP, 0, 0), partition(node=2, epoch=1, hw=0)]),
+    "D1 before commit": (ACKED, [ProduceAcknowledged(TP, 5, 6)]),
+    "D2": (COMMITTED, [LogCut(2, TP, 0, 0), written(2, 0, 5, digest=9, log=TP), partition(2, 5, 5, False)]),
+    "D4": (COMMITTED, [written(1, 5, 6, log=TP), partition(hw=6, leo=6)]),
+    "D5": (COMMITTED, [partition(hw=7, leo=5)]),
+    "D11": ([ANSWERED], [replace(ANSWERED, high_watermark=4)]),
+    "D11 in another epoch": ([ANSWERED], [replace(ANSWERED, epoch_now=1)]),
+    "D11 under min ISR": ([ANSWERED], [replace(ANSWERED, isr_size=1)]),
+    "M9": ([ImagePublished(1, 1, 5, "a", 5)], [ImagePublished(1, 1, 6, "b", 5)]),
+    "M9 by two images": ([ImagePublished(1, 1, 5, "a", 5)], [ImagePublished(2, 1, 5, "b", 5)]),
+    "M9 by a reply": ([ControllerReplied(101, 5, 5)], [ControllerReplied(101, 6, 5)]),
+    "K1": ([*PROOF, fenced()], [HeartbeatHandled(101, 2, 5, 300), fenced(age=50, at_ms=350)]),
+    "K1 with one result": ([*PROOF, fenced()], [probe("SAME", 300), probe("REFUSED", 400), fenced(at_ms=401)]),
+    "K1 without SAME": ([*PROOF, fenced()], [BrokerFenced(101, 3, 6, 6, 1, 1, 100, 9000, False, 500)]),
+    "K2": ([*PROOF, fenced()], [fenced(decided=4)]),
+    "K2 by connection": ([*PROOF, fenced()], [fenced(connection=2)]),
+    "K3": (
+        [*PROOF, recorded(at_ms=1), fenced(), recorded(leader_id=3, isr=(1, 3), at_ms=210)],
+        [recorded(leader_id=4, unclean=True, at_ms=400, isr=(4,)), fenced(at_ms=410),
+         recorded(leader_id=2, isr=(2,), at_ms=411), recorded(leader_id=3, isr=(3,), unclean=True, at_ms=420)],
+    ),
+    "K4": ([PreVoteAnswered(102, (1, 101, -1), (1, 101, -1))], [PreVoteAnswered(102, (1, 101, -1), (2, 101, -1))]),
+    "K4b": ([EpochClaimed(101, 1, 101)], [EpochClaimed(103, 2, -1)]),
+    "K5": ([probe("SAME", 1)], [probe("SAME", 2)] * 30),
+    "K6": (
+        [*PROOF, ProcessDied(2, frozenset({"broker"}), False, True, 100), fenced()],
+        [ProcessDied(2, frozenset({"broker"}), False, True, 1000), fenced(at_ms=2000)],
+    ),
+    "K7": (COMMITTED, [partition(hw=6, leo=6, isr=(1,))]),
+    "K7 by a short member": (
+        [*COMMITTED, recorded(elr=(3,), isr=(1, 2))],
+        [LogCut(3, TP, 0, 0), recorded(elr=(3,), isr=(1, 2))],
+    ),
+}  # fmt: skip
+
+
+def run(observations: list[Observation]) -> Suite:
+    suite = Suite(VOTERS, is_steady=lambda: True)
+    for observation in observations:
+        suite.observe(observation, getattr(observation, "at_ms", 0))
+    return suite
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_check_accepts_the_good_history_and_reports_the_bad_one(case: str) -> None:
+    good, bad = CASES[case]
+    check_id = case.split(" ")[0]
+    accepted = run(good)
+    assert [str(f) for f in accepted.findings if f.check == check_id] == []
+    assert check_id not in accepted.checks.unseen(), "the good history must be non-trivial for this check"
+    reported = run(good + bad)
+    assert [f for f in reported.findings if f.check == check_id], "the bad history must be reported"
+
+
+def test_every_check_has_a_history_that_makes_it_fail() -> None:
+    assert {check.id for check in Suite(VOTERS).checks.checks} == {case.split(" ")[0] for case in CASES}
+
+
+def test_a_run_in_which_a_check_saw_nothing_is_unknown_and_not_valid() -> None:
+    assert Suite(VOTERS).checks.verdict() == "unknown"
+
+
+def test_an_unclean_restart_is_caught_when_its_replica_is_chosen_before_it_caught_up() -> None:
+    suite = run([*COMMITTED, recorded(isr=(1, 2, 3))])
+    suite.damage.lost(2, TP)
+    for observation in (LogCut(2, TP, 0, 3), Restarted(2, 2, False, False), recorded(leader_id=2, isr=(1, 2))):
+        suite.observe(observation, 0)
+    assert any(f.check == "K7" for f in suite.findings)
