@@ -1,1 +1,50 @@
-"""Pure: every configuration key that Kafka knows, with type, default, validator, effect and doc. May import kraft.wire."""
+"""Pure: every configuration key that Kafka knows, with type, default, validator, effect and doc. May import kraft.seam.
+
+`NodeConfig.parse` reads a node's properties, `TopicConfig.resolve` lays a topic's settings over its node's. The tables
+in `kraft.config.tables` are the one place where a key is defined; docs/configuration.md is generated from them.
+"""
+
+from kraft.config.errors import ConfigError
+from kraft.config.key import ConfigKey, ConfigValue, Effect, KeyType, UpdateMode
+from kraft.config.listeners import ListenerConfig, SecurityProtocol
+from kraft.config.node import NodeConfig, VoterAddress
+from kraft.config.properties import parse_properties
+from kraft.config.table import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    TOPIC_SYNONYMS,
+    broker_key,
+    broker_synonym,
+    topic_key,
+    validate_broker_config,
+    validate_topic_config,
+    validate_topic_configs,
+)
+from kraft.config.tls import TlsConfig
+from kraft.config.topic import TopicConfig, topic_value
+
+__all__ = [
+    "BROKER_KEYS",
+    "TOPIC_KEYS",
+    "TOPIC_SYNONYMS",
+    "ConfigError",
+    "ConfigKey",
+    "ConfigValue",
+    "Effect",
+    "KeyType",
+    "ListenerConfig",
+    "NodeConfig",
+    "SecurityProtocol",
+    "TlsConfig",
+    "TopicConfig",
+    "UpdateMode",
+    "VoterAddress",
+    "broker_key",
+    "broker_synonym",
+    "parse_properties",
+    "topic_key",
+    "topic_value",
+    "validate_broker_config",
+    "validate_topic_config",
+    "validate_topic_configs",
+]

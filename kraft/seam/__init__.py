@@ -1,5 +1,5 @@
-"""Pure: what the outside world is. The interfaces Clock, Random, Network and Disk, the errors that all floors share, and
-nothing that implements them. May import nothing else of kraft."""
+"""Pure: what the outside world is. The interfaces Clock, Random, Network and Disk, the errors that all floors share,
+and nothing that implements them. May import nothing else of kraft."""
 
 from kraft.seam.clock import Clock, Random
 from kraft.seam.disk import Buffer, Disk, DiskError, DiskLocked, File, FileRange, HandleRevoked, Lock
@@ -13,8 +13,11 @@ from kraft.seam.network import (
     CloseReason,
     Connection,
     DialFailed,
+    DialMap,
     DialOutcome,
+    LinkPolicy,
     Network,
+    NetworkStats,
     Peer,
     Transport,
 )
@@ -31,6 +34,7 @@ __all__ = [
     "CloseReason",
     "Connection",
     "DialFailed",
+    "DialMap",
     "DialOutcome",
     "Disk",
     "DiskError",
@@ -39,8 +43,10 @@ __all__ = [
     "FileRange",
     "HandleRevoked",
     "InvariantError",
+    "LinkPolicy",
     "Lock",
     "Network",
+    "NetworkStats",
     "Peer",
     "Random",
     "Seam",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Protocol, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -34,6 +34,10 @@ class DiskError(Exception):
 
 class DiskLocked(Exception):
     """Another process holds the lock file of this folder; `path` names it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is locked by another process")
+        self.path = path
 
 
 class HandleRevoked(Exception):
@@ -76,7 +80,8 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the descriptor back. A FileRange that was taken before stays readable."""
+        """No more calls but reads through a FileRange that was taken before, which stays readable. The descriptor is
+        given back when the last reference to this value goes, so drop yours."""
         ...
 
 
@@ -126,7 +131,7 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """Make it and its parents; no error if it exists."""
+        """Make it and its parents, durable on return; no error if it exists."""
         ...
 
     def remove_tree(self, path: str) -> None:
@@ -160,7 +165,7 @@ class Disk(Protocol):
         """fdatasync off the loop. DiskError if it fails, and then the bytes must be counted as lost."""
         ...
 
-    async def offload(self, function: Callable[[Unpack[Ts]], T], *arguments: Unpack[Ts]) -> T:
+    async def offload(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run a function that calls blocking halves off the loop (inline plus a delay in the simulator)."""
         ...
 

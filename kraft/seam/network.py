@@ -12,7 +12,7 @@ once; then each connection that was woken or has output is flushed once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
@@ -80,6 +80,36 @@ class DialFailed(Exception):
         self.outcome = outcome
 
 
+class LinkPolicy(Enum):
+    """What the network does to the link towards one dialled peer. OPEN unless faults are injected on purpose."""
+
+    OPEN = "pass"
+    REFUSE = "dials are refused; the connection that exists is reset"
+    HANG = "dials time out; on a connection that exists nothing moves until the policy changes"
+    RESET = "dials and the connection that exists are reset"
+
+
+DialMap = Mapping[tuple[int, str], Address]
+"""(node id, listener) -> where to dial instead of the advertised address, so that a proxy can stand on each link."""
+
+
+@dataclass(slots=True)
+class NetworkStats:
+    """What a driver counts; the metrics registry reads it. Counts only rise, except `connections`."""
+
+    passes: int = 0
+    long_steps: int = 0
+    """Passes that held the loop for more than 20 ms."""
+    longest_step_ns: int = 0
+    connections: int = 0
+    accepted: int = 0
+    dialled: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    cold_reads: int = 0
+    """File ranges that were not in the page cache and went through the thread pool."""
+
+
 class AddressInUse(Exception):
     """A listener's port is taken; the text names it."""
 
@@ -112,22 +142,28 @@ class Transport(Protocol):
 
 
 class Connection(Protocol):
-    """A sans-io connection as its driver sees it."""
+    """A sans-io connection as its driver sees it.
+
+    It may have an attribute `in_flight: int`, its requests that are not answered yet; while that is above zero the
+    driver does not close it for idleness.
+    """
 
     def space(self) -> memoryview:
         """Where the next bytes go. Empty means: do not read now (back-pressure); `Transport.wake` ends that."""
         ...
 
     def received(self, count: int) -> None:
-        """`count` bytes were put into the last `space()`. Frames are handled inside this call."""
+        """`count` bytes were put into the last `space()`. Frames are handled inside this call. WireError closes this
+        connection; any other exception stops the node."""
         ...
 
     def output(self) -> deque[Chunk]:
-        """What is to be sent, in order. The driver does not change it; `sent` does."""
+        """What is to be sent, in order; no chunk is empty. The driver does not change it; `sent` does."""
         ...
 
     def sent(self, count: int) -> None:
-        """`count` bytes of the front of `output()` have left."""
+        """`count` bytes of the front of `output()` have left: drop whole chunks, and replace one that left in part by
+        its rest."""
         ...
 
     def closed(self, reason: CloseReason) -> None:
@@ -151,6 +187,9 @@ class BoundListener(Protocol):
 
 class Network(Protocol):
     """A node's network. The driver behind it runs for the node's whole life."""
+
+    @property
+    def stats(self) -> NetworkStats: ...
 
     def serve(self, binding: Binding, make_connection: Callable[[Transport], Connection]) -> BoundListener:
         """Bind and accept at once; each accepted stream gets a connection. AddressInUse if the port is taken."""

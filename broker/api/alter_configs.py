@@ -1,0 +1,106 @@
+"""IncrementalAlterConfigs: levels of this process's loggers are set here, all else is decided by the active controller.
+
+Each resource succeeds or fails alone; a resource that stands twice in a request fails. Source:
+IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.api.describe_configs import Refused, require_config_right
+from kraft.broker.api.forwarding import forward
+from kraft.broker.node.gates import Operation
+from kraft.broker.node.log_levels import ROOT, is_level, logger_levels, set_level
+from kraft.broker.node.session import Session
+from kraft.image import ConfigResourceType
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+
+class AlterOperation(IntEnum):
+    """Kafka's AlterConfigOp."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def handle_incremental_alter_configs(broker: Broker, request: Request, session: Session) -> None:
+    """Answer what can be said here, forward the rest."""
+    message = read(request)
+    seen = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
+    done: dict[Any, Any] = {}
+    wanted: list[Any] = []
+    for resource in message.resources:
+        key = (resource.resource_type, resource.resource_name)
+        try:
+            if seen[key] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "the resource stands twice in the request")
+            type_ = _type(resource)
+            require_config_right(broker, session, Operation.ALTER_CONFIGS, type_, resource.resource_name)
+            if type_ is ConfigResourceType.BROKER_LOGGER:
+                _alter_loggers(broker, resource, validate_only=message.validate_only)
+                done[key] = _result(resource, ErrorCode.NONE, None)
+            else:
+                wanted.append(resource)
+        except Refused as refused:
+            done[key] = _result(resource, refused.error, str(refused))
+
+    def finish(response: Any) -> Any:
+        return replace(response, responses=(*response.responses, *done.values()))
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        failed = (_result(resource, error, text) for resource in wanted)
+        return respond(ApiKey.INCREMENTAL_ALTER_CONFIGS, responses=(*failed, *done.values()))
+
+    if not wanted:
+        answer(request, failure(ErrorCode.NONE, ""))
+        return
+    forward(broker, request, session, replace(message, resources=tuple(wanted)), finish=finish, failure=failure)
+
+
+def _type(resource: Any) -> ConfigResourceType:
+    try:
+        return ConfigResourceType(resource.resource_type)
+    except ValueError:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"configs of resource type {resource.resource_type} do not exist"
+        ) from None
+
+
+def _alter_loggers(broker: Broker, resource: Any, *, validate_only: bool) -> None:
+    if resource.resource_name != str(broker.node_id):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}: it sets only its own loggers")
+    known = logger_levels()
+    for config in resource.configs:
+        if config.name not in known:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"there is no logger {config.name}")
+        if config.config_operation == AlterOperation.SET:
+            if not is_level(config.value):
+                raise Refused(ErrorCode.INVALID_CONFIG, f"{config.value!r} is not a level of logger {config.name}")
+        elif config.config_operation != AlterOperation.DELETE:
+            raise Refused(ErrorCode.INVALID_REQUEST, "a logger's level can be set and deleted only")
+        elif config.name == ROOT:
+            raise Refused(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
+    if not validate_only:
+        for config in resource.configs:
+            set_level(config.name, config.value if config.config_operation == AlterOperation.SET else None)
+
+
+def _result(resource: Any, error: ErrorCode, text: str | None) -> Any:
+    return part(ApiKey.INCREMENTAL_ALTER_CONFIGS, "AlterConfigsResourceResponse")(
+        error_code=error,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

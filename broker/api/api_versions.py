@@ -1,0 +1,78 @@
+"""ApiVersions: what this listener serves, and the cluster's features.
+
+Any version of the request is answered: one that is not served gets a v0 body with UNSUPPORTED_VERSION and the range of
+ApiVersions itself, so that a newer client can step down. Internal keys are never told. Source: KIP-35, KIP-511,
+KIP-584.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.session import Session
+from kraft.image import MetadataImage
+from kraft.wire.api_keys import BROKER_APIS, ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+FIRST_WITH_SOFTWARE_NAME = 3
+FIRST_WITH_ZERO_MINIMUM = 4
+
+
+def handle_api_versions(broker: Broker, request: Request, session: Session) -> None:
+    """Answer at once, also before the broker is unfenced."""
+    served = BROKER_APIS[ApiKey.API_VERSIONS]
+    if not served.min <= request.api_version <= served.max:
+        request.respond(unsupported_version_body())
+        return
+    message = read(request)
+    if request.api_version >= FIRST_WITH_SOFTWARE_NAME and not (
+        SOFTWARE_NAME.fullmatch(message.client_software_name)
+        and SOFTWARE_NAME.fullmatch(message.client_software_version)
+    ):
+        answer(request, respond(ApiKey.API_VERSIONS, error_code=ErrorCode.INVALID_REQUEST))
+        return
+    answer(request, _response(broker.image, broker.features, request.api_version))
+
+
+def unsupported_version_body() -> bytes:
+    """The v0 body: error 35 and one entry, ApiVersions itself."""
+    served = BROKER_APIS[ApiKey.API_VERSIONS]
+    return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, served.key, served.advertised_min, served.max)
+
+
+def _response(image: MetadataImage, supported: tuple[Any, ...], version: int) -> Any:
+    return respond(
+        ApiKey.API_VERSIONS,
+        api_keys=tuple(
+            part(ApiKey.API_VERSIONS, "ApiVersion")(
+                api_key=api.key, min_version=api.advertised_min, max_version=api.max
+            )
+            for api in BROKER_APIS.values()
+        ),
+        supported_features=tuple(
+            part(ApiKey.API_VERSIONS, "SupportedFeatureKey")(
+                name=feature.name, min_version=feature.min_level, max_version=feature.max_level
+            )
+            for feature in supported
+            if feature.min_level > 0 or version >= FIRST_WITH_ZERO_MINIMUM
+        ),
+        finalized_features_epoch=image.offset if image.features else -1,
+        finalized_features=tuple(_finalized(image)),
+    )
+
+
+def _finalized(image: MetadataImage) -> Iterator[Any]:
+    finalized = part(ApiKey.API_VERSIONS, "FinalizedFeatureKey")
+    for name in sorted(image.features):
+        level = image.features[name]
+        if level > 0:
+            yield finalized(name=name, max_version_level=level, min_version_level=level)

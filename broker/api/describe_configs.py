@@ -1,0 +1,188 @@
+"""DescribeConfigs: every key of a topic, of this broker, or of all brokers, with its sources.
+
+A broker tells of itself and of the cluster's defaults; for another broker's configs one asks that broker. Source:
+DescribeConfigsRequest 1 to 4, KIP-133, KIP-226, KIP-569.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.api.metadata import is_legal_topic_name
+from kraft.broker.node.config_entries import (
+    BrokerLayers,
+    ConfigEntry,
+    ConfigSource,
+    broker_entries,
+    cluster_entries,
+    topic_entries,
+)
+from kraft.broker.node.gates import Operation, Resource, ResourceType
+from kraft.broker.node.log_levels import logger_levels
+from kraft.broker.node.session import Session
+from kraft.config import KeyType
+from kraft.image import ConfigResourceType
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+
+class Refused(Exception):
+    """This resource is not described: error and text."""
+
+    def __init__(self, error: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.error = error
+
+
+def handle_describe_configs(broker: Broker, request: Request, session: Session) -> None:
+    """Each resource succeeds or fails alone."""
+    message = read(request)
+    results = tuple(_result(broker, session, message, resource) for resource in message.resources)
+    answer(request, respond(ApiKey.DESCRIBE_CONFIGS, results=results))
+
+
+def _result(broker: Broker, session: Session, message: Any, resource: Any) -> Any:
+    error, text, configs = ErrorCode.NONE, None, ()
+    try:
+        configs = tuple(_configs(broker, session, message, resource))
+    except Refused as refused:
+        error, text = refused.error, str(refused)
+    return part(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigsResult")(
+        error_code=error,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def _configs(broker: Broker, session: Session, message: Any, resource: Any) -> Iterator[Any]:
+    name = resource.resource_name
+    try:
+        type_ = ConfigResourceType(resource.resource_type)
+    except ValueError:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"configs of resource type {resource.resource_type} do not exist"
+        ) from None
+    require_config_right(broker, session, Operation.DESCRIBE_CONFIGS, type_, name)
+    wanted = set(resource.configuration_keys or ())
+    for entry in _DESCRIBERS[type_](broker, name):
+        if not wanted or entry[0] in wanted:
+            yield _told(entry, message)
+
+
+def require_config_right(
+    broker: Broker, session: Session, operation: Operation, type_: ConfigResourceType, name: str
+) -> None:
+    """Refused unless the session may do this to the configs of this resource."""
+    if type_ is ConfigResourceType.TOPIC:
+        allowed = broker.gates.authorize_topic(session, operation, name)
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif type_ is ConfigResourceType.GROUP:
+        allowed = broker.gates.authorize(session, operation, Resource(ResourceType.GROUP, name))
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        allowed = broker.gates.authorize_cluster(session, operation)
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if not allowed:
+        raise Refused(error, f"{operation.name} is not allowed on {type_.name} {name!r}")
+
+
+# One row per key: (name, value, source, read only, sensitive, type, doc, [(name, value, source) …])
+Row = tuple[str, str | None, int, bool, bool, int, str | None, list[tuple[str, str | None, int]]]
+
+
+def _topic(broker: Broker, name: str) -> Iterable[Row]:
+    if not is_legal_topic_name(name):
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a legal topic name")
+    if name not in broker.image.topics:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return map(_row, topic_entries(broker.image.topic_configs(name), _layers(broker)))
+
+
+def _broker(broker: Broker, name: str) -> Iterable[Row]:
+    if name == "":
+        return map(_row, cluster_entries(_layers(broker).cluster))
+    if name != str(broker.node_id):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"this is broker {broker.node_id}: it tells of itself or, with an empty name, "
+            f"of the cluster's defaults, not of {name!r}",
+        )
+    return map(_row, broker_entries(_layers(broker)))
+
+
+def _loggers(broker: Broker, name: str) -> Iterable[Row]:
+    if name != str(broker.node_id):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}: it tells only of its own loggers")
+    return _plain(logger_levels(), ConfigSource.DYNAMIC_BROKER_LOGGER)
+
+
+def _client_metrics(broker: Broker, name: str) -> Iterable[Row]:
+    return _plain(broker.image.configs_of(ConfigResourceType.CLIENT_METRICS, name), ConfigSource.CLIENT_METRICS)
+
+
+def _group(broker: Broker, name: str) -> Iterable[Row]:
+    return _plain(broker.image.configs_of(ConfigResourceType.GROUP, name), ConfigSource.GROUP)
+
+
+_DESCRIBERS: Mapping[ConfigResourceType, Callable[[Broker, str], Iterable[Row]]] = {
+    ConfigResourceType.TOPIC: _topic,
+    ConfigResourceType.BROKER: _broker,
+    ConfigResourceType.BROKER_LOGGER: _loggers,
+    ConfigResourceType.CLIENT_METRICS: _client_metrics,
+    ConfigResourceType.GROUP: _group,
+}
+
+
+def _layers(broker: Broker) -> BrokerLayers:
+    return BrokerLayers(
+        own=broker.image.configs_of(ConfigResourceType.BROKER, str(broker.node_id)),
+        cluster=broker.image.configs_of(ConfigResourceType.BROKER, ""),
+        node=broker.config,
+    )
+
+
+def _row(entry: ConfigEntry) -> Row:
+    return (
+        entry.name,
+        entry.value,
+        entry.source,
+        entry.read_only,
+        entry.key.is_sensitive,
+        entry.key.type,
+        entry.key.doc,
+        [(layer.name, layer.value, layer.source) for layer in entry.layers],
+    )
+
+
+def _plain(values: Mapping[str, str], source: ConfigSource) -> Iterator[Row]:
+    for name in sorted(values):
+        layer = (name, values[name], int(source))
+        yield name, values[name], source, False, False, KeyType.STRING, None, [layer]
+
+
+def _told(row: Row, message: Any) -> Any:
+    name, value, source, read_only, sensitive, type_, doc, layers = row
+    synonym = part(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigsSynonym")
+    return part(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigsResourceResult")(
+        name=name,
+        value=value,
+        read_only=read_only,
+        config_source=int(source),
+        is_sensitive=sensitive,
+        synonyms=tuple(
+            synonym(name=layer_name, value=layer_value, source=int(layer_source))
+            for layer_name, layer_value, layer_source in layers
+        )
+        if message.include_synonyms
+        else (),
+        config_type=int(type_),
+        documentation=doc if message.include_documentation else None,
+    )

@@ -1,0 +1,75 @@
+"""Admin requests that the active controller decides: authorised here, forwarded in the newest version, answered in the
+client's.
+
+What may not be done, or is wrong by itself (a name twice), is answered here, element by element; the rest goes to the
+controller. When no controller answers in time the outcome is unknown and the client is told REQUEST_TIMED_OUT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, throttled
+from kraft.broker.node.controller_channel import FORWARD_TIMEOUT_MS, ForwardRefused
+from kraft.broker.node.gates import QuotaKind
+from kraft.broker.node.session import Session
+from kraft.node.peers import RequestFailed
+from kraft.wire import messages
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+NOT_ANSWERED = "no controller answered in time; it is not known whether the request was carried out"
+
+Finish = Callable[[Any], Any]
+"""From the controller's response (newest class) to the client's: adds what was answered here."""
+
+Failure = Callable[[ErrorCode, str], Any]
+"""The response (newest class) when the controller did not decide: error and text for every forwarded element."""
+
+
+def forward(
+    broker: Broker,
+    request: Request,
+    session: Session,
+    message: Any,
+    *,
+    finish: Finish,
+    failure: Failure,
+    timeout_ms: int = FORWARD_TIMEOUT_MS,
+    mutations: int = 0,
+) -> None:
+    """Forward `message` (newest class) and complete `request` when the answer is there. `mutations` is what counts
+    against the quota of controller mutations: partitions created or deleted."""
+    body = messages.encode_request(request.api_key, messages.newest_version(request.api_key), message)
+    throttle_ms = broker.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, mutations) if mutations else 0
+
+    async def carry() -> None:
+        response = await _decided(broker, request, session, body, finish, failure, timeout_ms)
+        answer(request, throttled(response, throttle_ms))
+
+    broker.answer_later(request, carry)
+
+
+async def _decided(
+    broker: Broker,
+    request: Request,
+    session: Session,
+    body: bytes,
+    finish: Finish,
+    failure: Failure,
+    timeout_ms: int,
+) -> Any:
+    api_key = request.api_key
+    try:
+        reply = await broker.controller.forward(
+            session, api_key, body, timeout_ms=max(1, min(timeout_ms, FORWARD_TIMEOUT_MS))
+        )
+    except RequestFailed:
+        return failure(ErrorCode.REQUEST_TIMED_OUT, NOT_ANSWERED)
+    except ForwardRefused as refused:
+        return failure(refused.error, str(refused))
+    return finish(messages.decode_response(api_key, messages.newest_version(api_key), reply))

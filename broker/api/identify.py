@@ -1,0 +1,25 @@
+"""Identify: which process incarnation listens here. Asked by the active controller when a connection of ours ended.
+
+Answered on the inter-broker listener alone, before registration too, and it tells nothing else (DESIGN 12a).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraft.broker.node.session import Session
+from kraft.wire.rpc import decode_rpc, encode_rpc
+from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+
+def handle_identify(broker: Broker, request: Request, session: Session) -> None:
+    """Answer with cluster, node and incarnation."""
+    decode_rpc(IdentifyRequest, request.api_version, request.body)
+    response = IdentifyResponse(
+        cluster_id=broker.cluster_id, node_id=broker.node_id, incarnation_id=broker.incarnation_id
+    )
+    request.respond(encode_rpc(response, request.api_version))

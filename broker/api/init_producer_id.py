@@ -1,0 +1,64 @@
+"""InitProducerId: a producer id for an idempotent producer.
+
+A transactional id needs a transaction coordinator; this broker has none, and says so as a Kafka broker whose
+coordinator is not there: COORDINATOR_NOT_AVAILABLE. Source: InitProducerIdRequest 0 to 5, KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraft.broker.api.answers import answer, read, respond
+from kraft.broker.node.gates import Operation, Resource, ResourceType
+from kraft.broker.node.session import Session
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+
+def handle_init_producer_id(broker: Broker, request: Request, session: Session) -> None:
+    """Answer at once from this broker's block of ids, or when the next block is here."""
+    message = read(request)
+    gates = broker.gates
+    if message.transactional_id is not None:
+        resource = Resource(ResourceType.TRANSACTIONAL_ID, message.transactional_id)
+        if not gates.authorize(session, Operation.WRITE, resource):
+            _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        elif not message.transactional_id:
+            _refuse(request, ErrorCode.INVALID_REQUEST)
+        else:
+            _refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return
+    if not (
+        gates.authorize_cluster(session, Operation.IDEMPOTENT_WRITE)
+        or gates.authorize_any(session, Operation.WRITE, ResourceType.TOPIC)
+    ):
+        _refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return
+    producer_id = broker.producer_ids.take_nowait()
+    if producer_id is not None:
+        _give(request, producer_id)
+    else:
+        broker.answer_later(request, _wait, broker, request)
+
+
+async def _wait(broker: Broker, request: Request) -> None:
+    producer_id = await broker.producer_ids.take()
+    if producer_id is None:
+        _refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    else:
+        _give(request, producer_id)
+
+
+def _give(request: Request, producer_id: int) -> None:
+    answer(request, respond(ApiKey.INIT_PRODUCER_ID, producer_id=producer_id, producer_epoch=0))
+
+
+def _refuse(request: Request, error: ErrorCode) -> None:
+    answer(
+        request,
+        respond(ApiKey.INIT_PRODUCER_ID, error_code=error, producer_id=-1, producer_epoch=-1),
+    )

@@ -1,0 +1,212 @@
+"""ListOffsets: where a partition begins and ends, and which offset belongs to a time.
+
+Order of checks per partition: stands twice, DESCRIBE, exists, hosted, leader epoch, leadership; then the offset. A
+consumer is never told an end below one that it may have seen: until this leader's high watermark has reached the start
+of its epoch it hears OFFSET_NOT_AVAILABLE (KIP-207). Lookups by time run off the loop.
+Source: ListOffsetsRequest 1 to 10, broker-spec 4.5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.gates import Operation
+from kraft.broker.node.partition import Partition
+from kraft.broker.node.partition_checks import leader_epoch_error
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.session import Session
+    from kraft.wire.server import Request
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+FIRST_VERSION_OF = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+FIRST_WITH_NOT_AVAILABLE = 5
+DEBUG_REPLICA = -2
+READ_COMMITTED = 1
+NOT_FOUND = -1
+
+
+class OffsetAnswer(NamedTuple):
+    """What is told of one partition."""
+
+    error: ErrorCode = ErrorCode.NONE
+    timestamp: int = -1
+    offset: int = NOT_FOUND
+    leader_epoch: int = -1
+
+
+class Asker(NamedTuple):
+    """The parts of the request that hold for every partition."""
+
+    version: int
+    replica_id: int
+    read_committed: bool
+
+    @property
+    def is_consumer(self) -> bool:
+        return self.replica_id < 0
+
+
+def handle_list_offsets(broker: BrokerServices, request: Request, session: Session) -> None:
+    """Answer at once if nothing has to be waited for, else from a task."""
+    message = read(request)
+    listing = _Listing(broker, request, session, message)
+    if listing.needs_task:
+        broker.replicas.start_task(listing.run)
+    else:
+        listing.answer()
+
+
+class _Listing:
+    """One request in the making: `rows` in its order, an answer or the lookup that is still to be made."""
+
+    def __init__(self, broker: BrokerServices, request: Request, session: Session, message: Any) -> None:
+        self._broker = broker
+        self._request = request
+        self._asker = Asker(
+            request.api_version, message.replica_id, message.isolation_level == READ_COMMITTED
+        )
+        self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | tuple[Partition, int, int]]]]] = []
+        seen = Counter((topic.name, row.partition_index) for topic in message.topics for row in topic.partitions)
+        for topic in message.topics:
+            name = topic.name
+            allowed = broker.gates.authorize_topic(session, Operation.DESCRIBE, name)
+            rows: list[tuple[int, OffsetAnswer | tuple[Partition, int, int]]] = []
+            for row in topic.partitions:
+                index = row.partition_index
+                if seen[name, index] > 1:
+                    rows.append((index, OffsetAnswer(ErrorCode.INVALID_REQUEST)))
+                elif not allowed:
+                    rows.append((index, OffsetAnswer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+                else:
+                    rows.append((index, self._begin(name, index, row.timestamp, row.current_leader_epoch)))
+            self._topics.append((name, rows))
+
+    @property
+    def needs_task(self) -> bool:
+        return any(not isinstance(found, OffsetAnswer) for _, rows in self._topics for _, found in rows)
+
+    def _begin(self, topic: str, index: int, timestamp: int, epoch: int) -> OffsetAnswer | tuple[Partition, int, int]:
+        first_version = 1 if timestamp >= 0 else FIRST_VERSION_OF.get(timestamp)
+        found = self._broker.replicas.locate(topic, index)
+        if isinstance(found, ErrorCode):
+            return OffsetAnswer(found)
+        if first_version is None or self._asker.version < first_version:
+            return OffsetAnswer(ErrorCode.UNSUPPORTED_VERSION)
+        if timestamp >= 0 or timestamp == MAX_TIMESTAMP or found.log is None:
+            return found, timestamp, epoch
+        return list_offset(found, self._asker, timestamp, epoch)
+
+    async def run(self) -> None:
+        """Make the lookups that wait for something, one after the other, and answer."""
+        for _, rows in self._topics:
+            for number, (index, found) in enumerate(rows):
+                if not isinstance(found, OffsetAnswer):
+                    rows[number] = (index, await self._look_up(*found))
+        self.answer()
+
+    async def _look_up(self, partition: Partition, timestamp: int, epoch: int) -> OffsetAnswer:
+        replicas = self._broker.replicas
+        await replicas.wait_open(partition)
+        error = check(partition, self._asker, epoch)
+        if error != ErrorCode.NONE:
+            return OffsetAnswer(error)
+        if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+            return list_offset(partition, self._asker, timestamp, epoch)
+        log = partition.log
+        assert log is not None
+        disk = self._broker.seam.disk
+        if timestamp == MAX_TIMESTAMP:
+            hit = await disk.offload(log.max_timestamp_offset)
+        else:
+            hit = await disk.offload(log.offset_for_timestamp, timestamp)
+        if partition.log is not log or (error := check(partition, self._asker, epoch)) != ErrorCode.NONE:
+            return OffsetAnswer(error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        end = end_offset(partition, self._asker)
+        if hit is not None and hit.offset < end:
+            return OffsetAnswer(ErrorCode.NONE, hit.timestamp, hit.offset, hit.leader_epoch)
+        return OffsetAnswer(not_available(partition, self._asker))
+
+    def answer(self) -> None:
+        row = part(ApiKey.LIST_OFFSETS, "ListOffsetsPartitionResponse")
+        topic = part(ApiKey.LIST_OFFSETS, "ListOffsetsTopicResponse")
+        answer(
+            self._request,
+            respond(
+                ApiKey.LIST_OFFSETS,
+                topics=tuple(
+                    topic(
+                        name=name,
+                        partitions=tuple(
+                            row(
+                                partition_index=index,
+                                error_code=found.error,
+                                timestamp=found.timestamp,
+                                offset=found.offset,
+                                leader_epoch=found.leader_epoch,
+                            )
+                            for index, found in rows
+                            if isinstance(found, OffsetAnswer)
+                        ),
+                    )
+                    for name, rows in self._topics
+                ),
+            ),
+        )
+
+
+def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
+    """Hosted with an open log, the leader epoch, then leadership."""
+    if partition.is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    error = leader_epoch_error(partition, epoch)
+    if error != ErrorCode.NONE:
+        return error
+    if partition.log is None or (partition.leader is None and asker.replica_id != DEBUG_REPLICA):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
+
+
+def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) -> OffsetAnswer:
+    """The offset for one of the special timestamps of an open log, MAX_TIMESTAMP excepted."""
+    error = check(partition, asker, epoch)
+    if error != ErrorCode.NONE:
+        return OffsetAnswer(error)
+    log = partition.log
+    assert log is not None
+    if timestamp == LATEST:
+        error = not_available(partition, asker)
+        if error != ErrorCode.NONE:
+            return OffsetAnswer(error)
+        return OffsetAnswer(offset=end_offset(partition, asker), leader_epoch=partition.leader_epoch)
+    if timestamp == LATEST_TIERED:
+        return OffsetAnswer()
+    start = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
+    return OffsetAnswer(offset=start, leader_epoch=log.epochs.epoch_for(start))
+
+
+def end_offset(partition: Partition, asker: Asker) -> int:
+    """Where the log ends for this asker."""
+    assert partition.log is not None
+    if not asker.is_consumer:
+        return partition.log.log_end_offset
+    return partition.last_stable_offset if asker.read_committed else partition.high_watermark
+
+
+def not_available(partition: Partition, asker: Asker) -> ErrorCode:
+    """A new leader that does not know yet how far its predecessor's high watermark had come says so to consumers."""
+    leader = partition.leader
+    if leader is None or not asker.is_consumer or partition.high_watermark >= leader.epoch_start_offset:
+        return ErrorCode.NONE
+    if asker.version >= FIRST_WITH_NOT_AVAILABLE:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE

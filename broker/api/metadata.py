@@ -1,0 +1,248 @@
+"""Metadata: brokers, topics, partitions, as the clients of one listener may see them.
+
+Unauthorised wins over unknown for every name that the client sent; only unfenced brokers that have the listener are
+shown. A missing topic may be created on the way: the answer then is LEADER_NOT_AVAILABLE, and the client asks again.
+Source: MetadataRequest/Response 0 to 13, KIP-4, KIP-516.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kraft.broker.api.answers import answer, kind, read, respond
+from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
+from kraft.broker.node.session import Session
+from kraft.image import Endpoint, PartitionState, TopicImage
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.message_quirks import Direction
+from kraft.wire.message_reader import compile_reader
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+NO_TOPIC_ID = UUID(int=0)
+TOPIC_NAME_LENGTH_MAX = 249
+LEGAL_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+FIRST_WITH_IDS = 12
+FIRST_WITH_LISTENER_ERRORS = 6
+WITH_CLUSTER_OPERATIONS = range(8, 11)
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Kafka's rule for topic names."""
+    return (
+        0 < len(name) <= TOPIC_NAME_LENGTH_MAX and name not in (".", "..") and LEGAL_TOPIC_CHARACTERS.issuperset(name)
+    )
+
+
+def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
+    """Answer from the newest image."""
+    response = _MetadataReply(broker, request, session, read(request)).build()
+    if request.api_version in WITH_CLUSTER_OPERATIONS:
+        _answer_with_cluster_operations(broker, request, session, response)
+    else:
+        answer(request, response)
+
+
+def _answer_with_cluster_operations(broker: Broker, request: Request, session: Session, response: Any) -> None:
+    """Versions 8 to 10 can also ask for what may be done to the cluster; newer classes do not have that any more, so it
+    is read from the old class, and written over the place where the old version keeps it: its last field."""
+    version = request.api_version
+    old = messages.versioned_class(ApiKey.METADATA, version, Direction.REQUEST)
+    asked, _ = compile_reader(old, old)(request.body, 0)
+    body = bytearray(messages.encode_response(ApiKey.METADATA, version, response))
+    if asked.include_cluster_authorized_operations and broker.gates.authorize_cluster(session, Operation.DESCRIBE):
+        tags = 1 if messages.is_flexible(ApiKey.METADATA, version) else 0
+        place = len(body) - tags - 4
+        body[place : place + 4] = broker.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
+    request.respond(body)
+
+
+class _MetadataReply:
+    """One answer in the making."""
+
+    def __init__(self, broker: Broker, request: Request, session: Session, message: Any) -> None:
+        self.broker = broker
+        self.session = session
+        self.message = message
+        self.version = request.api_version
+        self.image = broker.image
+        self.topic_class = kind(ApiKey.METADATA, "MetadataResponseTopic")
+        self.partition_class = kind(ApiKey.METADATA, "MetadataResponsePartition")
+        listener = session.listener
+        self.endpoints: dict[int, Endpoint] = {}
+        for registration in self.image.sorted_brokers():
+            endpoint = broker.endpoint(registration.broker_id, listener)
+            if endpoint is not None:
+                self.endpoints[registration.broker_id] = endpoint
+
+    def build(self) -> Any:
+        """The whole response, newest class."""
+        return respond(
+            ApiKey.METADATA,
+            brokers=tuple(self._brokers()),
+            cluster_id=self.broker.cluster_id,
+            controller_id=self._controller_id(),
+            topics=tuple(self._topics()),
+        )
+
+    def _controller_id(self) -> int:
+        """Any broker that is alive: whoever is asked forwards to the active controller."""
+        if self.broker.node_id in self.endpoints:
+            return self.broker.node_id
+        return min(self.endpoints, default=-1)
+
+    def _brokers(self) -> Iterator[Any]:
+        described = kind(ApiKey.METADATA, "MetadataResponseBroker")
+        for broker_id, endpoint in self.endpoints.items():
+            yield described(
+                node_id=broker_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=self.image.brokers[broker_id].rack,
+            )
+
+    # topics
+
+    def _topics(self) -> Iterator[Any]:
+        wanted = self.message.topics
+        if wanted is None or (self.version == 0 and not wanted):
+            yield from self._all_topics()
+            return
+        invalid = self._refusal(wanted)
+        if invalid is not None:
+            yield from (self._error(invalid, topic.name or "", None) for topic in wanted)
+            return
+        by_id = [topic.topic_id for topic in wanted if _is_id(topic.topic_id)]
+        if by_id:
+            yield from self._topics_by_id(by_id)
+        else:
+            yield from self._topics_by_name(dict.fromkeys(topic.name for topic in wanted))
+
+    def _refusal(self, wanted: Iterable[Any]) -> ErrorCode | None:
+        for topic in wanted:
+            if (topic.name is None or _is_id(topic.topic_id)) and self.version < FIRST_WITH_IDS:
+                return ErrorCode.INVALID_REQUEST
+            if topic.name is None and not _is_id(topic.topic_id):
+                return ErrorCode.INVALID_REQUEST
+        return None
+
+    def _all_topics(self) -> Iterator[Any]:
+        for topic in self.image.topics:
+            if self._may(Operation.DESCRIBE, topic.name):
+                yield self._described(topic)
+
+    def _topics_by_id(self, wanted: list[UUID]) -> Iterator[Any]:
+        for topic_id in dict.fromkeys(wanted):
+            topic = self.image.topics.get_by_id(topic_id)
+            if topic is None:
+                yield self._error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+            elif not self._may(Operation.DESCRIBE, topic.name):
+                yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+            else:
+                yield self._described(topic)
+
+    def _topics_by_name(self, names: Iterable[str]) -> Iterator[Any]:
+        missing: list[str] = []
+        for name in names:
+            topic = self.image.topics.get(name)
+            if not self._may(Operation.DESCRIBE, name):
+                yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
+            elif topic is None:
+                missing.append(name)
+            else:
+                yield self._described(topic)
+        if missing:
+            yield from self._missing(missing)
+
+    def _missing(self, names: list[str]) -> Iterator[Any]:
+        creates = self.message.allow_auto_topic_creation and self.broker.dynamic_configs.boolean(
+            "auto.create.topics.enable"
+        )
+        may_create_all = creates and self.broker.gates.authorize_cluster(self.session, Operation.CREATE)
+        creatable: list[str] = []
+        for name in names:
+            if creates and not (may_create_all or self._may(Operation.CREATE, name)):
+                yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
+            elif not is_legal_topic_name(name):
+                yield self._error(ErrorCode.INVALID_TOPIC_EXCEPTION, name, None)
+            elif creates:
+                creatable.append(name)
+                yield self._error(ErrorCode.LEADER_NOT_AVAILABLE, name, None)
+            else:
+                yield self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
+        if creatable:
+            self.broker.auto_topics.create(self.session, creatable)
+
+    def _may(self, operation: Operation, name: str) -> bool:
+        return self.broker.gates.authorize_topic(self.session, operation, name)
+
+    def _error(self, error: ErrorCode, name: str | None, topic_id: UUID | None) -> Any:
+        return self.topic_class(
+            error_code=error,
+            name=name,
+            topic_id=topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+            partitions=(),
+        )
+
+    def _described(self, topic: TopicImage) -> Any:
+        operations = AUTHORIZED_OPERATIONS_OMITTED
+        if self.message.include_topic_authorized_operations:
+            operations = self.broker.gates.authorized_operations(self.session, topic_resource(topic.name))
+        return self.topic_class(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=tuple(self._partition(index, state) for index, state in topic.partitions()),
+            topic_authorized_operations=operations,
+        )
+
+    # partitions
+
+    def _partition(self, index: int, state: PartitionState) -> Any:
+        error = self._partition_error(state)
+        hides_dead = self.version == 0
+        return self.partition_class(
+            error_code=error,
+            partition_index=index,
+            leader_id=state.leader if state.leader in self.endpoints else -1,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=self._alive(state.replicas) if hides_dead else state.replicas,
+            isr_nodes=self._alive(state.isr) if hides_dead else state.isr,
+            offline_replicas=self._offline(state),
+        )
+
+    def _partition_error(self, state: PartitionState) -> ErrorCode:
+        if state.leader not in self.endpoints:
+            if not self.image.is_alive(state.leader) or self.version < FIRST_WITH_LISTENER_ERRORS:
+                return ErrorCode.LEADER_NOT_AVAILABLE
+            return ErrorCode.LISTENER_NOT_FOUND
+        if self.version == 0 and not all(replica in self.endpoints for replica in (*state.replicas, *state.isr)):
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    def _alive(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(replica for replica in replicas if replica in self.endpoints)
+
+    def _offline(self, state: PartitionState) -> tuple[int, ...]:
+        offline = []
+        for replica in state.replicas:
+            directory = state.directory_of(replica)
+            if replica not in self.endpoints or (
+                directory is not None and not self.image.brokers[replica].has_directory(directory)
+            ):
+                offline.append(replica)
+        return tuple(offline)
+
+
+def _is_id(topic_id: UUID | None) -> bool:
+    return topic_id is not None and topic_id != NO_TOPIC_ID

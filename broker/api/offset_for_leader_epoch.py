@@ -1,0 +1,81 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, so that the asker can tell whether its log or position is still
+part of the history. Source: KIP-101, KIP-279, KIP-320; OffsetForLeaderEpochRequest 2 to 4, broker-spec 4.5."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.gates import Operation
+from kraft.broker.node.partition import Partition
+from kraft.broker.node.partition_checks import leader_epoch_error
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.session import Session
+    from kraft.wire.server import Request
+
+EpochAnswer = tuple[ErrorCode, int, int]
+"""(error, epoch, end offset); -1 and -1 when the epoch is not known here."""
+
+
+def handle_offset_for_leader_epoch(broker: BrokerServices, request: Request, session: Session) -> None:
+    """Answer at once if all the logs are open, else once they are."""
+    message = read(request)
+    allowed = {
+        topic.topic: broker.gates.authorize_topic(session, Operation.DESCRIBE, topic.topic)
+        or broker.gates.authorize_cluster(session, Operation.CLUSTER_ACTION)
+        for topic in message.topics
+    }
+    closed = [
+        partition
+        for topic in message.topics
+        for row in topic.partitions
+        if allowed[topic.topic]
+        and isinstance(partition := broker.replicas.locate(topic.topic, row.partition), Partition)
+        and partition.log is None
+    ]
+    if not closed:
+        _answer(broker, request, message, allowed)
+        return
+
+    async def when_open() -> None:
+        for partition in closed:
+            await broker.replicas.wait_open(partition)
+        _answer(broker, request, message, allowed)
+
+    broker.replicas.start_task(when_open)
+
+
+def _answer(broker: BrokerServices, request: Request, message: Any, allowed: dict[str, bool]) -> None:
+    row_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "EpochEndOffset")
+    topic_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderTopicResult")
+    topics = []
+    for topic in message.topics:
+        rows = []
+        for row in topic.partitions:
+            if allowed[topic.topic]:
+                error, epoch, end = _end_of_epoch(
+                    broker, topic.topic, row.partition, row.current_leader_epoch, row.leader_epoch
+                )
+            else:
+                error, epoch, end = ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1
+            rows.append(row_class(error_code=error, partition=row.partition, leader_epoch=epoch, end_offset=end))
+        topics.append(topic_class(topic=topic.topic, partitions=tuple(rows)))
+    answer(request, respond(ApiKey.OFFSET_FOR_LEADER_EPOCH, topics=tuple(topics)))
+
+
+def _end_of_epoch(broker: BrokerServices, topic: str, index: int, current_epoch: int, epoch: int) -> EpochAnswer:
+    found = broker.replicas.locate(topic, index)
+    if isinstance(found, ErrorCode):
+        return found, -1, -1
+    error = leader_epoch_error(found, current_epoch)
+    if error == ErrorCode.NONE and (found.leader is None or found.log is None):
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if error != ErrorCode.NONE:
+        return error, -1, -1
+    assert found.log is not None
+    answered_epoch, end = found.log.epochs.end_offset_for(epoch, found.log.log_end_offset)
+    return ErrorCode.NONE, answered_epoch, end

@@ -1,0 +1,392 @@
+"""Produce: check, append, answer. Source: ProduceRequest 3 to 13; broker-spec 1.4 (whose row numbers stand here) and 4.2.
+
+A plain batch for one partition that can take it at once goes the short way; everything else, and every refusal, goes
+the long way, which makes the same checks in the order of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
+from kraft.broker.node.partition import INTERNAL_TOPICS, Partition, PendingAppend
+from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
+from kraft.broker.node.recompress import recompress
+from kraft.broker.node.throttling import mute
+from kraft.broker.replica.validate import Refusal, check_batch, needs_conversion, read_batch
+from kraft.seam import DiskError
+from kraft.storage.append import AppendRefused
+from kraft.storage.handles import ColdRead
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.produce import ProduceRequest, ProduceResult, decode_produce_request, encode_produce_response
+from kraft.wire.records import (
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    BatchHeader,
+    patch_create_time,
+    read_header,
+)
+
+if TYPE_CHECKING:
+    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.session import Session
+    from kraft.storage.append import AppendInfo
+    from kraft.wire.server import Request
+
+ADMIN_CLIENT_ID = "__admin_client"
+ACKS_ALL = -1
+ACKS_NONE = 0
+ACKS = (-1, 0, 1)
+FIRST_WITH_ABORTABLE = 11
+SPECIAL_ATTRIBUTES = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_LOG_APPEND_TIME
+RECORD_LEVEL = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
+_WRITE = Operation.WRITE
+
+
+def handle_produce(broker: BrokerServices, request: Request, session: Session) -> None:
+    """Append what the request holds, and answer as its acks ask."""
+    produce = decode_produce_request(request.api_version, request.body)
+    topics = produce.topics
+    if len(topics) != 1 or len(topics[0][2]) != 1 or not _append_plain(broker, request, session, produce):
+        _Produce(broker, request, session, produce).run()
+
+
+def _append_plain(broker: BrokerServices, request: Request, session: Session, produce: ProduceRequest) -> bool:
+    """The short way. False if the request is not plain; then nothing has happened."""
+    name, topic_id, partitions = produce.topics[0]
+    index, data = partitions[0]
+    replicas = broker.replicas
+    version = request.api_version
+    partition = replicas.find(name if topic_id is None else topic_id, index)
+    if partition is None or not partition.appendable or partition.pending or partition.is_internal:
+        return False
+    leader = partition.leader
+    gates = broker.gates
+    acks = produce.acks
+    if (
+        leader is None
+        or data is None
+        or acks not in ACKS
+        or (acks == ACKS_ALL and not leader.has_enough_replicas)
+        or replicas.disk.dirty_budget_full
+        or not gates.authorizer.authorize(session, _WRITE, partition.resource)
+    ):
+        return False
+    found = read_batch(data, version)
+    if found.__class__ is Refusal:
+        return False
+    header, size = found
+    attributes = header.attributes
+    rules = partition.rules
+    if attributes & SPECIAL_ATTRIBUTES or (rules.codec is not None and attributes & 7 != rules.codec):
+        return False
+    if size != len(data):
+        data = data[:size]
+    now_ms = replicas.clock.wall_ms()
+    if check_batch(data, header, rules, now_ms) is not None:
+        return False
+    try:
+        info = partition.append_as_leader(data, header, now_ms)
+    except AppendRefused:
+        return False
+    except (ColdRead, DiskError) as trouble:
+        _Produce(broker, request, session, produce).take_over(partition, data, header, trouble)
+        return True
+    _answer_plain(broker, request, session, produce, partition, header, info)
+    return True
+
+
+def _answer_plain(
+    broker: BrokerServices,
+    request: Request,
+    session: Session,
+    produce: ProduceRequest,
+    partition: Partition,
+    header: BatchHeader,
+    info: AppendInfo,
+) -> None:
+    """A plain batch stands in the log: count it, and answer or park."""
+    meters = partition.meters
+    meters.messages_in.count += header.record_count
+    meters.bytes_in.count += header.batch_length
+    throttle_ms = broker.gates.quotas.record(session, QuotaKind.PRODUCE_BYTES, len(request.body))
+    acks = produce.acks
+    if acks == ACKS_NONE:
+        request.respond_nothing()
+        if throttle_ms:
+            mute(broker, request, throttle_ms)
+        return
+    name, topic_id, _ = produce.topics[0]
+    log = partition.log
+    assert log is not None
+    success = partition.success_answers.get(request.api_version) or success_for(
+        partition, request.api_version, name, topic_id
+    )
+    body = success.body(info.base_offset, info.log_append_time_ms, log.log_start_offset)
+    if throttle_ms:
+        row = ProduceResult(partition.index, 0, info.base_offset, info.log_append_time_ms, log.log_start_offset)
+        body = encode_produce_response(request.api_version, [(name, topic_id, [row])], throttle_ms)
+        mute(broker, request, throttle_ms)
+    required = info.last_offset + 1
+    if acks == ACKS_ALL:
+        is_done = partition.high_watermark >= required
+        queue = partition.waiting
+    else:
+        is_done = not partition.waits_for_disk or log.synced_end_offset >= required
+        queue = partition.waiting_for_disk
+    if is_done:
+        request.respond(body)
+        return
+    replicas = broker.replicas
+    waiting = SingleProduce(broker, request, body, name, topic_id, partition.index)
+    queue.append((required, waiting))
+    replicas.deadlines.add(waiting, replicas.clock.monotonic_ms() + max(produce.timeout_ms, 0))
+
+
+class _Produce:
+    """The long way: every partition in the order of the table."""
+
+    def __init__(self, broker: BrokerServices, request: Request, session: Session, produce: ProduceRequest) -> None:
+        self._broker = broker
+        self._request = request
+        self._session = session
+        self._produce = produce
+        self._operation = ProduceOperation(broker, request, session, produce.acks)
+
+    def run(self) -> None:
+        """Try every partition, then answer or wait."""
+        operation = self._operation
+        transactional = [found for found in self._headers() if found.is_transactional]
+        whole = self._whole_request_error(transactional)
+        for name, topic_id, partitions in self._produce.topics:
+            rows = operation.topic(name, topic_id)
+            topic_name, error = self._topic(name, topic_id)
+            for index, data in partitions:
+                slot = operation.slot(rows, index)
+                if whole is not None:
+                    slot.refuse(whole)
+                elif error is not None:
+                    slot.refuse(error)
+                else:
+                    self._try(slot, topic_name, index, data)
+        operation.throttle_ms = self._broker.gates.throttle(
+            self._session, QuotaKind.PRODUCE_BYTES, len(self._request.body)
+        )
+        if operation.throttle_ms:
+            mute(self._broker, self._request, operation.throttle_ms)
+        operation.settle(self._produce.timeout_ms)
+
+    def take_over(self, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception) -> None:
+        """A plain batch whose append failed after all checks: wait for the files, or refuse."""
+        name, topic_id, _ = self._produce.topics[0]
+        slot = self._operation.slot(self._operation.topic(name, topic_id), partition.index)
+        self._in_trouble(slot, partition, data, header, trouble)
+        self._operation.settle(self._produce.timeout_ms)
+
+    # request level: rows 1 to 4 and 7
+
+    def _headers(self) -> Iterator[BatchHeader]:
+        for _, _, partitions in self._produce.topics:
+            for _, data in partitions:
+                found = read_batch(data, self._request.api_version)
+                if not isinstance(found, Refusal):
+                    yield found[0]
+
+    def _whole_request_error(self, transactional: list[BatchHeader]) -> ErrorCode | None:
+        if not transactional:
+            return None
+        transactional_id = self._produce.transactional_id
+        if transactional_id is None or not self._broker.gates.authorize(
+            self._session, _WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
+        ):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if len({(header.producer_id, header.producer_epoch) for header in transactional}) > 1:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return None
+
+    def _topic(self, name: str | None, topic_id: UUID | None) -> tuple[str, ErrorCode | None]:
+        """The topic's name, or why none of its partitions is appended to."""
+        if name is None:
+            name = self._broker.image.topics.name_of(topic_id or NO_TOPIC_ID)
+            if name is None:
+                return "", ErrorCode.UNKNOWN_TOPIC_ID
+        if not self._broker.gates.authorize(self._session, _WRITE, topic_resource(name)):
+            return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if self._broker.image.topics.get(name) is None:
+            return name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return name, None
+
+    # partition level: rows 4 to 6 and 8 to 24
+
+    def _try(self, slot: PartitionProduce, topic: str, index: int, data: memoryview | None) -> None:
+        image = self._broker.image.topics.get(topic)
+        if image is None or image.find(index) is None:
+            slot.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        found = read_batch(data, self._request.api_version)
+        if isinstance(found, Refusal):
+            slot.refuse(found.error, found.message)
+            return
+        header, size = found
+        assert data is not None
+        if header.is_transactional:
+            abortable = self._request.api_version >= FIRST_WITH_ABORTABLE
+            slot.refuse(
+                ErrorCode.TRANSACTION_ABORTABLE if abortable else ErrorCode.INVALID_TXN_STATE,
+                "this cluster has no transaction coordinator that could have begun the transaction",
+            )
+            return
+        if self._produce.acks not in ACKS:
+            slot.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
+            return
+        if topic in INTERNAL_TOPICS and self._session.client_id != ADMIN_CLIENT_ID:
+            slot.refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: clients may not write to it")
+            return
+        partition = self._broker.replicas.locate(topic, index)
+        if isinstance(partition, ErrorCode):
+            slot.refuse(partition)
+            return
+        self._admit(slot, partition, data[:size], header)
+
+    def _admit(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
+        """Rows 11 to 23, then append, now or after those that wait already."""
+        error = partition.append_error()
+        if error != ErrorCode.NONE:
+            slot.refuse(error)
+            return
+        leader = partition.leader
+        log_start = -1 if partition.log is None else partition.log.log_start_offset
+        if self._produce.acks == ACKS_ALL and leader is not None and not leader.has_enough_replicas:
+            slot.finish(
+                ProduceResult(
+                    slot.index,
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    log_start_offset=log_start,
+                    error_message=f"{partition.topic}-{partition.index} needs {leader.effective_min_isr} replicas in "
+                    f"sync, it has {sorted(leader.isr.committed)}",
+                )
+            )
+            return
+        refusal = check_batch(data, header, partition.rules, self._broker.replicas.clock.wall_ms())
+        if refusal is not None:
+            self._refuse(slot, refusal, log_start)
+            return
+        if needs_conversion(header, partition.rules):
+            self._convert(slot, partition, data, header)
+            return
+        if header.attributes & ATTRIBUTE_LOG_APPEND_TIME and not partition.rules.log_append_time:
+            patch_create_time(data, 0)
+            header = read_header(data)
+        if partition.appendable and not partition.pending and not self._broker.seam.disk.dirty_budget_full:
+            self._append(slot, partition, data, header)
+        else:
+            partition.append_later(self._parked(slot, partition, data, header))
+            self._broker.replicas.budget_may_be_full(partition)
+
+    def _append(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
+        """Row 24 and the append itself."""
+        try:
+            info = partition.append_as_leader(data, header, self._broker.replicas.clock.wall_ms())
+        except AppendRefused as refused:
+            log_start = -1 if partition.log is None else partition.log.log_start_offset
+            slot.finish(
+                ProduceResult(slot.index, refused.error_code, log_start_offset=log_start, error_message=str(refused))
+            )
+            return
+        except (ColdRead, DiskError) as trouble:
+            self._in_trouble(slot, partition, data, header, trouble)
+            return
+        partition.meters.messages_in.count += header.record_count
+        partition.meters.bytes_in.count += len(data)
+        log = partition.log
+        assert log is not None
+        slot.appended(info, log.log_start_offset)
+        self._wait(slot, partition, info.last_offset + 1)
+
+    def _wait(self, slot: PartitionProduce, partition: Partition, required: int) -> None:
+        """Done as far as acks asks, or in the line of those that wait."""
+        log, leader = partition.log, partition.leader
+        assert log is not None
+        assert leader is not None
+        if self._produce.acks == ACKS_ALL:
+            if partition.high_watermark >= required:
+                slot.acknowledged(partition, leader.acknowledgement_error())
+            else:
+                partition.waiting.append((required, slot))
+        elif partition.waits_for_disk and self._produce.acks != ACKS_NONE and log.synced_end_offset < required:
+            partition.waiting_for_disk.append((required, slot))
+        else:
+            slot.acknowledged(partition, ErrorCode.NONE)
+
+    def _in_trouble(
+        self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception
+    ) -> None:
+        if isinstance(trouble, DiskError):
+            self._broker.replicas.disk_failed(partition, trouble)
+            slot.refuse(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            partition.cooled(self._parked(slot, partition, data, header))
+
+    def _refuse(self, slot: PartitionProduce, refusal: Refusal, log_start: int) -> None:
+        slot.finish(
+            ProduceResult(
+                slot.index,
+                refusal.error,
+                log_start_offset=log_start if refusal.error in RECORD_LEVEL else -1,
+                record_errors=refusal.record_errors,
+                error_message=refusal.message,
+            )
+        )
+
+    # what has to wait
+
+    def _parked(
+        self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
+    ) -> PendingAppend:
+        """A copy of the batch, to be appended in its turn. Its bytes are the memory budget's until then."""
+        copy = memoryview(bytearray(data))
+        memory = self._broker.gates.memory
+        memory.take(len(copy))
+
+        def run(error: ErrorCode) -> None:
+            memory.give(len(copy))
+            if slot.is_done:
+                return
+            if error == ErrorCode.NONE:
+                self._append(slot, partition, copy, header)
+            else:
+                slot.refuse(error)
+
+        return PendingAppend(run)
+
+    def _convert(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
+        """compression.type asks for another codec: convert off the loop; what comes after it waits."""
+        source = bytes(data)
+        memory = self._broker.gates.memory
+        memory.take(len(source))
+        converted: list[tuple[memoryview, BatchHeader] | Refusal] = []
+
+        def run(error: ErrorCode) -> None:
+            memory.give(len(source))
+            if slot.is_done:
+                return
+            if error != ErrorCode.NONE:
+                slot.refuse(error)
+            elif isinstance(converted[0], Refusal):
+                log = partition.log
+                self._refuse(slot, converted[0], -1 if log is None else log.log_start_offset)
+            else:
+                self._append(slot, partition, *converted[0])
+
+        append = PendingAppend(run, ready=False)
+
+        async def convert() -> None:
+            converted.append(await self._broker.seam.disk.offload(recompress, source, header, partition.rules))
+            append.ready = True
+            partition.run_pending()
+            self._broker.seam.network.request_pass()
+
+        partition.append_later(append)
+        self._broker.replicas.start_task(convert)

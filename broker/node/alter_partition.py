@@ -1,0 +1,117 @@
+"""AlterPartition: the in-sync changes that leaders on this broker ask of the controller, batched.
+
+Invariants: one request is in flight; what is asked is read from the partitions when the request is built, so a retry
+never carries what metadata has decided meanwhile; an answer goes only to the proposal that it answers.
+Source: KIP-497; kraft-spec C.4, broker-spec 3.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
+from kraft.image.partitions import RecoveryState
+from kraft.node.peers import RequestFailed
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import AlteredPartition, AlterPartitionRequest, AlterPartitionResponse, PartitionToAlter
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.services import DataPlaneServices
+
+log = structlog.get_logger("kraft.broker.isr")
+
+RETRY_MS = 50
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+
+class AlterPartitionQueue:
+    """Proposals on their way to the controller. `propose` is a plain call; `run` is the one task."""
+
+    def __init__(self, services: DataPlaneServices) -> None:
+        self._services = services
+        self._queued: dict[Partition, IsrProposal] = {}
+        self._wake = trio.Event()
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask for this change as soon as the request in flight is answered. A newer proposal takes the older's place."""
+        self._queued[partition] = proposal
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send what is queued, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            batch = self._take_batch()
+            if not batch:
+                continue
+            try:
+                answer = await self._services.controller.request(self._request(batch))
+            except RequestFailed:
+                answer = None
+            if not self._take_answer(batch, answer):
+                await self._services.seam.clock.sleep_ms(RETRY_MS)
+            if self._queued:
+                self._wake.set()
+
+    def _take_batch(self) -> dict[tuple[UUID, int], tuple[Partition, IsrProposal]]:
+        """What is queued and still pending at its leader."""
+        batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]] = {}
+        while self._queued and len(batch) < PARTITIONS_PER_REQUEST_MAX:
+            partition = next(iter(self._queued))
+            proposal = self._queued.pop(partition)
+            if partition.leader is not None and partition.leader.isr.pending is proposal:
+                batch[partition.key] = (partition, proposal)
+        return batch
+
+    def _request(self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]]) -> AlterPartitionRequest:
+        own_id, own_epoch = self._services.node_id, self._services.broker_epoch
+        return AlterPartitionRequest(
+            broker_id=own_id,
+            broker_epoch=own_epoch,
+            partitions=tuple(
+                PartitionToAlter(
+                    topic_id=partition.topic_id,
+                    partition_id=partition.index,
+                    leader_epoch=proposal.leader_epoch,
+                    partition_epoch=proposal.partition_epoch,
+                    new_isr=tuple(
+                        (member, own_epoch if member == own_id else epoch) for member, epoch in proposal.members
+                    ),
+                    leader_recovery_state=RecoveryState.RECOVERED,
+                )
+                for partition, proposal in batch.values()
+            ),
+        )
+
+    def _take_answer(
+        self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]], answer: AlterPartitionResponse | None
+    ) -> bool:
+        """Hand each partition its answer; what got none, or an error that says nothing, is queued again. False if
+        there is to be a pause before the next request."""
+        if answer is None or answer.error_code != ErrorCode.NONE:
+            log.info("AlterPartition is tried again", error=None if answer is None else answer.error_code)
+            for partition, proposal in batch.values():
+                self._queued.setdefault(partition, proposal)
+            return False
+        settled = True
+        answers = {(row.topic_id, row.partition_id): row for row in answer.partitions}
+        for key, (partition, proposal) in batch.items():
+            row = answers.get(key)
+            verdict = AnswerVerdict.RETRY if row is None else partition.isr_answered(proposal, _answer(row))
+            if verdict is AnswerVerdict.RETRY:
+                self._queued.setdefault(partition, proposal)
+                settled = False
+            elif verdict is AnswerVerdict.REVERTED:
+                settled = False
+        self._services.seam.network.request_pass()
+        return settled
+
+
+def _answer(row: AlteredPartition) -> IsrAnswer:
+    return IsrAnswer(ErrorCode(row.error_code), row.leader_epoch, row.partition_epoch, row.isr)

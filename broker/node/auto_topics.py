@@ -1,0 +1,85 @@
+"""Topics that are created because somebody asked for their metadata (auto.create.topics.enable).
+
+A name is in flight at most once; the outcome is not told to anybody: whoever wants the topic asks for its metadata
+again. Source: Kafka's AutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kraft.broker.api.answers import request_part
+from kraft.broker.node.controller_channel import ForwardRefused
+from kraft.broker.node.gates import QuotaKind
+from kraft.broker.node.session import Session
+from kraft.node.peers import RequestFailed
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+log = structlog.get_logger("kraft.broker.auto_topics")
+
+IN_FLIGHT_MAX = 1_000
+"""Names that may be under way at once; further ones are left for the client's next try."""
+
+
+class AutoTopicCreation:
+    """Creates topics through the controller, in the background."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._in_flight: set[str] = set()
+
+    def create(self, session: Session, names: Sequence[str]) -> None:
+        """Start to create these topics, but for those under way. The caller has authorised and checked them."""
+        wanted = [name for name in names if name not in self._in_flight][: IN_FLIGHT_MAX - len(self._in_flight)]
+        if not wanted:
+            return
+        self._in_flight.update(wanted)
+        configs = self._broker.dynamic_configs
+        partitions = configs.integer("num.partitions")
+        self._broker.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, len(wanted) * partitions)
+        creatable = request_part(ApiKey.CREATE_TOPICS, "CreatableTopic")
+        replication_factor = configs.integer("default.replication.factor")
+        message = messages.build(
+            messages.request_class(ApiKey.CREATE_TOPICS),
+            topics=tuple(
+                creatable(name=name, num_partitions=partitions, replication_factor=replication_factor)
+                for name in wanted
+            ),
+            timeout=timedelta(milliseconds=configs.integer("request.timeout.ms")),
+        )
+        body = messages.encode_request(ApiKey.CREATE_TOPICS, messages.newest_version(ApiKey.CREATE_TOPICS), message)
+        self._broker.start_task(self._carry, session, wanted, body)
+
+    async def _carry(self, session: Session, names: Sequence[str], body: bytes) -> None:
+        try:
+            reply = await self._broker.controller.forward(
+                session,
+                ApiKey.CREATE_TOPICS,
+                body,
+                timeout_ms=self._broker.dynamic_configs.integer("request.timeout.ms"),
+            )
+        except (RequestFailed, ForwardRefused) as failure:
+            log.warning("topics were not created", topics=list(names), why=str(failure))
+        else:
+            response = messages.decode_response(
+                ApiKey.CREATE_TOPICS, messages.newest_version(ApiKey.CREATE_TOPICS), reply
+            )
+            for topic in response.topics:
+                if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    log.warning(
+                        "topic was not created",
+                        topic=topic.name,
+                        error=ErrorCode(int(topic.error_code)).name,
+                        why=topic.error_message,
+                    )
+        finally:
+            self._in_flight.difference_update(names)

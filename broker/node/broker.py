@@ -1,0 +1,109 @@
+"""Broker: all that the handlers and the replica manager of one broker may use, in one place.
+
+It implements `kraft.broker.node.services.BrokerServices`. It holds parts and decides nothing itself; the life of a
+broker is in `lifecycle`, what runs in which order in `serve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import structlog
+
+from kraft.config import NodeConfig
+from kraft.image import Endpoint, FeatureRange, MetadataImage
+from kraft.seam import Seam
+
+if TYPE_CHECKING:
+    from kraft.broker.node.auto_topics import AutoTopicCreation
+    from kraft.broker.node.controller_channel import ControllerChannel
+    from kraft.broker.node.dispatch import Dispatcher
+    from kraft.broker.node.dynamic_configs import DynamicConfigs
+    from kraft.broker.node.gates import Gates
+    from kraft.broker.node.lifecycle import BrokerLifecycle
+    from kraft.broker.node.metrics import Metrics
+    from kraft.broker.node.producer_ids import ProducerIds
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.node.publisher import MetadataPublisher
+    from kraft.wire.server import Request
+
+log = structlog.get_logger("kraft.broker")
+
+
+class Broker:
+    """The services of one broker. The parts that need it in return are set right after it is made, before it serves."""
+
+    controller: ControllerChannel
+    dispatcher: Dispatcher
+    lifecycle: BrokerLifecycle
+    replicas: ReplicaManager
+    auto_topics: AutoTopicCreation
+    producer_ids: ProducerIds
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        seam: Seam,
+        *,
+        cluster_id: str,
+        incarnation_id: UUID,
+        publisher: MetadataPublisher,
+        metrics: Metrics,
+        gates: Gates,
+        dynamic_configs: DynamicConfigs,
+        start_task: Callable[..., None],
+        fail: Callable[[BaseException], None],
+        features: tuple[FeatureRange, ...] = (),
+    ) -> None:
+        """`start_task(function, *arguments)` runs an async function in the node's nursery; `fail` stops the node."""
+        self.config = config
+        self.seam = seam
+        self.node_id = config.node_id
+        self.cluster_id = cluster_id
+        self.incarnation_id = incarnation_id
+        self.metrics = metrics
+        self.gates = gates
+        self.features = features
+        self.dynamic_configs = dynamic_configs
+        self.advertised: tuple[Endpoint, ...] = ()
+        self._publisher = publisher
+        self._start_task = start_task
+        self._fail = fail
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest published image (committed metadata only)."""
+        return self._publisher.image
+
+    @property
+    def broker_epoch(self) -> int:
+        """Epoch of this registration; -1 before it."""
+        return self.lifecycle.broker_epoch
+
+    def start_task(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        """Run `await function(*arguments)` in the background. What it raises stops the node."""
+        self._start_task(function, *arguments)
+
+    def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        """The rest of a handler that must wait: runs `await function(*arguments)`, which answers the request; if it
+        fails the client is told and nothing else is touched."""
+        self._start_task(self.dispatcher.answer_later, request, function, *arguments)
+
+    def node_failed(self, error: BaseException) -> None:
+        """A broken invariant of ours: stop the node."""
+        log.critical("node stops", error=str(error), exc_info=error)
+        self._fail(error)
+
+    def log_directory_failed(self, directory: str, directory_id: UUID, why: str) -> None:
+        """A log directory went offline: tell the controller; stop the node if none is left."""
+        log.error("log directory is offline", directory=directory, directory_id=str(directory_id), why=why)
+        self.lifecycle.directory_went_offline(directory, directory_id, why)
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where clients of `listener` reach a broker that is unfenced and has that listener; else None."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or registration.fenced:
+            return None
+        return next((endpoint for endpoint in registration.endpoints if endpoint.name == listener), None)

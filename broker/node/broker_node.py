@@ -1,0 +1,180 @@
+"""The broker's side of a node: its parts, its listeners, and the order in which they start and stop.
+
+Start: listeners accept (ApiVersions and Identify only) → registration → caught up → logs loaded from the first image →
+unfenced → requests that waited are read. Stop: hand everything over → end the connections → stop the data plane → close
+the logs, the clean-shutdown file last. Source: the broker lifecycle of KRaft, DESIGN 12a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from kraft.broker.api.table import HANDLERS
+from kraft.broker.node.auto_topics import AutoTopicCreation
+from kraft.broker.node.broker import Broker
+from kraft.broker.node.controller_channel import ControllerChannel
+from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.node.dynamic_configs import DynamicConfigs
+from kraft.broker.node.gates import Gates
+from kraft.broker.node.identity import NodeIdentity
+from kraft.broker.node.lifecycle import BrokerLifecycle
+from kraft.broker.node.metrics import Metrics
+from kraft.broker.node.producer_ids import ProducerIds
+from kraft.broker.node.replica_manager import ReplicaManager
+from kraft.config import NodeConfig
+from kraft.control.features import SUPPORTED_FEATURES
+from kraft.image import Endpoint, ImageDelta, MetadataImage
+from kraft.node.peers import Peers
+from kraft.node.publisher import MetadataPublisher
+from kraft.node.quorum import Quorum
+from kraft.seam import Address, Binding, BoundListener, Seam
+from kraft.wire.server import ServerLimits
+
+log = structlog.get_logger("kraft.broker")
+
+CONTROLLED_SHUTDOWN_MS_MAX = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the broker shares with the controller in the same process."""
+
+    quorum: Quorum
+    publisher: MetadataPublisher
+    peers: Peers
+    metrics: Metrics
+    gates: Gates
+
+
+class BrokerNode:
+    """One broker, from bind to clean-shutdown file."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        seam: Seam,
+        identity: NodeIdentity,
+        shared: Shared,
+        *,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._config = config
+        self._seam = seam
+        self._publisher = shared.publisher
+        self._nursery: trio.Nursery | None = None
+        self._finished = trio.Event()
+        self._bound: dict[str, BoundListener] = {}
+        self._applied: MetadataImage | None = None
+        self.broker = broker = Broker(
+            config,
+            seam,
+            cluster_id=identity.cluster_id,
+            incarnation_id=seam.random.uuid(),
+            publisher=shared.publisher,
+            metrics=shared.metrics,
+            gates=shared.gates,
+            dynamic_configs=DynamicConfigs(config),
+            features=SUPPORTED_FEATURES,
+            start_task=self._start_task,
+            fail=fail,
+        )
+        broker.controller = ControllerChannel(config, seam, shared.quorum, shared.peers)
+        broker.lifecycle = BrokerLifecycle(broker)
+        broker.producer_ids = ProducerIds(broker)
+        broker.auto_topics = AutoTopicCreation(broker)
+        broker.replicas = ReplicaManager(broker)
+        frame_bytes_max = config.integer("socket.request.max.bytes")
+        broker.dispatcher = Dispatcher(broker, HANDLERS, limits=ServerLimits(frame_bytes_max=frame_bytes_max))
+
+    def bind(self) -> None:
+        """Listen on the broker's listeners, and settle what is advertised. AddressInUse names the port."""
+        controllers = self._config.controller_listener_names
+        for listener in self._config.listeners:
+            if listener.name not in controllers:
+                binding = Binding(listener.name, Address(listener.host, listener.port), self._config.tls(listener.name))
+                self._bound[listener.name] = self._seam.network.serve(binding, self.broker.dispatcher.accept)
+        self.broker.advertised = tuple(
+            Endpoint(
+                listener.name,
+                listener.host or self._bound[listener.name].address.host or "localhost",
+                listener.port or self._bound[listener.name].address.port,
+                listener.security_protocol.name,
+            )
+            for listener in self._config.advertised_listeners
+            if listener.name in self._bound
+        )
+
+    async def open_directories(self) -> None:
+        """Lock and check the log directories; before the quorum opens its log in one of them."""
+        await self.broker.replicas.open_directories()
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """Listener name → bound address."""
+        return {name: bound.address for name, bound in self._bound.items()}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Join the cluster and serve until cancelled or stopped."""
+        broker = self.broker
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._publisher.subscribe_leader(broker.controller.on_leader)
+                broker.controller.on_leader(self._publisher.leader_id, self._publisher.epoch)
+                self._publisher.subscribe(self._published)
+                nursery.start_soon(broker.lifecycle.run)
+                nursery.start_soon(self._come_up)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            self._finished.set()
+
+    async def stop(self) -> None:
+        """Leave the cluster in order; afterwards `run` has returned and the logs are closed."""
+        broker = self.broker
+        if self._nursery is None:
+            return
+        log.info("broker stops", node_id=broker.node_id)
+        await broker.lifecycle.controlled_shutdown(timeout_ms=CONTROLLED_SHUTDOWN_MS_MAX)
+        for bound in self._bound.values():
+            bound.close()
+        broker.dispatcher.close_all()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+        await self._finished.wait()
+        await broker.replicas.shutdown(clean=self._applied is not None)
+        log.info("broker stopped", node_id=broker.node_id)
+
+    async def _come_up(self) -> None:
+        broker = self.broker
+        await broker.lifecycle.registered.wait()
+        assert self._nursery is not None
+        self._nursery.start_soon(broker.controller.keep_connected, broker.lifecycle.heartbeat)
+        await broker.lifecycle.caught_up.wait()
+        await self._nursery.start(broker.replicas.run)
+        image = self._publisher.image
+        await broker.replicas.load(image)
+        newest = self._publisher.image
+        if newest is not image:
+            broker.replicas.apply_delta(image, newest, ImageDelta.between(image, newest))
+        self._applied = newest
+        broker.lifecycle.logs_loaded()
+        await broker.lifecycle.unfenced.wait()
+        broker.dispatcher.release_requests()
+
+    def _published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
+        """A newer image is in force: settings, then roles, then what is told to the controller."""
+        self.broker.dynamic_configs.apply(new, delta)
+        if self._applied is not None:
+            self.broker.replicas.apply_delta(old, new, delta)
+            self._applied = new
+        self.broker.lifecycle.metadata_published(new, delta)
+
+    def _start_task(self, function: Callable[..., object], *arguments: object) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(function, *arguments)  # type: ignore[arg-type]

@@ -1,0 +1,224 @@
+"""ControllerChannel: requests from this broker to whichever controller is active.
+
+It learns the leader from the quorum that the broker observes and from answers; it keeps a connection to every
+controller, so that each of them notices at once when this process dies (DESIGN 12a). A request whose connection ends,
+or that meets NOT_CONTROLLER, is sent again to the next candidate, until its deadline; a leader that changes while a
+request is in flight takes the request with it. So a request may be carried out twice: a CreateTopics that was committed
+but not answered gives TOPIC_ALREADY_EXISTS at its second try, as with Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+import trio
+
+from kraft.broker.node.session import Session
+from kraft.config import NodeConfig
+from kraft.node.peers import Failed, Outcome, Peers, RequestFailed
+from kraft.node.quorum import Quorum
+from kraft.node.waiting import wait_at_most
+from kraft.seam import Address, Peer, Seam
+from kraft.wire import messages
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import RpcMessage
+from kraft.wire.rpc_cluster import ForwardRequest
+
+log = structlog.get_logger("kraft.broker.controller_channel")
+
+BROKER_PURPOSE = "broker"
+"""The connection that tells a controller that this process lives: registration, heartbeats, what the broker needs."""
+FORWARD_PURPOSE = "forward"
+"""Clients' requests, which may take long, have a connection of their own."""
+RETRY_BACKOFF_MS = 20
+RETRY_BACKOFF_MS_MAX = 100
+REDIAL_BACKOFF_MS_MAX = 1_000
+REQUEST_TIMEOUT_MS = 30_000
+GUESS_TIMEOUT_MS = 500
+"""How long a controller is waited for that is not known to be the active one."""
+SILENCE_MS_MIN = 10_000
+"""A connection is not given up before it was silent for so long, however soon a request's own time is over."""
+FORWARD_TIMEOUT_MS = 60_000
+"""Kafka retries a forwarded request for request.timeout.ms twice over; the client has given up by then."""
+
+
+class ControllerChannel:
+    """Follows the active controller. `on_leader` is to be called whenever another leader of the quorum is known."""
+
+    def __init__(self, config: NodeConfig, seam: Seam, quorum: Quorum, peers: Peers) -> None:
+        self._config = config
+        self._clock = seam.clock
+        self._quorum = quorum
+        self._peers = peers
+        self._listener = config.controller_listener_names[0]
+        self._leader: int | None = None
+        self._epoch = -1
+        self._suspect_epoch = -1
+        """The leader of this epoch did not answer: it is asked again only after the others."""
+        self._hint: int | None = None
+        """Whom a controller that is not active named as the leader; tried once."""
+        self._next_candidate = 0
+        self._in_flight: dict[trio.Event, int | None] = {}
+        """What ends the wait of each attempt that is under way → whom it was sent to."""
+        self._changed = trio.Event()
+
+    def on_leader(self, leader_id: int | None, epoch: int) -> None:
+        """A leader of a newer epoch: whatever waits or is in flight goes to it now."""
+        if epoch < self._epoch or (epoch == self._epoch and leader_id in (None, self._leader)):
+            return
+        self._epoch = epoch
+        self._leader = leader_id
+        self._hint = None
+        if leader_id is not None:
+            self._wake()
+
+    # requests
+
+    @property
+    def active_controller(self) -> int | None:
+        """Node id of the active controller as far as this broker knows."""
+        return self._leader
+
+    async def request(
+        self, message: RpcMessage, *, timeout_ms: int = REQUEST_TIMEOUT_MS, purpose: str = BROKER_PURPOSE
+    ) -> Any:
+        """The active controller's answer. RequestFailed (with the last outcome) if none came in time: then it is not
+        known whether the request was carried out."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        backoff_ms = RETRY_BACKOFF_MS
+        outcome = Outcome.UNREACHABLE
+        peer: Peer | None = None
+        while (remaining_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            changed = self._changed
+            peer = self._candidate()
+            if peer is not None:
+                answer = await self._attempt(peer, message, remaining_ms, purpose)
+                if answer is None:
+                    continue
+                if isinstance(answer, Failed):
+                    outcome = answer.outcome
+                    if outcome is Outcome.BAD_ANSWER:
+                        break
+                elif answer.error_code != ErrorCode.NOT_CONTROLLER:
+                    return answer
+                self._distrust(peer, answer)
+            remaining_ms = deadline_ms - self._clock.monotonic_ms()
+            await wait_at_most(self._clock, changed, max(0, min(backoff_ms, remaining_ms)))
+            backoff_ms = min(backoff_ms + RETRY_BACKOFF_MS // 2, RETRY_BACKOFF_MS_MAX)
+        raise RequestFailed(peer or Peer(None, self._listener, Address("", 0)), outcome)
+
+    async def forward(
+        self, session: Session, api_key: int, body: bytes, *, timeout_ms: int = FORWARD_TIMEOUT_MS
+    ) -> bytes:
+        """Hand a client's admin request (newest version) to the active controller, on behalf of its principal; gives
+        the body of the answer in the newest version. RequestFailed as in `request`."""
+        answer = await self.request(
+            ForwardRequest(
+                principal=session.principal,
+                client_address=session.client_address,
+                client_id=session.client_id,
+                forwarded_key=api_key,
+                forwarded_version=messages.newest_version(api_key),
+                body=body,
+                timeout_ms=timeout_ms,
+            ),
+            timeout_ms=timeout_ms,
+            purpose=FORWARD_PURPOSE,
+        )
+        if answer.error_code != ErrorCode.NONE:
+            raise ForwardRefused(ErrorCode(answer.error_code))
+        return bytes(answer.body)
+
+    # connections
+
+    async def keep_connected(self, greeting: Callable[[], RpcMessage]) -> None:
+        """Hold a connection to every controller until cancelled: `greeting()` is sent on each new one, so that the
+        controller knows whose connection it is. Redials with backoff."""
+        async with trio.open_nursery() as nursery:
+            for peer in self._controllers():
+                nursery.start_soon(self._keep_one, peer, greeting)
+
+    async def _keep_one(self, peer: Peer, greeting: Callable[[], RpcMessage]) -> None:
+        ended = trio.Event()
+
+        def on_end(_: Peer) -> None:
+            nonlocal ended
+            ended.set()
+
+        self._peers.on_connection_end(peer, BROKER_PURPOSE, on_end)
+        backoff_ms = RETRY_BACKOFF_MS
+        while True:
+            ended = trio.Event()
+            try:
+                await self._peers.request(peer, greeting(), timeout_ms=REQUEST_TIMEOUT_MS, purpose=BROKER_PURPOSE)
+            except RequestFailed:
+                await self._clock.sleep_ms(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, REDIAL_BACKOFF_MS_MAX)
+            else:
+                backoff_ms = RETRY_BACKOFF_MS
+                await ended.wait()
+
+    # inside
+
+    async def _attempt(self, peer: Peer, message: RpcMessage, timeout_ms: int, purpose: str) -> Any:
+        """The answer, Failed, or None if a newer leader appeared first."""
+        answers: list[Any] = []
+        over = trio.Event()
+
+        def on_answer(answer: Any) -> None:
+            answers.append(answer)
+            over.set()
+
+        self._in_flight[over] = peer.node_id
+        try:
+            self._peers.send(peer, message, on_answer, timeout_ms=max(timeout_ms, SILENCE_MS_MIN), purpose=purpose)
+            if peer.node_id != self._leader:
+                timeout_ms = min(timeout_ms, GUESS_TIMEOUT_MS)
+            if not await wait_at_most(self._clock, over, timeout_ms):
+                return Failed(Outcome.TIMED_OUT)
+        finally:
+            del self._in_flight[over]
+        return answers[0] if answers else None
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+        for over, node_id in list(self._in_flight.items()):
+            if node_id != self._leader:
+                over.set()
+
+    def _candidate(self) -> Peer | None:
+        """The leader, or, while none is known or it does not answer, the controllers in turn."""
+        controllers = self._controllers()
+        first = self._leader if self._epoch > self._suspect_epoch else self._hint
+        self._hint = None
+        for peer in controllers:
+            if first is not None and peer.node_id == first:
+                return peer
+        if not controllers:
+            return None
+        self._next_candidate = (self._next_candidate + 1) % len(controllers)
+        return controllers[self._next_candidate]
+
+    def _distrust(self, peer: Peer, answer: Any) -> None:
+        if peer.node_id == self._leader:
+            self._suspect_epoch = self._epoch
+        named = -1 if isinstance(answer, Failed) else answer.leader_id
+        if named >= 0 and named != peer.node_id:
+            self._hint = named
+
+    def _controllers(self) -> list[Peer]:
+        addresses = list(self._quorum.describe().endpoints) or [
+            (voter.node_id, voter.host, voter.port) for voter in self._config.quorum_voters
+        ]
+        return [Peer(node_id, self._listener, Address(host, port)) for node_id, host, port in addresses]
+
+
+class ForwardRefused(Exception):
+    """The controller refused the envelope itself, not the request in it; `error` says why."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(f"the controller refused to handle the forwarded request: {error.name}")
+        self.error = error

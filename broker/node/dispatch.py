@@ -1,0 +1,154 @@
+"""Dispatch: from a framed request to its handler, as plain calls, and what becomes of a handler's errors.
+
+Invariants: a request is handled by exactly one handler, in the order of its connection; what a listener does not serve
+never reaches a handler (the frame layer closes the connection); a peer's bad bytes touch nothing but their own
+connection; a broken rule of ours (InvariantError) stops the node. Source: Kafka's request handling, KIP-35.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kraft.broker.api.answers import answer_error
+from kraft.broker.node.session import ANONYMOUS, Session
+from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, WireError
+from kraft.wire.api_keys import BROKER_APIS, ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import InternalKey
+from kraft.wire.server import ApiTable, Request, ServerConnection, ServerLimits
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+    from kraft.broker.node.metrics import Meter
+
+log = structlog.get_logger("kraft.broker.dispatch")
+
+Handler = Callable[["Broker", Request, Session], None]
+
+UNHELD_KEYS = frozenset({int(ApiKey.API_VERSIONS), int(InternalKey.IDENTIFY)})
+"""What is answered before the broker is unfenced; everything else waits unread (DESIGN 12a)."""
+
+CLIENT_TABLE = ApiTable(BROKER_APIS)
+INTER_BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
+
+
+class Dispatcher:
+    """All connections to the broker's listeners."""
+
+    def __init__(self, broker: Broker, handlers: Mapping[int, Handler], *, limits: ServerLimits) -> None:
+        self._broker = broker
+        self._handlers = handlers
+        self._limits = limits
+        self._connections: dict[int, ServerConnection] = {}
+        self._holding = True
+        self._protocols = {listener.name: listener.security_protocol.name for listener in broker.config.listeners}
+        metrics = broker.metrics
+        self._requests: dict[int, Meter] = {
+            key: metrics.meter("kafka.network", "RequestMetrics", "RequestsPerSec", request=_name(key))
+            for key in handlers
+        }
+        self._errors = metrics.meter("kafka.network", "RequestMetrics", "ErrorsPerSec")
+        metrics.gauge("kafka.server", "socket-server-metrics", "connection-count", lambda: len(self._connections))
+
+    # connections
+
+    def accept(self, transport: Transport) -> ServerConnection:
+        """The connection for a stream that came in on one of the broker's listeners."""
+        is_inter_broker = transport.listener == self._broker.config.inter_broker_listener_name
+        connection = ServerConnection(
+            transport,
+            self.handle,
+            limits=self._limits,
+            budget=self._broker.gates.memory,
+            on_closed=self._closed,
+            table=INTER_BROKER_TABLE if is_inter_broker else CLIENT_TABLE,
+        )
+        connection.session = Session(
+            listener=transport.listener,
+            security_protocol=self._protocols[transport.listener],
+            principal=_principal(transport),
+            client_address=transport.peer_host,
+        )
+        connection.unheld_keys = UNHELD_KEYS
+        connection.hold_requests = self._holding
+        self._connections[connection.number] = connection
+        return connection
+
+    def release_requests(self) -> None:
+        """The broker is unfenced: what waited is read now."""
+        self._holding = False
+        for connection in list(self._connections.values()):
+            connection.hold_requests = False
+
+    def close_all(self) -> None:
+        """The node stops: end every connection, after what was answered has left."""
+        for connection in list(self._connections.values()):
+            connection.close(CloseReason.SHUTDOWN.value, CloseReason.SHUTDOWN, flush=True)
+
+    def _closed(self, connection: ServerConnection, reason: CloseReason) -> None:
+        self._connections.pop(connection.number, None)
+        if reason is CloseReason.BAD_BYTES:
+            session = connection.session
+            log.warning(
+                "connection closed",
+                why=connection.closed_because,
+                listener=session.listener if isinstance(session, Session) else "",
+                client_address=session.client_address if isinstance(session, Session) else "",
+            )
+
+    # requests
+
+    def handle(self, request: Request) -> None:
+        """One request, in its turn. A WireError goes on to the connection, which ends."""
+        key = request.api_key
+        connection = request.connection
+        session: Any = connection.session
+        if request.client_id != session.client_id:
+            session = replace(session, client_id=request.client_id)
+            connection.session = session
+        self._requests[key].count += 1
+        try:
+            self._handlers[key](self._broker, request, session)
+        except (WireError, InvariantError, HandleRevoked):
+            raise
+        except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others
+            self._failed(request, error)
+
+    async def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        """The rest of a handler that must wait: `await function(*arguments)` answers the request."""
+        try:
+            await function(*arguments)
+        except (InvariantError, HandleRevoked):
+            raise
+        except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others
+            self._failed(request, error)
+
+    def _failed(self, request: Request, error: Exception) -> None:
+        """A handler's own error: logged, and told to the client where the answer has a place for it."""
+        self._errors.count += 1
+        log.error(
+            "request failed",
+            api=_name(request.api_key),
+            version=request.api_version,
+            client_id=request.client_id,
+            error=repr(error),
+            exc_info=error,
+        )
+        if request.is_answered:
+            return
+        if not answer_error(request, ErrorCode.UNKNOWN_SERVER_ERROR):
+            request.fail(f"the handler failed: {error!r}", CloseReason.LOCAL)
+
+
+def _principal(transport: Transport) -> str:
+    name = transport.peer_principal
+    return ANONYMOUS if name is None else f"User:{name}"
+
+
+def _name(key: int) -> str:
+    known = ApiKey(key) if key in ApiKey._value2member_map_ else InternalKey(key)
+    return "".join(word.capitalize() for word in known.name.split("_"))

@@ -1,0 +1,79 @@
+"""Which cluster and node this process is, by its data directories; and the lock on the metadata directory.
+
+All directories must be of one cluster and of this node. A broker's replica manager locks its log directories; another
+metadata directory is locked here. *Blocking*: before the node serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraft.config import NodeConfig
+from kraft.seam import Disk, DiskError, HandleRevoked, Random, Seam
+from kraft.storage.log_dir import LogDirectory, format_directory
+from kraft.storage.meta_properties import ForeignDirectory, MetaProperties, read_meta_properties
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """`metadata` is the identity of the metadata directory; `locked` is that directory, if it is locked here."""
+
+    metadata: MetaProperties
+    locked: LogDirectory | None
+
+    @property
+    def cluster_id(self) -> str:
+        return self.metadata.cluster_id
+
+    def release(self) -> None:
+        """Give the lock back; nothing, if this life of the node is over already."""
+        if self.locked is not None:
+            try:
+                self.locked.close()
+            except HandleRevoked:
+                return
+
+
+def open_identity(config: NodeConfig, seam: Seam, cluster_id: str | None) -> NodeIdentity:
+    """Read and check the node's directories. With a `cluster_id`, directories that are not formatted are formatted for
+    that cluster. ForeignDirectory, DirectoryInUse; DiskError for the metadata directory alone."""
+    disk = seam.disk
+    if cluster_id is not None:
+        format_directories(config, disk, seam.random, cluster_id)
+    metadata = read_meta_properties(disk, config.metadata_log_dir)
+    if metadata is None:
+        raise ForeignDirectory(
+            f"{config.metadata_log_dir}: is not formatted; run `kraft storage format` with this node's properties first"
+        )
+    wanted = metadata.cluster_id if cluster_id is None else cluster_id
+    metadata.require_owner(config.metadata_log_dir, cluster_id=wanted, node_id=config.node_id)
+    for directory in config.log_dirs:
+        _require_ours(disk, directory, wanted, config.node_id)
+    if config.is_broker and config.metadata_log_dir in config.log_dirs:
+        return NodeIdentity(metadata, None)
+    locked = LogDirectory.open_directory(disk, config.metadata_log_dir, node_id=config.node_id, cluster_id=wanted)
+    return NodeIdentity(metadata, locked)
+
+
+def format_directories(config: NodeConfig, disk: Disk, random: Random, cluster_id: str) -> list[str]:
+    """Format those of the node's directories that are not; gives their paths. ForeignDirectory if one that is belongs
+    to another cluster or node."""
+    formatted: list[str] = []
+    for directory in dict.fromkeys((config.metadata_log_dir, *config.log_dirs)):
+        found = read_meta_properties(disk, directory)
+        if found is not None:
+            found.require_owner(directory, cluster_id=cluster_id, node_id=config.node_id)
+            continue
+        format_directory(disk, directory, MetaProperties(cluster_id, config.node_id, random.uuid()))
+        formatted.append(directory)
+    return formatted
+
+
+def _require_ours(disk: Disk, directory: str, cluster_id: str, node_id: int) -> None:
+    """A directory that cannot be read is left to the replica manager, which takes it offline."""
+    try:
+        found = read_meta_properties(disk, directory)
+    except DiskError:
+        return
+    if found is not None:
+        found.require_owner(directory, cluster_id=cluster_id, node_id=node_id)

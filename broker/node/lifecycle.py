@@ -1,0 +1,233 @@
+"""The life of a broker in the cluster: registration, heartbeats, unfencing, controlled shutdown.
+
+STARTING → RECOVERY (registered, catching up, loading logs) → RUNNING (unfenced) → PENDING_CONTROLLED_SHUTDOWN →
+SHUTTING_DOWN. Invariants: it asks to be unfenced only after it has published its own registration and the logs are
+loaded; it never registers a second time by itself; every heartbeat tells the newest published offset. A change of state
+is told at once, not at the next interval. Source: KIP-631, BrokerRegistration and BrokerHeartbeat.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.node.peers import RequestFailed
+from kraft.node.waiting import wait_at_most
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import HeartbeatRequest, RegisterBrokerRequest
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+    from kraft.image import ImageDelta, MetadataImage
+
+log = structlog.get_logger("kraft.broker.lifecycle")
+
+RETRY_BACKOFF_MS = 20
+RETRY_BACKOFF_MS_MAX = 500
+SHUTDOWN_HEARTBEAT_MS = 10
+"""Between the heartbeats of a controlled shutdown, while partitions are moved away."""
+FENCED_HEARTBEAT_MS = 50
+"""Between heartbeats that ask to be unfenced, as long as the controller says no."""
+SHUTDOWN_UNREACHABLE_MS = 2_000
+"""A controlled shutdown is given up when no controller has answered for so long."""
+
+
+class BrokerState(IntEnum):
+    """Kafka's broker states, with the values of its BrokerState metric."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class RegistrationRefused(Exception):
+    """The controller does not let this broker in, and another try would not help."""
+
+
+class BrokerLifecycle:
+    """One broker incarnation. `run` is its only task; everything else is called from the loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.config
+        self._clock = broker.seam.clock
+        self.state = BrokerState.NOT_RUNNING
+        self.broker_epoch = -1
+        self.registered = trio.Event()
+        self.caught_up = trio.Event()
+        """The image holds this registration and all that was before it."""
+        self.unfenced = trio.Event()
+        self.may_shut_down = trio.Event()
+        self._loaded = False
+        self._wants_shutdown = False
+        self._offline_directories: set[UUID] = set()
+        self._dirty = trio.Event()
+        self._heard_ms = self._clock.monotonic_ms()
+
+    # what happens around it
+
+    def metadata_published(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
+        """A newer image is in force."""
+        if self.broker_epoch < 0:
+            return
+        if delta is not None and any(_is_leaving(image, broker_id) for broker_id in delta.brokers):
+            self._dirty.set()  # its controlled shutdown ends when every broker has told that it has seen this
+        own = image.brokers.get(self._broker.node_id)
+        if own is None or own.broker_epoch != self.broker_epoch:
+            return
+        self.caught_up.set()
+        if own.fenced and self.state is BrokerState.RUNNING:
+            log.warning("broker was fenced", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
+            self._dirty.set()  # we live: say so
+        if not own.fenced and not self.unfenced.is_set():
+            self.state = BrokerState.RUNNING
+            self.unfenced.set()
+            log.info("broker is unfenced", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
+
+    def logs_loaded(self) -> None:
+        """The first image is applied and the logs are open for business: ask to be unfenced."""
+        self._loaded = True
+        self._dirty.set()
+
+    def directory_went_offline(self, directory: str, directory_id: UUID, why: str) -> None:
+        """Tell the controller, so that other brokers take over what was there."""
+        self._offline_directories.add(directory_id)
+        self._dirty.set()
+
+    async def controlled_shutdown(self, *, timeout_ms: int) -> bool:
+        """Hand everything over. True once the controller says that nothing depends on this broker any more; False if
+        it could not be reached or took too long."""
+        if not self.registered.is_set():
+            return False
+        self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        self._wants_shutdown = True
+        self._heard_ms = self._clock.monotonic_ms()
+        self._dirty.set()
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while not self.may_shut_down.is_set():
+            now_ms = self._clock.monotonic_ms()
+            if now_ms >= deadline_ms or now_ms - self._heard_ms >= SHUTDOWN_UNREACHABLE_MS:
+                log.warning("controlled shutdown is given up", node_id=self._broker.node_id)
+                break
+            await wait_at_most(self._clock, self.may_shut_down, SHUTDOWN_HEARTBEAT_MS * 5)
+        self.state = BrokerState.SHUTTING_DOWN
+        return self.may_shut_down.is_set()
+
+    # the task
+
+    async def run(self) -> None:
+        """Register, then heartbeat until cancelled. RegistrationRefused if the controller will never let us in."""
+        self.state = BrokerState.STARTING
+        await self._register()
+        self.state = BrokerState.RECOVERY
+        interval_ms = self._config.integer("broker.heartbeat.interval.ms")
+        failures = 0
+        while True:
+            self._dirty = trio.Event()
+            answer = await self._heartbeat()
+            if answer is None:
+                failures += 1
+                pause_ms: float = min(RETRY_BACKOFF_MS * 2**failures, RETRY_BACKOFF_MS_MAX)
+            else:
+                failures = 0
+                pause_ms = self._pause_after(answer, interval_ms)
+            await wait_at_most(self._clock, self._dirty, pause_ms)
+
+    def heartbeat(self) -> HeartbeatRequest:
+        """What is to be told now; also the greeting on a new connection to a controller."""
+        return HeartbeatRequest(
+            broker_id=self._broker.node_id,
+            broker_epoch=self.broker_epoch,
+            metadata_offset=self._broker.image.offset,
+            want_fence=not self._loaded,
+            want_shut_down=self._wants_shutdown,
+            offline_log_dirs=tuple(sorted(self._offline_directories)),
+        )
+
+    async def _heartbeat(self) -> Any:
+        try:
+            answer = await self._broker.controller.request(
+                self.heartbeat(), timeout_ms=self._config.integer("broker.session.timeout.ms") // 2
+            )
+        except RequestFailed as failure:
+            log.warning("heartbeat got no answer", node_id=self._broker.node_id, outcome=failure.outcome.value)
+            return None
+        self._heard_ms = self._clock.monotonic_ms()
+        if answer.error_code != ErrorCode.NONE:
+            log.warning(
+                "heartbeat was refused",
+                node_id=self._broker.node_id,
+                broker_epoch=self.broker_epoch,
+                error=ErrorCode(answer.error_code).name,
+            )
+            return None
+        if answer.should_shut_down:
+            self.may_shut_down.set()
+        return answer
+
+    def _pause_after(self, answer: Any, interval_ms: int) -> float:
+        if self._wants_shutdown:
+            return interval_ms if self.may_shut_down.is_set() else SHUTDOWN_HEARTBEAT_MS
+        if self._loaded and answer.is_fenced:
+            return FENCED_HEARTBEAT_MS
+        return interval_ms
+
+    async def _register(self) -> None:
+        deadline_ms = self._clock.monotonic_ms() + self._config.integer("initial.broker.registration.timeout.ms")
+        backoff_ms = RETRY_BACKOFF_MS
+        while True:
+            remaining_ms = deadline_ms - self._clock.monotonic_ms()
+            error = await self._try_to_register(remaining_ms)
+            if error is None:
+                return
+            if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
+                raise RegistrationRefused(
+                    f"broker {self._broker.node_id} could not register within initial.broker.registration.timeout.ms"
+                    f" ({self._config.integer('initial.broker.registration.timeout.ms')} ms): {error}"
+                )
+            await self._clock.sleep_ms(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, RETRY_BACKOFF_MS_MAX)
+
+    async def _try_to_register(self, timeout_ms: int) -> str | None:
+        """None when it is done, else what is in the way; RegistrationRefused when waiting would not help."""
+        try:
+            answer = await self._broker.controller.request(self._registration(), timeout_ms=max(1, timeout_ms))
+        except RequestFailed as failure:
+            return f"no controller answered ({failure.outcome.value})"
+        error = ErrorCode(answer.error_code)
+        if error is ErrorCode.NONE:
+            self.broker_epoch = answer.broker_epoch
+            self.registered.set()
+            log.info("broker is registered", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
+            self.metadata_published(self._broker.image)
+            return None
+        message = getattr(answer, "error_message", None) or error.name
+        if error is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            return f"another process runs as broker {self._broker.node_id} ({message})"
+        raise RegistrationRefused(f"the controller refuses broker {self._broker.node_id}: {error.name}: {message}")
+
+    def _registration(self) -> RegisterBrokerRequest:
+        broker = self._broker
+        return RegisterBrokerRequest(
+            broker_id=broker.node_id,
+            cluster_id=broker.cluster_id,
+            incarnation_id=broker.incarnation_id,
+            endpoints=broker.advertised,
+            rack=broker.config.rack,
+            host_id=broker.config.host_id,
+            log_dirs=broker.replicas.directory_ids,
+            features=broker.features,
+            previous_broker_epoch=broker.replicas.previous_broker_epoch,
+        )
+
+
+def _is_leaving(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and broker.in_controlled_shutdown

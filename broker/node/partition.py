@@ -1,0 +1,480 @@
+"""Partition: one hosted replica. It binds a log to the pure leader or follower state, and knows who waits for it.
+
+Invariants:
+- an append, the producer state, the log end and the high watermark move together, with no checkpoint between;
+- it takes appends only while it leads, its log is open, and the entry of its leader epoch is on disk (`appendable`);
+  until then produces wait in their order of arrival (`pending`);
+- what waits for it is told within the same pass: changes are noted in `host.changed` and settled at its end;
+- a high watermark that clients were shown is never taken back by this leader.
+Source: kraft-spec C.3, C.4; broker-spec 3.4; DESIGN 2 and 14.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from kraft.broker.node.gates import Resource, ResourceType
+from kraft.broker.replica.follower import follower_high_watermark
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
+from kraft.broker.replica.leader import LeaderState
+from kraft.broker.replica.validate import BatchRules
+from kraft.image.partitions import NO_LEADER, PartitionState
+from kraft.storage.append import AppendInfo, AppendOrigin
+from kraft.wire.compression import Compression
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import BatchHeader
+
+if TYPE_CHECKING:
+    from kraft.broker.node.log_directory import LogDirectory
+    from kraft.broker.node.topic_metrics import TopicMeters
+    from kraft.config import TopicConfig
+    from kraft.seam import Buffer, Clock
+    from kraft.storage.log import Log
+    from kraft.storage.segment import Segment
+    from kraft.wire.produce import ProduceSuccess
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class Watcher(Protocol):
+    """One partition of a fetch: told at the end of a pass in which the partition changed."""
+
+    def partition_changed(self) -> None: ...
+
+
+class Waiting(Protocol):
+    """A produce that waits for the high watermark (or for the disk)."""
+
+    def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
+        """`partition` is done for this produce."""
+        ...
+
+
+class PendingAppend:
+    """An append that waits for its partition. It runs, in its turn, once `ready` and the partition is `appendable`;
+    `run(error)` with an error other than NONE: the partition will not take it."""
+
+    __slots__ = ("ready", "run")
+
+    def __init__(self, run: Callable[[ErrorCode], None], *, ready: bool = True) -> None:
+        self.run = run
+        self.ready = ready
+
+
+class PartitionHost(Protocol):
+    """What a partition needs of the replica manager."""
+
+    node_id: int
+    clock: Clock
+    eligible: dict[int, int]
+    """Brokers that may join an in-sync set, with their epochs."""
+    changed: dict[Partition, None]
+    """Partitions whose log end or high watermark moved in this pass."""
+    lag_ms_max: int
+
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
+
+    def want_sync(self, partition: Partition) -> None:
+        """The log has something that should reach the disk (an append that waits for it, a rolled segment)."""
+        ...
+
+    def want_ready(self, partition: Partition) -> None:
+        """Open the files that an append needs, save the epoch entries, then call `readied`."""
+        ...
+
+    def want_open(self, partition: Partition) -> None:
+        """Open the log soon: somebody waits for it."""
+        ...
+
+
+class Partition:
+    """One replica of this broker. `log` is None until it is open (or after its directory went offline)."""
+
+    __slots__ = (
+        "__weakref__",
+        "active_segment",
+        "appendable",
+        "becoming_ready",
+        "config",
+        "directory",
+        "high_watermark",
+        "host",
+        "index",
+        "is_internal",
+        "is_offline",
+        "is_removed",
+        "leader",
+        "log",
+        "meters",
+        "opening_waiters",
+        "pending",
+        "resource",
+        "rules",
+        "state",
+        "success_answers",
+        "sync_running",
+        "topic",
+        "topic_id",
+        "waiting",
+        "waiting_for_disk",
+        "waits_for_disk",
+        "watchers",
+    )
+
+    def __init__(
+        self, host: PartitionHost, topic: str, topic_id: UUID, index: int, config: TopicConfig, meters: TopicMeters
+    ) -> None:
+        """A replica without a role and without a log yet."""
+        self.host = host
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.meters = meters
+        self.resource = Resource(ResourceType.TOPIC, topic)
+        self.state: PartitionState | None = None
+        self.directory: LogDirectory | None = None
+        self.log: Log | None = None
+        self.leader: LeaderState | None = None
+        self.high_watermark = 0
+        self.appendable = False
+        self.becoming_ready = False
+        self.active_segment: Segment | None = None
+        self.sync_running = False
+        self.is_offline = False
+        self.is_removed = False
+        self.watchers: dict[Watcher, None] = {}
+        self.waiting: deque[tuple[int, Waiting]] = deque()
+        self.waiting_for_disk: deque[tuple[int, Waiting]] = deque()
+        self.pending: deque[PendingAppend] = deque()
+        self.opening_waiters: list[Callable[[], None]] = []
+        self.is_internal = topic in INTERNAL_TOPICS
+        self.success_answers: dict[int, ProduceSuccess] = {}
+        self.configure(config)
+
+    def __repr__(self) -> str:
+        return f"Partition({self.topic}-{self.index})"
+
+    @property
+    def key(self) -> tuple[UUID, int]:
+        return self.topic_id, self.index
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch if self.state is not None else -1
+
+    @property
+    def min_isr(self) -> int:
+        return self.config.min_insync_replicas
+
+    def configure(self, config: TopicConfig) -> None:
+        """The topic's settings are these now."""
+        self.config = config
+        self.waits_for_disk = config.flush_messages == 1
+        stamped = config.message_timestamp_type == "LogAppendTime"
+        codec = None if config.compression_type == "producer" else Compression.named(config.compression_type)
+        self.rules = BatchRules(
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+            compacted="compact" in config.cleanup_policy,
+            log_append_time=stamped,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            codec=codec,
+        )
+        leader = self.leader
+        if leader is not None and leader.min_isr != config.min_insync_replicas:
+            now_ms = self.host.clock.monotonic_ms()
+            leader.min_isr_changed(config.min_insync_replicas, now_ms, self.host.eligible)
+            self._take_leader_high_watermark()
+
+    # the log
+
+    def opened(self, log: Log, high_watermark: int) -> None:
+        """The log is open; the role that was taken meanwhile begins to work. `high_watermark` is the checkpointed one."""
+        self.log = log
+        self.active_segment = log.active
+        self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        log.update_high_watermark(self.high_watermark)
+        state = self.state
+        if state is not None and state.leader == self.host.node_id:
+            self._begin_to_lead(state)
+        waiters, self.opening_waiters = self.opening_waiters, []
+        for resume in waiters:
+            resume()
+
+    def when_open(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once the log is open, or never will be (then `log` is None still)."""
+        self.opening_waiters.append(resume)
+        self.host.want_open(self)
+
+    def failed(self) -> None:
+        """The directory is offline: the log is dropped without another write (56)."""
+        self.is_offline = True
+        self._drop(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def removed(self) -> None:
+        """The replica is no longer ours, or the topic is gone."""
+        self.is_removed = True
+        self._drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _drop(self, error: ErrorCode) -> None:
+        self.log = None
+        self.leader = None
+        self.appendable = False
+        self._fail_waiting(error)
+        self.host.changed[self] = None
+        waiters, self.opening_waiters = self.opening_waiters, []
+        for resume in waiters:
+            resume()
+
+    # roles
+
+    def lead(self, state: PartitionState) -> None:
+        """Lead in this new leader epoch."""
+        self.state = state
+        self.appendable = False
+        self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leader = None
+        if self.log is not None:
+            self._begin_to_lead(state)
+
+    def keep_leading(self, state: PartitionState) -> None:
+        """The same leader epoch, another in-sync set or assignment."""
+        self.state = state
+        if self.leader is not None:
+            self.leader.metadata_changed(state, self.host.clock.monotonic_ms(), self.host.eligible)
+            self._take_leader_high_watermark()
+
+    def follow(self, state: PartitionState) -> None:
+        """Follow (or have no leader); the caller has stopped, and restarts, the fetching."""
+        self.state = state
+        self.leader = None
+        self.appendable = False
+        self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.host.changed[self] = None
+
+    def _begin_to_lead(self, state: PartitionState) -> None:
+        log = self.log
+        assert log is not None
+        log.epochs.assign(state.leader_epoch, log.log_end_offset)
+        now_ms = self.host.clock.monotonic_ms()
+        self.leader = LeaderState(
+            self.host.node_id,
+            state,
+            log_end_offset=log.log_end_offset,
+            own_share=self._own_share(log),
+            high_watermark=self.high_watermark,
+            min_isr=self.config.min_insync_replicas,
+            lag_ms_max=self.host.lag_ms_max,
+            now_ms=now_ms,
+        )
+        self.leader.metadata_changed(state, now_ms, self.host.eligible)
+        self._take_leader_high_watermark()
+        self.host.changed[self] = None
+        if self.pending:
+            self._prepare_to_append()
+
+    # appends
+
+    def append_as_leader(
+        self, data: memoryview, header: BatchHeader, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Write one validated batch at the end. AppendRefused leaves everything as it was; DiskError fails the
+        directory. `now_ms` is wall clock. Only while `appendable`."""
+        log, leader = self.log, self.leader
+        assert log is not None
+        assert leader is not None
+        info = log.append_as_leader(data, header, leader.leader_epoch, origin=origin, now_ms=now_ms)
+        if not info.duplicate:
+            self._appended(log, leader)
+        return info
+
+    def _appended(self, log: Log, leader: LeaderState) -> None:
+        end = log.log_end_offset
+        host = self.host
+        if self.waits_for_disk:
+            leader.log_end_offset = end
+            host.want_sync(self)
+        elif leader.alone:
+            if leader.appended(end, end, host.clock.monotonic_ms(), host.eligible):
+                self.high_watermark = leader.high_watermark
+                log.update_high_watermark(leader.high_watermark)
+        else:
+            leader.log_end_offset = leader.own_share = end
+        if log.active is not self.active_segment:
+            self.active_segment = log.active
+            host.want_sync(self)
+        host.changed[self] = None
+
+    def append_later(self, append: PendingAppend) -> None:
+        """Not now: after those that wait already."""
+        self.pending.append(append)
+        self._prepare_to_append()
+
+    def run_pending(self) -> None:
+        """Run the appends that waited, in order, as far as they are ready."""
+        while self.pending and self.pending[0].ready and self.appendable:
+            self.pending.popleft().run(ErrorCode.NONE)
+
+    def _prepare_to_append(self) -> None:
+        if self.log is None:
+            self.host.want_open(self)
+        elif self.leader is not None and not self.appendable and not self.becoming_ready:
+            self.becoming_ready = True
+            self.host.want_ready(self)
+
+    def cooled(self, append: PendingAppend) -> None:
+        """The log's files were closed while nobody used them: `append` is first in line when they are open again."""
+        self.appendable = False
+        self.pending.appendleft(append)
+        self._prepare_to_append()
+
+    def readied(self, leader_epoch: int) -> None:
+        """The files are open and the entry of `leader_epoch` is on disk. If it is the one in force, appends begin."""
+        self.becoming_ready = False
+        if self.leader is None or self.log is None:
+            return
+        if self.leader.leader_epoch == leader_epoch:
+            self.appendable = True
+            self.run_pending()
+        elif self.pending:
+            self._prepare_to_append()
+
+    def synced(self) -> None:
+        """A sync of the log ended: take what it covers."""
+        log, leader = self.log, self.leader
+        if log is None:
+            return
+        if leader is not None and self.waits_for_disk:
+            if leader.synced(log.synced_end_offset, self.host.clock.monotonic_ms(), self.host.eligible):
+                self._take_leader_high_watermark()
+            waiting = self.waiting_for_disk
+            while waiting and waiting[0][0] <= log.synced_end_offset:
+                waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
+        self.host.changed[self] = None
+
+    def append_as_follower(self, data: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
+        """Write what the leader sent, as it is. AppendRefused if it is damaged or does not follow; ColdRead and
+        DiskError as for a leader. `now_ms` is wall clock."""
+        log = self.log
+        assert log is not None
+        info = log.append_as_follower(data, now_ms=now_ms, leader_epoch=leader_epoch)
+        if self.waits_for_disk or log.active is not self.active_segment:
+            self.active_segment = log.active
+            self.host.want_sync(self)
+        self.host.changed[self] = None
+        return info
+
+    def take_leader_marks(self, high_watermark: int, log_start_offset: int) -> None:
+        """The follower's share of an answer: the leader's high watermark, clamped, then its log start."""
+        log = self.log
+        assert log is not None
+        mark = follower_high_watermark(high_watermark, log.log_start_offset, log.log_end_offset)
+        if mark != self.high_watermark:
+            self._set_high_watermark(mark)
+        if log_start_offset > log.log_start_offset and log_start_offset <= self.high_watermark:
+            log.advance_log_start(log_start_offset)
+            self.host.changed[self] = None
+
+    def truncated(self) -> None:
+        """The log was cut: the high watermark lies within it again."""
+        log = self.log
+        assert log is not None
+        if self.high_watermark > log.log_end_offset or self.high_watermark < log.log_start_offset:
+            self._set_high_watermark(max(log.log_start_offset, min(self.high_watermark, log.log_end_offset)))
+        self.host.changed[self] = None
+
+    # followers, as the leader sees them
+
+    def follower_fetched(
+        self, replica_id: int, fetch_offset: int, log_start_offset: int, leader_end: int, broker_epoch: int
+    ) -> None:
+        """A follower's fetch was read when our log ended at `leader_end`."""
+        leader = self.leader
+        assert leader is not None
+        host = self.host
+        effects = leader.fetched(
+            replica_id,
+            fetch_offset,
+            log_start_offset,
+            leader_end,
+            host.clock.monotonic_ms(),
+            broker_epoch,
+            host.eligible,
+        )
+        if effects.high_watermark_moved:
+            self._take_leader_high_watermark()
+        if effects.proposal is not None:
+            host.propose_isr(self, effects.proposal)
+
+    def check_lag(self, now_ms: int) -> None:
+        """The in-sync timer."""
+        if self.leader is not None:
+            proposal = self.leader.check_lag(now_ms)
+            if proposal is not None:
+                self.host.propose_isr(self, proposal)
+
+    def isr_answered(self, proposal: IsrProposal, answer: IsrAnswer) -> AnswerVerdict:
+        """The controller's answer to a proposal."""
+        if self.leader is None:
+            return AnswerVerdict.STALE
+        now_ms = self.host.clock.monotonic_ms()
+        verdict, moved = self.leader.answered(proposal, answer, now_ms, self.host.eligible)
+        if moved:
+            self._take_leader_high_watermark()
+        return verdict
+
+    # the high watermark, and who waits
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed readers stop."""
+        assert self.log is not None
+        return self.log.last_stable_offset
+
+    def settle(self) -> None:
+        """The end of a pass in which this partition changed: answer produces, wake fetches."""
+        waiting = self.waiting
+        if waiting and waiting[0][0] <= self.high_watermark and self.leader is not None:
+            error = self.leader.acknowledgement_error()
+            mark = self.high_watermark
+            while waiting and waiting[0][0] <= mark:
+                waiting.popleft()[1].acknowledged(self, error)
+        for watcher in list(self.watchers):
+            watcher.partition_changed()
+
+    def append_error(self) -> ErrorCode:
+        """Why a produce cannot be taken here, ever or now; NONE if it can, at once or after a wait."""
+        if self.is_offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.state is None or self.state.leader != self.host.node_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE
+
+    @property
+    def leader_id(self) -> int:
+        return NO_LEADER if self.state is None else self.state.leader
+
+    def _own_share(self, log: Log) -> int:
+        return log.synced_end_offset if self.waits_for_disk else log.log_end_offset
+
+    def _take_leader_high_watermark(self) -> None:
+        leader = self.leader
+        if leader is not None and leader.high_watermark != self.high_watermark:
+            self._set_high_watermark(leader.high_watermark)
+
+    def _set_high_watermark(self, mark: int) -> None:
+        self.high_watermark = mark
+        if self.log is not None:
+            self.log.update_high_watermark(mark)
+        self.host.changed[self] = None
+
+    def _fail_waiting(self, error: ErrorCode) -> None:
+        for waiting in (self.waiting, self.waiting_for_disk):
+            while waiting:
+                waiting.popleft()[1].acknowledged(self, error)
+        while self.pending:
+            self.pending.popleft().run(error)

@@ -1,0 +1,153 @@
+"""`serve`: one whole node, of any roles, over a seam. The same coroutine in production and in the simulator.
+
+A node has one metadata quorum, which its controller votes in and its broker observes; a node of both roles shares it.
+It returns after `Node.request_stop` (in order: broker, controller, quorum, locks), and otherwise raises what ended it:
+AddressInUse, DiskLocked, ForeignDirectory, RegistrationRefused, StorageCorrupt, InvariantError. Cancelling it is a
+crash: nothing is written any more.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from kraft.broker.node.broker_node import BrokerNode, Shared
+from kraft.broker.node.gates import Gates
+from kraft.broker.node.identity import NodeIdentity, open_identity
+from kraft.broker.node.metrics import Metrics
+from kraft.broker.node.node_metrics import register_node_metrics
+from kraft.config import NodeConfig
+from kraft.node.controller import Controller
+from kraft.node.controller_node import run_controller
+from kraft.node.peers import Peers
+from kraft.node.publisher import MetadataPublisher
+from kraft.node.quorum import Quorum
+from kraft.seam import InvariantError, Seam
+from kraft.wire.budget import MemoryBudget
+
+log = structlog.get_logger("kraft.node")
+
+MEMORY_BUDGET_BYTES = 160 * 1024 * 1024
+"""For frames, fetch buffers and decompression of one process, unless queued.max.request.bytes says more. Above 4/3 of
+the largest frame, which keeps the bound strict."""
+
+HOUSEKEEPING_MS = 1_000
+
+
+class Node:
+    """A running node, as whoever started it sees it."""
+
+    def __init__(self, config: NodeConfig, seam: Seam, identity: NodeIdentity) -> None:
+        self.config = config
+        self.identity = identity
+        self.metrics = Metrics()
+        self.gates = Gates(MemoryBudget(max(MEMORY_BUDGET_BYTES, config.integer("queued.max.request.bytes"))))
+        self.peers = Peers(seam, client_id=f"node-{config.node_id}")
+        self.quorum = Quorum(config, seam, identity.metadata)
+        self.publisher = MetadataPublisher(config, seam, self.quorum)
+        self.quorum.add_listener(self.publisher)
+        self.controller: Controller | None = None
+        self.broker: BrokerNode | None = None
+        self._seam = seam
+        self._stop = trio.Event()
+        self._failure: BaseException | None = None
+        self._scope = trio.CancelScope()
+
+    def request_stop(self) -> None:
+        """Stop in order; `serve` returns when that is done."""
+        self._stop.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop at once, with this error."""
+        if self._failure is None:
+            self._failure = error
+        self._scope.cancel()
+
+    async def wait_ready(self) -> None:
+        """Suspend until the broker is unfenced; a controller alone is ready when it knows a leader."""
+        if self.broker is not None:
+            await self.broker.broker.lifecycle.unfenced.wait()
+            return
+        known = trio.Event()
+        self.publisher.subscribe_leader(lambda leader_id, epoch: known.set() if leader_id is not None else None)
+        if self.publisher.leader_id is None:
+            await known.wait()
+
+    async def run(self, task_status: trio.TaskStatus[Node]) -> None:
+        """The node's whole life."""
+        with self._scope:
+            if self.config.is_broker:
+                shared = Shared(self.quorum, self.publisher, self.peers, self.metrics, self.gates)
+                self.broker = BrokerNode(self.config, self._seam, self.identity, shared, fail=self.fail)
+                self.broker.bind()
+                await self.broker.open_directories()
+            register_node_metrics(self, self._seam)
+            async with trio.open_nursery() as nursery:
+                await self._start(nursery)
+                task_status.started(self)
+                await self._stop.wait()
+                await self._shut_down()
+                nursery.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        await nursery.start(self.peers.run)
+        if self.config.is_controller:
+            self.controller = Controller(self.config, self._seam, self.quorum, self.publisher, self.peers)
+            nursery.start_soon(run_controller, self.config, self._seam, self.quorum, self.controller)
+        await nursery.start(self.quorum.run)
+        nursery.start_soon(self._housekeeping)
+        if self.broker is not None:
+            await nursery.start(self.broker.run)
+
+    async def _shut_down(self) -> None:
+        if self.broker is not None:
+            await self.broker.stop()
+        await self.quorum.shutdown()
+
+    async def _housekeeping(self) -> None:
+        """Give back what idle connections hold, and end those that hold memory others wait for."""
+        memory, clock = self.gates.memory, self._seam.clock
+        while True:
+            await clock.sleep_ms(HOUSEKEEPING_MS)
+            memory.release_idle()
+            memory.check_progress(clock.monotonic_ms())
+
+
+async def serve(
+    config: NodeConfig,
+    seam: Seam,
+    *,
+    cluster_id: str | None = None,
+    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
+
+    Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
+    """
+    for warning in config.warnings:
+        log.warning("configuration", node_id=config.node_id, warning=warning)
+    identity = await seam.disk.offload(open_identity, config, seam, cluster_id)
+    node = Node(config, seam, identity)
+    try:
+        await node.run(task_status)
+    except BaseExceptionGroup as group:
+        raise _cause(group) from group
+    finally:
+        identity.release()
+
+
+def _cause(group: BaseExceptionGroup) -> BaseException:
+    """What ended the node, out of the group that its tasks left: a broken invariant first, else the first error."""
+    leaves: list[BaseException] = []
+    groups: list[BaseException] = [group]
+    while groups:
+        error = groups.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            groups.extend(error.exceptions)
+        else:
+            leaves.append(error)
+    broken = [leaf for leaf in leaves if isinstance(leaf, InvariantError)]
+    own = [leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)]
+    return (broken or own or leaves)[0]

@@ -1,0 +1,21 @@
+"""KIP-219: a client over its quota is answered at once, and then not read for the throttle time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraft.broker.node.services import BrokerServices
+    from kraft.wire.server import Request
+
+
+def mute(broker: BrokerServices, request: Request, throttle_ms: int) -> None:
+    """Stop to read this request's connection for `throttle_ms`."""
+    connection = request.connection
+    connection.mute()
+
+    async def unmute() -> None:
+        await broker.seam.clock.sleep_ms(throttle_ms)
+        connection.unmute()
+
+    broker.replicas.start_task(unmute)

@@ -1,0 +1,36 @@
+"""What a partition's newest state asks of one broker: lead, follow, keep, or remove.
+
+Invariant: a state with an older partition epoch than the held one changes nothing (an AlterPartition answer may have
+overtaken the metadata); an equal one is taken again. Source: kraft-spec C.3.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kraft.image.partitions import PartitionState
+
+
+class RoleChange(Enum):
+    """What to do with the local replica."""
+
+    IGNORE = "older than what is held"
+    REMOVE = "not among the replicas any more"
+    LEAD = "begin to lead a new leader epoch"
+    KEEP_LEADING = "lead on, with another in-sync set or assignment"
+    FOLLOW = "begin to follow in a new leader epoch: stop what is fetched, then fetch from this leader"
+    KEEP_FOLLOWING = "follow on: same leader epoch"
+
+
+def decide_role(local_id: int, held: PartitionState | None, state: PartitionState | None) -> RoleChange:
+    """`held` is what this broker acts on now (None: it hosts no replica), `state` what the image says (None: gone)."""
+    if state is None or local_id not in state.replicas:
+        return RoleChange.REMOVE
+    if held is None:
+        return RoleChange.LEAD if state.leader == local_id else RoleChange.FOLLOW
+    if state.partition_epoch < held.partition_epoch or state.leader_epoch < held.leader_epoch:
+        return RoleChange.IGNORE
+    same_epoch = state.leader_epoch == held.leader_epoch
+    if state.leader == local_id:
+        return RoleChange.KEEP_LEADING if same_epoch and held.leader == local_id else RoleChange.LEAD
+    return RoleChange.KEEP_FOLLOWING if same_epoch and held.leader != local_id else RoleChange.FOLLOW

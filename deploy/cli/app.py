@@ -1,0 +1,90 @@
+"""The typer application: all verbs, and the one place where an exception becomes a sentence and an exit code.
+
+What a verb needs beyond typer it imports in its own body: `kraft kill` does not pay for what `kraft consume` uses.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+
+from kraft.deploy.cli import cluster, configs, inspection, log_files, node, records, storage, topics
+from kraft.deploy.cli.output import (
+    EXIT_FAILED,
+    EXIT_FAULT,
+    EXIT_NOT_FOUND,
+    EXIT_USAGE,
+    CommandFailed,
+    warn,
+)
+
+_LAUNCH_CODES = {"unknown-node": EXIT_NOT_FOUND, "not-running": EXIT_NOT_FOUND, "folder": EXIT_USAGE}
+
+app = typer.Typer(
+    name="kraft",
+    help="Kafka clusters without ZooKeeper and without a JVM: start them, look inside them, break them on purpose.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong arguments or configuration, 3 no cluster answered, "
+    "4 what was named is not there, 70 a fault of kraft itself.",
+)
+
+for verb in (cluster.up, cluster.down, cluster.status, cluster.logs):
+    app.command()(verb)
+for verb in (cluster.kill, cluster.stop, cluster.start, cluster.pause, cluster.resume):
+    app.command()(verb)
+app.command()(node.node)
+app.command()(inspection.brokers)
+app.command()(inspection.quorum)
+app.command()(records.produce)
+app.command()(records.consume)
+app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")
+app.add_typer(storage.app, name="storage")
+app.add_typer(log_files.app, name="log")
+
+
+def run(arguments: Sequence[str]) -> NoReturn:
+    """Run one command line and end the process."""
+    try:
+        code = app(list(arguments), prog_name="kraft", standalone_mode=True)
+    except SystemExit as leaving:
+        _leave(leaving.code if isinstance(leaving.code, int) else EXIT_FAILED)
+    except KeyboardInterrupt:
+        _leave(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _leave(EXIT_FAILED)
+    except Exception as problem:  # noqa: BLE001 - the end of the command: explained, and turned into its exit code
+        _explain(problem)
+    _leave(code if isinstance(code, int) else 0)
+
+
+def _explain(problem: Exception) -> NoReturn:
+    from kraft.config import ConfigError
+    from kraft.deploy.launch.errors import LaunchError
+
+    if isinstance(problem, CommandFailed):
+        warn(f"kraft: {problem}")
+        _leave(problem.code)
+    if isinstance(problem, LaunchError):
+        warn(f"kraft: {problem}")
+        _leave(_LAUNCH_CODES.get(problem.kind, EXIT_FAILED))
+    if isinstance(problem, ConfigError):
+        warn(f"kraft: {problem}")
+        _leave(EXIT_USAGE)
+    import traceback
+
+    traceback.print_exception(problem)
+    warn("kraft: this is a fault of kraft itself; the lines above say where")
+    _leave(EXIT_FAULT)
+
+
+def _leave(code: int) -> NoReturn:
+    sys.exit(code)

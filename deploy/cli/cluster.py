@@ -1,0 +1,265 @@
+"""Verbs that act on a local cluster's processes: up, down, status, logs, kill, stop, start, pause, resume."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.early import take_zygote
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, print_json, show
+
+if TYPE_CHECKING:
+    from kraft.deploy.launch.control import LocalCluster
+    from kraft.deploy.launch.folder import ClusterFolder
+    from kraft.deploy.launch.layout import ClusterLayout
+
+NodeArgument = Annotated[int, typer.Argument(metavar="NODE", help="Node id, as kraft status shows it.")]
+
+_FOLLOW_SECONDS = 0.2
+
+
+def up(
+    controllers: Annotated[int | None, typer.Option(min=1, help="Controllers, as processes of their own. [3]")] = None,
+    brokers: Annotated[int | None, typer.Option(min=1, help="Brokers, as processes of their own. [3]")] = None,
+    combined: Annotated[int | None, typer.Option(min=1, help="Nodes that are both; instead of the two above.")] = None,
+    data: Annotated[str | None, typer.Option("--data", metavar="DIR", help="Folder; default: a temporary one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of broker 1; the others follow, controllers 100 above. [9092]")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of every node; may be repeated.")
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="dev: fast first rebalance, internal topics as the brokers allow; or kafka. [dev]"),
+    ] = None,
+    external: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="A second listener for clients outside of this machine.")
+    ] = None,
+    background: Annotated[bool, typer.Option(help="Return once the cluster is ready.")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    as_json: JsonOption = False,
+) -> None:
+    """Start a cluster on this machine and wait until every broker serves."""
+    from kraft.deploy.launch.control import LocalCluster
+
+    zygote = take_zygote()
+    try:
+        folder, is_temporary = _folder_of_up(data)
+        given = {
+            "controllers": controllers,
+            "brokers": brokers,
+            "combined": combined,
+            "port": port,
+            "profile": profile,
+            "external": external,
+            "settings": _settings(settings) if settings else None,
+        }
+        layout, cluster_id = _layout_of_up(folder, given)
+    except BaseException:
+        if zygote is not None:
+            zygote.abandon()
+        raise
+    cluster = LocalCluster.up(folder, layout, cluster_id, zygote=zygote, is_temporary=is_temporary, log_level=log_level)
+    try:
+        cluster.wait_ready()
+        if background:
+            cluster.detach()
+            _announce(cluster, as_json)
+            return
+        _stay(cluster, as_json)
+    except BaseException:
+        cluster.down()
+        raise
+    cluster.down()
+
+
+def down(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Stop all nodes of the cluster cleanly."""
+    cluster = _find(data)
+    was_up = cluster.is_up
+    cluster.down()
+    if as_json:
+        print_json({"data": str(cluster.folder.path), "was_up": was_up})
+    elif not was_up:
+        print("the cluster was not up")
+
+
+def status(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Show the cluster's processes."""
+    cluster = _find(data)
+    nodes = cluster.status()
+    if as_json:
+        rows = [
+            {"node": n.node_id, "roles": n.roles, "ports": n.ports, "pid": n.pid, "state": n.state, "ended": n.ended}
+            for n in nodes
+        ]
+        up_now = any(n.pid is not None for n in nodes)
+        where = {"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers}
+        print_json({**where, "cluster_id": cluster.cluster_id, "up": up_now, "nodes": rows})
+        return
+    print(f"{cluster.folder.path}  bootstrap {cluster.bootstrap_servers}  cluster {cluster.cluster_id}")
+    show(
+        False,
+        ["node", "roles", "ports", "pid", "state", "ended"],
+        [(n.node_id, n.roles, n.ports, n.pid, n.state, n.ended) for n in nodes],
+    )
+
+
+def logs(
+    node: Annotated[int | None, typer.Argument(metavar="[NODE]", help="Node id; default: all nodes.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines from the end of each log.")] = 100,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the logs of nodes."""
+    cluster = _find(data)
+    chosen = cluster.node_ids if node is None else [cluster.folder.plan(node).node_id]
+    positions: dict[int, int] = {}
+    for node_id in chosen:
+        text, positions[node_id] = _read_from(cluster.folder.node(node_id) / "node.log", 0)
+        _print_log(node_id, text.splitlines()[-lines:] if lines else [], as_json)
+    while follow:
+        time.sleep(_FOLLOW_SECONDS)
+        for node_id in chosen:
+            text, positions[node_id] = _read_from(cluster.folder.node(node_id) / "node.log", positions[node_id])
+            _print_log(node_id, text.splitlines(), as_json)
+
+
+def kill(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Kill a node with SIGKILL: it gets no chance to say goodbye."""
+    _done(as_json, node, "killed", _find(data).kill(node))
+
+
+def stop(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Stop a node cleanly: it hands its leaderships over first."""
+    _done(as_json, node, "stopped", _find(data).stop(node))
+
+
+def start(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Start a node that was killed or stopped, and wait until it serves."""
+    cluster = _find(data)
+    cluster.start(node)
+    _done(as_json, node, "started", next(n.pid for n in cluster.status() if n.node_id == node))
+
+
+def pause(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Freeze a node with SIGSTOP: to the others it looks like one that hangs."""
+    _done(as_json, node, "paused", _find(data).pause(node))
+
+
+def resume(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Let a paused node go on."""
+    _done(as_json, node, "resumed", _find(data).resume(node))
+
+
+def _find(data: str | None) -> LocalCluster:
+    from kraft.deploy.launch.control import LocalCluster
+    from kraft.deploy.launch.folder import ClusterFolder, last_folder
+
+    return LocalCluster.find(ClusterFolder(data) if data is not None else last_folder())
+
+
+def _folder_of_up(data: str | None) -> tuple[ClusterFolder, bool]:
+    from kraft.deploy.launch.folder import ClusterFolder
+
+    if data is not None:
+        return ClusterFolder(data), False
+    return ClusterFolder(tempfile.mkdtemp(prefix="kraft-")), True
+
+
+def _layout_of_up(folder: ClusterFolder, given: dict[str, object]) -> tuple[ClusterLayout, str]:
+    """The layout that was asked for, laid over the one that the folder holds."""
+    from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
+
+    asked = {name: value for name, value in given.items() if value is not None}
+    if asked.get("combined") and (asked.get("controllers") or asked.get("brokers")):
+        raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
+    if not folder.exists():
+        return ClusterLayout(**asked), new_cluster_id()  # type: ignore[arg-type]
+    stored, cluster_id = folder.read()
+    for name in ("controllers", "brokers", "combined"):
+        if name in asked and asked[name] != getattr(stored, name):
+            raise CommandFailed(
+                f"the cluster in {folder.path} has {name}={getattr(stored, name)}, not {asked[name]}; leave --{name} out, "
+                "or choose another --data",
+                code=EXIT_USAGE,
+            )
+    from dataclasses import replace
+
+    return replace(stored, **asked), cluster_id  # type: ignore[arg-type]
+
+
+def _settings(entries: list[str]) -> dict[str, str]:
+    from kraft.config import broker_key
+
+    settings: dict[str, str] = {}
+    for entry in entries:
+        key, equals, value = entry.partition("=")
+        if not equals:
+            raise CommandFailed(f"--set {entry}: expected KEY=VALUE", code=EXIT_USAGE)
+        broker_key(key.strip()).parse(value)
+        settings[key.strip()] = value
+    return settings
+
+
+def _announce(cluster: LocalCluster, as_json: bool) -> None:
+    if as_json:
+        print_json({"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers, "ready": True})
+        return
+    print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
+    print("end it with kraft down")
+
+
+def _stay(cluster: LocalCluster, as_json: bool) -> None:
+    """Show the cluster until ctrl-C, SIGTERM or the end of its last node."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.default_int_handler)
+    try:
+        if as_json or not sys.stdout.isatty():
+            print_json({"ready": True, "bootstrap": cluster.bootstrap_servers}) if as_json else print(
+                "ready", flush=True
+            )
+            sys.stdout.flush()
+            while any(node.pid is not None for node in cluster.status()):
+                time.sleep(_FOLLOW_SECONDS)
+        else:
+            from kraft.deploy.cli.watch import watch
+
+            watch(cluster)
+    except KeyboardInterrupt:
+        return
+
+
+def _done(as_json: bool, node: int, what: str, pid: int | None) -> None:
+    if as_json:
+        print_json({"node": node, "done": what, "pid": pid})
+    else:
+        print(f"node {node} {what} (pid {pid})")
+
+
+def _read_from(path: Path, position: int) -> tuple[str, int]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(position)
+            data = file.read()
+    except FileNotFoundError:
+        return "", 0
+    whole = data[: data.rfind(b"\n") + 1]
+    return whole.decode("utf-8", "replace"), position + len(whole)
+
+
+def _print_log(node_id: int, lines: list[str], as_json: bool) -> None:
+    for line in lines:
+        if as_json:
+            print_json({"node": node_id, "line": line})
+        else:
+            print(f"[{node_id}] {line}")
+    sys.stdout.flush()

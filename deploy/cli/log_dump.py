@@ -1,0 +1,197 @@
+"""What the files of a data folder hold, as plain values: segments, indexes, snapshots, checkpoints, metadata events.
+
+Each function gives dictionaries, one per batch, record, entry or line. Credentials are never among them: fields that
+hold secrets, and settings of type password, read `[hidden]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kraft.config import BROKER_KEYS, TOPIC_KEYS
+from kraft.image.events import UnknownEvent, decode_event
+from kraft.seam import WireError
+from kraft.storage import offset_index, time_index, txn_index
+from kraft.storage.log_names import METADATA_TOPIC, parse_partition_directory
+from kraft.storage.producer_snapshot import decode as decode_producer_snapshot
+from kraft.wire.control_records import decode_controls
+from kraft.wire.record_codec import Record, decode_batch
+from kraft.wire.record_header import BatchHeader, check_crc, iter_headers
+
+Row = dict[str, Any]
+
+HIDDEN = "[hidden]"
+_SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key", "hmac", "password", "secret"})
+_LOGS = (".log", ".checkpoint", ".log.cleaned", ".log.swap", ".log.deleted")
+
+
+def dump_file(path: Path, *, with_records: bool) -> Iterator[Row]:
+    """All that one file holds; `with_records` opens the batches. ValueError for a file of an unknown kind."""
+    name = path.name
+    if name.endswith(_LOGS):
+        yield from _batches(path, with_records)
+    elif name.endswith(".timeindex"):
+        yield from _entries(path, time_index.ENTRY, ("timestamp", "offset"))
+    elif name.endswith(".txnindex"):
+        fields = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
+        yield from _entries(path, txn_index.ENTRY, fields)
+    elif name.endswith(".index"):
+        yield from _entries(path, offset_index.ENTRY, ("offset", "position"))
+    elif name.endswith(".snapshot"):
+        yield from _producers(path)
+    elif _is_text(name):
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            yield {"kind": "line", "number": number, "text": line}
+    else:
+        raise ValueError(
+            f"{path}: not a file that kraft writes; expected .log, .index, .timeindex, .txnindex, "
+            ".snapshot, .checkpoint or a checkpoint file"
+        )
+
+
+def dump_files(path: Path) -> list[Path]:
+    """The file itself, or those of a folder that can be dumped, in order."""
+    if not path.is_dir():
+        return [path]
+    return [entry for entry in sorted(path.iterdir()) if entry.is_file() and _is_known(entry.name)]
+
+
+def is_metadata_log(path: Path) -> bool:
+    """Whether the file lies in the metadata log's folder, so that its values are events."""
+    parsed = parse_partition_directory(path.resolve().parent.name)
+    return path.name.endswith(".checkpoint") or (parsed is not None and parsed[0] == METADATA_TOPIC)
+
+
+def _batches(path: Path, with_records: bool) -> Iterator[Row]:
+    data = path.read_bytes()
+    as_events = is_metadata_log(path)
+    end = 0
+    try:
+        for position, header in iter_headers(data):
+            good = check_crc(data, position, header)
+            yield _batch_row(position, header, good)
+            end = position + header.size_bytes
+            if with_records and good:
+                yield from _records(data, position, header, as_events)
+    except WireError as problem:
+        yield {"kind": "damage", "position": end, "reason": str(problem)}
+        return
+    if end < len(data):
+        yield {"kind": "damage", "position": end, "reason": f"{len(data) - end} bytes of an unfinished batch"}
+
+
+def _batch_row(position: int, header: BatchHeader, good: bool) -> Row:
+    return {
+        "kind": "batch",
+        "position": position,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "bytes": header.size_bytes,
+        "leader_epoch": header.partition_leader_epoch,
+        "compression": header.compression.name.lower(),
+        "timestamp": header.max_timestamp,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "crc_ok": good,
+    }
+
+
+def _records(data: bytes, position: int, header: BatchHeader, as_events: bool) -> Iterator[Row]:
+    if header.is_control:
+        for control in decode_controls(data, position):
+            yield {"kind": "control", **_plain(control)}
+        return
+    for record in decode_batch(data, position):
+        yield _event_row(record) if as_events else _record_row(record)
+
+
+def _record_row(record: Record) -> Row:
+    headers = [[name, _text(value)] for name, value in record.headers]
+    row: Row = {"kind": "record", "offset": record.offset, "timestamp": record.timestamp}
+    return {**row, "key": _text(record.key), "value": _text(record.value), "headers": headers}
+
+
+def _event_row(record: Record) -> Row:
+    row: Row = {"kind": "event", "offset": record.offset, "timestamp": record.timestamp}
+    try:
+        event = decode_event(record.value or b"")
+    except (UnknownEvent, WireError) as problem:
+        return {**row, "type": "unknown", "reason": str(problem)}
+    return {**row, "type": type(event).__name__, **_plain(event)}
+
+
+def _producers(path: Path) -> Iterator[Row]:
+    entries = decode_producer_snapshot(path.read_bytes())
+    if entries is None:
+        yield {"kind": "damage", "position": 0, "reason": "not a producer snapshot, or its CRC is wrong"}
+        return
+    for entry in entries:
+        yield {"kind": "producer", **entry._asdict()}
+
+
+def _entries(path: Path, layout: Any, fields: tuple[str, ...]) -> Iterator[Row]:
+    data = path.read_bytes()
+    base = int(path.name.split(".", 1)[0]) if path.name[:20].isdigit() else 0
+    for position in range(0, len(data) - layout.size + 1, layout.size):
+        entry = dict(zip(fields, layout.unpack_from(data, position), strict=True))
+        if "version" not in entry:
+            entry["offset"] += base
+        yield {"kind": "entry", "position": position, **entry}
+
+
+def _plain(value: Any) -> Row:
+    """A dataclass as a dictionary of printable values, secrets hidden."""
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    key = fields.get("name") or fields.get("key")
+    row = {name: HIDDEN if name in _SECRET_FIELDS else _printable(item) for name, item in fields.items()}
+    if row.get("value") is not None and isinstance(key, str) and _is_secret_key(key):
+        row["value"] = HIDDEN
+    return row
+
+
+def _is_secret_key(name: str) -> bool:
+    base = name.rpartition("listener.name.")[2]
+    known = BROKER_KEYS.get(name) or TOPIC_KEYS.get(name)
+    if known is None:
+        known = next((key for key in BROKER_KEYS.values() if base.endswith("." + key.name) and key.is_sensitive), None)
+    return known is not None and known.is_sensitive
+
+
+def _printable(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(value)
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _printable(item) for name, item in value._asdict().items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_printable(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _printable(item) for name, item in value.items()}
+    return getattr(value, "name", value) if not isinstance(value, str | int | float | bool | None) else value
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _is_text(name: str) -> bool:
+    return (
+        name.endswith("-checkpoint")
+        or name in ("meta.properties", "partition.metadata", "quorum-state")
+        or (name == ".kafka_cleanshutdown")
+    )
+
+
+def _is_known(name: str) -> bool:
+    return name.endswith((*_LOGS, ".index", ".timeindex", ".txnindex", ".snapshot")) or _is_text(name)

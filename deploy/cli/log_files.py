@@ -1,0 +1,51 @@
+"""`kraft log`: look into the files of a data folder, whether the node runs or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, print_json
+
+app = typer.Typer(help="Look into the files of a data folder.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def log() -> None:
+    """Look into the files of a data folder."""
+
+
+@app.command()
+def dump(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, or folders of partitions.")],
+    records: Annotated[bool, typer.Option(help="Open the batches and show their records or events.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Show segments, indexes, snapshots, checkpoints and metadata events; with --json one object per line."""
+    from kraft.deploy.cli.log_dump import dump_file, dump_files
+
+    for path in paths:
+        if not path.exists():
+            raise CommandFailed(f"there is no {path}", code=EXIT_NOT_FOUND)
+        for file in dump_files(path):
+            if not as_json:
+                print(f"# {file}")
+            try:
+                for row in dump_file(file, with_records=records):
+                    print_json({"file": str(file), **row}) if as_json else print(_line(row))
+            except ValueError as problem:
+                raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+
+
+def _line(row: dict[str, Any]) -> str:
+    fields = dict(row)
+    kind = fields.pop("kind")
+    if kind == "line":
+        return f"{fields['number']:6} {fields['text']}"
+    indent = "  " if kind in ("record", "event", "control") else ""
+    if kind == "event":
+        kind = fields.pop("type")
+    shown = (f"{name}={value}" for name, value in fields.items() if value not in (None, [], ""))
+    return f"{indent}{kind} {' '.join(shown)}"

@@ -1,0 +1,110 @@
+"""`kraft storage`: format a node's data folders, and tell what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, print_json, show
+
+if TYPE_CHECKING:
+    from kraft.config import NodeConfig
+
+app = typer.Typer(help="Format and inspect data folders.", no_args_is_help=True, rich_markup_mode=None)
+
+ConfigOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="The node's server.properties.")]
+
+
+@app.command("format")
+def format_storage(
+    config: ConfigOption,
+    cluster_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The cluster's id, the same on all nodes; default: a new one.")
+    ] = None,
+    ignore_formatted: Annotated[bool, typer.Option(help="Do nothing to folders that are formatted already.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Prepare the log directories of a new node: write who they belong to."""
+    from kraft.deploy.launch.layout import is_cluster_id, new_cluster_id
+
+    if cluster_id is not None and not is_cluster_id(cluster_id):
+        raise CommandFailed(
+            f"--cluster-id {cluster_id}: expected 22 characters of URL-safe base64 (a random one: {new_cluster_id()})",
+            code=EXIT_USAGE,
+        )
+    parsed = _parse(config)
+    chosen = cluster_id or new_cluster_id()
+    formatted = _format(parsed, chosen, ignore_formatted)
+    if as_json:
+        print_json({"cluster_id": chosen, "node_id": parsed.node_id, "formatted": formatted})
+        return
+    for directory in formatted:
+        print(f"formatted {directory} for node {parsed.node_id} of cluster {chosen}")
+    if not formatted:
+        print("nothing to do: all folders are formatted")
+
+
+@app.command()
+def info(config: ConfigOption, as_json: JsonOption = False) -> None:
+    """Show whom the log directories of a node belong to."""
+    rows = _describe(_parse(config))
+    show(as_json, ["directory", "state", "cluster_id", "node_id", "directory_id"], rows)
+    if any(row[1] != "formatted" for row in rows):
+        raise typer.Exit(EXIT_NOT_FOUND)
+
+
+def _parse(path: Path) -> NodeConfig:
+    from kraft.deploy.launch.node_process import read_config
+
+    return read_config(path)
+
+
+def _directories(config: NodeConfig) -> list[str]:
+    return list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
+
+
+def _format(config: NodeConfig, cluster_id: str, ignore_formatted: bool) -> list[str]:
+    from kraft.broker.node.identity import format_directories
+    from kraft.deploy.cli.admin import run_async
+    from kraft.runtime import open_seam
+    from kraft.storage.meta_properties import ForeignDirectory, read_meta_properties
+
+    async def work() -> list[str]:
+        async with open_seam(node_name="kraft storage") as seam:
+            disk = seam.disk
+            taken = [path for path in _directories(config) if read_meta_properties(disk, path) is not None]
+            if taken and not ignore_formatted:
+                raise CommandFailed(f"{taken[0]} is formatted already; --ignore-formatted leaves such folders alone")
+            try:
+                return await disk.offload(format_directories, config, disk, seam.random, cluster_id)
+            except ForeignDirectory as problem:
+                raise CommandFailed(str(problem)) from None
+
+    return run_async(work)
+
+
+def _describe(config: NodeConfig) -> list[tuple[Any, ...]]:
+    from kraft.deploy.cli.admin import run_async
+    from kraft.runtime import open_seam
+    from kraft.storage.meta_properties import ForeignDirectory, read_meta_properties
+    from kraft.storage.partition_metadata import encode_uuid
+
+    async def work() -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        async with open_seam(node_name="kraft storage") as seam:
+            for path in _directories(config):
+                try:
+                    found = read_meta_properties(seam.disk, path)
+                except ForeignDirectory as problem:
+                    rows.append((path, str(problem), None, None, None))
+                    continue
+                if found is None:
+                    rows.append((path, "not formatted", None, None, None))
+                else:
+                    identity = (found.cluster_id, found.node_id, encode_uuid(found.directory_id))
+                    rows.append((path, "formatted", *identity))
+        return rows
+
+    return run_async(work)

@@ -1,0 +1,52 @@
+"""What a forked node does between the fork and `serve`: a session, a log, fresh seeds and a life of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from kraft.config import ConfigError
+from kraft.deploy.launch.node_process import EXIT_BROKEN, EXIT_FAILED, StatusPipe, read_config, run_node
+
+
+def run_child(folder: Path, gate: int, status: int, *, log_level: str, cluster_id: str | None) -> NoReturn:
+    """Run the node of this folder in this process, which was just forked, and end the process.
+
+    `gate` is closed by the zygote once the process is noted in its folder; nothing happens before that. With a
+    `cluster_id`, empty log directories are formatted for that cluster.
+    """
+    code = EXIT_BROKEN
+    try:
+        os.setsid()
+        os.read(gate, 1)
+        os.close(gate)
+        _open_log(folder / "node.log")
+        os.chdir(folder)
+        random.seed()
+        gc.enable()
+        code = _run(folder, StatusPipe(status), log_level, cluster_id)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(folder: Path, status: StatusPipe, log_level: str, cluster_id: str | None) -> int:
+    path = folder / "server.properties"
+    try:
+        config = read_config(path)
+    except ConfigError as problem:
+        print(f"{path}: {problem}", file=sys.stderr)
+        status.tell(event="failed", error=str(problem))
+        return EXIT_FAILED
+    return run_node(config, status=status, log_level=log_level, cluster_id=cluster_id, title=str(folder.parent))
+
+
+def _open_log(path: Path) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)

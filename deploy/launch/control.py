@@ -1,0 +1,338 @@
+"""LocalCluster: start, watch, kill, pause and stop the nodes of one folder.
+
+Verbs go to the zygote. If it has died, the nodes live on: signals then go by the noted identities, and a node is
+started by a new interpreter. Every method raises LaunchError with a text that says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.folder import ClusterFolder, remember_last
+from kraft.deploy.launch.layout import ClusterLayout
+from kraft.deploy.launch.ports import require_free
+from kraft.deploy.launch.processes import ProcessIdentity, clear_identity, identify, read_identity, write_identity
+from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock
+from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
+
+READY_SECONDS_MAX = 60.0
+_POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node as the launcher sees it. `state`: starting, ready, paused, ended, running (known by its pid file only)."""
+
+    node_id: int
+    roles: tuple[str, ...]
+    ports: tuple[int, ...]
+    pid: int | None
+    state: str
+    ended: str
+    starts: int
+
+
+class LocalCluster:
+    """The cluster of one folder. Make one with `up` or `find`."""
+
+    def __init__(self, folder: ClusterFolder, layout: ClusterLayout, cluster_id: str) -> None:
+        self.folder = folder
+        self.layout = layout
+        self.cluster_id = cluster_id
+        self._held: ZygoteStart | None = None
+
+    @staticmethod
+    def find(folder: ClusterFolder) -> LocalCluster:
+        """The cluster that was started in this folder, up or not."""
+        layout, cluster_id = folder.read()
+        return LocalCluster(folder, layout, cluster_id)
+
+    @staticmethod
+    def up(
+        folder: ClusterFolder,
+        layout: ClusterLayout,
+        cluster_id: str,
+        *,
+        zygote: ZygoteStart | None = None,
+        is_temporary: bool = False,
+        log_level: str = "info",
+    ) -> LocalCluster:
+        """Start all nodes of a new or stopped cluster, and return before they are ready.
+
+        The cluster is *attached*: when this object's process ends, it goes down. `detach` ends that. A folder that
+        `is_temporary` is removed when the cluster goes down. A `zygote` that was started early is used, and ended if
+        this fails.
+        """
+        zygote = zygote or spawn_zygote()
+        try:
+            cluster = LocalCluster(folder, layout, cluster_id)
+            cluster._prepare()
+            opening = {
+                "data": str(folder.path),
+                "attached": True,
+                "is_temporary": is_temporary,
+                "log_level": log_level,
+            }
+            _exchange(zygote.connection, opening)
+            cluster._held = zygote
+            cluster._start_all()
+        except BaseException:
+            zygote.abandon()
+            raise
+        remember_last(folder)
+        return cluster
+
+    @property
+    def node_ids(self) -> list[int]:
+        return [node.node_id for node in self.layout.nodes()]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.layout.bootstrap_servers()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a zygote or any node runs."""
+        return self._zygote_answers() or any(status.pid is not None for status in self.status())
+
+    def detach(self) -> None:
+        """Let the cluster live on when this process ends."""
+        if self._held is not None:
+            _exchange(self._held.connection, {"verb": "detach"})
+
+    def status(self) -> list[NodeStatus]:
+        """Every node of the layout, in its order."""
+        answer = self._ask({"verb": "status"})
+        known = {} if answer is None else {node["node"]: node for node in answer["nodes"]}
+        return [self._status_of(node_id, known.get(node_id)) for node_id in self.node_ids]
+
+    def wait_ready(self, node_ids: Sequence[int] | None = None, *, timeout_s: float = READY_SECONDS_MAX) -> None:
+        """Block until these nodes (default: all) are ready; LaunchError if one has ended or time is up."""
+        wanted = self.node_ids if node_ids is None else list(node_ids)
+        self._require_answer({"verb": "wait", "nodes": wanted, "until": "ready", "timeout_s": timeout_s})
+
+    def start(self, node_id: int) -> None:
+        """Start one node that does not run, and block until it is ready."""
+        self.folder.plan(node_id)
+        if self._ask({"verb": "start", "nodes": [node_id]}) is None:
+            self._start_by_exec(node_id)
+        else:
+            self.wait_ready([node_id])
+
+    def send_signal(self, node_id: int, number: signal.Signals) -> int:
+        """Send a signal to a node; its process id."""
+        self.folder.plan(node_id)
+        answer = self._ask({"verb": "signal", "node": node_id, "signal": number.name})
+        if answer is not None:
+            return int(answer["pid"])
+        identity = read_identity(self.folder.node(node_id))
+        if identity is None or not identity.signal(number):
+            raise LaunchError("not-running", f"node {node_id} does not run; start it with kraft start {node_id}")
+        return identity.pid
+
+    def kill(self, node_id: int) -> int:
+        """SIGKILL a node and wait until it is gone; the process id it had."""
+        pid = self.send_signal(node_id, signal.SIGKILL)
+        self._wait_ended([node_id], timeout_s=STOP_SECONDS_MAX)
+        return pid
+
+    def stop(self, node_id: int, *, timeout_s: float = STOP_SECONDS_MAX) -> int:
+        """Stop a node cleanly and wait until it is gone; the process id it had."""
+        self.send_signal(node_id, signal.SIGCONT)
+        pid = self.send_signal(node_id, signal.SIGTERM)
+        self._wait_ended([node_id], timeout_s=timeout_s)
+        return pid
+
+    def pause(self, node_id: int) -> int:
+        """SIGSTOP a node; its process id."""
+        return self.send_signal(node_id, signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> int:
+        """SIGCONT a node; its process id."""
+        return self.send_signal(node_id, signal.SIGCONT)
+
+    def down(self) -> None:
+        """Stop all nodes cleanly, kill what is left after a while, and end the zygote."""
+        if self._ask({"verb": "down"}) is None:
+            self._down_by_identities()
+        self._wait_zygote_gone()
+
+    # the zygote
+
+    def _prepare(self) -> None:
+        lock = take_lock_of_new(self.folder)
+        try:
+            refuse_orphans(self.folder)
+            require_free(port for node in self.layout.nodes() for port in node.ports)
+            self.folder.create(self.layout, self.cluster_id)
+        finally:
+            os.close(lock)
+
+    def _start_all(self) -> None:
+        new = [node_id for node_id in self.node_ids if not (self.folder.node(node_id) / "node.log").exists()]
+        request = {"verb": "start", "nodes": self.node_ids, "format": new, "cluster_id": self.cluster_id}
+        assert self._held is not None
+        _exchange(self._held.connection, request)
+
+    def _ask(self, request: dict[str, Any], *, timeout_s: float | None = 10.0) -> dict[str, Any] | None:
+        """The zygote's answer, or None if there is no zygote."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            try:
+                connection.connect(str(self.folder.socket))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return None
+            return _exchange(connection, request)
+
+    def _require_answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer = self._ask(request, timeout_s=None)
+        if answer is None:
+            raise LaunchError("zygote", f"the launcher of {self.folder.path} has ended; see {self.folder.zygote_log}")
+        return answer
+
+    def _zygote_answers(self) -> bool:
+        return self._ask({"verb": "status"}) is not None
+
+    def _wait_zygote_gone(self) -> None:
+        if self._held is not None:
+            self._held.connection.close()
+            self._held.wait()
+            return
+        deadline = time.monotonic() + STOP_SECONDS_MAX + 5.0
+        while time.monotonic() < deadline:
+            if not self.folder.socket.exists():
+                return
+            time.sleep(_POLL_SECONDS)
+        raise LaunchError("zygote", f"the launcher of {self.folder.path} does not end; see {self.folder.zygote_log}")
+
+    def _wait_ended(self, node_ids: list[int], *, timeout_s: float) -> None:
+        request = {"verb": "wait", "nodes": node_ids, "until": "ended", "timeout_s": timeout_s}
+        if self._ask(request, timeout_s=None) is not None:
+            return
+        deadline = time.monotonic() + timeout_s
+        for node_id in node_ids:
+            identity = read_identity(self.folder.node(node_id))
+            while identity is not None and identity.is_alive:
+                if time.monotonic() > deadline:
+                    raise LaunchError("late", f"node {node_id} (pid {identity.pid}) does not end; kraft kill {node_id}")
+                time.sleep(_POLL_SECONDS)
+            clear_identity(self.folder.node(node_id))
+
+    # without a zygote
+
+    def _status_of(self, node_id: int, told: dict[str, Any] | None) -> NodeStatus:
+        plan = self.folder.plan(node_id)
+        if told is not None:
+            return NodeStatus(
+                node_id, plan.roles, plan.ports, told["pid"], told["state"], told["ended"], told["starts"]
+            )
+        identity = read_identity(self.folder.node(node_id))
+        if identity is None or not identity.is_alive:
+            return NodeStatus(node_id, plan.roles, plan.ports, None, "ended", "", 0)
+        state = "paused" if identity.is_stopped else "running"
+        return NodeStatus(node_id, plan.roles, plan.ports, identity.pid, state, "", 0)
+
+    def _start_by_exec(self, node_id: int) -> None:
+        folder = self.folder.node(node_id)
+        noted = read_identity(folder)
+        if noted is not None and noted.is_alive:
+            raise LaunchError("running", f"node {node_id} already runs (pid {noted.pid})")
+        reader, writer = os.pipe()
+        with open(folder / "node.log", "ab") as log:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "kraft.deploy.launch.node_process",
+                    str(folder / "server.properties"),
+                    str(writer),
+                ],
+                pass_fds=[writer],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,
+            )
+        os.close(writer)
+        write_identity(folder, identify(process.pid) or ProcessIdentity(process.pid, ""))
+        _await_ready(node_id, reader, str(folder / "node.log"))
+
+    def _down_by_identities(self) -> None:
+        for node_id in self.node_ids:
+            identity = read_identity(self.folder.node(node_id))
+            if identity is not None:
+                identity.signal(signal.SIGCONT)
+                identity.signal(signal.SIGTERM)
+        try:
+            self._wait_ended(self.node_ids, timeout_s=STOP_SECONDS_MAX)
+        except LaunchError:
+            for node_id in self.node_ids:
+                identity = read_identity(self.folder.node(node_id))
+                if identity is not None:
+                    identity.signal(signal.SIGKILL)
+            self._wait_ended(self.node_ids, timeout_s=STOP_SECONDS_MAX)
+        self.folder.socket.unlink(missing_ok=True)
+        self.folder.zygote_identity.unlink(missing_ok=True)
+
+
+def take_lock_of_new(folder: ClusterFolder) -> int:
+    """Lock a folder that may not exist yet."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise LaunchError("folder", f"cannot use the folder {folder.path}: {problem.strerror}") from None
+    return take_lock(folder)
+
+
+def remove_folder(folder: ClusterFolder) -> None:
+    """Remove a folder and all in it."""
+    shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    """Send one request and read its answer. LaunchError if it is a refusal, or the zygote ends."""
+    try:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        text = b""
+        while not text.endswith(b"\n"):
+            chunk = connection.recv(65536)
+            if not chunk:
+                raise LaunchError(
+                    "zygote", "the launcher has ended before it answered; see zygote.log in the data folder"
+                )
+            text += chunk
+    except (BrokenPipeError, ConnectionResetError, TimeoutError) as problem:
+        raise LaunchError("zygote", f"the launcher does not answer ({problem}); see zygote.log in the folder") from None
+    answer: dict[str, Any] = json.loads(text)
+    if not answer.get("ok"):
+        raise LaunchError(answer.get("kind", "start"), answer.get("error", "the launcher refused"))
+    return answer
+
+
+def _await_ready(node_id: int, reader: int, log: str) -> None:
+    """Block until a node that was started without a zygote is ready. LaunchError if it fails."""
+    text = b""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        while b"\n" not in text:
+            readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            chunk = pipe.read(65536) if readable else b""
+            if not chunk:
+                raise LaunchError("start", f"node {node_id} did not become ready; the end of {log} says more")
+            text += chunk
+    said = json.loads(text.split(b"\n", 1)[0])
+    if said["event"] != "ready":
+        raise LaunchError("start", f"node {node_id} did not start: {said.get('error', '')}")

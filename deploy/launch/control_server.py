@@ -1,0 +1,151 @@
+"""ControlServer: one JSON object per line over a Unix socket, answered in order; a late answer is a `Pending`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LINE_BYTES_MAX = 1 << 20
+SEND_SECONDS_MAX = 1.0
+
+Answer = dict[str, Any]
+Condition = Callable[[], Answer | None]
+"""The answer when it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An answer that comes when `condition` gives one, or as `late()` at the deadline (monotonic seconds)."""
+
+    condition: Condition
+    deadline: float
+    late: Callable[[], Answer]
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One connection. If it is `attached`, its end is told to the server's owner."""
+
+    socket: socket.socket
+    attached: bool
+    text: bytes = b""
+    closed: bool = False
+
+
+class ControlServer:
+    """Listens, reads lines, answers. It blocks only while it sends, and for a bounded time."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        handle: Callable[[Client, Answer], Answer | Pending],
+        on_detached: Callable[[], None],
+    ) -> None:
+        self._selector = selector
+        self._handle = handle
+        self._on_detached = on_detached
+        self._listener: socket.socket | None = None
+        self._clients: list[Client] = []
+        self._waiting: list[tuple[Client, Pending]] = []
+
+    def listen(self, path: Path) -> None:
+        """Accept connections at this path, which is replaced."""
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        listener.listen(64)
+        listener.setblocking(False)
+        self._listener = listener
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def add(self, connection: socket.socket, *, attached: bool) -> None:
+        """Serve this connection too."""
+        connection.setblocking(False)
+        client = Client(connection, attached)
+        self._clients.append(client)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(client))
+
+    def answer_waiting(self) -> None:
+        """Send every late answer that is known by now."""
+        now = time.monotonic()
+        for entry in self._waiting[:]:
+            client, pending = entry
+            answer = pending.condition()
+            if answer is None and now >= pending.deadline:
+                answer = pending.late()
+            if answer is not None or client.closed:
+                self._waiting.remove(entry)
+                self._send(client, answer or {})
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `answer_waiting` must be called at the latest, in monotonic seconds."""
+        return min((pending.deadline for _, pending in self._waiting), default=None)
+
+    def close(self) -> None:
+        """Close everything; also what a forked child calls."""
+        if self._listener is not None:
+            self._listener.close()
+        for client in self._clients:
+            client.socket.close()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(BlockingIOError):
+            self.add(self._listener.accept()[0], attached=False)
+
+    def _read(self, client: Client) -> None:
+        try:
+            chunk = client.socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk or len(client.text) + len(chunk) > LINE_BYTES_MAX:
+            self._drop(client)
+            return
+        *lines, client.text = (client.text + chunk).split(b"\n")
+        for line in lines:
+            answer = self._safely(client, line)
+            if isinstance(answer, Pending):
+                self._waiting.append((client, answer))
+            else:
+                self._send(client, answer)
+
+    def _safely(self, client: Client, line: bytes) -> Answer | Pending:
+        try:
+            return self._handle(client, json.loads(line))
+        except (ValueError, KeyError, TypeError) as problem:
+            return refusal("request", f"the zygote cannot read this request: {problem!r}")
+
+    def _send(self, client: Client, answer: Answer) -> None:
+        if client.closed:
+            return
+        try:
+            client.socket.settimeout(SEND_SECONDS_MAX)
+            client.socket.sendall(json.dumps(answer).encode() + b"\n")
+            client.socket.setblocking(False)
+        except OSError:
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        if client.closed:
+            return
+        client.closed = True
+        self._selector.unregister(client.socket)
+        client.socket.close()
+        self._clients.remove(client)
+        if client.attached:
+            self._on_detached()
+
+
+def refusal(kind: str, message: str) -> Answer:
+    """The answer to what cannot be done; `kind` as in LaunchError."""
+    return {"ok": False, "kind": kind, "error": message}

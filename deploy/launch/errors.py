@@ -1,0 +1,11 @@
+"""LaunchError: the launcher cannot do what it was asked; the text says why and what to do next."""
+
+from __future__ import annotations
+
+
+class LaunchError(Exception):
+    """`kind` is a stable word for programs: busy, port, folder, unknown-node, not-running, running, start, zygote."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

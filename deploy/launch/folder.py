@@ -1,0 +1,146 @@
+"""ClusterFolder: where a local cluster keeps its things.
+
+`DIR/cluster.json` describes the cluster and carries the version of this format; `DIR/NODE/` holds `server.properties`,
+`data/`, `node.log`, `pid` (the number alone) and `process.json` (the number with the start time that proves it ours).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.layout import ClusterLayout, NodePlan
+
+FORMAT_VERSION = 1
+
+
+class ClusterFolder:
+    """The paths of one cluster, and its description. `path` is absolute, with no symbolic link in it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).expanduser().resolve()
+
+    @property
+    def description(self) -> Path:
+        return self.path / "cluster.json"
+
+    @property
+    def zygote_log(self) -> Path:
+        return self.path / "zygote.log"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    @property
+    def zygote_identity(self) -> Path:
+        return self.path / "zygote.json"
+
+    @property
+    def socket(self) -> Path:
+        """The control socket: in a short path, because a Unix socket's name is at most 107 bytes."""
+        digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
+        return runtime_directory() / f"{digest}.sock"
+
+    def node(self, node_id: int) -> Path:
+        return self.path / str(node_id)
+
+    def exists(self) -> bool:
+        return self.description.is_file()
+
+    def create(self, layout: ClusterLayout, cluster_id: str) -> None:
+        """Make or update the folder for this layout. LaunchError if it holds something else."""
+        from kraft.config.properties import render_properties
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            foreign = not self.exists() and any(entry.name != ".lock" for entry in self.path.iterdir())
+        except OSError as problem:
+            raise LaunchError("folder", f"cannot use the folder {self.path}: {problem.strerror}") from None
+        if foreign:
+            raise LaunchError("folder", f"{self.path} is not empty and holds no kraft cluster; choose another --data")
+        described = {"format": FORMAT_VERSION, "cluster_id": cluster_id, "layout": asdict(layout)}
+        try:
+            _write_atomic(self.description, json.dumps(described, indent=2) + "\n")
+            for node in layout.nodes():
+                folder = self.node(node.node_id)
+                folder.mkdir(exist_ok=True)
+                text = render_properties(layout.properties(node, str(folder)), comment="Written by `kraft up`.")
+                _write_atomic(folder / "server.properties", text)
+        except OSError as problem:
+            raise LaunchError("folder", f"cannot write below {self.path}: {problem.strerror}") from None
+
+    def read(self) -> tuple[ClusterLayout, str]:
+        """The layout and the cluster id. LaunchError if there is none, or a newer release wrote it."""
+        try:
+            described = json.loads(self.description.read_text())
+            version = described["format"]
+            if version != FORMAT_VERSION:
+                raise LaunchError(
+                    "folder",
+                    f"{self.description} has format {version}, but this release reads format {FORMAT_VERSION}; "
+                    "use the release that wrote it",
+                )
+            return ClusterLayout(**described["layout"]), described["cluster_id"]
+        except OSError:
+            raise LaunchError("folder", f"{self.path} holds no kraft cluster; start one with kraft up --data") from None
+        except (ValueError, KeyError, TypeError) as problem:
+            raise LaunchError("folder", f"{self.description} is damaged: {problem}") from None
+
+    def plan(self, node_id: int) -> NodePlan:
+        """The plan of one node. LaunchError names the nodes there are."""
+        nodes = self.read()[0].nodes()
+        for node in nodes:
+            if node.node_id == node_id:
+                return node
+        known = ", ".join(str(node.node_id) for node in nodes)
+        raise LaunchError("unknown-node", f"there is no node {node_id} in {self.path}; there are {known}")
+
+
+def runtime_directory() -> Path:
+    """A folder of this user alone, in a short path. LaunchError if somebody else owns it."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and len(base) < 60 and os.access(base, os.W_OK):
+        folder = Path(base) / "kraft"
+    else:
+        folder = Path(tempfile.gettempdir()) / f"kraft-{os.getuid()}"
+        if len(str(folder)) > 80:
+            folder = Path("/tmp") / f"kraft-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise LaunchError("folder", f"{folder} belongs to another user; set XDG_RUNTIME_DIR to a folder of your own")
+    return folder
+
+
+def state_directory() -> Path:
+    """Where this user's state lives: $XDG_STATE_HOME/kraft."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "kraft"
+
+
+def remember_last(folder: ClusterFolder) -> None:
+    """Make this the cluster that verbs without --data act on. A home that cannot be written is no reason to stop."""
+    try:
+        state_directory().mkdir(parents=True, exist_ok=True)
+        _write_atomic(state_directory() / "last", f"{folder.path}\n")
+    except OSError:
+        return
+
+
+def last_folder() -> ClusterFolder:
+    """The cluster that this user started last. LaunchError if there is none."""
+    try:
+        return ClusterFolder((state_directory() / "last").read_text().strip())
+    except OSError:
+        raise LaunchError("folder", "no cluster was started yet; start one with kraft up, or give --data DIR") from None
+
+
+def _write_atomic(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

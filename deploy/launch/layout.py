@@ -1,0 +1,169 @@
+"""ClusterLayout: which nodes a local cluster has, on which ports, and the properties that each of them gets.
+
+Brokers are 1, 2, 3 … on ports from `port` up; controllers 101, 102, 103 … on ports from `port` + 100 up; nodes of both
+roles are 1, 2, 3 … with both ports. Everything binds to the loopback address; `external` adds a listener that binds to
+every address and is advertised under the given host.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kraft.deploy.launch.errors import LaunchError
+
+HOST = "127.0.0.1"
+FIRST_CONTROLLER = 101
+CONTROLLER_PORT_OFFSET = 100
+NODES_MAX = 100
+
+_KEEP_ALL_METADATA = {"metadata.max.retention.bytes": "-1", "metadata.max.retention.ms": "-1"}
+
+
+def new_cluster_id() -> str:
+    """A random cluster id, as Kafka writes one: 16 bytes in URL-safe base64."""
+    while True:
+        text = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """One node. `broker_port` and `controller_port` are None where the node has not that role."""
+
+    node_id: int
+    broker_port: int | None
+    controller_port: int | None
+    external_port: int | None
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        roles = (("controller", self.controller_port), ("broker", self.broker_port))
+        return tuple(role for role, port in roles if port is not None)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return tuple(port for port in (self.broker_port, self.controller_port, self.external_port) if port is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLayout:
+    """A local cluster as it was asked for. `combined` counts nodes of both roles, and excludes the other two."""
+
+    controllers: int = 3
+    brokers: int = 3
+    combined: int = 0
+    port: int = 9092
+    profile: str = "dev"
+    external: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = (self.combined,) if self.combined else (self.controllers, self.brokers)
+        if not all(1 <= count <= NODES_MAX for count in counts):
+            raise LaunchError("start", f"a cluster has 1 to {NODES_MAX} controllers and as many brokers, not {counts}")
+        if not 1 <= self.port <= 65535 - CONTROLLER_PORT_OFFSET - NODES_MAX:
+            raise LaunchError("start", f"--port {self.port}: ports up to 200 above must exist; choose a lower one")
+        if self.profile not in ("dev", "kafka"):
+            raise LaunchError("start", f"--profile {self.profile}: expected dev or kafka")
+
+    def nodes(self) -> tuple[NodePlan, ...]:
+        """All nodes, controllers first: a broker finds its quorum sooner when the voters are up."""
+        external = self._external()
+        base = self.port + CONTROLLER_PORT_OFFSET
+        if self.combined:
+            return tuple(
+                NodePlan(
+                    node_id=index + 1,
+                    broker_port=self.port + index,
+                    controller_port=base + index,
+                    external_port=external[1] + index if external else None,
+                )
+                for index in range(self.combined)
+            )
+        controllers = tuple(
+            NodePlan(node_id=FIRST_CONTROLLER + i, broker_port=None, controller_port=base + i, external_port=None)
+            for i in range(self.controllers)
+        )
+        brokers = tuple(
+            NodePlan(
+                node_id=i + 1,
+                broker_port=self.port + i,
+                controller_port=None,
+                external_port=external[1] + i if external else None,
+            )
+            for i in range(self.brokers)
+        )
+        return controllers + brokers
+
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, comma-separated."""
+        return ",".join(f"{HOST}:{node.broker_port}" for node in self.nodes() if node.broker_port is not None)
+
+    def properties(self, node: NodePlan, folder: str) -> dict[str, str]:
+        """What `server.properties` of this node says; `folder` is the node's own, absolute."""
+        voters = (item for item in self.nodes() if item.controller_port is not None)
+        properties = {
+            "process.roles": ",".join(node.roles),
+            "node.id": str(node.node_id),
+            "controller.quorum.voters": ",".join(f"{item.node_id}@{HOST}:{item.controller_port}" for item in voters),
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": f"{folder}/data",
+            **self._listeners(node),
+            **_KEEP_ALL_METADATA,
+            **(self._dev_settings() if self.profile == "dev" else {}),
+        }
+        return {**properties, **self.settings}
+
+    def _listeners(self, node: NodePlan) -> dict[str, str]:
+        bound: list[str] = []
+        advertised: list[str] = []
+        protocols = ["CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT"]
+        external = self._external()
+        if node.broker_port is not None:
+            bound.append(f"PLAINTEXT://{HOST}:{node.broker_port}")
+            advertised.append(f"PLAINTEXT://{HOST}:{node.broker_port}")
+        if node.external_port is not None and external is not None:
+            bound.append(f"EXTERNAL://0.0.0.0:{node.external_port}")
+            advertised.append(f"EXTERNAL://{external[0]}:{node.external_port}")
+            protocols.append("EXTERNAL:PLAINTEXT")
+        if node.controller_port is not None:
+            bound.append(f"CONTROLLER://{HOST}:{node.controller_port}")
+        listeners = {"listeners": ",".join(bound), "listener.security.protocol.map": ",".join(protocols)}
+        if node.broker_port is not None:
+            listeners |= {"advertised.listeners": ",".join(advertised), "inter.broker.listener.name": "PLAINTEXT"}
+        return listeners
+
+    def _dev_settings(self) -> dict[str, str]:
+        from kraft.config import BROKER_KEYS, Effect
+
+        brokers = self.combined or self.brokers
+        replicas, in_sync = str(min(3, brokers)), str(min(2, brokers))
+        wanted = {
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
+        }
+        return {key: value for key, value in wanted.items() if BROKER_KEYS[key].effect is Effect.EFFECTIVE}
+
+    def _external(self) -> tuple[str, int] | None:
+        if self.external is None:
+            return None
+        host, colon, port = self.external.rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise LaunchError("start", f"--external {self.external}: expected HOST:PORT, as clients outside reach it")
+        return host, int(port)
+
+
+def is_cluster_id(text: str) -> bool:
+    """Whether this is the base64 of 16 bytes."""
+    try:
+        return len(text) == 22 and len(base64.urlsafe_b64decode(text + "==")) == 16
+    except ValueError:
+        return False

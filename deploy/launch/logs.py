@@ -1,0 +1,47 @@
+"""A node's log: one line per event, with time, level, what happened and the fields; JSON where that is asked for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
+    """Send this process's log to its standard error."""
+    number = {name: getattr(logging, name.upper()) for name in LEVELS}[level]
+    last: Processor = structlog.processors.JSONRenderer(default=str) if as_json else _render_line
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            last,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(node=node_id)
+
+
+def _render_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    time, level = event.pop("timestamp", ""), event.pop("level", method)
+    text = event.pop("event", "")
+    exception = event.pop("exception", None)
+    traceback = event.pop("traceback", None)
+    fields = " ".join(f"{key}={_shown(value)}" for key, value in event.items())
+    line = f"{time} {level.upper():7} {text}" + (f" {fields}" if fields else "")
+    if traceback:
+        line += "\n" + "".join(traceback).rstrip()
+    return f"{line}\n{exception}" if exception else line
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return repr(text) if " " in text or not text else text

@@ -1,0 +1,160 @@
+"""One node as a process: the road from a properties file to `serve`, and out again.
+
+Exit codes: 0 after a clean stop, 1 for what an operator can mend (the text says how), 70 for a broken invariant.
+SIGTERM and SIGINT stop cleanly; a second one at once. Ready and failure are told to the launcher on a status pipe, one
+JSON object per line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kraft.config import ConfigError, NodeConfig, parse_properties
+
+if TYPE_CHECKING:
+    import trio
+
+    from kraft.broker.node.serve import Node
+
+EXIT_CLEAN = 0
+EXIT_FAILED = 1
+EXIT_BROKEN = 70
+
+
+class StatusPipe:
+    """Where a node tells its launcher how it fares; nowhere if `descriptor` is None."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def tell(self, **fields: object) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            os.write(self._descriptor, json.dumps(fields).encode() + b"\n")
+        except OSError:
+            self._descriptor = None
+
+
+def read_config(path: Path, *, ignore_unknown: bool = False) -> NodeConfig:
+    """The node that a properties file describes. ConfigError if it does not, or cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError("", f"cannot read {path}: {problem}") from None
+    return NodeConfig.parse(parse_properties(text), ignore_unknown=ignore_unknown)
+
+
+def run_node(
+    config: NodeConfig,
+    *,
+    status: StatusPipe,
+    log_level: str = "info",
+    log_json: bool = False,
+    cluster_id: str | None = None,
+    title: str = "",
+) -> int:
+    """Run a node until it ends; its exit code. With a `cluster_id`, empty log directories are formatted for it."""
+    import structlog
+    import trio
+
+    from kraft.deploy.launch.logs import configure_logs
+
+    set_title(config, title)
+    configure_logs(log_level, node_id=config.node_id, as_json=log_json)
+    log = structlog.get_logger("kraft.deploy.launch")
+    try:
+        trio.run(_live, config, status, cluster_id)
+    except BaseException as problem:  # noqa: BLE001 - the process ends here: told, logged, turned into its exit code
+        cause = _first_leaf(problem)
+        broken = not _is_operational(cause)
+        text = str(cause) or type(cause).__name__
+        log.error("the node stops", reason=text, traceback=traceback.format_exception(problem) if broken else None)
+        status.tell(event="failed", error=text)
+        return EXIT_BROKEN if broken else EXIT_FAILED
+    log.info("the node has stopped")
+    return EXIT_CLEAN
+
+
+def set_title(config: NodeConfig, note: str = "") -> None:
+    """What `ps` shows: `kraft node 1 broker NOTE`."""
+    from setproctitle import setproctitle
+
+    words = ("kraft node", str(config.node_id), ",".join(sorted(config.roles)), note)
+    setproctitle(" ".join(word for word in words if word))
+
+
+async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) -> None:
+    import trio
+
+    from kraft.broker.node.serve import serve
+    from kraft.runtime import RuntimeSettings, open_seam
+
+    settings = RuntimeSettings(
+        connections_idle_ms=config.integer("connections.max.idle.ms"),
+        listen_backlog=config.integer("socket.listen.backlog.size"),
+    )
+    async with open_seam(node_name=str(config.node_id), settings=settings) as seam, trio.open_nursery() as nursery:
+        life = partial(_serve_to_the_end, partial(serve, config, seam, cluster_id=cluster_id), nursery.cancel_scope)
+        node = await nursery.start(life)
+        nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)
+        await node.wait_ready()
+        status.tell(event="ready")
+
+
+async def _serve_to_the_end(
+    serve: Callable[..., Awaitable[None]], scope: trio.CancelScope, *, task_status: trio.TaskStatus[Node]
+) -> None:
+    await serve(task_status=task_status)
+    scope.cancel()
+
+
+async def _stop_on_signal(request_stop: Callable[[], None], scope: trio.CancelScope) -> None:
+    import trio
+
+    asked = False
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            if asked:
+                scope.cancel()
+            asked = True
+            request_stop()
+
+
+def _first_leaf(problem: BaseException) -> BaseException:
+    """The first exception in a group of groups."""
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return problem
+
+
+def _is_operational(problem: BaseException) -> bool:
+    """Whether an operator can mend it: everything that was raised with a text for people."""
+    from kraft.seam import AddressInUse, DiskError, DiskLocked, StorageCorrupt
+
+    return isinstance(problem, ConfigError | AddressInUse | DiskError | DiskLocked | StorageCorrupt | OSError)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m kraft.deploy.launch.node_process server.properties [status descriptor]`: start without a zygote."""
+    path = Path(arguments[0])
+    status = StatusPipe(int(arguments[1]) if len(arguments) > 1 else None)
+    try:
+        config = read_config(path)
+    except ConfigError as problem:
+        print(f"{path}: {problem}", file=sys.stderr)
+        status.tell(event="failed", error=str(problem))
+        return EXIT_FAILED
+    return run_node(config, status=status, title=str(path.parent))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

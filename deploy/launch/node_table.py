@@ -1,0 +1,154 @@
+"""NodeTable: the processes that a zygote has forked, their status pipes, and how they ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.processes import (
+    ProcessIdentity,
+    clear_identity,
+    describe_exit,
+    identify,
+    is_dying,
+    write_identity,
+)
+
+DYING_SECONDS_MAX = 1.0
+"""How long a start waits for a process that was just killed to be gone."""
+
+
+@dataclass(slots=True, eq=False)
+class NodeProcess:
+    """One process of a node. `state` is starting, ready, failed or ended; `ended` says how, in words."""
+
+    node_id: int
+    identity: ProcessIdentity
+    pipe: int
+    starts: int
+    state: str = "starting"
+    error: str = ""
+    ended: str = ""
+    text: bytes = b""
+
+    def describe(self) -> dict[str, Any]:
+        """As the verb `status` tells it."""
+        paused = not self.ended and self.identity.is_stopped
+        return {
+            "node": self.node_id,
+            "pid": None if self.ended else self.identity.pid,
+            "state": "paused" if paused else self.state,
+            "ended": self.ended,
+            "error": self.error,
+            "starts": self.starts,
+        }
+
+
+class NodeTable:
+    """All nodes of one cluster, by node id; each has at most one process that runs."""
+
+    def __init__(self, folder: ClusterFolder, selector: selectors.BaseSelector, log_level: str) -> None:
+        self._folder = folder
+        self._selector = selector
+        self._log_level = log_level
+        self.nodes: dict[int, NodeProcess] = {}
+
+    @property
+    def all_ended(self) -> bool:
+        return all(node.ended for node in self.nodes.values())
+
+    def is_running(self, node_id: int) -> bool:
+        """Whether the node runs; one that was just killed gets a moment to be gone."""
+        node = self.nodes.get(node_id)
+        if node is None or node.ended:
+            return False
+        deadline = time.monotonic() + DYING_SECONDS_MAX
+        while not node.ended and time.monotonic() < deadline and is_dying(node.identity.pid):
+            time.sleep(0.001)
+            self.reap()
+        self.reap()
+        return not node.ended
+
+    def fork(self, node_id: int, cluster_id: str | None, close_in_child: Callable[[], None]) -> None:
+        """Start the node. The child waits at a gate until it is noted in its folder."""
+        folder = self._folder.node(node_id)
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        gate_reader, gate_writer = os.pipe2(os.O_CLOEXEC)
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            os.close(gate_writer)
+            from kraft.deploy.launch.child import run_child
+
+            close_in_child()
+            run_child(folder, gate_reader, writer, log_level=self._log_level, cluster_id=cluster_id)
+        os.close(writer)
+        os.close(gate_reader)
+        identity = identify(pid) or ProcessIdentity(pid, "")
+        write_identity(folder, identity)
+        starts = self.nodes[node_id].starts + 1 if node_id in self.nodes else 1
+        node = NodeProcess(node_id, identity, reader, starts)
+        self.nodes[node_id] = node
+        os.set_blocking(reader, False)
+        self._selector.register(reader, selectors.EVENT_READ, lambda: self._listen(node))
+        os.close(gate_writer)
+
+    def signal_all(self, *numbers: signal.Signals) -> None:
+        """Send these signals to every node that runs."""
+        for node in self.nodes.values():
+            if not node.ended:
+                for number in numbers:
+                    node.identity.signal(number)
+
+    def reap(self) -> None:
+        """Note every process that has ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for node in self.nodes.values():
+                if node.identity.pid == pid and not node.ended:
+                    self._end(node, status)
+
+    def close_in_child(self) -> None:
+        """Close what only the zygote may hold."""
+        for node in self.nodes.values():
+            if node.pipe >= 0:
+                os.close(node.pipe)
+
+    def _listen(self, node: NodeProcess) -> bool:
+        """Take in what the node says; whether there may be more."""
+        try:
+            chunk = os.read(node.pipe, 65536)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self._selector.unregister(node.pipe)
+            os.close(node.pipe)
+            node.pipe = -1
+            return False
+        *lines, node.text = (node.text + chunk).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            node.state = said["event"]
+            node.error = said.get("error", node.error)
+        return True
+
+    def _end(self, node: NodeProcess, status: int) -> None:
+        while node.pipe >= 0 and self._listen(node):
+            pass
+        node.ended = describe_exit(status)
+        node.state = "ended"
+        clear_identity(self._folder.node(node.node_id))
+        why = f": {node.error}" if node.error else ""
+        print(f"node {node.node_id} (pid {node.identity.pid}) has ended, {node.ended}{why}", flush=True)

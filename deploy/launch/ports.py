@@ -1,0 +1,62 @@
+"""Ports: whether they are free, and who has them if not."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.layout import HOST
+
+_LISTENING = "0A"
+
+
+def require_free(ports: Iterable[int]) -> None:
+    """LaunchError naming the first port that is taken, and its owner where that can be seen."""
+    for port in ports:
+        if not is_free(port):
+            owner = owner_of(port)
+            by = f" by {owner}" if owner else ""
+            raise LaunchError("port", f"port {port} is taken{by}; stop that process or choose another --port")
+
+
+def is_free(port: int) -> bool:
+    """Whether a listener can bind this port on the loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def owner_of(port: int) -> str | None:
+    """`name (pid N)` of the process that listens on this port, if /proc shows it to us."""
+    inodes = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening_inodes(table, port)}
+    if not inodes:
+        return None
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and _has_any(process / "fd", inodes):
+            return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+    return None
+
+
+def _listening_inodes(table: str, port: int) -> Iterable[str]:
+    try:
+        lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    except OSError:
+        return
+    for line in lines:
+        fields = line.split()
+        if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+            yield fields[9]
+
+
+def _has_any(descriptors: Path, wanted: set[str]) -> bool:
+    try:
+        return any(os.readlink(entry) in wanted for entry in descriptors.iterdir())
+    except OSError:
+        return False

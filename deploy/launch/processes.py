@@ -1,0 +1,123 @@
+"""ProcessIdentity: a process by number and start time, so that a signal never reaches a stranger with a reused number.
+
+On Linux the start time comes from /proc, in clock ticks since boot; elsewhere `ps` tells it in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_HAS_PROC = os.path.exists("/proc/self/stat")
+_PF_EXITING = 0x4
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """`started` is opaque text that two processes of one number do not share."""
+
+    pid: int
+    started: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this very process still runs; a zombie does not."""
+        return start_time(self.pid) == self.started
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is paused by SIGSTOP."""
+        fields = _stat(self.pid)
+        return fields is not None and fields[0] in "Tt" and self.is_alive
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send a signal if this very process still runs; whether it did."""
+        if not self.is_alive:
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """The identity of a process that runs now, or None."""
+    started = start_time(pid)
+    return None if started is None else ProcessIdentity(pid, started)
+
+
+def start_time(pid: int) -> str | None:
+    """When this process started, or None if there is no such process or it is a zombie."""
+    if not _HAS_PROC:
+        answer = subprocess.run(
+            ["ps", "-o", "lstart=,stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+        )
+        text = answer.stdout.strip()
+        return None if not text or text.split()[-1].startswith("Z") else text.rpartition(" ")[0]
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in "ZX" else fields[19]
+
+
+def is_dying(pid: int) -> bool:
+    """Whether this process is on its way out: a zombie, exiting, or with a SIGKILL pending."""
+    fields = _stat(pid)
+    if fields is None:
+        return start_time(pid) is None
+    return fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING) or _kill_is_pending(pid)
+
+
+def write_identity(folder: Path, identity: ProcessIdentity) -> None:
+    """Note the process of this folder: `pid` for people and scripts, `process.json` for us."""
+    _replace(folder / "process.json", json.dumps(asdict(identity)))
+    _replace(folder / "pid", f"{identity.pid}\n")
+
+
+def read_identity(folder: Path) -> ProcessIdentity | None:
+    """The process that was noted, alive or not; None if there is none or the note is damaged."""
+    try:
+        noted = json.loads((folder / "process.json").read_text())
+        return ProcessIdentity(int(noted["pid"]), str(noted["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def clear_identity(folder: Path) -> None:
+    """Forget the process of this folder."""
+    (folder / "pid").unlink(missing_ok=True)
+    (folder / "process.json").unlink(missing_ok=True)
+
+
+def describe_exit(status: int) -> str:
+    """An exit status of os.waitpid, in words."""
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit code {os.WEXITSTATUS(status)}"
+
+
+def _kill_is_pending(pid: int) -> bool:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    masks = (int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
+    return any(mask & (1 << (signal.SIGKILL - 1)) for mask in masks)
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the state on."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,0 +1,68 @@
+"""Two ways to get a zygote: fork this process at once, or run a new interpreter.
+
+The `kraft` command forks before it imports anything, so that the zygote imports nodes' modules while the command reads
+its arguments. A program with threads (a test run) takes a new interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ZygoteStart:
+    """A zygote that is importing, or waits for its first line on `connection`. Closing that ends it."""
+
+    connection: socket.socket
+    pid: int
+    wait: Callable[[], None]
+
+    def abandon(self) -> None:
+        """End a zygote that was not given a folder."""
+        self.connection.close()
+        self.wait()
+
+
+def fork_zygote() -> ZygoteStart:
+    """Fork a zygote from this process, which must have one thread."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            ours.close()
+            from kraft.deploy.launch.zygote import zygote_main
+
+            code = zygote_main(theirs)
+        finally:
+            os._exit(code)
+    theirs.close()
+
+    def wait() -> None:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+    return ZygoteStart(ours, pid, wait)
+
+
+def spawn_zygote() -> ZygoteStart:
+    """Run a zygote in a new interpreter."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kraft.deploy.launch.zygote", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def wait() -> None:
+        process.wait()
+
+    return ZygoteStart(ours, process.pid, wait)

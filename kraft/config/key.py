@@ -1,0 +1,152 @@
+"""ConfigKey: what is known of one configuration key, and how its text becomes a value.
+
+A value is typed by its key: BOOLEAN bool; INT, SHORT, LONG int; DOUBLE float; LIST a tuple of strings; STRING, CLASS
+and PASSWORD str, or None where the key has no default.
+Source: Kafka's ConfigDef and the config types of DescribeConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from kraft.config.errors import ConfigError
+
+ConfigValue = bool | int | float | str | tuple[str, ...] | None
+
+Validator = Callable[[ConfigValue], str | None]
+"""Gives None for a good value, else what was expected: `must be at least 1`. Its docstring says what is valid."""
+
+
+class KeyType(IntEnum):
+    """The types of DescribeConfigs, with their codes on the wire."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Effect(Enum):
+    """What setting the key does here."""
+
+    EFFECTIVE = "effective"
+    NO_EFFECT = "accepted, no effect"
+    REFUSED = "refused"
+
+
+class UpdateMode(Enum):
+    """When a broker key may change."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """One key. `default` is the value's text as Kafka writes it, or None for no default.
+
+    `reason` says why a key has no effect or is refused. `broker_key` is, for a topic key, the broker key that gives its
+    default. A REFUSED key may still be set to its default.
+    """
+
+    name: str
+    type: KeyType
+    default: str | None
+    doc: str
+    effect: Effect = Effect.EFFECTIVE
+    reason: str = ""
+    validator: Validator | None = None
+    update_mode: UpdateMode = UpdateMode.READ_ONLY
+    broker_key: str | None = None
+    is_internal: bool = False
+
+    @property
+    def is_sensitive(self) -> bool:
+        """True for secrets: they are never shown."""
+        return self.type is KeyType.PASSWORD
+
+    def parse(self, text: str) -> ConfigValue:
+        """The typed value of `text`. ConfigError if it does not fit type or range, or the key is refused."""
+        value = _PARSERS[self.type](self.name, text)
+        if self.effect is Effect.REFUSED and text.strip() != (self.default or ""):
+            raise ConfigError(self.name, f"{shown(self, text)} is refused: {self.reason}")
+        if self.validator is not None:
+            expected = self.validator(value)
+            if expected is not None:
+                raise ConfigError(self.name, f"the value {shown(self, text)} is not allowed: it {expected}")
+        return value
+
+    def require_dynamic(self, *, per_broker: bool) -> None:
+        """ConfigError unless the key may change while nodes run, for one broker or for the cluster."""
+        if self.update_mode is UpdateMode.READ_ONLY:
+            raise ConfigError(self.name, "cannot change while the node runs; set it in server.properties and restart")
+        if self.update_mode is UpdateMode.PER_BROKER and not per_broker:
+            raise ConfigError(self.name, "can be set for one broker only, not for the whole cluster; name a broker id")
+
+    def default_value(self) -> ConfigValue:
+        """The default as a typed value, or None."""
+        return None if self.default is None else _PARSERS[self.type](self.name, self.default)
+
+
+def shown(key: ConfigKey, text: str) -> str:
+    """`text` as it may be printed: secrets are hidden."""
+    return "[hidden]" if key.is_sensitive else repr(text)
+
+
+def _boolean(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ConfigError(name, f"{text!r} is not a boolean: write true or false")
+    return word == "true"
+
+
+def _integer(bits: int) -> Callable[[str, str], int]:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def parse(name: str, text: str) -> int:
+        word = text.strip()
+        digits = word[1:] if word[:1] in "+-" and word[:1] else word
+        if not (digits.isascii() and digits.isdigit()):
+            raise ConfigError(name, f"{text!r} is not a whole number")
+        value = int(word)
+        if not low <= value <= high:
+            raise ConfigError(name, f"{text!r} does not fit {bits} bits: it must lie between {low} and {high}")
+        return value
+
+    return parse
+
+
+def _double(name: str, text: str) -> float:
+    try:
+        return float(text.strip())
+    except ValueError:
+        raise ConfigError(name, f"{text!r} is not a number") from None
+
+
+def _list(name: str, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _string(name: str, text: str) -> str:
+    return text.strip()
+
+
+_PARSERS: dict[KeyType, Callable[[str, str], ConfigValue]] = {
+    KeyType.BOOLEAN: _boolean,
+    KeyType.STRING: _string,
+    KeyType.INT: _integer(32),
+    KeyType.SHORT: _integer(16),
+    KeyType.LONG: _integer(64),
+    KeyType.DOUBLE: _double,
+    KeyType.LIST: _list,
+    KeyType.CLASS: _string,
+    KeyType.PASSWORD: _string,
+}

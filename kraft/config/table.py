@@ -1,0 +1,107 @@
+"""The table of all keys, and what is asked of it: look-ups, synonyms, and the nearest key to a misspelt one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from kraft.config.errors import ConfigError
+from kraft.config.key import ConfigKey, ConfigValue
+from kraft.config.tables import (
+    coordinators,
+    log,
+    metrics,
+    network,
+    own,
+    process,
+    remote,
+    replication,
+    security,
+    shares,
+    topic,
+)
+from kraft.config.tables.removed import REMOVED
+
+CHAPTERS = (process, network, log, replication, coordinators, shares, security, remote, metrics, own)
+
+BROKER_KEYS: dict[str, ConfigKey] = {key.name: key for chapter in CHAPTERS for key in chapter.KEYS}
+TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in topic.KEYS}
+
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+
+TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
+    key.name: ((key.broker_key, 1),) for key in topic.KEYS if key.broker_key is not None
+} | {
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+}
+"""Topic key → the broker keys that give its default, the first that is set wins; each with its factor to ms."""
+
+
+def broker_key(name: str) -> ConfigKey:
+    """The row of a broker key; `listener.name.<listener>.<key>` gives the row of `<key>`. ConfigError if unknown."""
+    return _look_up(BROKER_KEYS, strip_listener_prefix(name), "broker")
+
+
+def topic_key(name: str) -> ConfigKey:
+    """The row of a topic key. ConfigError if unknown."""
+    return _look_up(TOPIC_KEYS, name, "topic")
+
+
+def broker_synonym(topic_key_name: str) -> str | None:
+    """The broker key that gives a topic key its default, or None for a topic key without one."""
+    synonyms = TOPIC_SYNONYMS.get(topic_key_name)
+    return synonyms[0][0] if synonyms else None
+
+
+def validate_topic_config(name: str, value: str) -> None:
+    """ConfigError if `name` is no topic key or cannot have this value."""
+    topic_key(name).parse(value)
+
+
+def validate_topic_configs(overrides: Mapping[str, str]) -> None:
+    """Each of a topic's overrides alone, then together. ConfigError names the first that is wrong."""
+    values = {name: topic_key(name).parse(text) for name, text in overrides.items()}
+    _require_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
+
+
+def validate_broker_config(name: str, value: str, *, per_broker: bool) -> None:
+    """ConfigError if a broker key may not be changed while nodes run, not at this level, or not to this value."""
+    key = broker_key(name)
+    key.require_dynamic(per_broker=per_broker)
+    key.parse(value)
+
+
+def strip_listener_prefix(name: str) -> str:
+    """`ssl.keystore.location` for `listener.name.internal.ssl.keystore.location`; other names as they are."""
+    if not name.startswith("listener.name."):
+        return name
+    rest = name.removeprefix("listener.name.").partition(".")[2]
+    while rest and rest not in BROKER_KEYS and "." in rest:
+        rest = rest.partition(".")[2]
+    return rest if rest in BROKER_KEYS else name
+
+
+def _look_up(keys: Mapping[str, ConfigKey], name: str, kind: str) -> ConfigKey:
+    key = keys.get(name)
+    if key is not None:
+        return key
+    if name in REMOVED:
+        raise ConfigError(name, f"this key is gone: {REMOVED[name]}")
+    raise ConfigError(name, f"there is no such {kind} key{_hint(keys, name, kind)}")
+
+
+def _hint(keys: Iterable[str], name: str, kind: str) -> str:
+    other = TOPIC_KEYS if kind == "broker" else BROKER_KEYS
+    if name in other:
+        return f"; it is a {'topic' if kind == 'broker' else 'broker'} key"
+    nearest = get_close_matches(name, [*keys], n=1, cutoff=0.5)
+    return f"; did you mean {nearest[0]}?" if nearest else "; docs/configuration.md lists all keys"
+
+
+def _require_order(values: Mapping[str, ConfigValue], low: str, high: str) -> None:
+    lower, upper = values.get(low), values.get(high)
+    if isinstance(lower, int) and isinstance(upper, int) and lower > upper:
+        raise ConfigError(low, f"{lower} is above {high}={upper}")

@@ -1,0 +1,155 @@
+"""Listeners, sockets, connections and requests."""
+
+from __future__ import annotations
+
+from kraft.config.key import ConfigKey
+from kraft.config.tables.reasons import EARLY, NO_PURGE, NO_SASL, NO_SHARE_GROUPS, ONE_LOOP
+from kraft.config.tables.row import CLUSTER_WIDE, INT, LIST, LONG, PER_BROKER, STRING, key
+from kraft.config.validators import at_least, one_of
+
+KEYS: tuple[ConfigKey, ...] = (
+    key(
+        "listeners",
+        LIST,
+        "PLAINTEXT://:9092",
+        "Addresses that are bound, as NAME://host:port; an empty host means every address.",
+        update=PER_BROKER,
+    ),
+    key(
+        "advertised.listeners",
+        LIST,
+        None,
+        "Addresses that clients and other nodes are told; those of listeners if not set.",
+    ),
+    key(
+        "listener.security.protocol.map",
+        STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Which security protocol each listener name has, as NAME:PROTOCOL.",
+        update=PER_BROKER,
+    ),
+    key("inter.broker.listener.name", STRING, None, "The listener that brokers use between themselves."),
+    key(
+        "security.inter.broker.protocol",
+        STRING,
+        "PLAINTEXT",
+        "The inter-broker listener by its protocol; not together with inter.broker.listener.name.",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    ),
+    key("controller.listener.names", LIST, None, "Names of the listeners of controllers; the first one is dialled."),
+    key("early.start.listeners", LIST, None, "Listeners that accept before the authorizer is ready.", no_effect=EARLY),
+    key("socket.listen.backlog.size", INT, "50", "Connections that may wait to be accepted.", at_least(1)),
+    key("socket.receive.buffer.bytes", INT, "102400", "SO_RCVBUF of accepted sockets; -1 leaves the system's."),
+    key("socket.send.buffer.bytes", INT, "102400", "SO_SNDBUF of accepted sockets; -1 leaves the system's."),
+    key(
+        "socket.request.max.bytes", INT, "104857600", "Largest request; a larger one ends its connection.", at_least(1)
+    ),
+    key("socket.connection.setup.timeout.ms", LONG, "10000", "How long a dial may take."),
+    key("socket.connection.setup.timeout.max.ms", LONG, "30000", "Upper end of the growing dial time-out."),
+    key("connections.max.idle.ms", LONG, "600000", "A connection on which nothing is heard this long is closed."),
+    key(
+        "connections.max.reauth.ms",
+        LONG,
+        "0",
+        "How long a SASL session lives before the client must authenticate again.",
+        no_effect=NO_SASL,
+    ),
+    key(
+        "connection.failed.authentication.delay.ms",
+        INT,
+        "100",
+        "How long the answer to a failed authentication is held back.",
+        at_least(0),
+        no_effect=NO_SASL,
+    ),
+    key("max.connections", INT, "2147483647", "Most connections of this broker.", at_least(0), update=CLUSTER_WIDE),
+    key(
+        "max.connections.per.ip",
+        INT,
+        "2147483647",
+        "Most connections from one address.",
+        at_least(0),
+        update=CLUSTER_WIDE,
+    ),
+    key(
+        "max.connections.per.ip.overrides",
+        STRING,
+        "",
+        "Other limits for named addresses, as host:count.",
+        update=CLUSTER_WIDE,
+    ),
+    key(
+        "max.connection.creation.rate",
+        INT,
+        "2147483647",
+        "Most new connections per second.",
+        at_least(0),
+        update=CLUSTER_WIDE,
+    ),
+    key("queued.max.requests", INT, "500", "Requests under way above which sockets are not read.", at_least(1)),
+    key(
+        "queued.max.request.bytes",
+        LONG,
+        "-1",
+        "Bytes of requests under way above which sockets are not read; -1 leaves it to the process's budget.",
+    ),
+    key(
+        "num.network.threads",
+        INT,
+        "3",
+        "Threads that read and write sockets.",
+        at_least(1),
+        no_effect=ONE_LOOP,
+        update=CLUSTER_WIDE,
+    ),
+    key(
+        "num.io.threads",
+        INT,
+        "8",
+        "Threads that handle requests.",
+        at_least(1),
+        no_effect=ONE_LOOP,
+        update=CLUSTER_WIDE,
+    ),
+    key(
+        "background.threads",
+        INT,
+        "10",
+        "Threads for background work.",
+        at_least(1),
+        no_effect=ONE_LOOP,
+        update=CLUSTER_WIDE,
+    ),
+    key("request.timeout.ms", INT, "30000", "How long a request to another node may take."),
+    key("max.request.partition.size.limit", INT, "2000", "Most partitions that one request may describe.", at_least(1)),
+    key("fetch.max.bytes", INT, "57671680", "Largest fetch response to a client.", at_least(1024)),
+    key("max.incremental.fetch.session.cache.slots", INT, "1000", "Fetch sessions that are kept.", at_least(0)),
+    key(
+        "fetch.purgatory.purge.interval.requests",
+        INT,
+        "1000",
+        "How often finished fetches are purged from purgatory.",
+        no_effect=NO_PURGE,
+    ),
+    key(
+        "producer.purgatory.purge.interval.requests",
+        INT,
+        "1000",
+        "How often finished produces are purged from purgatory.",
+        no_effect=NO_PURGE,
+    ),
+    key(
+        "delete.records.purgatory.purge.interval.requests",
+        INT,
+        "1",
+        "How often finished record deletions are purged from purgatory.",
+        no_effect=NO_PURGE,
+    ),
+    key(
+        "share.fetch.purgatory.purge.interval.requests",
+        INT,
+        "1000",
+        "How often finished share fetches are purged from purgatory.",
+        no_effect=NO_SHARE_GROUPS,
+    ),
+)

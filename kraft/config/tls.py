@@ -1,0 +1,96 @@
+"""TlsConfig: what a listener's TLS needs, from `ssl.…` keys. Stores are PEM, in files or in line (KIP-651)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kraft.config.errors import ConfigError
+from kraft.config.key import ConfigValue
+from kraft.config.listeners import ListenerConfig
+from kraft.config.validators import CONVERSION
+
+_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """TLS of one listener, for the side that accepts and for the side that dials.
+
+    Either `keystore_location` names a PEM file with key and certificate chain, or `private_key` and
+    `certificate_chain` hold PEM text; the same for `truststore_location` and `trusted_certificates`. `client_auth` is
+    none, requested or required. `check_hostname` is for the dialling side.
+    """
+
+    keystore_location: str | None
+    private_key: str | None
+    certificate_chain: str | None
+    key_password: str | None
+    truststore_location: str | None
+    trusted_certificates: str | None
+    client_auth: str
+    enabled_protocols: tuple[str, ...]
+    cipher_suites: tuple[str, ...]
+    check_hostname: bool
+    principal_mapping_rules: str
+
+
+def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue]) -> TlsConfig:
+    """The settings of a listener with TLS. ConfigError if a store is missing or is not PEM."""
+    prefix = f"listener.name.{listener.name.lower()}."
+
+    def value(key: str) -> ConfigValue:
+        return values.get(prefix + key, values.get(key))
+
+    def text(key: str) -> str | None:
+        found = value(key)
+        return found if isinstance(found, str) and found else None
+
+    location, key, chain = (
+        text("ssl.keystore.location"),
+        text("ssl.keystore.key"),
+        text("ssl.keystore.certificate.chain"),
+    )
+    if location is None and (key is None or chain is None):
+        raise ConfigError(
+            "ssl.keystore.location",
+            f"the listener {listener.name} is {listener.security_protocol.name} and needs a PEM file with key and "
+            "certificate chain here, or ssl.keystore.key and ssl.keystore.certificate.chain",
+        )
+    _require_pem("ssl.keystore.type", value("ssl.keystore.type"), listener)
+    if text("ssl.truststore.location") or text("ssl.truststore.certificates"):
+        _require_pem("ssl.truststore.type", value("ssl.truststore.type"), listener)
+    return TlsConfig(
+        keystore_location=location,
+        private_key=key,
+        certificate_chain=chain,
+        key_password=text("ssl.key.password"),
+        truststore_location=text("ssl.truststore.location"),
+        trusted_certificates=text("ssl.truststore.certificates"),
+        client_auth=text("ssl.client.auth") or "none",
+        enabled_protocols=_protocols(value("ssl.enabled.protocols")),
+        cipher_suites=_strings(value("ssl.cipher.suites")),
+        check_hostname=text("ssl.endpoint.identification.algorithm") == "https",
+        principal_mapping_rules=text("ssl.principal.mapping.rules") or "DEFAULT",
+    )
+
+
+def _require_pem(key: str, value: ConfigValue, listener: ListenerConfig) -> None:
+    if value != "PEM":
+        raise ConfigError(
+            key,
+            f"is {value} (Kafka's default is JKS), but the listener {listener.name} can only use PEM: set {key}=PEM, "
+            f"and {CONVERSION}",
+        )
+
+
+def _protocols(value: ConfigValue) -> tuple[str, ...]:
+    chosen = _strings(value) or _PROTOCOLS
+    for protocol in chosen:
+        if protocol not in _PROTOCOLS:
+            raise ConfigError("ssl.enabled.protocols", f"{protocol} is not offered; use {', '.join(_PROTOCOLS)}")
+    return chosen
+
+
+def _strings(value: ConfigValue) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()

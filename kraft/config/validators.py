@@ -1,0 +1,78 @@
+"""Validators: each gives None for a good value, else the rest of the sentence `it …`; its docstring is for the docs."""
+
+from __future__ import annotations
+
+from kraft.config.key import ConfigValue, Validator
+
+CONVERSION = (
+    "convert a JKS or PKCS12 store with `keytool -importkeystore -srckeystore STORE -destkeystore store.p12 "
+    "-deststoretype PKCS12` and then `openssl pkcs12 -in store.p12 -out store.pem`"
+)
+
+
+def at_least(minimum: int) -> Validator:
+    """A number that is not below `minimum`."""
+
+    def check(value: ConfigValue) -> str | None:
+        good = isinstance(value, int | float) and value >= minimum
+        return None if good else f"must be at least {minimum}"
+
+    check.__doc__ = f"at least {minimum}"
+    return check
+
+
+def between(minimum: float, maximum: float) -> Validator:
+    """A number in [minimum, maximum]."""
+
+    def check(value: ConfigValue) -> str | None:
+        good = isinstance(value, int | float) and minimum <= value <= maximum
+        return None if good else f"must lie between {minimum} and {maximum}"
+
+    check.__doc__ = f"{minimum} to {maximum}"
+    return check
+
+
+def one_of(*words: str, any_case: bool = False) -> Validator:
+    """One of these words."""
+
+    def check(value: ConfigValue) -> str | None:
+        word = value.upper() if any_case and isinstance(value, str) else value
+        return None if word in words else f"must be one of {_listed(words)}"
+
+    check.__doc__ = _listed(words)
+    return check
+
+
+def each_of(*words: str) -> Validator:
+    """A list whose members are all among these words."""
+
+    def check(value: ConfigValue) -> str | None:
+        good = isinstance(value, tuple) and all(word in words for word in value)
+        return None if good else f"must be a list of {_listed(words)}"
+
+    check.__doc__ = f"list of {_listed(words)}"
+    return check
+
+
+def throttled_replicas(value: ConfigValue) -> str | None:
+    """`*`, or a list of partition:broker"""
+    if value == ("*",):
+        return None
+    good = isinstance(value, tuple) and all(_is_pair(entry) for entry in value)
+    return None if good else "must be * or a list of partition:broker, for example 0:1,0:2"
+
+
+def pem_store(value: ConfigValue) -> str | None:
+    """PEM"""
+    if value == "PEM":
+        return None
+    return f"must be PEM; {CONVERSION}"
+
+
+def _is_pair(entry: str) -> bool:
+    partition, colon, broker = entry.partition(":")
+    return bool(colon) and partition.isdigit() and broker.isdigit()
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(word or "(empty)" for word in words)

@@ -1,0 +1,124 @@
+"""Replicas of new partitions: chosen by the placer, or given by hand and checked; and the events that create them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kraft.control.decision import Context
+from kraft.control.draw import Draw
+from kraft.control.placement import PlacementFailed, candidates, place
+from kraft.image import MetadataImage
+from kraft.image.events import Event, Partition
+from kraft.image.registrations import UNASSIGNED_DIRECTORY
+from kraft.wire.error_codes import ErrorCode
+
+
+class Refused(NamedTuple):
+    """A part of a request that is refused."""
+
+    code: ErrorCode
+    message: str | None
+
+
+class Assigned(NamedTuple):
+    """A new partition's replicas, and those of them that are active."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+def assign_replicas(
+    image: MetadataImage,
+    context: Context,
+    partitions: int,
+    replication_factor: int,
+    draw: Draw,
+    existing: Sequence[tuple[int, ...]] = (),
+) -> list[Assigned] | Refused:
+    """Let the placer choose."""
+    try:
+        placed = place(candidates(image, context.being_fenced), partitions, replication_factor, draw, existing)
+    except PlacementFailed as problem:
+        return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(problem))
+    return [Assigned(replicas, _active(image, context, replicas)) for replicas in placed]
+
+
+def assign_manually(
+    image: MetadataImage,
+    context: Context,
+    assignments: Mapping[int, tuple[int, ...]],
+    given: Sequence[Any],
+    *,
+    first: int = 0,
+    replication_factor: int | None = None,
+) -> list[Assigned] | Refused:
+    """Check assignments by hand: partition number → replicas, numbered from `first` without holes, all with the same
+    number of replicas (`replication_factor`, if given), all on registered brokers."""
+    if len(assignments) != len(given):
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+    assigned: list[Assigned] = []
+    for partition_id in range(first, first + len(assignments)):
+        replicas = assignments.get(partition_id)
+        if replicas is None:
+            return Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partitions must be numbered from {first} without holes; {partition_id} is missing",
+            )
+        factor = len(replicas) if replication_factor is None else replication_factor
+        problem = _assignment_problem(image, partition_id, replicas, factor)
+        if problem is not None:
+            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        replication_factor = factor
+        isr = _active(image, context, replicas)
+        if not isr:
+            return Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partition {partition_id}: none of its brokers {list(replicas)} is active",
+            )
+        assigned.append(Assigned(replicas, isr))
+    return assigned
+
+
+def _assignment_problem(image: MetadataImage, partition_id: int, replicas: tuple[int, ...], factor: int) -> str | None:
+    if not replicas:
+        return f"partition {partition_id} has no replicas"
+    if len(set(replicas)) != len(replicas):
+        return f"partition {partition_id} names a broker twice: {list(replicas)}"
+    if len(replicas) != factor:
+        return f"partition {partition_id} has {len(replicas)} replicas, the others have {factor}"
+    unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
+    if unknown:
+        return f"partition {partition_id}: broker {unknown[0]} is not registered"
+    return None
+
+
+def _active(image: MetadataImage, context: Context, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(
+        broker_id for broker_id in replicas if image.is_active(broker_id) and broker_id not in context.being_fenced
+    )
+
+
+def partition_events(
+    image: MetadataImage, topic_id: UUID, first: int, assigned: Sequence[Assigned], draw: Draw
+) -> list[Event]:
+    """The events that create partitions `first`, `first + 1`, …"""
+    turn = draw.below(1 << 16)
+    return [
+        Partition(
+            topic_id,
+            first + number,
+            one.replicas,
+            one.isr,
+            leader=one.isr[0],
+            directories=tuple([_directory(image, replica, turn + number) for replica in one.replicas]),
+        )
+        for number, one in enumerate(assigned)
+    ]
+
+
+def _directory(image: MetadataImage, broker_id: int, turn: int) -> UUID:
+    """The broker's directories in turn, so that the controller always knows which partitions a lost one takes away."""
+    directories = image.brokers[broker_id].log_dirs
+    return directories[turn % len(directories)] if directories else UNASSIGNED_DIRECTORY

@@ -1,0 +1,218 @@
+"""IncrementalAlterConfigs and AlterConfigs of topics and brokers (kraft-spec B.6, KIP-339, KIP-966).
+
+Invariants: each resource succeeds or fails alone, and is checked as it would be afterwards; a resource that stands
+twice fails; a change of min.insync.replicas clears the ELR that was built under the old value; min.insync.replicas
+stays set for the cluster and is never set for a single broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kraft.config import ConfigError, KeyType, broker_key, topic_key, validate_broker_config, validate_topic_configs
+from kraft.control.assignment import Refused
+from kraft.control.commands import AdminRequest
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision
+from kraft.image import ConfigResourceType, MetadataImage
+from kraft.image.events import ClearElr, Config, Event
+from kraft.wire.error_codes import ErrorCode
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+"""Kafka's operation codes of IncrementalAlterConfigs."""
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+Values = Mapping[str, str]
+
+
+class _Resource(NamedTuple):
+    type: int
+    name: str
+
+
+Change = Callable[[Any, Values, ConfigResourceType], "dict[str, str] | Refused"]
+"""(the request's resource, its values now, its type) -> its values afterwards."""
+
+
+def decide_incremental_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
+    """IncrementalAlterConfigs in its newest version."""
+    events, results = _alter(image, context, command, _changed_incrementally)
+    from kio.schema.incremental_alter_configs.v1 import response as kio
+
+    return _decision(image, command, events, results, kio, kio.IncrementalAlterConfigsResponse)
+
+
+def decide_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
+    """AlterConfigs (legacy) in its newest version: what is not named is deleted."""
+    events, results = _alter(image, context, command, _replaced)
+    from kio.schema.alter_configs.v2 import response as kio
+
+    return _decision(image, command, events, results, kio, kio.AlterConfigsResponse)
+
+
+def _alter(
+    image: MetadataImage, context: Context, command: AdminRequest, change: Change
+) -> tuple[list[Event], list[tuple[_Resource, ErrorCode, str | None]]]:
+    asked = [_Resource(one.resource_type, one.resource_name) for one in command.request.resources]
+    events: list[Event] = []
+    results: list[tuple[_Resource, ErrorCode, str | None]] = []
+    reported: set[_Resource] = set()
+    for resource, one in zip(asked, command.request.resources, strict=True):
+        if asked.count(resource) > 1:
+            if resource not in reported:
+                reported.add(resource)
+                results.append((resource, ErrorCode.INVALID_REQUEST, f"{resource.name} stands more than once"))
+            continue
+        outcome = _alter_one(image, context, command, resource, one, change)
+        if isinstance(outcome, Refused):
+            results.append((resource, outcome.code, outcome.message))
+        else:
+            events += outcome
+            results.append((resource, ErrorCode.NONE, None))
+    if len(events) > EVENTS_PER_COMMAND_MAX:
+        message = f"the request needs more than {EVENTS_PER_COMMAND_MAX} metadata events"
+        return [], [(resource, ErrorCode.POLICY_VIOLATION, message) for resource in dict.fromkeys(asked)]
+    return events, results
+
+
+def _alter_one(
+    image: MetadataImage, context: Context, command: AdminRequest, resource: _Resource, asked: Any, change: Change
+) -> list[Event] | Refused:
+    refusal = _refuse_resource(image, context, command, resource)
+    if refusal is not None:
+        return refusal
+    resource_type = ConfigResourceType(resource.type)
+    now = image.configs_of(resource_type, resource.name)
+    afterwards = change(asked, now, resource_type)
+    if isinstance(afterwards, Refused):
+        return afterwards
+    problem = _problem(resource_type, resource.name, now, afterwards)
+    if problem is not None:
+        return Refused(ErrorCode.INVALID_CONFIG, problem)
+    # A broker key that is set to what it is makes the broker read it again (a keystore that was replaced).
+    named = {config.name for config in asked.configs} if resource_type is ConfigResourceType.BROKER else set()
+    events: list[Event] = [
+        Config(int(resource_type), resource.name, name, afterwards.get(name))
+        for name in sorted({*now, *afterwards})
+        if now.get(name) != afterwards.get(name) or (name in named and name in afterwards)
+    ]
+    if now.get(MIN_INSYNC_REPLICAS) != afterwards.get(MIN_INSYNC_REPLICAS):
+        events.append(ClearElr(resource.name if resource_type is ConfigResourceType.TOPIC else ""))
+    return events
+
+
+def _refuse_resource(
+    image: MetadataImage, context: Context, command: AdminRequest, resource: _Resource
+) -> Refused | None:
+    """Authorisation, then whether this kind of resource is known, then whether it exists."""
+    if resource.type == ConfigResourceType.TOPIC:
+        if not context.authorize(command.requester, "ALTER_CONFIGS", "TOPIC", resource.name):
+            return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        if resource.name not in image.topics:
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.name}")
+        return None
+    if not context.authorize(command.requester, "ALTER_CONFIGS", "CLUSTER", "kafka-cluster"):
+        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+    if resource.type != ConfigResourceType.BROKER:
+        return Refused(ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no configuration here")
+    if resource.name == "":
+        return None
+    if not resource.name.isdigit():
+        return Refused(ErrorCode.INVALID_REQUEST, f"{resource.name!r} is no broker id; '' stands for all brokers")
+    known = int(resource.name) in image.brokers or int(resource.name) in image.controllers
+    return None if known else Refused(ErrorCode.INVALID_REQUEST, f"node {resource.name} is not registered")
+
+
+def _changed_incrementally(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:
+    values = dict(now)
+    names = [config.name for config in asked.configs]
+    for config in asked.configs:
+        name, operation = config.name, config.config_operation
+        if not name or names.count(name) > 1:
+            return Refused(ErrorCode.INVALID_REQUEST, f"each key must be named once; {name!r} is not")
+        if operation == DELETE:
+            values.pop(name, None)
+        elif config.value is None:
+            return Refused(ErrorCode.INVALID_REQUEST, f"{name} has no value")
+        elif operation == SET:
+            values[name] = config.value
+        elif operation in (APPEND, SUBTRACT):
+            changed = _changed_list(resource_type, name, values.get(name), config.value, operation)
+            if isinstance(changed, Refused):
+                return changed
+            values[name] = changed
+        else:
+            return Refused(ErrorCode.INVALID_REQUEST, f"{name}: operation {operation} is not known")
+    return values
+
+
+def _changed_list(
+    resource_type: ConfigResourceType, name: str, now: str | None, text: str, operation: int
+) -> str | Refused:
+    """A list after APPEND (no duplicates) or SUBTRACT. It starts from the key's default if it is not set."""
+    try:
+        key = topic_key(name) if resource_type is ConfigResourceType.TOPIC else broker_key(name)
+    except ConfigError as problem:
+        return Refused(ErrorCode.INVALID_CONFIG, str(problem))
+    if key.type is not KeyType.LIST:
+        verb = "APPEND" if operation == APPEND else "SUBTRACT"
+        return Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list: {verb} is not possible")
+    old = _split(key.default or "" if now is None else now)
+    given = _split(text)
+    if operation == APPEND:
+        return ",".join([*old, *(part for part in given if part not in old)])
+    return ",".join(part for part in old if part not in given)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _replaced(asked: Any, _now: Values, _resource_type: ConfigResourceType) -> dict[str, str] | Refused:
+    values: dict[str, str] = {}
+    for config in asked.configs:
+        if config.value is None or config.name in values:
+            return Refused(ErrorCode.INVALID_REQUEST, f"{config.name} has no value, or stands twice")
+        values[config.name] = config.value
+    return values
+
+
+def _problem(resource_type: ConfigResourceType, name: str, now: Values, afterwards: Values) -> str | None:
+    """Why these values may not stand, or None."""
+    try:
+        if resource_type is ConfigResourceType.TOPIC:
+            validate_topic_configs(afterwards)
+            return None
+        for key, value in afterwards.items():
+            if now.get(key) != value:
+                validate_broker_config(key, value, per_broker=name != "")
+    except ConfigError as problem:
+        return str(problem)
+    if name != "" and MIN_INSYNC_REPLICAS in afterwards:
+        return f"{MIN_INSYNC_REPLICAS} is set for the whole cluster or for a topic, never for one broker"
+    if name == "" and MIN_INSYNC_REPLICAS in now and MIN_INSYNC_REPLICAS not in afterwards:
+        return f"{MIN_INSYNC_REPLICAS} of the cluster can be changed but not removed: eligible replicas depend on it"
+    return None
+
+
+def _decision(
+    image: MetadataImage,
+    command: AdminRequest,
+    events: list[Event],
+    results: list[tuple[_Resource, ErrorCode, str | None]],
+    kio: Any,
+    response: Any,
+) -> Decision:
+    from datetime import timedelta
+
+    reply = response(
+        throttle_time=timedelta(0),
+        responses=tuple(
+            kio.AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=resource.type, resource_name=resource.name
+            )
+            for resource, code, message in results
+        ),
+    )
+    return Decision(events=() if command.request.validate_only else tuple(events), reply=reply, depends_on=image.offset)

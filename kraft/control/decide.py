@@ -1,0 +1,69 @@
+"""decide(image, context, command) -> Decision: the table of all commands.
+
+Pure: same arguments, same decision. The caller appends the events as one batch, replays them at once into its
+speculative image, and lets the reply go when the high watermark allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kraft.control import commands
+from kraft.control.brokers import decide_register_broker, decide_unregister
+from kraft.control.configs import decide_alter_configs, decide_incremental_alter_configs
+from kraft.control.controllers import decide_activate, decide_register_controller
+from kraft.control.decision import Context, Decision
+from kraft.control.directories import decide_lose_directories
+from kraft.control.elections import decide_elect_leaders, decide_rebalance
+from kraft.control.features import decide_update_features
+from kraft.control.fencing import decide_fence
+from kraft.control.grow import decide_create_partitions
+from kraft.control.heartbeats import decide_elect_leaderless, decide_heartbeat, decide_shut_down
+from kraft.control.isr import decide_alter_partition
+from kraft.control.producer_ids import decide_allocate_producer_ids
+from kraft.control.topics import decide_create_topics, decide_delete_topics
+from kraft.control.unregister import decide_unregister_broker
+from kraft.image import MetadataImage
+from kraft.wire.api_keys import ApiKey
+
+Decide = Callable[[MetadataImage, Context, Any], Decision]
+
+ADMIN: dict[int, Decide] = {
+    ApiKey.CREATE_TOPICS: decide_create_topics,
+    ApiKey.DELETE_TOPICS: decide_delete_topics,
+    ApiKey.CREATE_PARTITIONS: decide_create_partitions,
+    ApiKey.ALTER_CONFIGS: decide_alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: decide_incremental_alter_configs,
+    ApiKey.ELECT_LEADERS: decide_elect_leaders,
+    ApiKey.UPDATE_FEATURES: decide_update_features,
+    ApiKey.UNREGISTER_BROKER: decide_unregister_broker,
+}
+"""What a client may ask of the active controller, directly or forwarded by a broker."""
+
+
+def decide_admin(image: MetadataImage, context: Context, command: commands.AdminRequest) -> Decision:
+    """Look the request's key up."""
+    return ADMIN[command.api_key](image, context, command)
+
+
+COMMANDS: dict[type, Decide] = {
+    commands.RegisterBrokerCommand: decide_register_broker,
+    commands.BrokerHeartbeat: decide_heartbeat,
+    commands.FenceBrokers: decide_fence,
+    commands.ShutDownBroker: decide_shut_down,
+    commands.LoseDirectories: decide_lose_directories,
+    commands.UnregisterBrokerCommand: decide_unregister,
+    commands.ElectLeaderless: decide_elect_leaderless,
+    commands.RebalanceLeaders: decide_rebalance,
+    commands.AlterPartition: decide_alter_partition,
+    commands.AllocateProducerIds: decide_allocate_producer_ids,
+    commands.RegisterControllerCommand: decide_register_controller,
+    commands.ActivateController: decide_activate,
+    commands.AdminRequest: decide_admin,
+}
+
+
+def decide(image: MetadataImage, context: Context, command: Any) -> Decision:
+    """The decision for this command on this image at this moment. KeyError for a command that is none."""
+    return COMMANDS[type(command)](image, context, command)

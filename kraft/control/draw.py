@@ -1,0 +1,37 @@
+"""Chance inside a decision: a stream of numbers that depends on nothing but the seed that the context carries."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from uuid import UUID
+
+RESERVED_IDS = 100
+"""Kafka reserves the ids whose integer is below this."""
+
+
+class Draw:
+    """Numbers and ids drawn from a seed of up to 128 bits. The same seed gives the same numbers in every process."""
+
+    def __init__(self, seed: int) -> None:
+        self._blocks = self._stream(seed)
+
+    @staticmethod
+    def _stream(seed: int) -> Iterator[int]:
+        key = seed.to_bytes(16, "big")
+        counter = 0
+        while True:
+            block = hashlib.blake2b(counter.to_bytes(8, "big"), key=key, digest_size=16).digest()
+            yield int.from_bytes(block, "big")
+            counter += 1
+
+    def below(self, bound: int) -> int:
+        """A number in [0, bound); the bias is below bound / 2**128."""
+        return next(self._blocks) % bound
+
+    def uuid(self) -> UUID:
+        """A version-4 UUID that Kafka does not reserve and that does not print with a leading dash."""
+        while True:
+            found = UUID(int=next(self._blocks), version=4)
+            if found.int >= RESERVED_IDS and found.bytes[0] >> 2 != 0b111110:
+                return found

@@ -1,0 +1,157 @@
+"""Elections that are asked for: ElectLeaders, and the balance of preferred leaders (KIP-183, KIP-460).
+
+Invariant: a preferred election is clean; an unclean one happens only where an operator or the topic's configuration
+asks for it (M5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kraft.control.commands import START, AdminRequest, RebalanceLeaders
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision, FollowUp
+from kraft.control.partition_change import Election, change_partition
+from kraft.control.plans import Located, TopicSettings, eligibility, partitions_from, take_slice
+from kraft.image import MetadataImage
+from kraft.image.events import Event, PartitionChange
+from kraft.image.partitions import NO_LEADER
+from kraft.wire.error_codes import ErrorCode
+
+ELECTION_TYPES: dict[int, Election] = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+
+
+class _Result(NamedTuple):
+    partition_id: int
+    code: ErrorCode
+    message: str | None
+
+
+def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
+    """ElectLeaders in its newest version; a null list means all partitions, and hides those that need no election."""
+    request = command.request
+    election = ELECTION_TYPES.get(request.election_type)
+    if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
+        return _answer(image, {}, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if election is None:
+        return _answer(image, {}, ErrorCode.INVALID_REQUEST)
+    everything = request.topic_partitions is None
+    events: list[Event] = []
+    results: dict[str, list[_Result]] = {}
+    settings = TopicSettings(image, context)
+    eligible = eligibility(image, context, last_known=election is Election.UNCLEAN)
+
+    def elect(located: Located) -> _Result:
+        code, event = elect_one(located, election, settings, eligible)
+        if event is not None:
+            events.append(event)
+        return _Result(located.partition_id, code, _reason(code, located))
+
+    if everything:
+        for located in partitions_from(image, START):
+            result = elect(located)
+            if result.code is not ErrorCode.ELECTION_NOT_NEEDED:
+                results.setdefault(located.topic.name, []).append(result)
+    else:
+        for asked in request.topic_partitions:
+            answers = results.setdefault(asked.topic, [])
+            for partition_id in dict.fromkeys(asked.partitions):
+                found = _locate(image, asked.topic, partition_id)
+                answers.append(_unknown(asked.topic, partition_id) if found is None else elect(found))
+    if len(events) > EVENTS_PER_COMMAND_MAX:
+        return _answer(image, {}, ErrorCode.POLICY_VIOLATION)
+    answer = _answer(image, results, ErrorCode.NONE)
+    return Decision(events=tuple(events), reply=answer.reply, depends_on=image.offset)
+
+
+def elect_one(
+    located: Located, election: Election, settings: TopicSettings, eligible: Any
+) -> tuple[ErrorCode, PartitionChange | None]:
+    """The outcome of one election that was asked for."""
+    state = located.state
+    if election is Election.PREFERRED and state.leader == state.replicas[0]:
+        return ErrorCode.ELECTION_NOT_NEEDED, None
+    if election is Election.UNCLEAN and state.leader != NO_LEADER:
+        return ErrorCode.ELECTION_NOT_NEEDED, None
+    change = change_partition(
+        located.topic.topic_id,
+        located.partition_id,
+        state,
+        election=election,
+        eligibility=eligible,
+        min_insync_replicas=settings.min_insync_replicas(located.topic.name),
+    )
+    if change is not None and change.leader >= 0:
+        return ErrorCode.NONE, change
+    if election is Election.PREFERRED:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, None
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None
+
+
+def decide_rebalance(image: MetadataImage, context: Context, command: RebalanceLeaders) -> Decision:
+    """Up to 1,000 partitions go back to their preferred leader; the rest as a follow-up."""
+    settings = TopicSettings(image, context)
+    eligible = eligibility(image, context)
+
+    def change(located: Located) -> PartitionChange | None:
+        state = located.state
+        if state.leader == state.replicas[0] or state.replicas[0] not in state.isr:
+            return None
+        code, event = elect_one(located, Election.PREFERRED, settings, eligible)
+        return event if code is ErrorCode.NONE else None
+
+    part = take_slice(partitions_from(image, command.cursor), change)
+    rest = () if part.cursor is None else (FollowUp(RebalanceLeaders(cursor=part.cursor)),)
+    return Decision(events=tuple(part.events), depends_on=image.offset, effects=rest)
+
+
+def is_imbalanced(image: MetadataImage) -> bool:
+    """Whether any partition is led by another than its preferred replica."""
+    return any(state.leader != state.replicas[0] for topic in image.topics for leaf in topic.leaves for state in leaf)
+
+
+def _locate(image: MetadataImage, name: str, partition_id: int) -> Located | None:
+    topic = image.topics.get(name)
+    state = None if topic is None else topic.find(partition_id)
+    return None if topic is None or state is None else Located(topic, partition_id, state)
+
+
+def _unknown(topic: str, partition_id: int) -> _Result:
+    return _Result(partition_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition_id}")
+
+
+def _reason(code: ErrorCode, located: Located) -> str | None:
+    state, place = located.state, f"{located.topic.name}-{located.partition_id}"
+    if code is ErrorCode.ELECTION_NOT_NEEDED:
+        return f"{place} is led by broker {state.leader} already"
+    if code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE:
+        return f"{place}: broker {state.replicas[0]} is not in sync and active (ISR {list(state.isr)})"
+    if code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
+        return f"{place}: none of its replicas {list(state.replicas)} is active"
+    return None
+
+
+def _answer(image: MetadataImage, results: dict[str, list[_Result]], code: ErrorCode) -> Decision:
+    return Decision(reply=elect_leaders_response(results, code), depends_on=image.offset)
+
+
+def elect_leaders_response(results: dict[str, list[Any]], code: ErrorCode) -> Any:
+    """The newest ElectLeadersResponse."""
+    from datetime import timedelta
+
+    from kio.schema.elect_leaders.v2 import response as kio
+
+    def partitions(answers: Iterable[_Result]) -> tuple[Any, ...]:
+        return tuple(
+            kio.PartitionResult(partition_id=one.partition_id, error_code=one.code, error_message=one.message)
+            for one in answers
+        )
+
+    return kio.ElectLeadersResponse(
+        throttle_time=timedelta(0),
+        error_code=code,
+        replica_election_results=tuple(
+            kio.ReplicaElectionResult(topic=topic, partition_result=partitions(answers))
+            for topic, answers in results.items()
+        ),
+    )

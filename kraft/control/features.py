@@ -1,0 +1,142 @@
+"""Features: what this release supports, what a new cluster gets, and when a level may be finalized (KIP-584).
+
+Invariants: a finalized level is inside the range of every registered broker and controller; a request succeeds or fails
+as a whole; a downgrade must be asked for by its type and lose no metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kraft.control.commands import AdminRequest
+from kraft.control.decision import Context, Decision
+from kraft.image import FeatureRange, MetadataImage
+from kraft.image.events import EVENT_VERSIONS_BY_METADATA_VERSION, Event, FeatureLevel
+from kraft.image.image import ELR_FEATURE, METADATA_VERSION_FEATURE
+from kraft.wire.error_codes import ErrorCode
+
+RELEASE = "0.1.0"
+"""The release that introduced the newest metadata.version of the table below."""
+
+METADATA_VERSIONS: dict[int, str] = {25: "4.0-IV3", 26: "4.1-IV0", 27: "4.1-IV1"}
+"""Levels of metadata.version that this release can run, with Kafka's names."""
+
+SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
+    FeatureRange(ELR_FEATURE, 0, 1),
+    FeatureRange(METADATA_VERSION_FEATURE, min(METADATA_VERSIONS), max(METADATA_VERSIONS)),
+)
+"""What every node of this release registers with."""
+
+BOOTSTRAP_FEATURES: tuple[tuple[str, int], ...] = (
+    (METADATA_VERSION_FEATURE, max(METADATA_VERSIONS)),
+    (ELR_FEATURE, 1),
+)
+"""What a new cluster is finalized at. Eligible leader replicas are always on (DESIGN 12d)."""
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class _Refusal(NamedTuple):
+    code: ErrorCode
+    message: str
+
+
+def unsupported_feature(image: MetadataImage, features: Iterable[FeatureRange]) -> str | None:
+    """The first finalized feature whose level is outside these ranges, as a sentence; None if there is none."""
+    ranges = {feature.name: feature for feature in features}
+    for name in sorted(image.features):
+        level = image.features[name]
+        found = ranges.get(name, FeatureRange(name, 0, 0))
+        if not found.min_level <= level <= found.max_level:
+            return (
+                f"{name} is finalized at level {level}, but this node supports {found.min_level} to "
+                f"{found.max_level}; install release {image.release or RELEASE} or newer"
+            )
+    return None
+
+
+def bootstrap_feature_events() -> list[Event]:
+    """The features of a new cluster."""
+    return [
+        FeatureLevel(name, level, RELEASE if name == METADATA_VERSION_FEATURE else None)
+        for name, level in BOOTSTRAP_FEATURES
+    ]
+
+
+def decide_update_features(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
+    """UpdateFeatures, in its newest version: all updates or none."""
+    request = command.request
+    if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
+        return _answer(image, _Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ALTER on the cluster is needed"))
+    events: list[Event] = []
+    seen: set[str] = set()
+    for update in request.feature_updates:
+        if update.feature in seen:
+            return _answer(image, _Refusal(ErrorCode.INVALID_REQUEST, f"{update.feature} stands twice"))
+        seen.add(update.feature)
+        refusal = refuse_update(image, update.feature, update.max_version_level, update.upgrade_type)
+        if refusal is not None:
+            return _answer(image, refusal)
+        if image.features.get(update.feature, 0) != update.max_version_level:
+            release = RELEASE if update.feature == METADATA_VERSION_FEATURE else None
+            events.append(FeatureLevel(update.feature, update.max_version_level, release))
+    answer = _answer(image, None)
+    if request.validate_only:
+        return answer
+    return Decision(events=tuple(events), reply=answer.reply, depends_on=image.offset)
+
+
+def refuse_update(image: MetadataImage, name: str, level: int, upgrade_type: int) -> _Refusal | None:
+    """Why this feature may not be set to this level, or None."""
+    invalid = ErrorCode.INVALID_UPDATE_VERSION
+    supported = next((feature for feature in SUPPORTED_FEATURES if feature.name == name), None)
+    if supported is None:
+        return _Refusal(invalid, f"the controller does not support the feature {name}")
+    if not supported.min_level <= level <= supported.max_level:
+        limits = f"{supported.min_level} to {supported.max_level}"
+        return _Refusal(invalid, f"{name}: the controller supports levels {limits}, not {level}")
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return _Refusal(ErrorCode.INVALID_REQUEST, f"{name}: upgrade type {upgrade_type} is not known")
+    if name == ELR_FEATURE and level == 0:
+        return _Refusal(invalid, f"{name} cannot be turned off here: fast fencing depends on it")
+    current = image.features.get(name, 0)
+    if level < current and upgrade_type == UPGRADE:
+        return _Refusal(invalid, f"{name} is at level {current}; to go down to {level} ask for a downgrade")
+    if level < current and upgrade_type == SAFE_DOWNGRADE and loses_metadata(name, current, level):
+        return _Refusal(invalid, f"{name}: level {level} cannot hold the metadata that level {current} wrote")
+    for node, ranges in _registered_ranges(image):
+        found = next((feature for feature in ranges if feature.name == name), FeatureRange(name, 0, 0))
+        if not found.min_level <= level <= found.max_level:
+            return _Refusal(invalid, f"{name}: {node} supports {found.min_level} to {found.max_level}, not {level}")
+    return None
+
+
+def _registered_ranges(image: MetadataImage) -> list[tuple[str, tuple[FeatureRange, ...]]]:
+    brokers = [(f"broker {broker.broker_id}", broker.features) for broker in image.sorted_brokers()]
+    controllers = [(f"controller {node.controller_id}", node.features) for node in image.sorted_controllers()]
+    return [*brokers, *controllers]
+
+
+def loses_metadata(name: str, current: int, level: int) -> bool:
+    """Whether event versions that were written at the current level may not be written at the lower one."""
+    if name != METADATA_VERSION_FEATURE:
+        return False
+    return any(level < since <= current and table for since, table in EVENT_VERSIONS_BY_METADATA_VERSION.items())
+
+
+def _answer(image: MetadataImage, refusal: _Refusal | None) -> Decision:
+    return Decision(reply=update_features_response(refusal), depends_on=image.offset)
+
+
+def update_features_response(refusal: _Refusal | None) -> Any:
+    """The newest UpdateFeaturesResponse."""
+    from datetime import timedelta
+
+    from kio.schema.update_features.v2.response import UpdateFeaturesResponse
+
+    return UpdateFeaturesResponse(
+        throttle_time=timedelta(0),
+        error_code=ErrorCode.NONE if refusal is None else refusal.code,
+        error_message=None if refusal is None else refusal.message,
+    )

@@ -1,0 +1,67 @@
+"""Fencing, in slices: partition changes first, the fence record last (DESIGN 12a, kraft-spec B.3).
+
+Invariants: a target whose broker epoch or connection is no longer current when the plan begins is left alone (K2); only
+an expired session may lead to an unclean election (K3); all targets of one plan are ineligible together, so that no
+partition moves from one dying broker to the next (M5, M6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kraft.control.commands import START, FenceBrokers, FenceCause, FenceTarget
+from kraft.control.decision import Context, Decision, FollowUp
+from kraft.control.plans import leave_partitions
+from kraft.image import MetadataImage
+from kraft.image.events import BrokerRegistrationChange, Event
+
+
+def decide_fence(image: MetadataImage, context: Context, command: FenceBrokers) -> Decision:
+    """One slice of the plan; the last one carries the fence records and the reply."""
+    targets = current_targets(image, context, command)
+    if not targets:
+        return Decision(reply=command.reply, depends_on=image.offset)
+    brokers = frozenset(target.broker_id for target in targets)
+    expired = command.cause is FenceCause.SESSION_EXPIRED
+    cursor = command.cursor or START
+    part = leave_partitions(image, context, brokers, cursor, may_be_unclean=expired)
+    if part.cursor is None and cursor != START:
+        # Partitions that were created behind the cursor while the plan ran.
+        part = leave_partitions(image, context, brokers, START, may_be_unclean=expired)
+    if part.cursor is not None:
+        rest = replace(command, targets=targets, cursor=part.cursor)
+        return Decision(events=tuple(part.events), depends_on=image.offset, effects=(FollowUp(rest),))
+    fences: list[Event] = [
+        BrokerRegistrationChange(target.broker_id, target.broker_epoch, fenced=True)
+        for target in targets
+        if not image.brokers[target.broker_id].fenced
+    ]
+    return Decision(events=(*part.events, *fences), reply=command.reply, depends_on=image.offset)
+
+
+def current_targets(image: MetadataImage, context: Context, command: FenceBrokers) -> tuple[FenceTarget, ...]:
+    """The targets that the plan still stands for. Before the first slice: those whose broker epoch and connection
+    number are current, and which are not fenced already. Later: those whose broker epoch is."""
+    return tuple(
+        target
+        for target in command.targets
+        if _is_registered(image, target) and (command.cursor is not None or _is_due(image, context, command, target))
+    )
+
+
+def _is_registered(image: MetadataImage, target: FenceTarget) -> bool:
+    broker = image.brokers.get(target.broker_id)
+    return broker is not None and broker.broker_epoch == target.broker_epoch
+
+
+def _is_due(image: MetadataImage, context: Context, command: FenceBrokers, target: FenceTarget) -> bool:
+    if image.brokers[target.broker_id].fenced and command.cause is not FenceCause.REQUESTED:
+        return False
+    session = context.sessions.get(target.broker_id)
+    if command.cause is FenceCause.SESSION_EXPIRED:
+        return not context.is_session_live(target.broker_id, target.broker_epoch)
+    if command.cause is FenceCause.REQUESTED:
+        return True
+    if session is None:
+        return target.connection_number is None
+    return session.broker_epoch == target.broker_epoch and session.connection_number == target.connection_number

@@ -1,0 +1,94 @@
+"""CreatePartitions: a topic gets more partitions (kraft-spec B.4). Existing ones do not move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft.control.assignment import Refused, assign_manually, assign_replicas, partition_events
+from kraft.control.commands import AdminRequest
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision
+from kraft.control.draw import Draw
+from kraft.control.topics import TOO_MANY_EVENTS
+from kraft.image import MetadataImage
+from kraft.image.events import Event
+from kraft.wire.error_codes import ErrorCode
+
+
+def decide_create_partitions(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
+    """CreatePartitions in its newest version; each topic succeeds or fails alone."""
+    request = command.request
+    draw = Draw(context.seed)
+    events: list[Event] = []
+    results: list[tuple[str, ErrorCode, str | None]] = []
+    names = [topic.name for topic in request.topics]
+    for topic in request.topics:
+        if names.count(topic.name) > 1:
+            outcome: list[Event] | Refused = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands twice")
+        else:
+            outcome = _grow_one(image, context, command, topic, draw)
+        if isinstance(outcome, Refused):
+            results.append((topic.name, outcome.code, outcome.message))
+        else:
+            events += outcome
+            results.append((topic.name, ErrorCode.NONE, None))
+    if len(events) > EVENTS_PER_COMMAND_MAX:
+        events = []
+        results = [(name, ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS) for name in names]
+    reply = _response(list(dict.fromkeys(results)))
+    return Decision(events=() if request.validate_only else tuple(events), reply=reply, depends_on=image.offset)
+
+
+def _grow_one(
+    image: MetadataImage, context: Context, command: AdminRequest, asked: Any, draw: Draw
+) -> list[Event] | Refused:
+    if not context.authorize(command.requester, "ALTER", "TOPIC", asked.name):
+        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    topic = image.topics.get(asked.name)
+    if topic is None:
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this cluster has no such topic")
+    more = asked.count - topic.partition_count
+    if more <= 0:
+        verb = "already has" if more == 0 else "would shrink: it has"
+        return Refused(ErrorCode.INVALID_PARTITIONS, f"topic {asked.name} {verb} {topic.partition_count} partitions")
+    if any(state.is_reassigning for _, state in topic.partitions()):
+        return Refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"a partition of topic {asked.name} is being reassigned")
+    if more > EVENTS_PER_COMMAND_MAX:
+        return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+    factor = len(topic.partition(0).replicas)
+    if asked.assignments is None:
+        existing = [state.replicas for _, state in topic.partitions()]
+        assigned = assign_replicas(image, context, more, factor, draw, existing)
+    elif len(asked.assignments) != more:
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{more} partitions are added, but {len(asked.assignments)} assignments were given",
+        )
+    else:
+        numbered = {
+            topic.partition_count + number: tuple(one.broker_ids) for number, one in enumerate(asked.assignments)
+        }
+        assigned = assign_manually(
+            image,
+            context,
+            numbered,
+            asked.assignments,
+            first=topic.partition_count,
+            replication_factor=factor,
+        )
+    if isinstance(assigned, Refused):
+        return assigned
+    return partition_events(image, topic.topic_id, topic.partition_count, assigned, draw)
+
+
+def _response(results: list[tuple[str, ErrorCode, str | None]]) -> Any:
+    from datetime import timedelta
+
+    from kio.schema.create_partitions.v3 import response as kio
+
+    return kio.CreatePartitionsResponse(
+        throttle_time=timedelta(0),
+        results=tuple(
+            kio.CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+            for name, code, message in results
+        ),
+    )

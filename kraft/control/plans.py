@@ -1,0 +1,192 @@
+"""Walking over many partitions in slices: who may lead, what a topic's settings are, and what leaving an ISR changes.
+
+A plan over 30,000 partitions is a chain of commands. Each looks at partitions from a cursor on, in the order of topic
+names, and stops after 1,000 changes; the next is decided on the image as it is then (DESIGN 12a). Invariant: what a
+slice has dealt with needs nothing more, because the brokers concerned are not eligible while the plan runs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+from kraft.config import topic_value
+from kraft.control.commands import Cursor
+from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX, Context
+from kraft.control.partition_change import Election, Eligibility, Target, change_partition
+from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
+from kraft.image.events import Event, PartitionChange
+
+
+class Slice(NamedTuple):
+    """The changes of one slice, and where the next begins (None: the end was reached)."""
+
+    events: list[Event]
+    cursor: Cursor | None
+
+
+class Located(NamedTuple):
+    """One partition with its place."""
+
+    topic: TopicImage
+    partition_id: int
+    state: PartitionState
+
+
+def partitions_from(image: MetadataImage, cursor: Cursor) -> Iterator[Located]:
+    """All partitions from the cursor on, by topic name and number."""
+    names = image.topics.names
+    by_name = image.topics.by_name
+    for position in range(bisect_left(names, cursor.topic), len(names)):
+        topic = by_name[names[position]]
+        start = cursor.partition if topic.name == cursor.topic else 0
+        for index, state in topic.partitions():
+            if index >= start:
+                yield Located(topic, index, state)
+
+
+def take_slice(
+    partitions: Iterable[Located],
+    change: Callable[[Located], PartitionChange | None],
+    limit: int = PARTITION_CHANGES_PER_SLICE_MAX,
+) -> Slice:
+    """Up to `limit` changes of the partitions, in order."""
+    events: list[Event] = []
+    for located in partitions:
+        if len(events) >= limit:
+            return Slice(events, Cursor(located.topic.name, located.partition_id))
+        event = change(located)
+        if event is not None:
+            events.append(event)
+    return Slice(events, None)
+
+
+class TopicSettings:
+    """What elections need of a topic's configuration, resolved once per topic and decision."""
+
+    def __init__(self, image: MetadataImage, context: Context) -> None:
+        self._image = image
+        self._context = context
+        self._dynamic = image.configs_of(ConfigResourceType.BROKER, "")
+        self._min_insync: dict[str, int] = {}
+        self._unclean: dict[str, bool] = {}
+
+    def min_insync_replicas(self, topic: str) -> int:
+        """The topic's min.insync.replicas."""
+        found = self._min_insync.get(topic)
+        if found is None:
+            found = self._min_insync[topic] = int(str(self._value(topic, "min.insync.replicas")))
+        return found
+
+    def is_unclean_enabled(self, topic: str) -> bool:
+        """Whether the topic's configuration allows unclean elections."""
+        found = self._unclean.get(topic)
+        if found is None:
+            found = self._unclean[topic] = self._value(topic, "unclean.leader.election.enable") is True
+        return found
+
+    def unclean_election(self, located: Located) -> Election:
+        """UNCLEAN where the topic allows it and nobody who may hold the data was fenced just now; else ONLINE (K3)."""
+        if not self.is_unclean_enabled(located.topic.name):
+            return Election.ONLINE
+        recent = self._context.recently_fenced
+        state = located.state
+        if recent and not recent.isdisjoint((*state.isr, *state.elr, *state.last_known_elr, state.leader)):
+            return Election.ONLINE
+        return Election.UNCLEAN
+
+    def _value(self, topic: str, key: str) -> object:
+        return topic_value(key, self._image.topic_configs(topic), self._dynamic, self._context.config)
+
+
+def eligibility(
+    image: MetadataImage,
+    context: Context,
+    *,
+    without: Iterable[int] = (),
+    also: Iterable[int] = (),
+    last_known: bool = False,
+) -> Eligibility:
+    """Active brokers may lead, if the replica's directory is online; never one whose fencing is under way, nor those
+    in `without`. `also` are taken as active: a broker that this very decision unfences."""
+    extra = frozenset(also)
+    excluded = context.being_fenced.union(without)
+    active = {
+        broker_id
+        for broker_id, broker in image.brokers.items()
+        if (broker.is_active or broker_id in extra) and broker_id not in excluded
+    }
+    brokers = image.brokers
+
+    def may_lead(broker_id: int, directory: UUID | None) -> bool:
+        if broker_id not in active:
+            return False
+        return directory is None or brokers[broker_id].has_directory(directory)
+
+    return Eligibility(may_lead=may_lead, is_connected=context.is_connected, last_known=last_known)
+
+
+def leave_partitions(
+    image: MetadataImage,
+    context: Context,
+    brokers: frozenset[int],
+    cursor: Cursor,
+    *,
+    may_be_unclean: bool = False,
+    unclean_restarted: frozenset[int] = frozenset(),
+) -> Slice:
+    """Take the brokers out of every ISR, and those that restarted uncleanly out of every ELR; elect where they led."""
+    settings = TopicSettings(image, context)
+    eligible = eligibility(image, context, without=brokers)
+
+    def change(located: Located) -> PartitionChange | None:
+        state = located.state
+        in_isr = not brokers.isdisjoint(state.isr)
+        if not in_isr and state.leader not in brokers and unclean_restarted.isdisjoint(state.elr):
+            return None
+        election = settings.unclean_election(located) if may_be_unclean else Election.ONLINE
+        return change_partition(
+            located.topic.topic_id,
+            located.partition_id,
+            state,
+            election=election,
+            eligibility=eligible,
+            min_insync_replicas=settings.min_insync_replicas(located.topic.name),
+            target=Target(
+                isr=tuple(replica for replica in state.isr if replica not in brokers),
+                unclean_restarted=unclean_restarted,
+            ),
+        )
+
+    return take_slice(partitions_from(image, cursor), change)
+
+
+def elect_leaderless(
+    image: MetadataImage, context: Context, cursor: Cursor, broker_id: int | None, also: Iterable[int] = ()
+) -> Slice:
+    """Leaders for partitions that have none, and, if `broker_id` is given, a replica on that broker. The last known
+    leader may be taken back only by its own return."""
+    settings = TopicSettings(image, context)
+    eligible = eligibility(image, context, also=also, last_known=True)
+
+    def change(located: Located) -> PartitionChange | None:
+        state = located.state
+        if state.leader >= 0 or (broker_id is not None and broker_id not in state.replicas):
+            return None
+        return change_partition(
+            located.topic.topic_id,
+            located.partition_id,
+            state,
+            election=settings.unclean_election(located),
+            eligibility=eligible,
+            min_insync_replicas=settings.min_insync_replicas(located.topic.name),
+        )
+
+    return take_slice(partitions_from(image, cursor), change)
+
+
+def leads_anything(image: MetadataImage, broker_id: int) -> bool:
+    """Whether the broker leads any partition."""
+    return any(state.leader == broker_id for topic in image.topics for leaf in topic.leaves for state in leaf)

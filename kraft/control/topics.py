@@ -1,0 +1,260 @@
+"""CreateTopics and DeleteTopics (kraft-spec B.4).
+
+Invariants: a topic is created or refused as a whole, each alone; name and id are a bijection and ids are never used
+again (M10); the first ISR holds the active replicas, in order of assignment, and is not empty; `validate_only` does all
+but write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kraft.config import ConfigError, validate_topic_configs
+from kraft.control.assignment import Assigned, Refused, assign_manually, assign_replicas, partition_events
+from kraft.control.commands import AdminRequest
+from kraft.control.config_view import describe_topic_configs
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision
+from kraft.control.draw import Draw
+from kraft.control.topic_names import topic_name_problem
+from kraft.image import ConfigResourceType, MetadataImage
+from kraft.image.events import Config, Event, RemoveTopic, Topic
+from kraft.wire.error_codes import ErrorCode
+
+TOO_MANY_EVENTS = f"the request needs more than {EVENTS_PER_COMMAND_MAX} metadata events; ask for fewer partitions"
+
+
+class _Created(NamedTuple):
+    topic_id: UUID
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+    events: list[Event]
+
+
+def decide_create_topics(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
+    """CreateTopics in its newest version."""
+    request = command.request
+    draw = Draw(context.seed)
+    events: list[Event] = []
+    results: list[Any] = []
+    names = [topic.name for topic in request.topics]
+    taken = _collision_keys(image) if any("." in name or "_" in name for name in names) else {}
+    refused_twice: set[str] = set()
+    for topic in request.topics:
+        if names.count(topic.name) > 1:
+            if topic.name not in refused_twice:
+                refused_twice.add(topic.name)
+                refusal = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands more than once in the request")
+                results.append(_refused_result(topic.name, refusal))
+            continue
+        outcome = _create_one(image, context, command, topic, draw, taken)
+        if isinstance(outcome, Refused):
+            results.append(_refused_result(topic.name, outcome))
+            continue
+        events += outcome.events
+        taken.setdefault(_collision_key(topic.name), topic.name)
+        results.append(_created_result(image, context, command, topic.name, outcome, request.validate_only))
+    if len(events) > EVENTS_PER_COMMAND_MAX:
+        refusal = Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+        return _answer_create(image, [_refused_result(name, refusal) for name in dict.fromkeys(names)])
+    answer = _answer_create(image, results)
+    if request.validate_only:
+        return answer
+    return Decision(events=tuple(events), reply=answer.reply, depends_on=image.offset)
+
+
+def _create_one(
+    image: MetadataImage, context: Context, command: AdminRequest, topic: Any, draw: Draw, taken: Mapping[str, str]
+) -> _Created | Refused:
+    """The events of one new topic, or why it is refused."""
+    allowed = context.authorize(command.requester, "CREATE", "CLUSTER", "kafka-cluster") or context.authorize(
+        command.requester, "CREATE", "TOPIC", topic.name
+    )
+    if not allowed:
+        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    problem = topic_name_problem(topic.name)
+    if problem is not None:
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if topic.name in image.topics:
+        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already")
+    other = taken.get(_collision_key(topic.name))
+    if other is not None:
+        return Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {topic.name} differs from {other} only in '.' and '_', which metric names cannot tell apart",
+        )
+    configs = _valid_configs(topic)
+    if isinstance(configs, Refused):
+        return configs
+    assigned = _assign(image, context, topic, draw)
+    if isinstance(assigned, Refused):
+        return assigned
+    topic_id = draw.uuid()
+    while image.topics.name_of(topic_id) is not None:
+        topic_id = draw.uuid()
+    events: list[Event] = [Topic(topic.name, topic_id)]
+    events += [Config(int(ConfigResourceType.TOPIC), topic.name, name, value) for name, value in configs.items()]
+    events += partition_events(image, topic_id, 0, assigned, draw)
+    return _Created(topic_id, len(assigned), len(assigned[0].replicas), configs, events)
+
+
+def _valid_configs(topic: Any) -> dict[str, str] | Refused:
+    values: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            return Refused(ErrorCode.INVALID_CONFIG, f"topic {topic.name}: {config.name} has no value")
+        values[config.name] = config.value
+    try:
+        validate_topic_configs(values)
+    except ConfigError as problem:
+        return Refused(ErrorCode.INVALID_CONFIG, str(problem))
+    return dict(sorted(values.items()))
+
+
+def _assign(image: MetadataImage, context: Context, topic: Any, draw: Draw) -> list[Assigned] | Refused:
+    if topic.assignments:
+        if topic.num_partitions != -1:
+            return Refused(
+                ErrorCode.INVALID_REQUEST, "a manual assignment and a number of partitions exclude each other"
+            )
+        if topic.replication_factor != -1:
+            return Refused(ErrorCode.INVALID_REQUEST, "a manual assignment and a replication factor exclude each other")
+        return assign_manually(
+            image, context, {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}, topic.assignments
+        )
+    partitions = context.config.integer("num.partitions") if topic.num_partitions == -1 else topic.num_partitions
+    factor = topic.replication_factor
+    if factor == -1:
+        factor = context.config.integer("default.replication.factor")
+    if partitions <= 0:
+        return Refused(ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {partitions}; it must be above 0")
+    if factor <= 0:
+        return Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is {factor}; it must be above 0, or -1"
+        )
+    if partitions > EVENTS_PER_COMMAND_MAX:
+        return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+    return assign_replicas(image, context, partitions, factor, draw)
+
+
+def _collision_key(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _collision_keys(image: MetadataImage) -> dict[str, str]:
+    return {_collision_key(name): name for name in image.topics.names if "." in name or "_" in name}
+
+
+def _answer_create(image: MetadataImage, results: list[Any]) -> Decision:
+    from datetime import timedelta
+
+    from kio.schema.create_topics.v7.response import CreateTopicsResponse
+
+    reply = CreateTopicsResponse(throttle_time=timedelta(0), topics=tuple(results))
+    return Decision(reply=reply, depends_on=image.offset)
+
+
+def _refused_result(name: str, refusal: Refused) -> Any:
+    from kio.schema.create_topics.v7.response import CreatableTopicResult
+
+    return CreatableTopicResult(
+        name=name,
+        topic_id=None,
+        error_code=refusal.code,
+        error_message=refusal.message,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=(),
+    )
+
+
+def _created_result(
+    image: MetadataImage, context: Context, command: AdminRequest, name: str, created: _Created, validate_only: bool
+) -> Any:
+    from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult
+
+    may_see = context.authorize(command.requester, "DESCRIBE_CONFIGS", "TOPIC", name)
+    configs = describe_topic_configs(image, context, created.configs) if may_see else ()
+    return CreatableTopicResult(
+        name=name,
+        topic_id=None if validate_only else created.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topic_config_error_code=ErrorCode.NONE if may_see else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        num_partitions=created.partitions if may_see else -1,
+        replication_factor=created.replication_factor if may_see else -1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=one.name,
+                value=one.value,
+                read_only=one.read_only,
+                config_source=one.source,
+                is_sensitive=one.is_sensitive,
+            )
+            for one in configs
+        )
+        if may_see
+        else None,
+    )
+
+
+def decide_delete_topics(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
+    """DeleteTopics in its newest version: by name or by id; one event each."""
+    request = command.request
+    asked = [(topic.name, topic.topic_id) for topic in request.topics]
+    results: list[tuple[str | None, UUID | None, ErrorCode, str | None]] = []
+    events: list[Event] = []
+    removed: set[UUID] = set()
+    for name, topic_id in asked:
+        if asked.count((name, topic_id)) > 1 or (name is not None and topic_id is not None):
+            results.append((name, topic_id, ErrorCode.INVALID_REQUEST, "name each topic once, by name or by id"))
+            continue
+        topic = image.topics.get(name) if name is not None else image.topics.get_by_id(topic_id or UUID(int=0))
+        code, message = _refuse_delete(image, context, command, name, topic)
+        if topic is None or code is not ErrorCode.NONE:
+            shown = name if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED or topic is None else topic.name
+            results.append((shown, topic_id, code, message))
+            continue
+        if topic.topic_id in removed:
+            results.append((topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, "named twice"))
+            continue
+        removed.add(topic.topic_id)
+        events.append(RemoveTopic(topic.topic_id))
+        results.append((topic.name, topic.topic_id, ErrorCode.NONE, None))
+    if len(events) > EVENTS_PER_COMMAND_MAX:
+        events = []
+        results = [(name, topic_id, ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS) for name, topic_id in asked]
+    return Decision(events=tuple(events), reply=_delete_response(results), depends_on=image.offset)
+
+
+def _refuse_delete(
+    image: MetadataImage, context: Context, command: AdminRequest, name: str | None, topic: Any
+) -> tuple[ErrorCode, str | None]:
+    """Authorisation comes before existence wherever the name came from the client."""
+    known = name if name is not None else (topic.name if topic is not None else None)
+    if known is not None and not context.authorize(command.requester, "DELETE", "TOPIC", known):
+        if name is None and not context.authorize(command.requester, "DESCRIBE", "TOPIC", known):
+            return ErrorCode.UNKNOWN_TOPIC_ID, None
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
+        return code, "this cluster has no such topic"
+    if not context.config.boolean("delete.topic.enable"):
+        return ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on the active controller"
+    return ErrorCode.NONE, None
+
+
+def _delete_response(results: list[tuple[str | None, UUID | None, ErrorCode, str | None]]) -> Any:
+    from datetime import timedelta
+
+    from kio.schema.delete_topics.v6 import response as kio
+
+    return kio.DeleteTopicsResponse(
+        throttle_time=timedelta(0),
+        responses=tuple(
+            kio.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+            for name, topic_id, code, message in results
+        ),
+    )

@@ -1,0 +1,73 @@
+"""How an event's fields become msgpack and come back: one codec per shape, and the registry of event types.
+
+An event's value in the log is `[type, version, field, ...]`. Fields are append-only and have defaults: a shorter array
+(written by an older release) leaves the rest at their defaults, and what follows the known fields (written by a newer
+release in the same version) is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kraft.image.partitions import intern_directories, intern_replicas
+from kraft.image.registrations import Endpoint, FeatureRange
+
+
+class FieldCodec(NamedTuple):
+    """`to_wire` gives what msgpack packs, `from_wire` takes what it unpacked; None means as it is."""
+
+    to_wire: Callable[[Any], Any] | None
+    from_wire: Callable[[Any], Any] | None
+
+
+@lru_cache(maxsize=8192)
+def uuid_from_bytes(data: bytes) -> UUID:
+    """A UUID of its 16 bytes; recent ones are shared."""
+    return UUID(bytes=data)
+
+
+def _uuid_bytes(value: UUID) -> bytes:
+    return value.bytes
+
+
+def _uuids_bytes(values: Iterable[UUID]) -> list[bytes]:
+    return [value.bytes for value in values]
+
+
+def _uuids_from_bytes(values: Iterable[bytes]) -> tuple[UUID, ...]:
+    return intern_directories(tuple([uuid_from_bytes(value) for value in values]))
+
+
+def _replicas_from_list(values: list[int]) -> tuple[int, ...]:
+    return intern_replicas(tuple(values)) if values else ()
+
+
+def _optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else function(value)
+
+
+PLAIN = FieldCodec(None, None)
+UUID_FIELD = FieldCodec(_uuid_bytes, uuid_from_bytes)
+REPLICAS = FieldCodec(None, _replicas_from_list)
+OPTIONAL_REPLICAS = FieldCodec(None, _optional(_replicas_from_list))
+DIRECTORIES = FieldCodec(_uuids_bytes, _uuids_from_bytes)
+OPTIONAL_DIRECTORIES = FieldCodec(_optional(_uuids_bytes), _optional(_uuids_from_bytes))
+ENDPOINTS = FieldCodec(None, lambda values: tuple([Endpoint(*value[:4]) for value in values]))
+FEATURES = FieldCodec(None, lambda values: tuple([FeatureRange(*value[:3]) for value in values]))
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """One event type of the registry: its number (Kafka's record type where there is one), the highest version that
+    this release reads, its class, and the codecs of the fields in order."""
+
+    number: int
+    max_version: int
+    event_class: type
+    attributes: tuple[str, ...]
+    codecs: tuple[FieldCodec, ...]
+    plain: bool

@@ -1,0 +1,91 @@
+"""What brokers and controllers tell about themselves, and the resource types that have configs.
+
+Source: RegisterBrokerRecord, RegisterControllerRecord, KIP-631; `host_id` is ours (DESIGN 11: the failure domain is
+rack and host).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+UNASSIGNED_DIRECTORY = UUID(int=1)
+"""The replica is not yet placed in a log directory (Kafka's DirectoryId.UNASSIGNED)."""
+
+LOST_DIRECTORY = UUID(int=2)
+"""The replica was in a directory that is offline and whose id is not known (DirectoryId.LOST)."""
+
+RESERVED_DIRECTORIES = 100
+"""Directory ids whose integer is below this are reserved."""
+
+
+class ConfigResourceType(IntEnum):
+    """Kafka's ConfigResource.Type."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Endpoint(NamedTuple):
+    """A listener as others reach it. `security_protocol` is Kafka's name: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+class FeatureRange(NamedTuple):
+    """The levels of a feature that a node supports, both ends included."""
+
+    name: str
+    min_level: int
+    max_level: int
+
+
+class BrokerRegistration(NamedTuple):
+    """One broker, alive or not. `broker_epoch` is the offset at which this incarnation registered; `fenced` brokers
+    lead nothing and are not shown to clients; `log_dirs` are directory ids that are online."""
+
+    broker_id: int
+    incarnation_id: UUID
+    broker_epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    host_id: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[UUID, ...]
+    features: tuple[FeatureRange, ...]
+
+    @property
+    def is_active(self) -> bool:
+        """Neither fenced nor shutting down: may lead, and may join an ISR."""
+        return not (self.fenced or self.in_controlled_shutdown)
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint of this listener name, or None."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
+
+    def has_directory(self, directory: UUID) -> bool:
+        """False only if this directory is known to be offline at the broker."""
+        if directory == UNASSIGNED_DIRECTORY or not self.log_dirs:
+            return True
+        return directory in self.log_dirs
+
+
+class ControllerRegistration(NamedTuple):
+    """One controller of the quorum, with the endpoints of its controller listeners and the levels it supports."""
+
+    controller_id: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...]
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint of this listener name, or None."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)

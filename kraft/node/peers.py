@@ -1,0 +1,259 @@
+"""Connections to other nodes, one per (peer, purpose), so that a long poll of one purpose never blocks another.
+
+A request that finds no connection dials one; a dial that failed is repeated by the next request, not by the pool. The
+outcome of a failed request is told apart (`Outcome`), because failure detection lives on the difference between
+"refused", "accepted and then closed" and "silent". A request that is not answered in time ends its connection: answers
+come in order, so all behind it would wait as well.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import trio
+
+from kraft.seam import Address, CloseReason, DialFailed, DialOutcome, Peer, Seam, WireError
+from kraft.wire.client import ClientConnection
+from kraft.wire.rpc import RpcMessage, decode_rpc_response, encode_rpc
+
+DIAL_TIMEOUT_MS = 2_000
+
+
+class Outcome(Enum):
+    """How a request ended that got no answer."""
+
+    REFUSED = "the dial was refused"
+    CLOSED = "the connection was accepted and ended before the answer"
+    TIMED_OUT = "no answer in time"
+    UNREACHABLE = "the dial failed otherwise"
+    BAD_ANSWER = "the answer does not parse"
+
+
+_DIAL_OUTCOMES = {
+    DialOutcome.REFUSED: Outcome.REFUSED,
+    DialOutcome.RESET: Outcome.CLOSED,
+    DialOutcome.TIMED_OUT: Outcome.TIMED_OUT,
+    DialOutcome.UNREACHABLE: Outcome.UNREACHABLE,
+}
+
+
+class RequestFailed(Exception):
+    """A request got no answer; `outcome` says how."""
+
+    def __init__(self, peer: Peer, outcome: Outcome) -> None:
+        super().__init__(f"request to {peer.address} ({peer.listener}): {outcome.value}")
+        self.peer = peer
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What `send`'s callback gets in place of an answer."""
+
+    outcome: Outcome
+
+
+OnAnswer = Callable[[Any], None]
+LinkKey = tuple[int | None, Address, str, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One request on its way; `finish` runs its callback once."""
+
+    message: RpcMessage
+    on_answer: OnAnswer
+    deadline_ms: float
+    is_done: bool = False
+
+    def finish(self, answer: Any) -> None:
+        if not self.is_done:
+            self.is_done = True
+            self.on_answer(answer)
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """The connection of one (peer, purpose), or its absence. `waiting` holds calls until the dial ends."""
+
+    peer: Peer
+    connection: ClientConnection | None = None
+    is_dialling: bool = False
+    waiting: list[_Call] = field(default_factory=list)
+    in_flight: list[_Call] = field(default_factory=list)
+    on_end: list[Callable[[Peer], None]] = field(default_factory=list)
+
+
+class Peers:
+    """The pool. `run` drives dials and time-outs for the node's whole life."""
+
+    def __init__(self, seam: Seam, *, client_id: str) -> None:
+        self._seam = seam
+        self._client_id = client_id
+        self._links: dict[LinkKey, _Link] = {}
+        self._deadlines: list[tuple[float, int, _Link, _Call]] = []
+        self._numbers = itertools.count()
+        self._nursery: trio.Nursery | None = None
+        self._to_dial: list[_Link] = []
+        self._earlier_deadline = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; then every connection is closed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                for link in self._to_dial:
+                    nursery.start_soon(self._dial, link)
+                self._to_dial.clear()
+                task_status.started()
+                await self._expire_calls()
+        finally:
+            self._nursery = None
+            for link in self._links.values():
+                if link.connection is not None:
+                    link.connection.close("this node stops", CloseReason.SHUTDOWN)
+
+    async def request(self, peer: Peer, message: RpcMessage, *, timeout_ms: int, purpose: str = "") -> Any:
+        """Send, and wait for the decoded answer. RequestFailed if none came."""
+        answers: list[Any] = []
+        arrived = trio.Event()
+
+        def on_answer(answer: Any) -> None:
+            answers.append(answer)
+            arrived.set()
+
+        self.send(peer, message, on_answer, timeout_ms=timeout_ms, purpose=purpose)
+        await arrived.wait()
+        if isinstance(answers[0], Failed):
+            raise RequestFailed(peer, answers[0].outcome)
+        return answers[0]
+
+    def send(
+        self,
+        peer: Peer,
+        message: RpcMessage,
+        on_answer: OnAnswer,
+        *,
+        timeout_ms: int,
+        purpose: str = "",
+    ) -> None:
+        """The callback form: `on_answer` gets the decoded answer, or a `Failed`, exactly once; never inside `send`."""
+        link = self._link(peer, purpose)
+        call = _Call(message, on_answer, self._seam.clock.monotonic_ms() + timeout_ms)
+        self._watch(link, call)
+        if link.connection is not None and not link.connection.is_closed:
+            self._put(link, link.connection, call)
+            return
+        link.waiting.append(call)
+        self._start_dial(link)
+
+    def on_connection_end(self, peer: Peer, purpose: str, callback: Callable[[Peer], None]) -> None:
+        """Call back whenever an established connection to this peer for this purpose ends, in flight or idle."""
+        self._link(peer, purpose).on_end.append(callback)
+
+    def is_connected(self, peer: Peer, purpose: str) -> bool:
+        """Whether a connection is up now."""
+        connection = self._link(peer, purpose).connection
+        return connection is not None and not connection.is_closed
+
+    def disconnect(self, peer: Peer, purpose: str) -> None:
+        """End the connection, if there is one; its requests fail with CLOSED."""
+        connection = self._link(peer, purpose).connection
+        if connection is not None:
+            connection.close("not needed any more", CloseReason.LOCAL)
+
+    def _link(self, peer: Peer, purpose: str) -> _Link:
+        key = (peer.node_id, peer.address, peer.listener, purpose)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = _Link(peer)
+        return link
+
+    def _start_dial(self, link: _Link) -> None:
+        if link.is_dialling:
+            return
+        link.is_dialling = True
+        if self._nursery is None:
+            self._to_dial.append(link)
+        else:
+            self._nursery.start_soon(self._dial, link)
+
+    async def _dial(self, link: _Link) -> None:
+        outcome: Outcome | None = None
+        try:
+            connection = await self._seam.network.dial(
+                link.peer, lambda transport: self._connect(link, transport), timeout_ms=DIAL_TIMEOUT_MS
+            )
+        except DialFailed as failure:
+            outcome = _DIAL_OUTCOMES[failure.outcome]
+        finally:
+            link.is_dialling = False
+        # No checkpoint from here on: what waited is sent, or told, in one step.
+        waiting, link.waiting = link.waiting, []
+        if outcome is not None:
+            for call in waiting:
+                call.finish(Failed(outcome))
+            return
+        link.connection = connection
+        for call in waiting:
+            if not call.is_done:
+                self._put(link, connection, call)
+
+    def _connect(self, link: _Link, transport: Any) -> ClientConnection:
+        def on_closed(connection: ClientConnection, reason: CloseReason) -> None:
+            if link.connection is connection:
+                link.connection = None
+            for callback in link.on_end:
+                callback(link.peer)
+
+        return ClientConnection(transport, client_id=self._client_id, on_closed=on_closed)
+
+    def _put(self, link: _Link, connection: ClientConnection, call: _Call) -> None:
+        message = call.message
+        link.in_flight.append(call)
+
+        def on_reply(body: memoryview | None) -> None:
+            link.in_flight.remove(call)
+            if body is None:
+                call.finish(Failed(Outcome.CLOSED))
+                return
+            try:
+                answer = decode_rpc_response(message.api_key, message.max_version, body)
+            except WireError:
+                call.finish(Failed(Outcome.BAD_ANSWER))
+                raise
+            call.finish(answer)
+
+        connection.send(message.api_key, message.max_version, [encode_rpc(message)], on_reply)
+
+    def _watch(self, link: _Link, call: _Call) -> None:
+        first = self._deadlines[0][0] if self._deadlines else math.inf
+        heapq.heappush(self._deadlines, (call.deadline_ms, next(self._numbers), link, call))
+        if call.deadline_ms < first:
+            self._earlier_deadline.set()
+
+    async def _expire_calls(self) -> None:
+        """The one timer of all calls."""
+        while True:
+            self._earlier_deadline = trio.Event()
+            now_ms = self._seam.clock.monotonic_ms()
+            while self._deadlines and (self._deadlines[0][3].is_done or self._deadlines[0][0] <= now_ms):
+                _, _, link, call = heapq.heappop(self._deadlines)
+                if not call.is_done:
+                    self._give_up(link, call)
+            wait_ms = self._deadlines[0][0] - now_ms if self._deadlines else math.inf
+            with trio.move_on_after(wait_ms / 1000):
+                await self._earlier_deadline.wait()
+
+    def _give_up(self, link: _Link, call: _Call) -> None:
+        call.finish(Failed(Outcome.TIMED_OUT))
+        if call in link.waiting:
+            link.waiting.remove(call)
+        elif call in link.in_flight and link.connection is not None:
+            link.connection.close("a request was not answered in time", CloseReason.LOCAL)

@@ -1,0 +1,67 @@
+"""Asking a broker's address who is there: sends Identify, and turns what comes back into a ProbeOutcome.
+
+The judgement is in `kraft.control.probing`; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from kraft.config import NodeConfig
+from kraft.control.probing import PROBE_TIMEOUT_MS, ProbeOutcome
+from kraft.image import BrokerRegistration, Endpoint
+from kraft.node.peers import Failed, Outcome, Peers
+from kraft.seam import Address, Peer
+from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
+
+PURPOSE = "identify"
+
+OUTCOMES: dict[Outcome, ProbeOutcome] = {
+    Outcome.REFUSED: ProbeOutcome.REFUSED,
+    Outcome.CLOSED: ProbeOutcome.CLOSED,
+    Outcome.TIMED_OUT: ProbeOutcome.SILENT,
+    Outcome.UNREACHABLE: ProbeOutcome.SILENT,
+    Outcome.BAD_ANSWER: ProbeOutcome.SILENT,
+}
+"""What a request without an answer says. An answer that does not parse proves nothing: it may be a newer release."""
+
+
+class Prober:
+    """Sends probes over the node's pool of connections."""
+
+    def __init__(self, config: NodeConfig, peers: Peers, cluster_id: str) -> None:
+        self._config = config
+        self._peers = peers
+        self._cluster_id = cluster_id
+
+    def endpoint_of(self, broker: BrokerRegistration) -> Endpoint:
+        """Where this broker is probed: its inter-broker listener, or the first one that it registered."""
+        return broker.endpoint(self._config.inter_broker_listener_name) or broker.endpoints[0]
+
+    def probe(
+        self, broker_id: int, incarnation_id: UUID, endpoint: Endpoint, on_outcome: Callable[[ProbeOutcome], None]
+    ) -> None:
+        """Ask, and call back once with the outcome, never inside this call."""
+        peer = Peer(broker_id, endpoint.name, Address(endpoint.host, endpoint.port), self._tls(endpoint.name))
+
+        def answered(answer: object) -> None:
+            on_outcome(self._outcome(broker_id, incarnation_id, answer))
+
+        self._peers.send(peer, IdentifyRequest(), answered, timeout_ms=PROBE_TIMEOUT_MS, purpose=PURPOSE)
+
+    def _tls(self, listener: str) -> object | None:
+        known = any(one.name == listener for one in self._config.listeners)
+        return self._config.tls(listener) if known else None
+
+    def _outcome(self, broker_id: int, incarnation_id: UUID, answer: object) -> ProbeOutcome:
+        if isinstance(answer, Failed):
+            return OUTCOMES[answer.outcome]
+        if not isinstance(answer, IdentifyResponse):
+            return ProbeOutcome.OTHER
+        is_same = (answer.cluster_id, answer.node_id, answer.incarnation_id) == (
+            self._cluster_id,
+            broker_id,
+            incarnation_id,
+        )
+        return ProbeOutcome.SAME if is_same else ProbeOutcome.OTHER

@@ -1,0 +1,117 @@
+"""MetadataPublisher: replays the committed metadata log into an image, and tells subscribers what changed.
+
+Controllers and brokers each have one. Invariants: replay never passes the high watermark; published offsets never go
+back within one process (M12); a snapshot replaces everything, and what it lacks counts as deleted; a committed event
+that cannot be read stops the node. Snapshots of the committed image are made after 20 MiB of log or one hour, and are
+written in slices by the quorum, off the critical path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from kraft.config import NodeConfig
+from kraft.image import ImageBuilder, ImageDelta, MetadataImage, UnknownEvent, decode_event
+from kraft.image.dump import encoded_dump
+from kraft.image.image import EMPTY_IMAGE
+from kraft.node.quorum import CommittedBatch, Quorum
+from kraft.seam import Seam
+
+SNAPSHOT_CHUNK_EVENTS = 512
+
+Subscriber = Callable[[MetadataImage, MetadataImage, ImageDelta], None]
+"""Called with (old image, new image, what changed)."""
+
+LeaderSubscriber = Callable[[int | None, int], None]
+"""Called with (leader id or None, epoch)."""
+
+
+class MetadataPublisher:
+    """The committed metadata of one node. `image` is the newest published value."""
+
+    def __init__(self, config: NodeConfig, seam: Seam, quorum: Quorum) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.leader_id: int | None = None
+        self.epoch = 0
+        self._quorum = quorum
+        self._clock = seam.clock
+        self._subscribers: list[Subscriber] = []
+        self._leader_subscribers: list[LeaderSubscriber] = []
+        self._snapshot_bytes_max = config.integer("metadata.log.max.record.bytes.between.snapshots")
+        self._snapshot_interval_ms = config.integer("metadata.log.max.snapshot.interval.ms")
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = seam.clock.monotonic_ms()
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """Call back after every published change, in order of subscription. If something is published already, the
+        callback gets it at once, as a change from nothing."""
+        self._subscribers.append(callback)
+        if self.image is not EMPTY_IMAGE:
+            callback(EMPTY_IMAGE, self.image, ImageDelta.between(EMPTY_IMAGE, self.image))
+
+    def subscribe_leader(self, callback: LeaderSubscriber) -> None:
+        """Call back whenever another leader or epoch of the metadata quorum is known."""
+        self._leader_subscribers.append(callback)
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """Replay committed batches, as one change."""
+        if not batches:
+            return
+        builder = ImageBuilder(self.image)
+        for batch in batches:
+            for value in batch.records:
+                try:
+                    builder.apply(decode_event(value))
+                except UnknownEvent as unknown:
+                    raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
+            self._bytes_since_snapshot += batch.size_bytes
+        last = batches[-1]
+        self._publish(builder.build(last.next_offset, last.epoch), builder.delta())
+        self._snapshot_if_due()
+
+    def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
+        """Replace the image by a snapshot's content."""
+        builder = ImageBuilder(EMPTY_IMAGE)
+        for value in records:
+            try:
+                builder.apply(decode_event(value))
+            except UnknownEvent as unknown:
+                raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
+        new = builder.build(offset, epoch)
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = self._clock.monotonic_ms()
+        self._publish(new, ImageDelta.between(self.image, new))
+
+    def on_leader(self, leader_id: int | None, epoch: int) -> None:
+        """Remember who leads the quorum."""
+        self.leader_id = leader_id
+        self.epoch = epoch
+        for callback in self._leader_subscribers:
+            callback(leader_id, epoch)
+
+    def on_became_leader(self, epoch: int, start_offset: int) -> None:
+        """Nothing: the controller listens to this itself."""
+
+    def on_lost_leadership(self) -> None:
+        """Nothing: the committed image does not change with leadership."""
+
+    def _publish(self, new: MetadataImage, delta: ImageDelta) -> None:
+        old = self.image
+        self.image = new
+        for callback in self._subscribers:
+            callback(old, new, delta)
+
+    def _snapshot_if_due(self) -> None:
+        now = self._clock.monotonic_ms()
+        if self._bytes_since_snapshot < self._snapshot_bytes_max and (
+            now - self._last_snapshot_ms < self._snapshot_interval_ms or self._bytes_since_snapshot == 0
+        ):
+            return
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = now
+        self.snapshot()
+
+    def snapshot(self) -> None:
+        """Ask the quorum to write a snapshot of the published image; it reads the slices when it has time."""
+        image = self.image
+        self._quorum.request_snapshot(image.offset, image.epoch, encoded_dump(image, SNAPSHOT_CHUNK_EVENTS))

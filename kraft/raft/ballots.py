@@ -1,0 +1,158 @@
+"""Answers to other nodes' elections: Vote and pre-vote, BeginQuorumEpoch, EndQuorumEpoch. Source: kraft-spec A.3, A.4.
+
+A node answers whether or not it believes to be a voter, or the candidate to be one: counting is the candidate's job. A
+real vote is Kafka's. A pre-vote changes nothing here but may start a redial (invariant K4), and a follower grants it
+only if it has not fetched from its leader in this epoch or cannot reach it (`leader_contact`).
+"""
+
+from __future__ import annotations
+
+from kraft.raft.core import Core
+from kraft.raft.fencing import is_meant_for_us, is_other_cluster
+from kraft.raft.follower import lose_contact, redial_leader
+from kraft.raft.identity import ReplicaKey
+from kraft.raft.ready import Reply
+from kraft.raft.state import Follower, Leader, Prospective, Unattached
+from kraft.raft.transitions import to_follower, to_unattached, vote_for
+from kraft.seam import Address
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    VoteRequest,
+    VoteResponse,
+)
+
+
+def handle_vote(core: Core, token: int, request: VoteRequest) -> None:
+    error = _check_vote(core, request)
+    granted = False
+    if error is ErrorCode.NONE and request.epoch > core.epoch and not request.pre_vote:
+        to_unattached(core, request.epoch)
+    if error is ErrorCode.NONE and not is_meant_for_us(core, request.voter_id, request.voter_directory_id):
+        error = ErrorCode.INVALID_VOTER_KEY
+    if error is ErrorCode.NONE:
+        candidate = ReplicaKey(request.candidate_id, request.candidate_directory_id)
+        is_up_to_date = core.log.is_up_to_date(request.last_epoch, request.last_offset)
+        if request.pre_vote:
+            redial_leader(core)
+            granted = is_up_to_date and grants_pre_vote(core)
+        else:
+            granted = is_up_to_date and grants_vote(core, candidate)
+            if granted:
+                vote_for(core, candidate)
+    leader_id, host, port = core.named_leader
+    core.out.answers.append(
+        Reply(
+            token,
+            VoteResponse(
+                error_code=error,
+                epoch=core.epoch,
+                leader_id=leader_id,
+                leader_host=host,
+                leader_port=port,
+                vote_granted=granted,
+            ),
+        )
+    )
+
+
+def _check_vote(core: Core, request: VoteRequest) -> ErrorCode:
+    if is_other_cluster(core, request.cluster_id):
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
+    if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max or request.candidate_id < 0:
+        return ErrorCode.INVALID_REQUEST
+    if request.epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.NONE
+
+
+def grants_vote(core: Core, candidate: ReplicaKey) -> bool:
+    """Whether an up-to-date candidate of this epoch gets our vote: once given, only to the same one."""
+    if not isinstance(core.role, Unattached | Prospective):
+        return False
+    if core.voted is not None:
+        return core.voted == candidate
+    return core.leader_id is None
+
+
+def grants_pre_vote(core: Core) -> bool:
+    """Whether an up-to-date candidate would be let go ahead: not while we hear from a leader, or are one."""
+    role = core.role
+    if isinstance(role, Leader):
+        return False
+    if isinstance(role, Follower):
+        return not role.has_fetched or role.lost_since_ms is not None
+    return True
+
+
+def handle_begin(core: Core, token: int, request: BeginQuorumEpochRequest) -> None:
+    """The leader of `request.epoch` announces itself."""
+    error = ErrorCode.NONE
+    if is_other_cluster(core, request.cluster_id):
+        error = ErrorCode.INCONSISTENT_CLUSTER_ID
+    elif request.leader_id < 0 or request.leader_id == core.node_id:
+        error = ErrorCode.INVALID_REQUEST
+    elif request.epoch < core.epoch:
+        error = ErrorCode.FENCED_LEADER_EPOCH
+    else:
+        address = Address(request.leader_host, request.leader_port) if request.leader_port > 0 else None
+        _follow(core, request.epoch, request.leader_id, address)
+        if not is_meant_for_us(core, request.voter_id, request.voter_directory_id):
+            error = ErrorCode.INVALID_VOTER_KEY
+    leader_id, host, port = core.named_leader
+    response = BeginQuorumEpochResponse(
+        error_code=error, epoch=core.epoch, leader_id=leader_id, leader_host=host, leader_port=port
+    )
+    core.out.answers.append(Reply(token, response))
+
+
+def _follow(core: Core, epoch: int, leader_id: int, address: Address | None) -> None:
+    role = core.role
+    is_known = epoch == core.epoch and core.leader_id == leader_id
+    if is_known and isinstance(role, Follower):
+        core.leader_address = address or core.leader_address
+        core.fetch.not_before_ms = core.now_ms
+        return
+    to_follower(core, epoch, leader_id, address)
+
+
+def handle_end(core: Core, token: int, request: EndQuorumEpochRequest) -> None:
+    """The leader of `request.epoch` has resigned: its followers need not wait for a time-out."""
+    error = ErrorCode.NONE
+    if is_other_cluster(core, request.cluster_id):
+        error = ErrorCode.INCONSISTENT_CLUSTER_ID
+    elif request.leader_id < 0 or request.leader_id == core.node_id:
+        error = ErrorCode.INVALID_REQUEST
+    elif request.epoch < core.epoch:
+        error = ErrorCode.FENCED_LEADER_EPOCH
+    else:
+        _let_go(core, request)
+    leader_id, host, port = core.named_leader
+    response = EndQuorumEpochResponse(
+        error_code=error, epoch=core.epoch, leader_id=leader_id, leader_host=host, leader_port=port
+    )
+    core.out.answers.append(Reply(token, response))
+
+
+def _let_go(core: Core, request: EndQuorumEpochRequest) -> None:
+    if request.epoch > core.epoch or core.leader_id is None:
+        address = core.address_of(request.leader_id)
+        to_follower(core, request.epoch, request.leader_id, address)
+    if not isinstance(core.role, Follower) or core.leader_id != request.leader_id:
+        return
+    lose_contact(core, core.role)
+    if not core.is_voter:
+        return
+    successors = request.preferred_successors
+    position = successors.index(core.node_id) if core.node_id in successors else len(successors)
+    settings = core.settings
+    backoff = settings.election_backoff_max_ms
+    if 0 < position < len(successors):
+        # Kafka's bound, in which each successor gets twice the time of the one before.
+        backoff = min(backoff, (backoff >> (len(successors) - 1)) << (position - 1))
+    wait = 0 if position == 0 and successors else min(backoff, (position + 1) * settings.rank_step_ms)
+    core.role.campaign_at_ms = core.now_ms + wait

@@ -1,0 +1,116 @@
+"""Asking for votes: pre-vote rounds (prospective), then the real one (candidate). Source: kraft-spec A.2, A.3; KIP-996.
+
+Epochs rise only after a majority has granted a pre-vote. A voter that knows no live leader ("hurry") repeats a lost
+pre-vote round after 20 to 50 ms, doubling; a candidate that lost retries after about 20 ms * 2^n (DESIGN 12b).
+"""
+
+from __future__ import annotations
+
+from kraft.raft.core import Core
+from kraft.raft.fencing import adopt
+from kraft.raft.inputs import Failure
+from kraft.raft.leader import begin_leadership
+from kraft.raft.state import NEVER, Candidate, Prospective
+from kraft.raft.transitions import (
+    resume_following,
+    to_candidate,
+    to_leader,
+    to_prospective,
+    to_unattached_same_epoch,
+)
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import VoteRequest, VoteResponse
+
+
+def start_round(core: Core) -> None:
+    """Begin a pre-vote round; a sole voter wins it on the spot."""
+    to_prospective(core)
+    _ask_all(core)
+    _count(core)
+
+
+def restart_candidacy(core: Core) -> None:
+    """A restarted candidate asks again in its epoch."""
+    _ask_all(core)
+    _count(core)
+
+
+def _ask_all(core: Core) -> None:
+    role = core.role
+    if not isinstance(role, Prospective | Candidate):
+        return
+    for node_id in role.tally.unrecorded:
+        if not core.is_asking(node_id, VoteRequest.__name__):
+            core.send_to_voter(node_id, _vote_request(core, node_id))
+
+
+def _vote_request(core: Core, node_id: int) -> VoteRequest:
+    voter = core.voters.find(node_id)
+    key = core.identity.key
+    return VoteRequest(
+        cluster_id=core.identity.cluster_id,
+        voter_id=node_id,
+        voter_directory_id=None if voter is None else voter.key.directory_id,
+        epoch=core.epoch,
+        candidate_id=key.node_id,
+        candidate_directory_id=key.directory_id,
+        last_epoch=core.log.last_epoch,
+        last_offset=core.log.end_offset,
+        pre_vote=isinstance(core.role, Prospective),
+    )
+
+
+def handle_vote_answer(core: Core, node_id: int, response: VoteResponse) -> None:
+    role = core.role
+    if not isinstance(role, Prospective | Candidate):
+        return
+    # A pre-vote leaves the epoch of who grants it as it is, so that may be lower than ours.
+    if not (isinstance(role, Prospective) and response.epoch < core.epoch and response.error_code == ErrorCode.NONE):
+        is_current = adopt(core, response)
+        if core.role is not role:
+            return
+        if not is_current:
+            role.tally.record_unreachable(node_id)
+            _count(core)
+            return
+    role.tally.record(node_id, granted=response.vote_granted and response.error_code == ErrorCode.NONE)
+    _count(core)
+
+
+def handle_vote_failure(core: Core, node_id: int, failure: Failure) -> None:
+    """No answer. One that may have been lost on the way is asked again; a refused one is out of this round."""
+    role = core.role
+    if not isinstance(role, Prospective | Candidate):
+        return
+    if failure is Failure.TIMED_OUT:
+        core.send_to_voter(node_id, _vote_request(core, node_id))
+        return
+    role.tally.record_unreachable(node_id)
+    _count(core)
+
+
+def _count(core: Core) -> None:
+    role = core.role
+    if isinstance(role, Prospective):
+        if role.tally.is_won:
+            to_candidate(core)
+            _ask_all(core)
+            _count(core)
+        elif role.tally.is_lost:
+            end_round(core, role)
+    elif isinstance(role, Candidate):
+        if role.tally.is_won:
+            begin_leadership(core, to_leader(core, role.tally.granting))
+        elif role.tally.is_lost and role.retry_at_ms == NEVER:
+            role.retry_at_ms = core.next_candidacy()
+
+
+def end_round(core: Core, role: Prospective) -> None:
+    """A pre-vote round is lost: back to the known leader, or wait unattached, keeping epoch and vote."""
+    if role.follower is not None and core.leader_id is not None:
+        follower = role.follower
+        resume_following(core, follower)
+        if follower.lost_since_ms is not None:
+            follower.campaign_at_ms = core.next_hurried_round()
+    else:
+        to_unattached_same_epoch(core, core.next_hurried_round() if core.hurry is not None else core.election_timeout())

@@ -1,0 +1,258 @@
+"""The state of one replica, and the outbox that a step fills. Behaviour is in the modules of the roles.
+
+Durable state is (epoch, leader, vote) in `QuorumState` and the log; everything else is gone after a crash.
+`high_watermark` never decreases in one life of the core.
+"""
+
+from __future__ import annotations
+
+from kraft.raft.identity import Identity, VoterSet
+from kraft.raft.log_view import LogView
+from kraft.raft.ready import (
+    Answer,
+    Destination,
+    Leadership,
+    LogAction,
+    Purpose,
+    QuorumState,
+    Ready,
+    Send,
+    SnapshotChunk,
+)
+from kraft.raft.settings import RaftSettings
+from kraft.raft.state import NEVER, FetchLoop, Hurry, Leader, Resigned, Role, Sent, Unattached
+from kraft.seam import Address, Random
+from kraft.wire.rpc_quorum import QuorumRequest
+
+
+class Outbox:
+    """What the current step wants done so far; see `Ready` for the meaning and order of each."""
+
+    __slots__ = (
+        "answers",
+        "chunk",
+        "discard_download",
+        "high_watermark",
+        "log",
+        "pass_wanted",
+        "redial",
+        "refusal",
+        "sends",
+    )
+
+    def __init__(self) -> None:
+        self.log: list[LogAction] = []
+        self.answers: list[Answer] = []
+        self.sends: list[Send] = []
+        self.discard_download = False
+        self.chunk: SnapshotChunk | None = None
+        self.redial: Destination | None = None
+        self.high_watermark: int | None = None
+        self.pass_wanted = False
+        self.refusal: str | None = None
+
+
+class Core:
+    __slots__ = (
+        "_told",
+        "_written",
+        "bootstrap",
+        "epoch",
+        "fetch",
+        "high_watermark",
+        "hurry",
+        "identity",
+        "is_stopping",
+        "leader_address",
+        "leader_id",
+        "log",
+        "next_request_id",
+        "now_ms",
+        "out",
+        "outstanding",
+        "random",
+        "role",
+        "rounds_lost",
+        "settings",
+        "stop_by_ms",
+        "voted",
+    )
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: RaftSettings,
+        log: LogView,
+        stored: QuorumState,
+        bootstrap: tuple[Address, ...],
+    ) -> None:
+        self.identity = identity
+        self.settings = settings
+        self.log = log
+        self.bootstrap = bootstrap
+        self.epoch = stored.epoch
+        self.voted = stored.voted
+        self.leader_id = stored.leader_id
+        self.leader_address: Address | None = None
+        self.role: Role = Unattached(NEVER)
+        self.high_watermark: int | None = None
+        self.fetch = FetchLoop()
+        self.hurry: Hurry | None = None
+        self.rounds_lost = 0
+        self.is_stopping = False
+        self.stop_by_ms = NEVER
+        self.outstanding: dict[int, Sent] = {}
+        self.next_request_id = 1
+        self.now_ms = 0
+        self.random: Random
+        self.out = Outbox()
+        self._written = stored
+        self._told: Leadership | None = None
+
+    # who we are
+
+    @property
+    def node_id(self) -> int:
+        return self.identity.key.node_id
+
+    @property
+    def voters(self) -> VoterSet:
+        """The latest set in the log, committed or not."""
+        return self.log.voters.latest
+
+    @property
+    def is_voter(self) -> bool:
+        return self.identity.may_vote and self.voters.includes(self.identity.key)
+
+    @property
+    def other_voters(self) -> tuple[int, ...]:
+        return tuple(node_id for node_id in self.voters.ids if node_id != self.node_id)
+
+    @property
+    def is_sole_voter(self) -> bool:
+        return self.is_voter and len(self.voters) == 1
+
+    # what others are told
+
+    @property
+    def named_leader(self) -> tuple[int, str, int]:
+        """(id, host, port) of the leader as answers name it; -1 if unknown, or if it is this node, resigned."""
+        if self.leader_id is None or isinstance(self.role, Resigned):
+            return (-1, "", -1)
+        address = self.address_of(self.leader_id)
+        return (self.leader_id, "", -1) if address is None else (self.leader_id, address.host, address.port)
+
+    def address_of(self, node_id: int) -> Address | None:
+        if node_id == self.node_id and self.identity.address is not None:
+            return self.identity.address
+        if node_id == self.leader_id and self.leader_address is not None:
+            return self.leader_address
+        voter = self.voters.find(node_id)
+        return None if voter is None else voter.address
+
+    # drawing times
+
+    def election_timeout(self) -> int:
+        """A random election time-out from now: a time in [now + T, now + 2T)."""
+        timeout = self.settings.election_timeout_ms
+        return self.now_ms + timeout + self.random.below(timeout)
+
+    def first_hurried_round(self) -> int:
+        """When a voter that has no live leader asks first: its rank among the voters, plus a jitter, from now."""
+        others = [node_id for node_id in self.voters.ids if node_id != self.leader_id]
+        rank = others.index(self.node_id) if self.node_id in others else len(others)
+        return self.now_ms + rank * self.settings.rank_step_ms + self.random.below(self.settings.jitter_ms + 1)
+
+    def next_hurried_round(self) -> int:
+        """When it asks again: after 20 to 50 ms, doubling up to the election time-out."""
+        settings = self.settings
+        if self.hurry is None:
+            self.hurry = Hurry()
+        factor = 1 << min(self.hurry.rounds, 10)
+        self.hurry.rounds += 1
+        spread = settings.hurry_max_ms - settings.hurry_min_ms
+        wait = settings.hurry_min_ms * factor + self.random.below(spread * factor + 1)
+        return self.now_ms + min(wait, settings.election_timeout_ms)
+
+    def next_candidacy(self) -> int:
+        """When a candidate that lost tries again: about 20 ms * 2^n, from now."""
+        factor = 1 << min(self.rounds_lost, 10)
+        self.rounds_lost += 1
+        base = min(self.settings.lost_round_retry_ms * factor, self.settings.election_backoff_max_ms)
+        return self.now_ms + base // 2 + self.random.below(base * 2)
+
+    # effects
+
+    def send(self, node_id: int, address: Address, purpose: Purpose, request: QuorumRequest) -> int:
+        request_id = self.next_request_id
+        self.next_request_id += 1
+        self.outstanding[request_id] = Sent(node_id, type(request).__name__, self.epoch, self.log.generation)
+        destination = Destination(node_id, address)
+        self.out.sends.append(Send(request_id, destination, purpose, request, self.settings.request_timeout_ms))
+        return request_id
+
+    def send_to_voter(self, node_id: int, request: QuorumRequest) -> None:
+        address = self.address_of(node_id)
+        if address is not None:
+            self.send(node_id, address, Purpose.ELECTION, request)
+
+    def is_asking(self, node_id: int, kind: str) -> bool:
+        """True if a request of this kind to this node is under way."""
+        return any(sent.node_id == node_id and sent.kind == kind for sent in self.outstanding.values())
+
+    def forget_ballots(self) -> None:
+        """Nothing but the fetch under way counts any more."""
+        fetch = self.outstanding.get(self.fetch.request_id or 0)
+        self.outstanding.clear()
+        if fetch is not None and self.fetch.request_id is not None:
+            self.outstanding[self.fetch.request_id] = fetch
+
+    def forget_requests(self) -> None:
+        """Nothing that was sent before counts any more: late answers are dropped."""
+        self.outstanding.clear()
+        self.fetch = FetchLoop()
+
+    def raise_high_watermark(self, offset: int) -> None:
+        if self.high_watermark is None or offset > self.high_watermark:
+            self.high_watermark = offset
+            self.out.high_watermark = offset
+
+    def take_ready(self, deadline_ms: int, *, may_stop: bool) -> Ready:
+        """Everything this step wants done, and an empty outbox for the next one."""
+        out, self.out = self.out, Outbox()
+        return Ready(
+            quorum_state=self._state_to_write(),
+            log=tuple(out.log),
+            discard_download=out.discard_download,
+            chunk=out.chunk,
+            answers=tuple(out.answers),
+            sends=tuple(out.sends),
+            redial=out.redial,
+            leadership=self._leadership_to_tell(),
+            high_watermark=out.high_watermark,
+            sync_wanted=self.identity.may_vote and self.log.synced_end_offset < self.log.end_offset,
+            pass_wanted=out.pass_wanted,
+            may_stop=may_stop,
+            refusal=out.refusal,
+            deadline_ms=None if deadline_ms >= NEVER else deadline_ms,
+        )
+
+    def _state_to_write(self) -> QuorumState | None:
+        state = self._written
+        if state.epoch == self.epoch and state.leader_id == self.leader_id and state.voted == self.voted:
+            return None
+        self._written = QuorumState(self.epoch, self.leader_id, self.voted)
+        return self._written
+
+    def _leadership_to_tell(self) -> Leadership | None:
+        told, role = self._told, self.role
+        if isinstance(role, Leader):
+            if told is not None and told.is_local and told.epoch == self.epoch:
+                return None
+            self._told = Leadership(self.node_id, self.epoch, True, role.epoch_start_offset)
+            return self._told
+        known = self.leader_id if self.leader_id != self.node_id else None
+        if told is not None and told.epoch == self.epoch and told.leader_id == known and not told.is_local:
+            return None
+        self._told = Leadership(known, self.epoch, False)
+        return self._told

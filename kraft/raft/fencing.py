@@ -1,0 +1,64 @@
+"""The rules that every request and every answer passes first: cluster id, epoch, leader. Source: kraft-spec A.3-A.5.
+
+A message of an older epoch changes nothing but gets an answer; one of a newer epoch moves this replica there.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kraft.raft.core import Core
+from kraft.raft.identity import ReplicaKey
+from kraft.raft.state import Leader
+from kraft.raft.transitions import to_follower, to_unattached
+from kraft.seam import Address
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import QuorumResponse
+
+
+def is_other_cluster(core: Core, cluster_id: str) -> bool:
+    """A request without a cluster id passes."""
+    return cluster_id not in ("", core.identity.cluster_id)
+
+
+def is_meant_for_us(core: Core, voter_id: int, directory_id: UUID | None) -> bool:
+    """Whether the receiver's key in a request is ours; a missing key passes."""
+    return voter_id == -1 or ReplicaKey(voter_id, directory_id).stands_for(core.identity.key)
+
+
+def check_fetch_epoch(core: Core, epoch: int) -> ErrorCode:
+    """What is wrong with a fetch of this epoch: only the leader of exactly this epoch serves it."""
+    if epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > core.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if not isinstance(core.role, Leader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
+
+
+def address_in(response: QuorumResponse) -> Address | None:
+    return Address(response.leader_host, response.leader_port) if response.leader_port > 0 else None
+
+
+def adopt(core: Core, response: QuorumResponse) -> bool:
+    """Learn epoch and leader from an answer. True if the answer is of our epoch and may be acted on."""
+    if response.epoch < core.epoch or response.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH:
+        return False
+    leader_id = response.leader_id
+    if response.epoch > core.epoch:
+        if leader_id >= 0 and leader_id != core.node_id:
+            to_follower(core, response.epoch, leader_id, _address(core, response))
+        else:
+            to_unattached(core, response.epoch)
+        return False
+    if leader_id >= 0 and leader_id not in (core.node_id, core.leader_id):
+        # to_follower raises InvariantError if we know another leader of this epoch.
+        to_follower(core, response.epoch, leader_id, _address(core, response))
+    return True
+
+
+def _address(core: Core, response: QuorumResponse) -> Address | None:
+    found = address_in(response)
+    voter = core.voters.find(response.leader_id)
+    return found if found is not None or voter is None else voter.address

@@ -1,0 +1,379 @@
+"""Leading: serving fetches, high watermark, check-quorum, announcing the epoch. Source: kraft-spec A.4, A.6 to A.10.
+
+The high watermark is unknown until a record of this epoch (the LeaderChange record first) is on the disks of a majority
+of the latest voter set; the leader counts itself only while it is a voter, and only what it has synced. Progress moves
+on valid fetches alone. A parked fetch is answered at the end of a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kraft.raft.core import Core
+from kraft.raft.fencing import check_fetch_epoch, is_other_cluster
+from kraft.raft.identity import ReplicaKey, VoterSet
+from kraft.raft.log_view import BatchSummary, SnapshotId
+from kraft.raft.ready import (
+    AppendEvents,
+    AppendLeaderChange,
+    AppendVoters,
+    Reply,
+    ReplyWithRecords,
+    ReplyWithSnapshot,
+)
+from kraft.raft.state import NEVER, Leader, ParkedFetch, Progress, replica_name
+from kraft.raft.transitions import refuse_fetch, to_resigned
+from kraft.raft.votes import majority_of, majority_offset
+from kraft.seam import require
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    MetadataFetchRequest,
+    MetadataFetchResponse,
+)
+
+# the epoch's start and end
+
+
+def begin_leadership(core: Core, leader: Leader) -> None:
+    """Write the LeaderChange record and announce the epoch."""
+    base = core.log.end_offset
+    core.log.append(BatchSummary(base, base + 1, core.epoch))
+    core.out.log.append(AppendLeaderChange(base, core.epoch, core.node_id, core.voters.ids, leader.granting))
+    announce(core, leader)
+
+
+def announce(core: Core, leader: Leader) -> None:
+    """BeginQuorumEpoch to each other voter that has not fetched of late."""
+    due_ms = core.settings.begin_epoch_ms
+    leader.begin_due_ms = core.now_ms + due_ms
+    for node_id in core.other_voters:
+        progress = _progress_of_voter(core, leader, node_id)
+        is_silent = progress is None or core.now_ms - progress.last_fetch_ms >= due_ms
+        if is_silent and not core.is_asking(node_id, BeginQuorumEpochRequest.__name__):
+            core.send_to_voter(node_id, _begin_request(core, node_id))
+
+
+def _begin_request(core: Core, node_id: int) -> BeginQuorumEpochRequest:
+    voter = core.voters.find(node_id)
+    _, host, port = core.named_leader
+    return BeginQuorumEpochRequest(
+        cluster_id=core.identity.cluster_id,
+        voter_id=node_id,
+        voter_directory_id=None if voter is None else voter.key.directory_id,
+        epoch=core.epoch,
+        leader_id=core.node_id,
+        leader_host=host,
+        leader_port=port,
+    )
+
+
+def resign(core: Core, leader: Leader) -> None:
+    """Stop to lead this epoch, for good, and say so to the voters, the one with the longest log first."""
+    others = core.other_voters
+    successors = sorted(others, key=lambda node_id: (-_end_offset_of_voter(core, leader, node_id), node_id))
+    resign_to(core, tuple(successors), core.election_timeout())
+
+
+def resign_to(core: Core, successors: tuple[int, ...], deadline_ms: int) -> None:
+    """Resign, and tell `successors`, in this order of preference. At `deadline_ms` we stand again in a new epoch."""
+    to_resigned(core, unacked=set(successors), successors=successors, deadline_ms=deadline_ms)
+    for node_id in successors:
+        request = EndQuorumEpochRequest(
+            cluster_id=core.identity.cluster_id,
+            epoch=core.epoch,
+            leader_id=core.node_id,
+            preferred_successors=successors,
+        )
+        core.send_to_voter(node_id, request)
+
+
+# appending
+
+
+def append_events(core: Core, payload: Sequence[bytes]) -> None:
+    leader = core.role
+    if not isinstance(leader, Leader) or core.is_stopping:
+        core.out.refusal = f"node {core.node_id} does not lead epoch {core.epoch}"
+        return
+    base = core.log.end_offset
+    core.log.append(BatchSummary(base, base + len(payload), core.epoch))
+    core.out.log.append(AppendEvents(base, core.epoch, payload))
+    _mark_news(core, leader)
+
+
+def append_voters(core: Core, voters: VoterSet) -> None:
+    """Change the voter set by one replica. Refused while another change may still be undone (KIP-853)."""
+    refusal = _check_voters_change(core, voters)
+    if refusal is not None:
+        core.out.refusal = refusal
+        return
+    leader = core.role
+    base = core.log.end_offset
+    core.log.append(BatchSummary(base, base + 1, core.epoch, voters))
+    core.out.log.append(AppendVoters(base, core.epoch, voters))
+    if isinstance(leader, Leader):
+        leader.heard.intersection_update(voters.ids)
+        _mark_news(core, leader)
+
+
+def _check_voters_change(core: Core, voters: VoterSet) -> str | None:
+    leader = core.role
+    if not isinstance(leader, Leader) or core.is_stopping:
+        return f"node {core.node_id} does not lead epoch {core.epoch}"
+    if leader.high_watermark is None:
+        return f"no record of epoch {core.epoch} is committed yet"
+    if core.log.voters.latest_offset >= leader.high_watermark:
+        return f"the voters record at offset {core.log.voters.latest_offset} is not committed yet"
+    if len(voters) == 0:
+        return "a quorum needs at least one voter"
+    if voters.differs_by(core.voters) > 1:
+        return "only one voter may be added or removed at a time"
+    return None
+
+
+def _mark_news(core: Core, leader: Leader) -> None:
+    if leader.parked:
+        leader.has_news = True
+    core.out.pass_wanted = core.out.pass_wanted or leader.has_news
+
+
+# fetches
+
+
+def handle_fetch(core: Core, token: int, request: MetadataFetchRequest) -> None:
+    error = check_fetch_epoch(core, request.epoch)
+    if is_other_cluster(core, request.cluster_id):
+        error = ErrorCode.INCONSISTENT_CLUSTER_ID
+    elif request.fetch_offset < 0 or not 0 <= request.last_fetched_epoch <= max(request.epoch, 0):
+        error = ErrorCode.INVALID_REQUEST
+    leader = core.role
+    if error is not ErrorCode.NONE or not isinstance(leader, Leader):
+        refuse_fetch(core, token, error)
+        return
+    is_valid = _disagreement(core, request) is None
+    if is_valid:
+        _record_fetch(core, leader, request)
+    else:
+        _hear(core, leader, ReplicaKey(request.replica_id, request.replica_directory_id))
+    if core.role is not leader:
+        # The fetch committed our own removal from the voter set.
+        refuse_fetch(core, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    elif is_valid and request.max_wait_ms > 0 and not _has_news_for(core, leader, request):
+        name = replica_name(ReplicaKey(request.replica_id, request.replica_directory_id))
+        _park(core, leader, name if request.replica_id >= 0 else ("token", token), token, request)
+    else:
+        _answer_fetch(core, leader, token, request)
+
+
+def _park(core: Core, leader: Leader, name: object, token: int, request: MetadataFetchRequest) -> None:
+    older = leader.parked.pop(name, None)
+    if older is not None:
+        _answer_fetch(core, leader, older.token, older.request)
+    leader.parked[name] = ParkedFetch(token, request, core.now_ms + request.max_wait_ms)
+
+
+def drop_parked(core: Core, token: int) -> None:
+    """Forget a parked fetch whose connection ended."""
+    if isinstance(core.role, Leader):
+        parked = core.role.parked
+        for name in [name for name, fetch in parked.items() if fetch.token == token]:
+            del parked[name]
+
+
+def _disagreement(core: Core, request: MetadataFetchRequest) -> SnapshotId | tuple[int, int] | None:
+    """What keeps this fetch from being served: a snapshot to load first, or (epoch, end offset) where logs diverge."""
+    log, offset, epoch = core.log, request.fetch_offset, request.last_fetched_epoch
+    latest, earliest = log.latest_snapshot, log.earliest_snapshot
+    if latest is not None and earliest is not None and latest.end_offset > 0:
+        is_before = offset < log.start_offset or (offset == log.start_offset > 0 and epoch != earliest.epoch)
+        if offset == 0 or is_before or (log.start_offset > 0 and epoch < earliest.epoch):
+            return latest
+    end_epoch, end_offset = log.end_offset_for(epoch)
+    if end_epoch != epoch or end_offset < offset:
+        return (end_epoch, end_offset)
+    return None
+
+
+def _has_news_for(core: Core, leader: Leader, request: MetadataFetchRequest) -> bool:
+    """True if there are records past the fetch offset, or a high watermark that the requester does not know."""
+    if request.fetch_offset < core.log.end_offset:
+        return True
+    known = leader.high_watermark
+    return known is not None and request.high_watermark < known and request.high_watermark < request.fetch_offset
+
+
+def _answer_fetch(core: Core, leader: Leader, token: int, request: MetadataFetchRequest) -> None:
+    leader_id, host, port = core.named_leader
+    snapshot, diverging = SnapshotId(-1, -1), (-1, -1)
+    disagreement = _disagreement(core, request)
+    if isinstance(disagreement, SnapshotId):
+        snapshot = disagreement
+    elif disagreement is not None:
+        diverging = disagreement
+    response = MetadataFetchResponse(
+        epoch=core.epoch,
+        leader_id=leader_id,
+        leader_host=host,
+        leader_port=port,
+        high_watermark=-1 if leader.high_watermark is None else leader.high_watermark,
+        log_start_offset=core.log.start_offset,
+        diverging_epoch=diverging[0],
+        diverging_end_offset=diverging[1],
+        snapshot_end_offset=snapshot.end_offset,
+        snapshot_epoch=snapshot.epoch,
+    )
+    end_offset = core.log.end_offset
+    if disagreement is None and request.fetch_offset < end_offset:
+        bytes_max = max(1, min(request.max_bytes, core.settings.fetch_bytes_max))
+        core.out.answers.append(ReplyWithRecords(token, response, request.fetch_offset, end_offset, bytes_max))
+    else:
+        core.out.answers.append(Reply(token, response))
+
+
+def answer_parked(core: Core, leader: Leader, *, only_due: bool) -> None:
+    """Answer parked fetches that have news (at the end of a pass) or whose wait is over."""
+    for name, parked in list(leader.parked.items()):
+        is_due = parked.deadline_ms <= core.now_ms
+        if is_due or (not only_due and _has_news_for(core, leader, parked.request)):
+            del leader.parked[name]
+            _answer_fetch(core, leader, parked.token, parked.request)
+    if not only_due:
+        leader.has_news = False
+
+
+def handle_fetch_snapshot(core: Core, token: int, request: FetchSnapshotRequest) -> None:
+    error = check_fetch_epoch(core, request.epoch)
+    snapshot = SnapshotId(request.snapshot_end_offset, request.snapshot_epoch)
+    if is_other_cluster(core, request.cluster_id):
+        error = ErrorCode.INCONSISTENT_CLUSTER_ID
+    elif request.position < 0 or request.max_bytes <= 0:
+        error = ErrorCode.INVALID_REQUEST
+    elif error is ErrorCode.NONE and (snapshot.end_offset == 0 or snapshot not in core.log.snapshots):
+        error = ErrorCode.SNAPSHOT_NOT_FOUND
+    leader_id, host, port = core.named_leader
+    response = FetchSnapshotResponse(
+        error_code=error,
+        epoch=core.epoch,
+        leader_id=leader_id,
+        leader_host=host,
+        leader_port=port,
+        snapshot_end_offset=snapshot.end_offset,
+        snapshot_epoch=snapshot.epoch,
+        position=request.position,
+    )
+    leader = core.role
+    if error is not ErrorCode.NONE or not isinstance(leader, Leader):
+        core.out.answers.append(Reply(token, response))
+        return
+    _hear(core, leader, ReplicaKey(request.replica_id, request.replica_directory_id))
+    bytes_max = min(request.max_bytes, core.settings.snapshot_chunk_bytes)
+    core.out.answers.append(ReplyWithSnapshot(token, response, snapshot, request.position, bytes_max))
+
+
+# progress
+
+
+def _record_fetch(core: Core, leader: Leader, request: MetadataFetchRequest) -> None:
+    """A valid fetch at N acknowledges everything below N."""
+    key = ReplicaKey(request.replica_id, request.replica_directory_id)
+    progress = _hear(core, leader, key)
+    if progress is None:
+        return
+    end = core.log.end_offset
+    if request.fetch_offset >= end:
+        progress.last_caught_up_ms = core.now_ms
+    elif request.fetch_offset >= progress.leader_end_at_last_fetch >= 0:
+        progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
+    progress.leader_end_at_last_fetch = end
+    progress.end_offset = request.fetch_offset
+    if core.voters.includes(key):
+        advance_high_watermark(core, leader)
+
+
+def _hear(core: Core, leader: Leader, key: ReplicaKey) -> Progress | None:
+    """Note that this replica is alive: for DescribeQuorum and, if it votes, for check-quorum."""
+    if key.node_id < 0 or key.node_id == core.node_id:
+        return None
+    progress = leader.progress.setdefault(replica_name(key), Progress())
+    progress.last_fetch_ms = core.now_ms
+    if core.voters.includes(key):
+        leader.heard.add(key.node_id)
+        needed = majority_of(len(core.voters)) - (1 if core.is_voter else 0)
+        if len(leader.heard) >= needed:
+            leader.heard.clear()
+            leader.check_quorum_deadline_ms = core.now_ms + core.settings.check_quorum_ms
+    return progress
+
+
+def _progress_of_voter(core: Core, leader: Leader, node_id: int) -> Progress | None:
+    voter = core.voters.find(node_id)
+    if voter is None:
+        return None
+    found = [
+        progress
+        for (replica_id, directory_id), progress in leader.progress.items()
+        if replica_id == node_id and voter.key.stands_for(ReplicaKey(replica_id, directory_id))
+    ]
+    # A configured voter may have come back with a new disk: the directory that fetched last is the one that counts.
+    return max(found, key=lambda progress: progress.last_fetch_ms) if found else None
+
+
+def _end_offset_of_voter(core: Core, leader: Leader, node_id: int) -> int:
+    progress = _progress_of_voter(core, leader, node_id)
+    return -1 if progress is None else progress.end_offset
+
+
+def advance_high_watermark(core: Core, leader: Leader) -> None:
+    """Move it to what a majority of the latest voter set has on disk, if that includes a record of this epoch."""
+    voters = core.voters.ids
+    if not voters:
+        return
+    ends = [
+        core.log.synced_end_offset
+        if node_id == core.node_id and core.is_voter
+        else _end_offset_of_voter(core, leader, node_id)
+        for node_id in voters
+    ]
+    offset = min(majority_offset(ends), core.log.end_offset)
+    if offset <= leader.epoch_start_offset or offset <= (leader.high_watermark or 0):
+        return
+    known = core.high_watermark
+    require(known is None or offset >= known, f"high watermark of epoch {core.epoch} is {offset}, {known} was known")
+    leader.high_watermark = offset
+    core.raise_high_watermark(offset)
+    _mark_news(core, leader)
+    if not core.is_voter and core.log.voters.latest_offset < offset:
+        resign(core, leader)
+
+
+# time
+
+
+def leader_deadline(core: Core, leader: Leader) -> int:
+    deadline = leader.begin_due_ms if core.other_voters else NEVER
+    if not core.is_sole_voter:
+        deadline = min(deadline, leader.check_quorum_deadline_ms)
+    for parked in leader.parked.values():
+        deadline = min(deadline, parked.deadline_ms)
+    return deadline
+
+
+def tick_leader(core: Core, leader: Leader) -> None:
+    if not core.is_sole_voter and core.now_ms >= leader.check_quorum_deadline_ms:
+        resign(core, leader)
+        return
+    answer_parked(core, leader, only_due=True)
+    if core.other_voters and core.now_ms >= leader.begin_due_ms:
+        announce(core, leader)
+    _forget_observers(core, leader)
+
+
+def _forget_observers(core: Core, leader: Leader) -> None:
+    oldest = core.now_ms - core.settings.observer_session_ms
+    for name, progress in list(leader.progress.items()):
+        if progress.last_fetch_ms < oldest and not core.voters.includes(ReplicaKey(*name)):
+            del leader.progress[name]

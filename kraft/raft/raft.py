@@ -1,0 +1,261 @@
+"""`Raft`: one replica of the metadata quorum as a pure state machine. An input and the time go in, a `Ready` comes out.
+
+The tables here say which function takes which input; the functions are in the modules of the roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from kraft.raft import ballots, campaign, follower, leader
+from kraft.raft.core import Core
+from kraft.raft.fencing import adopt
+from kraft.raft.identity import Identity, VoterSet
+from kraft.raft.inputs import (
+    AppendRequested,
+    ConnectionEnded,
+    Input,
+    LogSynced,
+    LogTrimmed,
+    PassEnded,
+    Redialled,
+    RequestDropped,
+    RequestFailed,
+    RequestReceived,
+    ResignRequested,
+    ResponseReceived,
+    ShutdownRequested,
+    SnapshotInstalled,
+    SnapshotRefused,
+    SnapshotWritten,
+    Tick,
+    VotersChangeRequested,
+)
+from kraft.raft.log_view import LogView, SnapshotId
+from kraft.raft.ready import QuorumState, Ready
+from kraft.raft.settings import RaftSettings
+from kraft.raft.startup import resume
+from kraft.raft.state import (
+    Leader,
+    Progress,
+    Resigned,
+    Role,
+)
+from kraft.raft.timers import next_deadline, tick
+from kraft.seam import Address, Random, require
+from kraft.wire.rpc_quorum import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    MetadataFetchRequest,
+    MetadataFetchResponse,
+    VoteRequest,
+    VoteResponse,
+)
+
+
+class Raft:
+    """Not re-entrant: carry out one Ready (as far as its order demands) before the next step."""
+
+    __slots__ = ("_core",)
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: RaftSettings,
+        log: LogView,
+        stored: QuorumState,
+        bootstrap: tuple[Address, ...] = (),
+    ) -> None:
+        """A replica as it was found on disk. `bootstrap` is where an observer asks if its log names no voters."""
+        self._core = Core(identity, settings, log, stored, bootstrap)
+
+    def start(self, now_ms: int, random: Random) -> Ready:
+        """Take the role that the stored state allows. Once, before the first step."""
+        core = self._core
+        core.now_ms, core.random = now_ms, random
+        resume(core)
+        return self._finish()
+
+    def step(self, event: Input, now_ms: int, random: Random) -> Ready:
+        """Handle one input. `now_ms` never goes back; `random` is where jitter is drawn from."""
+        core = self._core
+        core.now_ms, core.random = now_ms, random
+        _HANDLERS[type(event)](core, event)
+        return self._finish()
+
+    def _finish(self) -> Ready:
+        core = self._core
+        follower.send_fetch_if_due(core)
+        resigned = core.role if isinstance(core.role, Resigned) else None
+        has_said_all = resigned is None or not resigned.unacked or core.now_ms >= core.stop_by_ms
+        return core.take_ready(next_deadline(core), may_stop=core.is_stopping and has_said_all)
+
+    # what the driver may ask
+
+    @property
+    def role(self) -> Role:
+        return self._core.role
+
+    @property
+    def epoch(self) -> int:
+        return self._core.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        """The known leader of the epoch; None while this node is resigned."""
+        return None if isinstance(self._core.role, Resigned) else self._core.leader_id
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self._core.role, Leader)
+
+    @property
+    def voted(self) -> object:
+        return self._core.voted
+
+    @property
+    def high_watermark(self) -> int | None:
+        return self._core.high_watermark
+
+    @property
+    def log(self) -> LogView:
+        """To read, never to change."""
+        return self._core.log
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._core.voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self._core.is_voter
+
+    def may_snapshot(self, snapshot: SnapshotId) -> bool:
+        """Whether committed state as of this point may be written as a snapshot: within the log, with its epoch."""
+        log, committed = self._core.log, self._core.high_watermark
+        if committed is None or not log.start_offset <= snapshot.end_offset <= committed or snapshot.end_offset == 0:
+            return False
+        return log.epoch_before(snapshot.end_offset) == snapshot.epoch
+
+    def progress(self) -> dict[tuple[int, UUID | None], Progress]:
+        """What the leader knows of each replica, by (node id, directory id); empty on others."""
+        role = self._core.role
+        return dict(role.progress) if isinstance(role, Leader) else {}
+
+
+# requests
+
+_REQUESTS: dict[type[Any], Callable[[Core, int, Any], None]] = {
+    VoteRequest: ballots.handle_vote,
+    BeginQuorumEpochRequest: ballots.handle_begin,
+    EndQuorumEpochRequest: ballots.handle_end,
+    MetadataFetchRequest: leader.handle_fetch,
+    FetchSnapshotRequest: leader.handle_fetch_snapshot,
+}
+
+
+def _on_request(core: Core, event: RequestReceived) -> None:
+    _REQUESTS[type(event.request)](core, event.token, event.request)
+
+
+# answers
+
+
+def _on_response(core: Core, event: ResponseReceived) -> None:
+    sent = core.outstanding.pop(event.request_id, None)
+    if sent is None:
+        return
+    response = event.response
+    require(
+        type(response).__name__.removesuffix("Response") == sent.kind.removesuffix("Request"),
+        f"a {sent.kind} was answered with a {type(response).__name__}",
+    )
+    if isinstance(response, MetadataFetchResponse):
+        follower.handle_fetch_answer(core, sent.node_id, sent.generation, response, event.batches)
+    elif isinstance(response, FetchSnapshotResponse):
+        follower.handle_snapshot_answer(core, sent.node_id, response)
+    elif isinstance(response, VoteResponse):
+        campaign.handle_vote_answer(core, sent.node_id, response)
+    elif isinstance(response, EndQuorumEpochResponse):
+        _acknowledge_goodbye(core, sent.node_id)
+        adopt(core, response)
+    else:
+        adopt(core, response)
+
+
+def _on_failure(core: Core, event: RequestFailed) -> None:
+    sent = core.outstanding.pop(event.request_id, None)
+    if sent is None:
+        return
+    if event.request_id == core.fetch.request_id:
+        follower.handle_fetch_failure(core, event.failure)
+    elif sent.kind == VoteRequest.__name__:
+        campaign.handle_vote_failure(core, sent.node_id, event.failure)
+    elif sent.kind == EndQuorumEpochRequest.__name__:
+        _acknowledge_goodbye(core, sent.node_id)
+
+
+def _acknowledge_goodbye(core: Core, node_id: int) -> None:
+    """This voter knows, or cannot be told."""
+    if isinstance(core.role, Resigned):
+        core.role.unacked.discard(node_id)
+
+
+# the rest
+
+
+def _on_sync(core: Core, event: LogSynced) -> None:
+    core.log.mark_synced(event.end_offset, event.generation)
+    if isinstance(core.role, Leader):
+        leader.advance_high_watermark(core, core.role)
+
+
+def _on_pass_end(core: Core, event: PassEnded) -> None:
+    if isinstance(core.role, Leader):
+        leader.answer_parked(core, core.role, only_due=False)
+
+
+def _on_trim(core: Core, event: LogTrimmed) -> None:
+    core.log.trim(event.start_offset)
+
+
+def _on_refused_snapshot(core: Core, event: SnapshotRefused) -> None:
+    follower.abandon_download(core)
+
+
+def _on_resign(core: Core, event: ResignRequested) -> None:
+    if isinstance(core.role, Leader) and core.epoch == event.epoch:
+        leader.resign(core, core.role)
+
+
+def _on_shutdown(core: Core, event: ShutdownRequested) -> None:
+    core.is_stopping = True
+    core.stop_by_ms = core.now_ms + core.settings.resign_wait_ms
+    if isinstance(core.role, Leader):
+        leader.resign(core, core.role)
+
+
+_HANDLERS: dict[type[Any], Callable[[Core, Any], None]] = {
+    RequestReceived: _on_request,
+    RequestDropped: lambda core, event: leader.drop_parked(core, event.token),
+    ResponseReceived: _on_response,
+    RequestFailed: _on_failure,
+    ConnectionEnded: lambda core, event: follower.handle_connection_end(core, event.node_id),
+    Redialled: lambda core, event: follower.handle_redialled(core, event.node_id, event.failure),
+    Tick: lambda core, event: tick(core),
+    PassEnded: _on_pass_end,
+    AppendRequested: lambda core, event: leader.append_events(core, event.payload),
+    VotersChangeRequested: lambda core, event: leader.append_voters(core, event.voters),
+    LogSynced: _on_sync,
+    SnapshotInstalled: lambda core, event: follower.install_snapshot(core, event.snapshot, event.voters),
+    SnapshotRefused: _on_refused_snapshot,
+    SnapshotWritten: lambda core, event: core.log.add_snapshot(event.snapshot),
+    LogTrimmed: _on_trim,
+    ResignRequested: _on_resign,
+    ShutdownRequested: _on_shutdown,
+}

@@ -1,0 +1,48 @@
+"""The role that a replica takes when it starts, by what is on its disk. Source: kraft-spec A.2, "Restart mapping".
+
+A node that led an epoch never leads it again: records that it sent but had not synced are lost, and (offset, epoch)
+must name one record for ever. It says so to the voters and stands again, in a new epoch, after a short wait.
+"""
+
+from __future__ import annotations
+
+from kraft.raft.campaign import restart_candidacy, start_round
+from kraft.raft.core import Core
+from kraft.raft.leader import resign_to
+from kraft.raft.state import NEVER, Follower, Hurry, Resigned, Unattached
+from kraft.raft.transitions import to_candidate_again, to_unattached
+
+
+def resume(core: Core) -> None:
+    if core.epoch < core.log.last_epoch:
+        core.epoch = core.log.last_epoch
+        core.voted = None
+        core.leader_id = None
+    follows = core.leader_id not in (None, core.node_id)
+    if core.is_voter and not follows:
+        core.hurry = Hurry()
+    if core.is_sole_voter:
+        _stand_alone(core)
+    elif core.leader_id == core.node_id:
+        _resume_resigned(core)
+    elif core.leader_id is not None and core.address_of(core.leader_id) is not None:
+        core.role = Follower(core.now_ms + core.settings.fetch_timeout_ms)
+    elif core.leader_id is None and core.voted == core.identity.key and core.is_voter:
+        to_candidate_again(core)
+        restart_candidacy(core)
+    else:
+        core.role = Unattached(core.first_hurried_round() if core.is_voter else NEVER)
+
+
+def _stand_alone(core: Core) -> None:
+    """The only voter waits for nobody."""
+    if core.leader_id == core.node_id:
+        core.role = Resigned(core.now_ms)
+        to_unattached(core, core.epoch + 1)
+    start_round(core)
+
+
+def _resume_resigned(core: Core) -> None:
+    settings = core.settings
+    wait = settings.hurry_max_ms + core.random.below(settings.hurry_max_ms + 1)
+    resign_to(core, core.other_voters, core.now_ms + wait if core.is_voter else core.election_timeout())

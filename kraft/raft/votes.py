@@ -1,0 +1,60 @@
+"""Majority arithmetic: the size of a majority, what a majority holds, and the tally of an election.
+
+Source: Raft sections 5.2 and 5.4; KIP-595, KIP-996. The tests compare each function with a naive twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+
+def majority_of(voters: int) -> int:
+    """How many of `voters` are a majority; 1 of 0, so that an empty set never decides."""
+    return voters // 2 + 1
+
+
+def majority_offset(end_offsets: Collection[int]) -> int:
+    """The largest offset that a majority of the given log ends has reached; each voter counts once."""
+    return sorted(end_offsets, reverse=True)[len(end_offsets) // 2]
+
+
+class Tally:
+    """Votes of one round. An unreachable voter is out of this round until it answers after all."""
+
+    __slots__ = ("_granted", "_rejected", "_unreachable", "_voters")
+
+    def __init__(self, voters: Iterable[int]) -> None:
+        self._voters = tuple(voters)
+        self._granted: set[int] = set()
+        self._rejected: set[int] = set()
+        self._unreachable: set[int] = set()
+
+    def record(self, voter: int, *, granted: bool) -> None:
+        """Count an answer. A second answer of the same voter that says otherwise is ignored: the first one stands."""
+        if voter not in self._voters or voter in self._granted or voter in self._rejected:
+            return
+        self._unreachable.discard(voter)
+        (self._granted if granted else self._rejected).add(voter)
+
+    def record_unreachable(self, voter: int) -> None:
+        if voter in self._voters and voter not in self._granted and voter not in self._rejected:
+            self._unreachable.add(voter)
+
+    @property
+    def granting(self) -> tuple[int, ...]:
+        return tuple(sorted(self._granted))
+
+    @property
+    def unrecorded(self) -> tuple[int, ...]:
+        """Voters that have neither granted nor rejected, the unreachable among them."""
+        return tuple(v for v in self._voters if v not in self._granted and v not in self._rejected)
+
+    @property
+    def is_won(self) -> bool:
+        return len(self._granted) >= majority_of(len(self._voters))
+
+    @property
+    def is_lost(self) -> bool:
+        """True if those that granted and those that may still answer are no majority."""
+        out = len(self._rejected) + len(self._unreachable)
+        return len(self._voters) - out < majority_of(len(self._voters))

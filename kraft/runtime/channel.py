@@ -1,0 +1,377 @@
+"""One plain TCP stream: reads into the connection's own space, sends its queue of bytes and file ranges.
+
+Sending: small chunks (and file ranges below SENDFILE_BYTES_MIN that are in the page cache) leave joined in one `send`;
+a large file range leaves by `sendfile`, and what stands before it by a `send` with MSG_MORE, so that both share
+packets. EPOLLOUT is asked for only while the socket is full. A range that is not in the page cache is read ahead by the
+pool first; the stream waits, the loop does not.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from collections import deque
+
+import trio
+
+from kraft.runtime.driver import Driver
+from kraft.runtime.file import RealFile
+from kraft.seam import Chunk, CloseReason, Connection, DiskError, FileRange, HandleRevoked, WireError, require
+
+READ_BYTES_PER_PASS = 4 << 20
+SEND_BYTES_PER_PASS = 4 << 20
+SENDFILE_BYTES_MIN = 32 * 1024
+"""Below this a read from the page cache and one joined send is cheaper than sendfile (measured equal at 32 KiB)."""
+SENDFILE_BYTES_MAX = 1 << 20
+JOIN_BYTES_MAX = 32 * 1024
+"""Chunks up to this many bytes in all are joined; more go out as one vector, uncopied."""
+GATHER_BYTES_MAX = 256 * 1024
+GATHER_CHUNKS_MAX = 256
+WARM_BYTES_MAX = 4 << 20
+LINGER_NS_MAX = 10_000_000_000
+"""How long a close with flush, or a TLS handshake, may take."""
+
+_READ = select.EPOLLIN
+_WRITE = select.EPOLLOUT
+_BROKEN = select.EPOLLERR | select.EPOLLHUP
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+def _short(chunk: FileRange) -> str:
+    end = chunk.position + chunk.count
+    return f"{chunk.file.path} has {chunk.file.size} bytes, wanted {chunk.position} to {end}"
+
+
+class Channel:
+    """kraft.seam.Transport over a connected, non-blocking socket. Lives in the driver's epoll until it ends."""
+
+    __slots__ = (
+        "_blocked",
+        "_close_reason",
+        "_ended",
+        "_fd",
+        "_flush_on_close",
+        "_heard_ns",
+        "_held",
+        "_idle_ns",
+        "_listener",
+        "_marked",
+        "_mask",
+        "_paused",
+        "_peer_host",
+        "_socket",
+        "_warm_end",
+        "_warming",
+        "connection",
+        "driver",
+    )
+
+    def __init__(self, driver: Driver, stream: socket.socket, listener: str, peer_host: str, idle_ms: int) -> None:
+        self.driver = driver
+        self.connection: Connection | None = None
+        self._socket = stream
+        self._fd = stream.fileno()
+        self._listener = listener
+        self._peer_host = peer_host
+        self._idle_ns = idle_ms * 1_000_000
+        self._heard_ns = driver.pass_ns
+        self._mask = _READ
+        self._paused = False  # the connection has no space
+        self._blocked = False  # the socket is full
+        self._held = False  # a link policy says that nothing moves
+        self._warming = False  # the front of the output is being read into the page cache
+        self._warm_end: tuple[RealFile, int] | None = None
+        self._marked = False
+        self._close_reason: CloseReason | None = None
+        self._flush_on_close = False
+        self._ended = False
+
+    def start(self, connection: Connection | None) -> None:
+        """Begin to read for `connection`. Anything that it wants to say already leaves with the next pass."""
+        self.connection = connection
+        self.driver.add(self._fd, self, self._mask)
+        self.driver.add_channel(self._fd, self)
+        self.wake()
+
+    # kraft.seam.Transport
+
+    @property
+    def listener(self) -> str:
+        return self._listener
+
+    @property
+    def peer_host(self) -> str:
+        return self._peer_host
+
+    @property
+    def peer_principal(self) -> str | None:
+        return None
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def wake(self) -> None:
+        if not self._marked and not self._ended:
+            self._marked = True
+            self.driver.mark(self)
+
+    def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
+        if self._close_reason is None or (self._flush_on_close and not flush):
+            self._close_reason = reason
+            self._flush_on_close = flush
+            self._heard_ns = self.driver.pass_ns
+            self.wake()
+
+    # the driver's calls
+
+    def on_ready(self, mask: int) -> None:
+        if mask & _WRITE:
+            self._blocked = False
+            self._update_mask()
+            self.wake()
+        if mask & (_READ | _BROKEN):
+            if self._mask & _READ:
+                self._read()
+            elif mask & _BROKEN:
+                self.end(CloseReason.RESET)
+
+    def settle(self) -> None:
+        self._marked = False
+        connection = self.connection
+        if self._ended or connection is None:
+            return
+        if self._close_reason is None or self._flush_on_close:
+            output = connection.output()
+            if output and not (self._blocked or self._held or self._warming):
+                self._flush(connection, output)
+        if self.ended:
+            return
+        if self._close_reason is not None and not (self._flush_on_close and self._has_unsent(connection)):
+            self.end(self._close_reason)
+        elif self._paused and self._close_reason is None and len(connection.space()):
+            self._paused = False
+            self._resume()
+
+    def sweep(self, now_ns: int) -> None:
+        silent_ns = now_ns - self._heard_ns
+        if self._close_reason is not None or self.connection is None:
+            if silent_ns > LINGER_NS_MAX:
+                self.end(self._close_reason or CloseReason.IDLE)
+        elif 0 <= self._idle_ns < silent_ns and not getattr(self.connection, "in_flight", 0):
+            self.close(CloseReason.IDLE)
+
+    def end(self, reason: CloseReason) -> None:
+        """Close the socket and tell the connection; a second call does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        self.driver.remove(self._fd)
+        self.driver.remove_channel(self._fd)
+        self._socket.close()
+        if self.connection is not None:
+            self.connection.closed(reason)
+
+    def release(self) -> None:
+        self.end(CloseReason.SHUTDOWN)
+
+    def reset(self) -> None:
+        """End it as a reset, for the peer too."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.end(CloseReason.RESET)
+
+    def hold(self, held: bool) -> None:
+        """While held, nothing is read or sent."""
+        if self._ended or held == self._held:
+            return
+        self._held = held
+        if held:
+            self.driver.suspend(self._fd)
+        else:
+            self.driver.resume(self._fd, self._mask)
+            self.wake()
+
+    # reading
+
+    def _read(self) -> None:
+        connection = self.connection
+        budget = READ_BYTES_PER_PASS
+        if self._close_reason is not None:
+            self._pause()
+        while budget > 0 and self._close_reason is None and connection is not None:
+            space: memoryview | None = connection.space()
+            room = len(space) if space is not None else 0
+            if not room:
+                self._pause()
+                break
+            try:
+                count = self._socket.recv_into(space)  # type: ignore[arg-type]
+            except BlockingIOError:
+                break
+            except OSError:
+                self.end(CloseReason.RESET)
+                return
+            space = None  # a view that lives on would forbid the connection to grow its buffer
+            if not count:
+                self.end(CloseReason.PEER)
+                return
+            self._deliver(connection, count)
+            if count < room:
+                break
+            budget -= count
+        if not self._marked:
+            self.wake()
+
+    def _deliver(self, connection: Connection, count: int) -> None:
+        self._heard_ns = self.driver.pass_ns
+        self.driver.stats.bytes_received += count
+        try:
+            connection.received(count)
+        except WireError as error:
+            self._log_warning("closing a connection: bad bytes", error)
+            self.close(CloseReason.BAD_BYTES)
+        except Exception:
+            self.driver.log.exception("a connection's handler failed", peer=self._peer_host, listener=self._listener)
+            raise
+
+    def _log_warning(self, what: str, why: Exception) -> None:
+        self.driver.log.warning(what, peer=self._peer_host, listener=self._listener, why=str(why))
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._update_mask()
+
+    def _resume(self) -> None:
+        """There is space again."""
+        self._update_mask()
+
+    def _update_mask(self) -> None:
+        mask = (0 if self._paused else _READ) | (_WRITE if self._blocked else 0)
+        if mask != self._mask:
+            self._mask = mask
+            if not self._held:
+                self.driver.modify(self._fd, mask)
+
+    # sending
+
+    def _has_unsent(self, connection: Connection) -> bool:
+        return bool(connection.output())
+
+    def _flush(self, connection: Connection, output: deque[Chunk]) -> None:
+        """Send from the front of `output` until it is empty, the socket is full, or this pass's share is spent."""
+        budget = SEND_BYTES_PER_PASS
+        try:
+            while output:
+                first = output[0]
+                if isinstance(first, FileRange) and first.count >= SENDFILE_BYTES_MIN:
+                    asked, count = self._send_file(first, budget)
+                elif len(output) == 1 and not isinstance(first, FileRange):
+                    asked, count = len(first), self._socket.send(first)
+                else:
+                    asked, count = self._send_gathered(output)
+                if count:
+                    budget -= count
+                    self.driver.stats.bytes_sent += count
+                    connection.sent(count)
+                    output = connection.output()
+                if count < asked:
+                    self._block()
+                    return
+                if self._warming or self._ended or not asked:
+                    return
+                if budget <= 0:
+                    self.wake()
+                    return
+        except BlockingIOError:
+            self._block()
+        except OSError:
+            self.end(CloseReason.RESET)
+        except DiskError as error:
+            self._file_failed(str(error))
+
+    def _block(self) -> None:
+        if not self._warming and not self._ended:
+            self._blocked = True
+            self._update_mask()
+
+    def _send_gathered(self, output: deque[Chunk]) -> tuple[int, int]:
+        """Send what stands before the next large file range as one piece; returns bytes asked for and sent."""
+        parts: list[bytes | bytearray | memoryview] = []
+        total = 0
+        flags = 0
+        for chunk in output:
+            if isinstance(chunk, FileRange):
+                if chunk.count >= SENDFILE_BYTES_MIN:
+                    flags = socket.MSG_MORE
+                    break
+                data = self._read_small(chunk)
+                if data is None:
+                    if not parts:
+                        self._warm(chunk)
+                    break
+                parts.append(data)
+                total += len(data)
+            else:
+                parts.append(chunk)
+                total += len(chunk)
+            if total >= GATHER_BYTES_MAX or len(parts) >= GATHER_CHUNKS_MAX:
+                break
+        if not parts:
+            return 0, 0
+        if len(parts) == 1:
+            return total, self._socket.send(parts[0], flags)
+        if total <= JOIN_BYTES_MAX:
+            return total, self._socket.send(b"".join(parts), flags)
+        return total, self._socket.sendmsg(parts, (), flags)
+
+    def _read_small(self, chunk: FileRange) -> bytes | None:
+        data = chunk.file.read_cached(chunk.position, chunk.count)
+        if data is not None and len(data) != chunk.count:
+            self._file_failed(_short(chunk))
+            return None
+        return data
+
+    def _send_file(self, chunk: FileRange, budget: int) -> tuple[int, int]:
+        file = chunk.file
+        require(isinstance(file, RealFile), "a FileRange of another world's disk")
+        assert isinstance(file, RealFile)
+        count = min(chunk.count, budget, SENDFILE_BYTES_MAX)
+        end = chunk.position + count
+        warmed = self._warm_end is not None and self._warm_end[0] is file and self._warm_end[1] >= end
+        if not warmed and not file.is_cached(chunk.position, count):
+            self._warm(chunk)
+            return 0, 0
+        sent = os.sendfile(self._fd, file.fileno(), chunk.position, count)
+        if not sent:
+            self._file_failed(_short(chunk))
+            return 0, 0
+        return count, sent
+
+    def _file_failed(self, why: str) -> None:
+        """The frame's length has left already, so the stream cannot go on."""
+        self.driver.log.error("closing a connection: a file range could not be sent", peer=self._peer_host, why=why)
+        self.end(CloseReason.RESET)
+
+    # what is not in the page cache
+
+    def _warm(self, chunk: FileRange) -> None:
+        if self._ended:
+            return
+        self._warming = True
+        self.driver.stats.cold_reads += 1
+        self.driver.run_task(lambda: self._read_ahead(chunk), name="cold read")
+
+    async def _read_ahead(self, chunk: FileRange) -> None:
+        file = chunk.file
+        assert isinstance(file, RealFile)
+        count = min(chunk.count, WARM_BYTES_MAX)
+        try:
+            await trio.to_thread.run_sync(file.warm, chunk.position, count, limiter=self.driver.cold_limiter)
+        except (DiskError, HandleRevoked) as error:
+            self._file_failed(str(error))
+            return
+        self._warming = False
+        self._warm_end = (file, chunk.position + count)
+        self.wake()

@@ -1,0 +1,56 @@
+"""The real clock and chance: the system's clocks, trio's sleep, and generators seeded from the kernel.
+
+Nothing is kept at import: a node is forked from a zygote, and two nodes must not share a seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from uuid import UUID
+
+import trio
+
+
+class RealClock:
+    """kraft.seam.Clock over CLOCK_MONOTONIC and CLOCK_REALTIME."""
+
+    __slots__ = ()
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        await trio.sleep(max(0.0, duration_ms) / 1000)
+
+
+class RealRandom:
+    """kraft.seam.Random, seeded from the kernel. Each stream has its own seed; names only tell them apart in a log."""
+
+    __slots__ = ("_generator", "_streams")
+
+    def __init__(self) -> None:
+        self._generator = random.Random(os.urandom(32))
+        self._streams: dict[str, RealRandom] = {}
+
+    def below(self, bound: int) -> int:
+        return self._generator.randrange(bound)
+
+    def uuid(self) -> UUID:
+        while True:
+            drawn = UUID(int=self._generator.getrandbits(128), version=4)
+            if drawn.bytes[0]:
+                return drawn
+
+    def stream(self, name: str) -> RealRandom:
+        source = self._streams.get(name)
+        if source is None:
+            source = self._streams[name] = RealRandom()
+        return source

@@ -1,0 +1,212 @@
+"""The connection driver: one trio task with its own epoll for all connections and listeners of a node.
+
+A pass: every descriptor that is ready is handled (reads go into the connections, whose handlers run there and then);
+then each end-of-pass callback runs once; then each connection that was marked is settled once: flushed, closed, or read
+again. trio is paid per turn of at most PASSES_PER_TURN passes, not per connection.
+
+Invariants: connections are called only from here (or from a dial that has just made them), one call at a time; a mark
+is never lost: it is settled at the end of this pass, or starts another one.
+Source: the measurements in docs/decisions (own epoll in one task).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+import trio
+
+from kraft.seam import CloseReason, NetworkStats, require
+
+PASSES_PER_TURN = 8
+EVENTS_PER_PASS = 512
+LONG_STEP_NS = 20_000_000
+
+log = structlog.get_logger("kraft.runtime")
+
+
+class Pollable(Protocol):
+    """Something with a descriptor in the driver's epoll."""
+
+    def on_ready(self, mask: int) -> None: ...
+
+    def release(self) -> None:
+        """The driver stops: close it."""
+        ...
+
+
+class Settleable(Protocol):
+    """A connection's channel, as the driver keeps it."""
+
+    def settle(self) -> None:
+        """Flush, close or read again, whatever is due; called once per pass in which it was marked."""
+        ...
+
+    def end(self, reason: CloseReason) -> None:
+        """Close at once, and tell the connection."""
+        ...
+
+    def sweep(self, now_ns: int) -> None:
+        """Close it if it idles or lingers too long."""
+        ...
+
+
+class _Waker:
+    """An eventfd in the epoll: ends the driver's wait from outside a pass, once per wait."""
+
+    __slots__ = ("_kicked", "fd")
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._kicked = False
+
+    def kick(self) -> None:
+        if not self._kicked:
+            self._kicked = True
+            os.eventfd_write(self.fd, 1)
+
+    def on_ready(self, mask: int) -> None:
+        os.eventfd_read(self.fd)
+        self._kicked = False
+
+    def release(self) -> None:
+        os.close(self.fd)
+
+
+class Driver:
+    """The epoll, what is in it, and the loop over it."""
+
+    def __init__(self, node_name: str, *, cold_limiter: trio.CapacityLimiter, sweep_interval_ms: int) -> None:
+        self.stats = NetworkStats()
+        self.log = log.bind(node=node_name)
+        self.pass_ns = time.monotonic_ns()
+        """When the current pass began; channels stamp with it what they hear."""
+        self.channels: dict[int, Settleable] = {}
+        self.nursery: trio.Nursery | None = None
+        """For the few things that take a task: cold reads, accept back-off."""
+        self.cold_limiter = cold_limiter
+        self._sweep_interval_ms = sweep_interval_ms
+        self._epoll = select.epoll()
+        self._targets: dict[int, Pollable] = {}
+        self._suspended: set[int] = set()
+        self._woken: list[Settleable] = []
+        self._end_of_pass: list[Callable[[], None]] = []
+        self._in_pass = False
+        self._pass_requested = False
+        self._waker = _Waker()
+        self.add(self._waker.fd, self._waker, select.EPOLLIN)
+
+    # what is in the epoll
+
+    def add(self, fd: int, target: Pollable, mask: int) -> None:
+        self._targets[fd] = target
+        self._epoll.register(fd, mask)
+
+    def modify(self, fd: int, mask: int) -> None:
+        self._epoll.modify(fd, mask)
+
+    def suspend(self, fd: int) -> None:
+        """Hear nothing of this descriptor, not even that it broke, until `resume`."""
+        self._suspended.add(fd)
+        self._epoll.unregister(fd)
+
+    def resume(self, fd: int, mask: int) -> None:
+        self._suspended.discard(fd)
+        self._epoll.register(fd, mask)
+
+    def remove(self, fd: int) -> None:
+        del self._targets[fd]
+        if fd in self._suspended:
+            self._suspended.discard(fd)
+        else:
+            self._epoll.unregister(fd)
+
+    def add_channel(self, fd: int, channel: Settleable) -> None:
+        self.channels[fd] = channel
+        self.stats.connections += 1
+
+    def remove_channel(self, fd: int) -> None:
+        del self.channels[fd]
+        self.stats.connections -= 1
+
+    # marks and passes
+
+    def mark(self, channel: Settleable) -> None:
+        """Settle this channel at the end of this pass, or of one that starts now. It marks once until settled."""
+        self._woken.append(channel)
+        if not self._in_pass:
+            self._waker.kick()
+
+    def request_pass(self) -> None:
+        if not self._pass_requested:
+            self._pass_requested = True
+            if not self._in_pass:
+                self._waker.kick()
+
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        self._end_of_pass.append(callback)
+
+    async def run(self) -> None:
+        """Drive until cancelled. An exception out of a connection or a callback ends it, and with it the node."""
+        epoll_fd = self._epoll.fileno()
+        poll = self._epoll.poll
+        while True:
+            if self._woken or self._pass_requested:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(epoll_fd)
+            for _ in range(PASSES_PER_TURN):
+                events = poll(0, EVENTS_PER_PASS)
+                if not events and not self._woken and not self._pass_requested:
+                    break
+                self._run_pass(events)
+
+    def _run_pass(self, events: list[tuple[int, int]]) -> None:
+        self.pass_ns = started_ns = time.monotonic_ns()
+        self._in_pass = True
+        self._pass_requested = False
+        targets = self._targets
+        for fd, mask in events:
+            target = targets.get(fd)
+            if target is not None:
+                target.on_ready(mask)
+        for callback in self._end_of_pass:
+            callback()
+        if self._woken:
+            woken, self._woken = self._woken, []
+            for channel in woken:
+                channel.settle()
+        self._in_pass = False
+        self._count_pass(time.monotonic_ns() - started_ns)
+
+    def _count_pass(self, step_ns: int) -> None:
+        stats = self.stats
+        stats.passes += 1
+        if step_ns > LONG_STEP_NS:
+            stats.long_steps += 1
+        if step_ns > stats.longest_step_ns:
+            stats.longest_step_ns = step_ns
+
+    async def sweep(self) -> None:
+        """Look at all connections now and then for idleness; for the seam's whole life."""
+        while True:
+            await trio.sleep(self._sweep_interval_ms / 1000)
+            now_ns = time.monotonic_ns()
+            for channel in list(self.channels.values()):
+                channel.sweep(now_ns)
+
+    def run_task(self, function: Callable[[], Awaitable[object]], *, name: str) -> None:
+        """Start a small task of the driver's own."""
+        require(self.nursery is not None, "the driver has no nursery yet")
+        assert self.nursery is not None
+        self.nursery.start_soon(function, name=name)
+
+    def close(self) -> None:
+        """End every connection and give the descriptors back."""
+        for target in list(self._targets.values()):
+            target.release()
+        self._epoll.close()

@@ -1,0 +1,84 @@
+"""`open_seam`: a node's real outside world, for as long as the context lasts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+
+from kraft.runtime.clock import RealClock, RealRandom
+from kraft.runtime.disk import RealDisk
+from kraft.runtime.driver import Driver
+from kraft.runtime.links import LinkPolicies
+from kraft.runtime.network import RealNetwork
+from kraft.seam import DialMap, Seam
+
+SWEEP_INTERVAL_MS_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """What a node may choose about its runtime."""
+
+    connections_idle_ms: int = 600_000
+    """A connection on which nothing was heard for this long is closed (connections.max.idle.ms); -1: never."""
+    listen_backlog: int = 1024
+    offload_threads: int = 8
+    """Threads for `Disk.offload` and for file ranges that are not in the page cache."""
+    sync_threads: int = 8
+    dirty_budget_bytes: int = 1 << 30
+    """Bytes appended and not yet written back, at which producers wait before they append."""
+
+
+@asynccontextmanager
+async def open_seam(
+    *,
+    node_name: str,
+    settings: RuntimeSettings | None = None,
+    dial_map: DialMap | None = None,
+    links: LinkPolicies | None = None,
+) -> AsyncIterator[Seam]:
+    """Give the seam of one node (or one client), called `node_name` in logs.
+
+    `dial_map` and `links` redirect and disturb what this node dials; without them every link passes. An exception of a
+    connection's handler other than WireError (InvariantError above all) cancels the body and leaves this context.
+    """
+    settings = settings or RuntimeSettings()
+    disk = RealDisk(
+        offload_threads=settings.offload_threads,
+        sync_threads=settings.sync_threads,
+        dirty_budget_bytes=settings.dirty_budget_bytes,
+    )
+    idle_ms = settings.connections_idle_ms
+    sweep_interval_ms = SWEEP_INTERVAL_MS_MAX if idle_ms < 0 else max(1, min(SWEEP_INTERVAL_MS_MAX, idle_ms // 4))
+    driver = Driver(node_name, cold_limiter=disk.offload_limiter, sweep_interval_ms=sweep_interval_ms)
+    network = RealNetwork(
+        driver,
+        {} if dial_map is None else dial_map,
+        links or LinkPolicies(),
+        idle_ms=idle_ms,
+        backlog=settings.listen_backlog,
+    )
+    seam = Seam(clock=RealClock(), random=RealRandom(), network=network, disk=disk)
+    body_error: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            driver.nursery = nursery
+            nursery.start_soon(driver.run, name=f"{node_name} driver")
+            nursery.start_soon(driver.sweep, name=f"{node_name} idle sweep")
+            nursery.start_soon(disk.ledger.run, name=f"{node_name} write-back")
+            try:
+                yield seam
+            except BaseException as error:  # noqa: BLE001 - raised again below, but not wrapped in a group
+                body_error = error
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from body_error
+        raise
+    finally:
+        driver.close()
+    if body_error is not None:
+        raise body_error

@@ -1,0 +1,199 @@
+"""Handles: files of logs that are open only while they are used.
+
+A `Handle` stands for one file of a segment. It may hold an open file or none; a log that nobody uses holds none.
+`FileCache` bounds how many are open over all logs of a node and closes the least used (second-chance order). A pinned
+handle (unsynced bytes) is never closed by it. Opening may wait for the device, so it never happens on the loop: a
+lookup that meets a closed file or bytes that are not in memory raises `ColdRead`.
+
+How a caller on the loop deals with it::
+
+    while True:
+        try:
+            return log.read(...)
+        except ColdRead as cold:
+            await disk.offload(cold.warm)   # blocking; changes nothing that the loop sees
+            cold.adopt()                    # on the loop again
+
+Source: DESIGN 2 and 14.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple, Unpack
+
+from kraft.seam import Disk, File
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+OPEN_FILES_MAX = 4096
+"""Files that a cache keeps open unless told otherwise; pinned ones may exceed it."""
+TRIM_STEPS_MAX = 64
+
+
+class Handle:
+    """One file: where it is, whether it is there, and the open file if there is one."""
+
+    __slots__ = ("cache", "disk", "exists", "file", "path", "pinned", "queued", "used")
+
+    def __init__(self, disk: Disk, cache: FileCache, path: str, *, exists: bool) -> None:
+        self.disk = disk
+        self.cache = cache
+        self.path = path
+        self.exists = exists
+        self.file: File | None = None
+        self.pinned = False
+        self.used = False
+        self.queued = False
+
+    def create(self) -> File:
+        """A new empty file in place of whatever is there. Never suspends."""
+        self.close()
+        file = self.disk.create(self.path)
+        self.exists = True
+        self.adopt(file)
+        return file
+
+    def open_blocking(self) -> File:
+        """The open file, opened now if it is not. *Blocking*; for one user at a time."""
+        if self.file is None:
+            self.adopt(self.disk.open(self.path))
+        assert self.file is not None
+        self.used = True
+        return self.file
+
+    def adopt(self, file: File) -> None:
+        """Keep this open file, unless there is one already."""
+        if self.file is not None:
+            if file is not self.file:
+                file.close()
+            return
+        self.file = file
+        self.used = True
+        self.cache.admit(self)
+
+    def close(self) -> None:
+        """Give the descriptor back. File ranges that were taken stay readable."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+            self.cache.leave(self)
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to `count` bytes from memory. ColdRead if the file is closed or the bytes are not in memory."""
+        file = self.file
+        if file is None:
+            raise ColdRead((Need(self, position, count),))
+        self.used = True
+        data = file.read_cached(position, count)
+        if data is None:
+            raise ColdRead((Need(self, position, count),))
+        return data
+
+    def moved(self, path: str) -> None:
+        """The file has another name now (the owner has renamed it); it is reopened by that name when next used."""
+        self.close()
+        self.path = path
+
+    def remove(self) -> None:
+        """Close it and unlink it."""
+        self.close()
+        self.disk.unlink(self.path)
+        self.exists = False
+
+
+class Need:
+    """Bytes of one handle that must come into memory. `count` 0 only opens the file."""
+
+    __slots__ = ("count", "handle", "opened", "position")
+
+    def __init__(self, handle: Handle, position: int = 0, count: int = 0) -> None:
+        self.handle = handle
+        self.position = position
+        self.count = count
+        self.opened: File | None = None
+
+
+class ColdRead(Exception):
+    """What is asked for is not in memory. `warm` off the loop, `adopt` on it, then ask again."""
+
+    def __init__(self, needs: tuple[Need, ...]) -> None:
+        super().__init__(f"not in memory: {', '.join(need.handle.path for need in needs)}")
+        self.needs = needs
+
+    def warm(self) -> None:
+        """Open the files and read the bytes once. *Blocking*; touches no state of the log. DiskError if it fails."""
+        for need in self.needs:
+            file = need.handle.file
+            if file is None or file.closed:
+                file = need.opened = need.handle.disk.open(need.handle.path)
+            if need.count:
+                file.read(need.position, need.count)
+
+    def adopt(self) -> None:
+        """Hand the opened files to their handles, and close others if there are too many. On the loop."""
+        self.keep()
+        for need in self.needs:
+            need.handle.cache.trim()
+
+    def keep(self) -> None:
+        """Hand the opened files to their handles."""
+        for need in self.needs:
+            if need.opened is not None:
+                need.handle.adopt(need.opened)
+                need.opened = None
+
+
+def read_through(function: Callable[[Unpack[Ts]], T], *arguments: Unpack[Ts]) -> T:
+    """Call a function that may raise ColdRead until it does not. *Blocking*; for functions in `offload`."""
+    while True:
+        try:
+            return function(*arguments)
+        except ColdRead as cold:
+            cold.warm()
+            cold.keep()
+
+
+class FileCache:
+    """All open handles of a node's logs, at most `open_files_max` of them that are not pinned.
+
+    Handles may join from a thread (a truncation under way); files are closed by `trim` alone, on the loop.
+    """
+
+    def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self.open_files_max = open_files_max
+        self._open: set[Handle] = set()
+        self._queue: deque[Handle] = deque()
+
+    @property
+    def open_files(self) -> int:
+        return len(self._open)
+
+    def admit(self, handle: Handle) -> None:
+        """A handle has opened its file."""
+        self._open.add(handle)
+        if not handle.queued:
+            handle.queued = True
+            self._queue.append(handle)
+
+    def leave(self, handle: Handle) -> None:
+        """A handle has closed its file. It leaves the queue when its turn comes."""
+        self._open.discard(handle)
+
+    def trim(self) -> None:
+        """Close files that are not in use until the bound holds; looks at a few handles only, so that it stays cheap
+        when nearly all are pinned. On the loop."""
+        for _ in range(min(TRIM_STEPS_MAX, 2 * len(self._queue))):
+            if len(self._open) <= self.open_files_max:
+                return
+            handle = self._queue.popleft()
+            if handle.file is None:
+                handle.queued = False
+            elif handle.used or handle.pinned:
+                handle.used = False
+                self._queue.append(handle)
+            else:
+                handle.queued = False
+                handle.close()

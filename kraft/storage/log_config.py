@@ -1,0 +1,30 @@
+"""LogConfig: the settings of one log, as plain numbers. The owner builds it from the topic's resolved configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Names and defaults are Kafka's topic keys. -1 in a retention setting means no bound."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = -1
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    log_append_time: bool = False
+    """message.timestamp.type is LogAppendTime: the leader stamps each batch."""
+    file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = DAY_MS
+
+    @property
+    def deletes(self) -> bool:
+        """Retention by time and size applies to this log. A log that is compacted is trimmed only by its cleaner."""
+        return self.cleanup_policy == frozenset({"delete"})

@@ -1,0 +1,26 @@
+"""Transaction markers as they stand in the log. Source: broker-spec 1.3."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kraft.seam import Buffer
+from kraft.wire.control_records import ControlRecordType, decode_control
+from kraft.wire.records import ATTRIBUTE_CONTROL, BatchHeader
+
+
+class Marker(NamedTuple):
+    aborted: bool
+    coordinator_epoch: int
+
+
+def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
+    """The marker in the control batch at `position`, or None if the batch is none. WireError if it does not parse."""
+    if header.producer_id < 0 or not header.attributes & ATTRIBUTE_CONTROL:
+        return None
+    control = decode_control(buffer, position)
+    if control.type is ControlRecordType.ABORT:
+        return Marker(True, control.coordinator_epoch)
+    if control.type is ControlRecordType.COMMIT:
+        return Marker(False, control.coordinator_epoch)
+    return None

@@ -1,0 +1,77 @@
+"""`quorum-state`: what a voter has promised. On disk before a message that says so leaves.
+
+One line of JSON, as Kafka writes it. Data version 1 (kraft.version 1) has the voted directory and no voters; version 0
+lists the static voters. The voters are read and ignored: they come from the log. Source: kraft-spec A.1, KIP-853.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from kraft.seam import Disk, StorageCorrupt
+from kraft.storage.partition_metadata import decode_uuid, encode_uuid
+
+QUORUM_STATE = "quorum-state"
+DATA_VERSION = 1
+NO_NODE = -1
+NO_DIRECTORY = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumState:
+    """`leader_id` and `voted_id` are -1 for none; both may be set (a voter that has found its leader keeps its vote)."""
+
+    leader_id: int = NO_NODE
+    leader_epoch: int = 0
+    voted_id: int = NO_NODE
+    voted_directory_id: UUID = NO_DIRECTORY
+
+    def encode(self) -> bytes:
+        fields = {
+            "leaderId": self.leader_id,
+            "leaderEpoch": self.leader_epoch,
+            "votedId": self.voted_id,
+            "votedDirectoryId": encode_uuid(self.voted_directory_id),
+            "data_version": DATA_VERSION,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @staticmethod
+    def decode(data: bytes, path: str) -> QuorumState:
+        """StorageCorrupt if the text is not one: a voter that forgot its vote could vote twice."""
+        try:
+            fields: dict[str, Any] = json.loads(data)
+            version = int(fields["data_version"])
+            directory = decode_uuid(fields.get("votedDirectoryId", encode_uuid(NO_DIRECTORY)))
+            state = QuorumState(
+                leader_id=int(fields["leaderId"]),
+                leader_epoch=int(fields["leaderEpoch"]),
+                voted_id=int(fields["votedId"]),
+                voted_directory_id=directory or NO_DIRECTORY,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageCorrupt(f"{path}: not a quorum state ({error!r}); {_REMEDY}") from error
+        if version not in (0, DATA_VERSION):
+            raise StorageCorrupt(
+                f"{path}: data_version {version}, expected 0 or {DATA_VERSION}; install a newer release"
+            )
+        if directory is None or state.leader_epoch < 0:
+            raise StorageCorrupt(f"{path}: {state} cannot be; {_REMEDY}")
+        return state
+
+
+_REMEDY = "format the metadata directory anew: the node rejoins with a new directory id"
+
+
+def read_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
+    """What the voter of this metadata log has promised, or None if it never did. *Blocking.* StorageCorrupt."""
+    path = f"{directory}/{QUORUM_STATE}"
+    return QuorumState.decode(disk.read_file(path), path) if disk.exists(path) else None
+
+
+def write_quorum_state(disk: Disk, directory: str, state: QuorumState) -> None:
+    """Durable on return. *Blocking.*"""
+    disk.write_file_atomic(f"{directory}/{QUORUM_STATE}", state.encode())

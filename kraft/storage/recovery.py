@@ -1,0 +1,190 @@
+"""Reading a segment's batches after a crash, and telling a torn tail from damage.
+
+A crash may leave, above what was synced, any subset of the sectors that were written: a short file, or sectors that read
+as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
+
+- a bad batch below the synced end;
+- a bad batch with good ones behind it and no lost (zero) sector in it: a crash does not flip bits;
+- in the metadata log (`strict`) also: a whole bad batch without a lost sector, damage further from the end of the file
+  than can have been unsynced, and any gap in the offsets. Only the log itself knows what of it was synced last, so a
+  batch is believed torn only if it looks torn.
+
+Source: broker-spec 2.5; DESIGN 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from kraft.seam import File, StorageCorrupt, WireError
+from kraft.wire.records import BATCH_HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+
+READ_BYTES = 4 * 1024 * 1024
+SECTOR_BYTES = 512
+FIRST_PIECE_BYTES_MIN = 12
+"""A shorter piece of a sector at a batch's begin proves nothing: it may well begin with this many zeros."""
+SEARCH_BYTES_MAX = 64 * 1024 * 1024
+"""How far behind a bad batch a good one is looked for."""
+STRICT_UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
+"""The metadata log never has more than this unsynced: one batch under way and one that gathers, of 8 MiB each."""
+OFFSET_SPAN_MAX = 2**31
+
+_HEAD = Struct(">qiib")
+_MAGIC_BYTE = bytes([MAGIC])
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What loading a log found and did."""
+
+    segments_read: int = 0
+    bytes_read: int = 0
+    bytes_cut: int = 0
+    segments_removed: int = 0
+    cut_at: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The first thing in a file that is not a good batch, and the offset that was expected there."""
+
+    position: int
+    expected_offset: int
+    reason: str
+
+
+class SegmentScan:
+    """Iterates over the good batches of a file from its begin: (position, header, view of the batch).
+
+    Afterwards `damage` says why it ended early (None: the file ended with a batch), and `end_offset` and `epoch` what comes next.
+    """
+
+    def __init__(self, file: File, *, expected_offset: int, epoch: int, contiguous: bool) -> None:
+        self._file = file
+        self._contiguous = contiguous
+        self.epoch = epoch
+        self.end_offset = expected_offset
+        self.damage: Damage | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        position, size = 0, self._file.size
+        while position < size:
+            window = self._file.read(position, READ_BYTES)
+            at = 0
+            while at < len(window):
+                reason, header = self._examine(window, at, size - position)
+                if header is not None and at + header.size_bytes > len(window) and reason == "":
+                    if at == 0:
+                        window = self._file.read(position, header.size_bytes)
+                        continue
+                    break
+                if header is None and at > 0 and len(window) - at < BATCH_HEADER_BYTES <= size - position - at:
+                    break
+                if reason or header is None or not check_crc(window, at, header):
+                    self._stop(position + at, reason or "its CRC does not match")
+                    return
+                self.end_offset = header.next_offset
+                self.epoch = header.partition_leader_epoch
+                yield position + at, header, memoryview(window)[at : at + header.size_bytes]
+                at += header.size_bytes
+            position += at
+
+    def _examine(self, window: bytes, at: int, left: int) -> tuple[str, BatchHeader | None]:
+        """Why the header at `at` cannot be right ("" if it can), and the header. `left` counts from the window's start."""
+        if left - at < BATCH_HEADER_BYTES:
+            return f"only {left - at} bytes are left", None
+        try:
+            header = read_header(window, at)
+        except WireError as error:
+            return str(error), None
+        if header.size_bytes > left - at:
+            return f"it announces {header.size_bytes} bytes, {left - at} are left", header
+        if header.base_offset < self.end_offset or header.last_offset_delta < 0:
+            return f"it begins at offset {header.base_offset}, expected {self.end_offset}", header
+        if self._contiguous and header.base_offset != self.end_offset:
+            return f"it begins at offset {header.base_offset}, expected {self.end_offset}", header
+        if header.partition_leader_epoch < self.epoch:
+            return f"its leader epoch is {header.partition_leader_epoch} after {self.epoch}", header
+        return "", header
+
+    def _stop(self, position: int, reason: str) -> None:
+        self.damage = Damage(position, self.end_offset, reason)
+
+
+def require_torn(file: File, damage: Damage, *, synced_end: int, strict: bool, more_behind: bool) -> None:
+    """Return if a crash can have left this; StorageCorrupt otherwise. *Blocking.*
+
+    `synced_end`: the offset below which all was synced. `more_behind`: later segments hold batches.
+    """
+    if damage.expected_offset < synced_end:
+        raise _corrupt(
+            file, damage, f"all below offset {synced_end} was synced, so no crash can have done this", strict
+        )
+    tail = file.read(damage.position, SEARCH_BYTES_MAX)
+    if strict and file.size - damage.position > STRICT_UNSYNCED_BYTES_MAX:
+        raise _corrupt(file, damage, f"it is {file.size - damage.position} bytes before the end of the file", strict)
+    found = find_batch(tail, damage.expected_offset)
+    if found is not None or more_behind:
+        end = len(tail) if found is None else found
+        if not has_lost_sector(tail[:end], damage.position) and not _is_short(tail, more_behind and found is None):
+            raise _corrupt(file, damage, "good batches follow it, so it is no torn tail", strict)
+    elif strict and _is_whole(tail) and not has_lost_sector(tail, damage.position):
+        raise _corrupt(file, damage, "it is whole, so it is no torn tail", strict)
+
+
+def find_batch(data: bytes, expected_offset: int) -> int | None:
+    """Where in `data` (behind its first byte) the first good batch above `expected_offset` begins, or None."""
+    at = data.find(_MAGIC_BYTE, 17)
+    while at >= 0:
+        start = at - 16
+        if start + BATCH_HEADER_BYTES > len(data):
+            return None
+        offset, length, epoch, _ = _HEAD.unpack_from(data, start)
+        if (
+            expected_offset < offset < expected_offset + OFFSET_SPAN_MAX
+            and BATCH_HEADER_BYTES - 12 <= length <= len(data) - start - 12
+            and epoch >= 0
+            and check_crc(data, start, read_header(data, start))
+        ):
+            return start
+        at = data.find(_MAGIC_BYTE, at + 1)
+    return None
+
+
+def has_lost_sector(data: bytes, position: int) -> bool:
+    """Whether some sector of the file reads as zeros within `data`, which stands at `position`."""
+    at = 0
+    while at < len(data):
+        end = min(at + SECTOR_BYTES - (position + at) % SECTOR_BYTES, len(data))
+        if (at > 0 or end >= FIRST_PIECE_BYTES_MIN) and not any(data[at:end]):
+            return True
+        at = end
+    return False
+
+
+def _is_short(tail: bytes, ends_the_segment: bool) -> bool:
+    """The file was cut off within the batch: its end was lost, not changed."""
+    return ends_the_segment and not _is_whole(tail)
+
+
+def _is_whole(tail: bytes) -> bool:
+    """The batch's announced bytes are all there."""
+    if len(tail) < BATCH_HEADER_BYTES:
+        return False
+    _, length, _, magic = _HEAD.unpack_from(tail)
+    return bool(magic != MAGIC or 0 <= length <= len(tail) - 12)
+
+
+def _corrupt(file: File, damage: Damage, why: str, strict: bool) -> StorageCorrupt:
+    remedy = (
+        "format its metadata directory anew (it rejoins with a new directory id)"
+        if strict
+        else "restore it, or remove the partition's folder so that it is replicated again"
+    )
+    return StorageCorrupt(
+        f"{file.path}: the batch at byte {damage.position} (offset {damage.expected_offset}) is damaged: "
+        f"{damage.reason}; {why}. To go on: {remedy}."
+    )

@@ -1,0 +1,223 @@
+"""One segment of a log: a file of batches, its three indexes, and where recent batches begin.
+
+Positions are bytes in the `.log` file. The segment remembers the positions of its last few hundred batch boundaries, so
+that a read at the tail (a follower, a consumer that keeps up) needs no index and no file access at all.
+Source: broker-spec 2.3, 2.4; hot-path 2.5.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from kraft.seam import Disk, WireError
+from kraft.storage.handles import FileCache, Handle
+from kraft.storage.log_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, offset_name
+from kraft.storage.offset_index import OffsetIndex
+from kraft.storage.time_index import TimeIndex
+from kraft.storage.txn_index import TxnIndex
+from kraft.wire.records import BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, BatchHeader, read_header
+
+RECENT_BOUNDARIES_MAX = 512
+"""Batch boundaries remembered per generation; a segment keeps two generations."""
+SCAN_WINDOW_BYTES = 16_384
+RELATIVE_OFFSET_MAX = 2**31 - 1
+NO_TIMESTAMP = -1
+
+_PREFIX = Struct(">qi")
+
+
+class Segment:
+    """`first_timestamp` is the first batch's max timestamp (None when empty): time-based rolls count from it.
+    `max_timestamp` and `max_timestamp_offset` are the largest so far and the last offset of the batch that holds it."""
+
+    __slots__ = (
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "first_timestamp",
+        "index",
+        "log",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "older",
+        "recent",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        cache: FileCache,
+        directory: str,
+        base_offset: int,
+        *,
+        present: frozenset[str],
+        created_ms: int,
+    ) -> None:
+        """`present` holds the suffixes of the segment's files that exist."""
+        stem = f"{directory}/{offset_name(base_offset)}"
+
+        def handle(suffix: str) -> Handle:
+            return Handle(disk, cache, stem + suffix, exists=suffix in present)
+
+        self.base_offset = base_offset
+        self.log = handle(LOG_SUFFIX)
+        self.index = OffsetIndex(handle(INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(handle(TIME_INDEX_SUFFIX), base_offset)
+        self.txn_index = TxnIndex(handle(TXN_INDEX_SUFFIX))
+        self.created_ms = created_ms
+        self.size: int
+        self.first_timestamp: int | None
+        self.max_timestamp: int
+        self.max_timestamp_offset: int
+        self.bytes_since_index: int
+        self.recent: dict[int, int]
+        self.older: dict[int, int]
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what is known of the batches, before they are read again."""
+        self.size = 0
+        self.first_timestamp = None
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+        self.bytes_since_index = 0
+        self.time_index.last_timestamp = NO_TIMESTAMP
+        self.recent = {self.base_offset: 0}
+        self.older = {}
+
+    @property
+    def handles(self) -> tuple[Handle, Handle, Handle, Handle]:
+        return self.log, self.index.handle, self.time_index.handle, self.txn_index.handle
+
+    def note_batch(self, last_offset: int, max_timestamp: int, size: int, interval_bytes: int) -> bool:
+        """Account for a batch that stands at the end of the file: timestamps, index entries, size. True if the indexes
+        got an entry.
+
+        Recovery calls it for each batch that it reads, so that rebuilt indexes equal those of the appends.
+        """
+        if self.first_timestamp is None:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        position = self.size
+        self.size = position + size
+        if self.bytes_since_index > interval_bytes:
+            self.index.append(last_offset - self.base_offset, position)
+            self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index = size
+            return True
+        self.bytes_since_index += size
+        return False
+
+    def remember_boundary(self, offset: int, position: int) -> None:
+        """`offset` begins (or will begin) a batch at `position`."""
+        recent = self.recent
+        recent[offset] = position
+        if len(recent) >= RECENT_BOUNDARIES_MAX:
+            self.older = recent
+            self.recent = {}
+
+    def forget_boundaries(self) -> None:
+        self.recent = {}
+        self.older = {}
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch with last offset >= `offset` begins; the segment's size if there is none. ColdRead."""
+        position = self.recent.get(offset)
+        if position is None:
+            position = self.older.get(offset)
+            if position is None:
+                position = self.scan_to(offset, self.index.floor(offset))
+        return position
+
+    def scan_to(self, offset: int, position: int) -> int:
+        """As `position_of`, walking headers from the batch start `position`. ColdRead."""
+        for found, header in self.headers_from(position):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return found
+        return self.size
+
+    def headers_from(self, position: int) -> HeaderWalk:
+        """(position, header) of each batch from the batch start `position` on. ColdRead while iterating."""
+        return HeaderWalk(self, position)
+
+    def cut(self, start: int, limit: int) -> int:
+        """The greatest batch boundary in [start, limit] that is cheap to find. ColdRead.
+
+        It comes from the offset index; where that says nothing, from the headers behind `start`.
+        """
+        boundary = self.index.floor_position(limit)
+        if boundary > start:
+            return boundary
+        boundary = start
+        for position, header in self.headers_from(start):
+            if position + header.batch_length + BATCH_PREFIX_BYTES > limit:
+                break
+            boundary = position + header.batch_length + BATCH_PREFIX_BYTES
+        return boundary
+
+    def batch_size_at(self, position: int) -> int:
+        """Bytes of the batch that begins at `position`. ColdRead."""
+        batch_length: int = _PREFIX.unpack(self.log.read(position, BATCH_PREFIX_BYTES))[1]
+        return batch_length + BATCH_PREFIX_BYTES
+
+    def header_at(self, position: int) -> BatchHeader:
+        """The header of the batch that begins at `position`. ColdRead."""
+        return read_header(self.log.read(position, BATCH_HEADER_BYTES))
+
+    def close_indexes(self) -> None:
+        """Write what the indexes hold in memory, with the closing time entry. Their files must be open or absent."""
+        self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset)
+        for index in (self.index, self.time_index):
+            if not index.handle.exists:
+                index.handle.create()
+            index.write_tail()
+
+    def close_handles(self) -> None:
+        for handle in self.handles:
+            handle.close()
+
+    def pin(self, pinned: bool) -> None:
+        """Keep the files open (there are unsynced bytes), or let the cache decide again."""
+        for handle in self.handles:
+            handle.pinned = pinned
+
+    def attach(self, cache: FileCache) -> None:
+        """Move the (closed) handles to another cache."""
+        for handle in self.handles:
+            handle.close()
+            handle.cache = cache
+
+
+class HeaderWalk:
+    """Iterator over the headers of a segment's batches, reading a window at a time and never the records."""
+
+    __slots__ = ("_position", "_segment", "_window", "_window_start")
+
+    def __init__(self, segment: Segment, position: int) -> None:
+        self._segment = segment
+        self._position = position
+        self._window = b""
+        self._window_start = position
+
+    def __iter__(self) -> HeaderWalk:
+        return self
+
+    def __next__(self) -> tuple[int, BatchHeader]:
+        position = self._position
+        if position >= self._segment.size:
+            raise StopIteration
+        at = position - self._window_start
+        if at + BATCH_HEADER_BYTES > len(self._window):
+            self._window = self._segment.log.read(position, min(SCAN_WINDOW_BYTES, self._segment.size - position))
+            self._window_start = position
+            at = 0
+        header = read_header(self._window, at)
+        if header.batch_length + BATCH_PREFIX_BYTES > self._segment.size - position:
+            raise WireError(f"the batch at byte {position} of {self._segment.log.path} reaches past the segment's end")
+        self._position = position + header.batch_length + BATCH_PREFIX_BYTES
+        return position, header

@@ -1,0 +1,281 @@
+"""Metadata snapshots: files that hold the state of the metadata log up to an offset, and replace the log below it.
+
+`<20-digit end offset>-<10-digit epoch>.checkpoint`: a header control batch, further control batches (kraft version,
+voters), data batches, a footer control batch. Offsets inside start at 0 and are no log offsets; the batches' epoch is the
+snapshot's. A file that is being written or received ends in `.part`; it gets its name by a rename after a sync, and only
+with a footer. A snapshot without footer is none. All of it is *blocking*. Source: kraft-spec A.10, KIP-630.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kraft.seam import Disk, File, StorageCorrupt
+from kraft.storage.recovery import SegmentScan
+from kraft.wire.control_records import ControlRecord, ControlRecordType, decode_controls, encode_control
+from kraft.wire.records import Record, decode_batch, encode_batch
+
+CHECKPOINT_SUFFIX = ".checkpoint"
+PART_SUFFIX = ".part"
+DELETED_SUFFIX = ".deleted"
+BATCH_OUTPUT_BYTES_MAX = 64 * 1024 * 1024
+
+
+class SnapshotNotFound(Exception):
+    """There is no complete snapshot of this id."""
+
+
+class PositionOutOfRange(Exception):
+    """A chunk was asked for, or given, at a position that does not fit the file's size."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId:
+    """`end_offset` is exclusive; `epoch` is that of the record before it."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}{CHECKPOINT_SUFFIX}"
+
+    @staticmethod
+    def parse(name: str) -> SnapshotId | None:
+        """The id in a complete snapshot's file name, else None."""
+        stem, dot, suffix = name.partition(".")
+        offset, dash, epoch = stem.partition("-")
+        if dot + suffix != CHECKPOINT_SUFFIX or not dash or len(offset) != 20 or len(epoch) != 10:
+            return None
+        return SnapshotId(int(offset), int(epoch)) if offset.isdigit() and epoch.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBatch:
+    """One batch of a snapshot: the values of its records, or the control records of a control batch."""
+
+    values: tuple[bytes, ...]
+    controls: tuple[ControlRecord, ...]
+    append_time_ms: int
+
+
+class SnapshotStore:
+    """The snapshots in a metadata log's folder."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def list(self) -> list[SnapshotId]:
+        """Complete snapshots, oldest first."""
+        parsed = (SnapshotId.parse(name) for name in self._disk.list(self._directory))
+        return sorted(found for found in parsed if found is not None)
+
+    def latest(self) -> SnapshotId | None:
+        return max(self.list(), default=None)
+
+    def clear_leftovers(self) -> None:
+        """Remove what was never finished and what is marked as deleted."""
+        for name in self._disk.list(self._directory):
+            if name.endswith((CHECKPOINT_SUFFIX + PART_SUFFIX, CHECKPOINT_SUFFIX + DELETED_SUFFIX)):
+                self._disk.unlink(f"{self._directory}/{name}")
+
+    def path(self, snapshot: SnapshotId) -> str:
+        return f"{self._directory}/{snapshot.file_name}"
+
+    def create(self, snapshot: SnapshotId, *, last_contained_log_timestamp: int, now_ms: int) -> SnapshotWriter:
+        """Begin to write a snapshot; an unfinished one of the same id is overwritten."""
+        part = self._new_part(snapshot)
+        return SnapshotWriter(part, snapshot.epoch, last_contained_log_timestamp, now_ms)
+
+    def receive(self, snapshot: SnapshotId) -> SnapshotReceiver:
+        """Begin to receive a snapshot from another node, from position 0."""
+        return SnapshotReceiver(self._new_part(snapshot), snapshot)
+
+    def _new_part(self, snapshot: SnapshotId) -> _Part:
+        return _Part(self._disk, self._directory, self.path(snapshot))
+
+    def open(self, snapshot: SnapshotId) -> SnapshotReader:
+        """SnapshotNotFound if there is none."""
+        return SnapshotReader(self._open_file(snapshot), snapshot)
+
+    def read_chunk(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes]:
+        """(size of the whole file, bytes from `position`). SnapshotNotFound, PositionOutOfRange."""
+        file = self._open_file(snapshot)
+        try:
+            if not 0 <= position < file.size:
+                raise PositionOutOfRange(f"{file.path} has {file.size} bytes, position {position} was asked for")
+            return file.size, file.read(position, max_bytes)
+        finally:
+            file.close()
+
+    def size_bytes(self, snapshot: SnapshotId) -> int:
+        file = self._open_file(snapshot)
+        size = file.size
+        file.close()
+        return size
+
+    def mark_deleted(self, snapshot: SnapshotId) -> str:
+        """Take a snapshot out of the list; the path to unlink later. Readers that have it open go on."""
+        path = self.path(snapshot)
+        self._disk.rename(path, path + DELETED_SUFFIX)
+        return path + DELETED_SUFFIX
+
+    def _open_file(self, snapshot: SnapshotId) -> File:
+        path = self.path(snapshot)
+        if not self._disk.exists(path):
+            raise SnapshotNotFound(f"there is no snapshot {path}")
+        return self._disk.open(path)
+
+
+class _Part:
+    """A file under its `.part` name until it is finished."""
+
+    def __init__(self, disk: Disk, directory: str, path: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.path = path
+        self.file = disk.create(path + PART_SUFFIX)
+
+    def finish(self) -> None:
+        """Sync, rename, sync the directory: from here on it is a snapshot."""
+        self.file.sync_blocking()
+        self.file.close()
+        self._disk.rename(self.path + PART_SUFFIX, self.path)
+        self._disk.sync_directory(self._directory)
+
+    def abandon(self) -> None:
+        self.file.close()
+        self._disk.unlink(self.path + PART_SUFFIX)
+
+
+class SnapshotWriter:
+    """Writes one snapshot: `append` and `append_controls` in order, then `finish` (or `abandon`)."""
+
+    def __init__(self, part: _Part, epoch: int, last_contained_log_timestamp: int, now_ms: int) -> None:
+        self._part = part
+        self._epoch = epoch
+        self._now_ms = now_ms
+        self._offset = 0
+        self.append_controls(
+            ControlRecord(
+                type=ControlRecordType.SNAPSHOT_HEADER, last_contained_log_timestamp=last_contained_log_timestamp
+            )
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return self._part.file.size
+
+    def append(self, values: Sequence[bytes]) -> None:
+        """One data batch with these record values; nothing for none."""
+        if not values:
+            return
+        records = [Record(0, self._now_ms, None, value) for value in values]
+        self._write(encode_batch(records, base_offset=self._offset, leader_epoch=self._epoch), len(values))
+
+    def append_controls(self, *controls: ControlRecord) -> None:
+        """One control batch."""
+        batch = encode_control(*controls, base_offset=self._offset, leader_epoch=self._epoch, timestamp_ms=self._now_ms)
+        self._write(batch, len(controls))
+
+    def finish(self) -> None:
+        """Footer, sync, name."""
+        self.append_controls(ControlRecord(type=ControlRecordType.SNAPSHOT_FOOTER))
+        self._part.finish()
+
+    def abandon(self) -> None:
+        self._part.abandon()
+
+    def _write(self, batch: bytes | bytearray, records: int) -> None:
+        self._part.file.append(batch)
+        self._offset += records
+
+
+class SnapshotReceiver:
+    """Takes the chunks of another node's snapshot, in order."""
+
+    def __init__(self, part: _Part, snapshot: SnapshotId) -> None:
+        self._part = part
+        self._snapshot = snapshot
+
+    @property
+    def position(self) -> int:
+        """Where the next chunk begins."""
+        return self._part.file.size
+
+    def append(self, position: int, data: bytes | memoryview) -> None:
+        """PositionOutOfRange if the chunk is not the next one."""
+        if position != self.position:
+            raise PositionOutOfRange(f"a chunk at {position} for {self._part.path}, expected {self.position}")
+        self._part.file.append(data)
+
+    def finish(self) -> None:
+        """Validate all of it, then give it its name. StorageCorrupt if it is not a whole snapshot: then abandon it."""
+        SnapshotReader(self._part.file, self._snapshot).validate()
+        self._part.finish()
+
+    def abandon(self) -> None:
+        self._part.abandon()
+
+
+class SnapshotReader:
+    """Reads one snapshot from its begin; every batch's CRC is checked, and that header and footer are there."""
+
+    def __init__(self, file: File, snapshot: SnapshotId) -> None:
+        self._file = file
+        self._snapshot = snapshot
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size
+
+    def batches(self) -> Iterator[SnapshotBatch]:
+        """All batches between header and footer. StorageCorrupt, also at the end if the footer is missing."""
+        scan = SegmentScan(self._file, expected_offset=0, epoch=self._snapshot.epoch, contiguous=True)
+        footer = False
+        for number, (position, header, view) in enumerate(scan):
+            if footer:
+                raise self._corrupt(position, "there are batches behind the footer")
+            if header.is_control:
+                controls = tuple(decode_controls(view))
+                kind = controls[0].type if controls else None
+                if (number == 0) != (kind is ControlRecordType.SNAPSHOT_HEADER):
+                    raise self._corrupt(position, "the header is not the first batch, or not the only one")
+                footer = kind is ControlRecordType.SNAPSHOT_FOOTER
+                if number and not footer:
+                    yield SnapshotBatch((), controls, header.max_timestamp)
+                continue
+            if number == 0:
+                raise self._corrupt(position, "the first batch is not the header")
+            records = decode_batch(view, output_bytes_max=BATCH_OUTPUT_BYTES_MAX)
+            yield SnapshotBatch(tuple(record.value or b"" for record in records), (), header.max_timestamp)
+        if scan.damage is not None:
+            raise self._corrupt(scan.damage.position, scan.damage.reason)
+        if not footer:
+            raise self._corrupt(self._file.size, "the footer is missing")
+
+    def last_contained_log_timestamp(self) -> int:
+        """What the header says. StorageCorrupt if there is none."""
+        scan = SegmentScan(self._file, expected_offset=0, epoch=self._snapshot.epoch, contiguous=True)
+        for _, header, view in scan:
+            controls = decode_controls(view) if header.is_control else []
+            if controls and controls[0].type is ControlRecordType.SNAPSHOT_HEADER:
+                return controls[0].last_contained_log_timestamp
+            break
+        raise self._corrupt(0, "the first batch is not the header")
+
+    def validate(self) -> None:
+        """Read all of it. StorageCorrupt if it is not whole."""
+        for _ in self.batches():
+            pass
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _corrupt(self, position: int, why: str) -> StorageCorrupt:
+        return StorageCorrupt(
+            f"{self._file.path}: byte {position}: {why}. Remove this snapshot if there is another one, "
+            "or format the metadata directory anew (the node rejoins with a new directory id)."
+        )

@@ -1,0 +1,108 @@
+"""Cutting a log back, durably and so that a crash in the middle leaves a prefix of it. *Blocking* throughout.
+
+Order: later segments get the `.deleted` mark, the directory is synced, the file is cut and synced; then indexes, snapshots
+and producer state follow. Source: broker-spec 2.6, 3.1; kraft-spec C.5 (which offset is the owner's business).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kraft.storage.handles import read_through
+from kraft.storage.loading import new_segment
+from kraft.storage.log_names import LEADER_EPOCH_CHECKPOINT
+from kraft.storage.producer_loading import load_producers, remove_snapshots
+from kraft.storage.producers import ProducerStates
+from kraft.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from kraft.storage.log import Log
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truncated:
+    """What is left."""
+
+    segments: list[Segment]
+    log_end_offset: int
+    producers: ProducerStates
+
+
+def truncate(log: Log, offset: int, now_ms: int) -> Truncated:
+    """Keep the batches that end at or below `offset`, which lies inside the log."""
+    kept = [segment for segment in log.segments if segment.base_offset <= offset] or log.segments[:1]
+    segment = kept[-1]
+    segment.pin(pinned=True)
+    file = segment.log.open_blocking()
+    position = read_through(segment.position_of, offset)
+    end = offset
+    if position < segment.size:
+        end = min(offset, read_through(segment.header_at, position).base_offset)
+    _remove(log, log.segments[len(kept) :])
+    _cut_segment(segment, position, end)
+    file.sync_blocking()
+    remove_snapshots(log.disk, log.directory, above=end)
+    producers = load_producers(log.disk, log.directory, kept, end, log.config, now_ms)
+    segment.pin(pinned=False)
+    return Truncated(kept, end, producers)
+
+
+def restart(log: Log, start_offset: int, now_ms: int) -> Truncated:
+    """Keep nothing: one empty segment at `start_offset`."""
+    _remove(log, log.segments)
+    remove_snapshots(log.disk, log.directory, above=-1)
+    segment = new_segment(log.disk, log.active.log.cache, log.directory, start_offset, now_ms)
+    log.disk.sync_directory(log.directory)
+    return Truncated([segment], start_offset, ProducerStates(start_offset))
+
+
+def save_epochs(log: Log) -> None:
+    """Write the epoch checkpoint if it is behind."""
+    if log.epochs.dirty:
+        changes = log.epochs.changes
+        log.disk.write_file_atomic(f"{log.directory}/{LEADER_EPOCH_CHECKPOINT}", log.epochs.encode())
+        log.epochs.mark_saved(changes)
+
+
+def _remove(log: Log, segments: list[Segment]) -> None:
+    """Unlink segments, newest first, and make that durable. Ranges that were taken stay readable."""
+    for segment in reversed(segments):
+        for handle in segment.handles:
+            handle.pinned = False
+            if handle.exists:
+                handle.remove()
+    if segments:
+        log.disk.sync_directory(log.directory)
+
+
+def _cut_segment(segment: Segment, position: int, end_offset: int) -> None:
+    """Cut a segment's file at the batch boundary `position`, and its indexes to what lies below `end_offset`."""
+    for index in (segment.index, segment.time_index):
+        if index.handle.exists:
+            index.handle.open_blocking()
+    read_through(segment.index.truncate_from, end_offset)
+    read_through(segment.time_index.truncate_from, end_offset)
+    read_through(segment.txn_index.truncate_from, end_offset)
+    segment.log.open_blocking().truncate(position)
+    entries = len(segment.index)
+    last_entry = read_through(segment.index.entry, entries - 1)[1] if entries else 0
+    segment.forget_boundaries()
+    segment.recent = {end_offset: position}
+    segment.size = position
+    segment.bytes_since_index = position - last_entry
+    if position == 0:
+        segment.reset()
+        return
+    _find_largest_timestamp(segment, last_entry)
+
+
+def _find_largest_timestamp(segment: Segment, position: int) -> None:
+    """The largest timestamp of what is left: the time index's last, or that of a batch behind its entry."""
+    last = read_through(segment.time_index.last)
+    segment.max_timestamp, segment.max_timestamp_offset = last if last is not None else (-1, segment.base_offset)
+    walk = segment.headers_from(position)
+    while (found := read_through(next, walk, None)) is not None:
+        header = found[1]
+        if header.max_timestamp > segment.max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = header.max_timestamp, header.last_offset

@@ -1,0 +1,130 @@
+"""The client's side of a connection: requests out, pipelined; answers in, checked against the order of the requests.
+
+Invariants: answers belong to requests in the order in which these were sent, and a correlation id that does not fit is
+a WireError; `on_reply` is called exactly once per request that expects an answer, with None if the connection ended
+first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kraft.seam import Buffer, CloseReason, Transport, WireError
+from kraft.wire.api_keys import is_flexible, response_header_version
+from kraft.wire.budget import MemoryBudget
+from kraft.wire.framing import IDLE_BUFFER_BYTES, SIZE_BYTES, FramedConnection
+from kraft.wire.varints import skip_tagged_fields
+
+_HEAD = struct.Struct(">ii")
+_HEAD_BYTES = _HEAD.size
+_CORRELATION_BYTES = 4
+_SIZE = struct.Struct(">i")
+_REQUEST_HEADER = struct.Struct(">ihhi").pack
+_REQUEST_HEADER_BYTES = 8
+_CORRELATION_MASK = 0x7FFFFFFF
+
+OnReply = Callable[[memoryview | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Bounds of one connection, in bytes. An answer holds what the request asked for, so it may be large."""
+
+    frame_bytes_max: int = 2**31 - 1
+    outstanding_bytes_max: int = 64 * 1024 * 1024
+    idle_buffer_bytes: int = IDLE_BUFFER_BYTES
+    kept_buffer_bytes: int = 16 * 1024 * 1024
+
+
+class ClientConnection(FramedConnection):
+    """One dialled stream. Implements kraft.seam.Connection."""
+
+    __slots__ = ("_client_id", "_closed_reason", "_next_correlation_id", "_on_closed", "_pending")
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        client_id: str,
+        on_closed: Callable[[ClientConnection, CloseReason], None] | None = None,
+        limits: ClientLimits = ClientLimits(),
+        budget: MemoryBudget | None = None,
+    ) -> None:
+        """`client_id` goes into every request header. `budget`: where answers longer than the idle buffer take their
+        bytes; None for no bound but `frame_bytes_max`."""
+        super().__init__(
+            transport,
+            frame_bytes_max=limits.frame_bytes_max,
+            idle_buffer_bytes=limits.idle_buffer_bytes,
+            kept_buffer_bytes=limits.kept_buffer_bytes,
+            outstanding_bytes_max=limits.outstanding_bytes_max,
+            budget=budget,
+        )
+        encoded = client_id.encode()
+        self._client_id = struct.pack(">h", len(encoded)) + encoded
+        self._on_closed = on_closed
+        self._next_correlation_id = 0
+        self._pending: deque[tuple[int, bool, OnReply]] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent whose answer has not come."""
+        return len(self._pending)
+
+    def send(self, api_key: int, api_version: int, chunks: Sequence[Buffer], on_reply: OnReply | None) -> int:
+        """Send a request; gives its correlation id.
+
+        `chunks`: the body in pieces. `on_reply(body)` gets a read-only view that is valid during the call, or None if
+        the connection ended first (also when it has ended already: then at once). None: no answer is expected.
+        """
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_MASK
+        if self.is_closed:
+            if on_reply is not None:
+                on_reply(None)
+            return correlation_id
+        tags = b"\0" if is_flexible(api_key, api_version) else b""
+        size = _REQUEST_HEADER_BYTES + len(self._client_id) + len(tags) + sum(map(len, chunks))
+        header = _REQUEST_HEADER(size, api_key, api_version, correlation_id) + self._client_id + tags
+        if on_reply is not None:
+            self._pending.append((correlation_id, response_header_version(api_key, api_version) == 1, on_reply))
+        self._push(header, tuple(chunks), SIZE_BYTES + size)
+        return correlation_id
+
+    def closed(self, reason: CloseReason) -> None:
+        """The stream is over: every request that waits for an answer is told so."""
+        super().closed(reason)
+        while self._pending:
+            self._pending.popleft()[2](None)
+        if self._on_closed is not None:
+            self._on_closed(self, reason)
+
+    def _handle_frames(self) -> int:
+        start, end = self._start, self._end
+        while not self._blocked:
+            available = end - start
+            if available < SIZE_BYTES:
+                return 0
+            size: int = _SIZE.unpack_from(self._buffer, start)[0]
+            if size > available - SIZE_BYTES or size < _CORRELATION_BYTES:
+                self._check_frame_bytes(size, start)
+                if size < _CORRELATION_BYTES:
+                    raise WireError(f"a frame of {size} bytes cannot hold a response header")
+                return SIZE_BYTES + size
+            frame_end = start + SIZE_BYTES + size
+            correlation_id = _SIZE.unpack_from(self._buffer, start + SIZE_BYTES)[0]
+            if not self._pending:
+                raise WireError(f"an answer to request {correlation_id} came, but no request waits for one")
+            expected, has_tags, on_reply = self._pending[0]
+            if correlation_id != expected:
+                raise WireError(f"an answer to request {correlation_id} came, expected one to request {expected}")
+            body_start = start + _HEAD_BYTES
+            if has_tags:
+                body_start = skip_tagged_fields(self._view[:frame_end], body_start, frame_end)
+            self._pending.popleft()
+            start = self._start = frame_end
+            on_reply(self._view[body_start:frame_end].toreadonly())
+        return 0

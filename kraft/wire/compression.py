@@ -1,0 +1,189 @@
+"""The four codecs of record batches, each as one block in and out, with a bound on what comes out.
+
+Invariants: output never grows past `output_bytes_max` by more than one piece of `PIECE_BYTES`, whatever the input
+claims; bad input is a WireError and nothing else. Snappy is read in both framings (raw, as librdkafka writes it, and
+the Java client's xerial blocks) and written as xerial, which every reader accepts; LZ4 is the frame format with
+independent blocks; zstd frames may come without a content size; gzip members may be concatenated.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from kraft.seam import Buffer, WireError
+
+
+class Compression(IntEnum):
+    """The codec of a batch: attribute bits 0-2."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of(cls, number: int) -> Compression:
+        """The codec of this number; WireError for 5 to 7."""
+        try:
+            return _BY_NUMBER[number]
+        except KeyError:
+            raise WireError(f"compression codec {number} does not exist") from None
+
+    @classmethod
+    def named(cls, name: str) -> Compression:
+        """The codec of Kafka's configuration name: none or uncompressed, gzip, snappy, lz4, zstd."""
+        return cls.NONE if name == "uncompressed" else cls[name.upper()]
+
+
+_BY_NUMBER = {int(codec): codec for codec in Compression}
+
+PIECE_BYTES = 256 * 1024
+_GZIP_WINDOW_BITS = 31
+_ZSTD_WINDOW_BYTES_MAX = 1 << 27
+"""What Java's writer may use at its highest level."""
+_SNAPPY_EXPANSION_MAX = 64
+"""No snappy element makes more than 64 bytes from one."""
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as one block of this codec. `level`: the codec's own scale; None for its default."""
+    if codec is Compression.GZIP:
+        packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+        return packer.compress(data) + packer.flush()
+    if codec is Compression.SNAPPY:
+        return _compress_xerial(memoryview(data))
+    if codec is Compression.LZ4:
+        # the Java reader refuses blocks that depend on each other
+        packed: bytes = lz4.frame.compress(data, compression_level=level or 0, block_linked=False, store_size=False)
+        return packed
+    if codec is Compression.ZSTD:
+        return bytes(zstandard.ZstdCompressor(level=3 if level is None else level).compress(data))
+    return bytes(data)
+
+
+def decompress(codec: Compression, data: Buffer, *, output_bytes_max: int) -> bytes:
+    """What `compress` was given. WireError if the block is damaged or holds more than `output_bytes_max` bytes."""
+    if codec is Compression.NONE:
+        return _bounded([bytes(data)], output_bytes_max)
+    try:
+        return _DECOMPRESSORS[codec](memoryview(data), output_bytes_max)
+    except (zlib.error, RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, EOFError, ValueError) as error:
+        raise WireError(f"the {codec.name.lower()} block is damaged: {error}") from None
+
+
+def _too_much(output_bytes_max: int) -> WireError:
+    return WireError(f"a compressed batch opens to more than {output_bytes_max} bytes")
+
+
+def _bounded(pieces: list[bytes], output_bytes_max: int) -> bytes:
+    if sum(map(len, pieces)) > output_bytes_max:
+        raise _too_much(output_bytes_max)
+    return b"".join(pieces)
+
+
+def _decompress_gzip(data: memoryview, output_bytes_max: int) -> bytes:
+    pieces: list[bytes] = []
+    left = output_bytes_max
+    rest: Buffer = data
+    while len(rest):
+        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        while not member.eof:
+            # a bound of 0 would mean none
+            piece = member.decompress(rest, min(PIECE_BYTES, left + 1))
+            rest = member.unconsumed_tail
+            if not piece and not rest and not member.eof:
+                raise WireError("the gzip block ends too soon")
+            left -= len(piece)
+            if left < 0:
+                raise _too_much(output_bytes_max)
+            pieces.append(piece)
+        rest = member.unused_data
+    return b"".join(pieces)
+
+
+def _compress_xerial(data: memoryview) -> bytes:
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += _INT32.pack(len(block)), block
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, output_bytes_max: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, output_bytes_max, output_bytes_max)
+    position = len(_XERIAL_HEADER)
+    left = output_bytes_max
+    pieces = []
+    while position < len(data):
+        if position + 4 > len(data):
+            raise WireError("the snappy block ends within a length")
+        (size,) = _INT32.unpack_from(data, position)
+        position += 4
+        if not 0 <= size <= len(data) - position:
+            raise WireError(f"a snappy block of {size} bytes is announced, {len(data) - position} are left")
+        piece = _decompress_snappy_block(data[position : position + size], left, output_bytes_max)
+        left -= len(piece)
+        pieces.append(piece)
+        position += size
+    return b"".join(pieces)
+
+
+def _decompress_snappy_block(data: memoryview, left: int, output_bytes_max: int) -> bytes:
+    # the length that the block claims is checked before it is believed
+    claimed = cramjam.snappy.decompress_raw_len(data)
+    if claimed > left:
+        raise _too_much(output_bytes_max)
+    if claimed > len(data) * _SNAPPY_EXPANSION_MAX:
+        raise WireError(f"a snappy block of {len(data)} bytes claims to hold {claimed}")
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+def _decompress_lz4(data: memoryview, output_bytes_max: int) -> bytes:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    pieces: list[bytes] = []
+    left = output_bytes_max
+    rest: Buffer = data
+    while not frame.eof:
+        piece = frame.decompress(rest, min(PIECE_BYTES, left + 1))
+        rest = b""
+        left -= len(piece)
+        if left < 0:
+            raise _too_much(output_bytes_max)
+        if not piece and frame.needs_input:
+            raise WireError("the lz4 frame ends too soon")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _decompress_zstd(data: memoryview, output_bytes_max: int) -> bytes:
+    opener = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+    pieces: list[bytes] = []
+    left = output_bytes_max
+    with opener.stream_reader(data, read_across_frames=True) as reader:
+        while piece := reader.read(min(PIECE_BYTES, left + 1)):
+            left -= len(piece)
+            if left < 0:
+                raise _too_much(output_bytes_max)
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+_DECOMPRESSORS: dict[Compression, Callable[[memoryview, int], bytes]] = {
+    Compression.GZIP: _decompress_gzip,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
+}

@@ -1,0 +1,362 @@
+"""Fetch requests, versions 4 to 18, and the values of both halves; the response's codec is in `fetch_response`.
+
+From v12 on a partition without tagged fields has a fixed size, so a whole array of them is one `iter_unpack`.
+Versions: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 flexible and last fetched epoch, 13 topic ids,
+15 replica state in a tag, 16 node endpoints, 17 directory id, 18 high watermark. kio is the oracle in the tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from kraft.seam import Buffer, Chunk, WireError
+from kraft.wire.primitives import (
+    array_count,
+    compact_array_count,
+    compact_string,
+    read_array_count,
+    read_compact_array_count,
+    read_compact_string,
+    read_string,
+    string,
+    uuid_bytes,
+    uuid_or_none,
+)
+from kraft.wire.tagged import CurrentLeader, NodeEndpoint, read_tagged, tagged
+from kraft.wire.varints import encode_unsigned, skip_tagged_fields
+
+FIRST_VERSION_WITH_LOG_START = 5
+FIRST_VERSION_WITH_SESSION = 7
+FIRST_VERSION_WITH_LEADER_EPOCH = 9
+FIRST_VERSION_WITH_RACK = 11
+FIRST_FLEXIBLE = 12
+FIRST_VERSION_WITH_TOPIC_ID = 13
+FIRST_VERSION_WITH_REPLICA_STATE = 15
+FIRST_VERSION_WITH_DIRECTORY_ID = 17
+FIRST_VERSION_WITH_HIGH_WATERMARK = 18
+
+NO_HIGH_WATERMARK = 2**63 - 1
+"""What a replica that does not tell its high watermark sends."""
+BYTES_MAX = 2**31 - 1
+
+_INT32 = struct.Struct(">i")
+_HEAD = struct.Struct(">iiib")
+_SESSION = struct.Struct(">ii")
+_REPLICA_STATE = struct.Struct(">iq")
+_INT64 = struct.Struct(">q")
+_PARTITION_V12 = struct.Struct(">iiqiqib")
+_PARTITION_FIELDS_V12 = struct.Struct(">iiqiqi")
+_TAG_DIRECTORY_ID = 0
+_TAG_HIGH_WATERMARK = 1
+_TAG_CLUSTER_ID = 0
+_TAG_REPLICA_STATE = 1
+
+
+class ReplicaTags(NamedTuple):
+    """What only followers say of a partition."""
+
+    replica_directory_id: UUID | None = None
+    high_watermark: int = NO_HIGH_WATERMARK
+
+
+class FetchPartition(NamedTuple):
+    """One partition of a request; -1 where nothing is said. `tags` is 0 where there are no tagged fields."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+    tags: ReplicaTags | int = 0
+
+    @property
+    def replica_directory_id(self) -> UUID | None:
+        return self.tags.replica_directory_id if isinstance(self.tags, ReplicaTags) else None
+
+    @property
+    def high_watermark(self) -> int:
+        return self.tags.high_watermark if isinstance(self.tags, ReplicaTags) else NO_HIGH_WATERMARK
+
+
+FetchTopic = tuple[str | None, UUID | None, Sequence[FetchPartition]]
+"""(name, or None from v13 on; topic id, or None before; partitions)."""
+ForgottenTopic = tuple[str | None, UUID | None, Sequence[int]]
+"""(name, topic id, partition numbers)."""
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """A request, of any version. `replica_id` is -1 for a consumer; `session_epoch` -1 means no session."""
+
+    max_wait_ms: int
+    min_bytes: int
+    topics: Sequence[FetchTopic]
+    max_bytes: int = BYTES_MAX
+    isolation_level: int = 0
+    session_id: int = 0
+    session_epoch: int = -1
+    forgotten: Sequence[ForgottenTopic] = ()
+    rack_id: str = ""
+    replica_id: int = -1
+    replica_epoch: int = -1
+    cluster_id: str | None = None
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    @property
+    def is_read_committed(self) -> bool:
+        return self.isolation_level == 1
+
+
+class FetchResult(NamedTuple):
+    """The answer for one partition. `aborted_transactions` is None for read_uncommitted, else a sequence of (producer
+    id, first offset). In a response that was read, `records` is one view or empty."""
+
+    partition: int
+    error_code: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted_transactions: Sequence[tuple[int, int]] | None = None
+    preferred_read_replica: int = -1
+    records: Sequence[Chunk] = ()
+    diverging_epoch: tuple[int, int] | None = None
+    current_leader: CurrentLeader | None = None
+    snapshot_id: tuple[int, int] | None = None
+
+
+FetchTopicResult = tuple[str | None, UUID | None, Sequence[FetchResult]]
+"""(name, topic id, results); the one that the version does not use is ignored."""
+
+
+class FetchResponse(NamedTuple):
+    topics: Sequence[FetchTopicResult]
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    session_id: int = 0
+    node_endpoints: Sequence[NodeEndpoint] = ()
+
+
+def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
+    """Parse. WireError if the body does not parse."""
+    try:
+        return _decode(version, memoryview(body))
+    except (struct.error, IndexError):
+        raise WireError(f"Fetch version {version} ends too soon ({len(body)} bytes)") from None
+
+
+def _decode(version: int, body: memoryview) -> FetchRequest:
+    is_flexible = version >= FIRST_FLEXIBLE
+    replica_id, position = -1, 0
+    if version < FIRST_VERSION_WITH_REPLICA_STATE:
+        (replica_id,) = _INT32.unpack_from(body, 0)
+        position = 4
+    max_wait_ms, min_bytes, max_bytes, isolation_level = _HEAD.unpack_from(body, position)
+    position += _HEAD.size
+    session_id, session_epoch = 0, -1
+    if version >= FIRST_VERSION_WITH_SESSION:
+        session_id, session_epoch = _SESSION.unpack_from(body, position)
+        position += _SESSION.size
+    topics, position = _decode_topics(version, body, position)
+    forgotten: Sequence[ForgottenTopic] = ()
+    if version >= FIRST_VERSION_WITH_SESSION:
+        forgotten, position = _decode_forgotten(version, body, position)
+    rack_id: str | None = ""
+    if version >= FIRST_VERSION_WITH_RACK:
+        rack_id, position = (read_compact_string if is_flexible else read_string)(body, position)
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        topics=topics,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        forgotten=forgotten,
+        rack_id=rack_id or "",
+        replica_id=replica_id,
+    )
+    if is_flexible:
+        _decode_request_tags(version, body, position, request)
+    return request
+
+
+def _decode_request_tags(version: int, body: memoryview, position: int, request: FetchRequest) -> None:
+    tags, _ = read_tagged(body, position)
+    if _TAG_CLUSTER_ID in tags:
+        request.cluster_id, _ = read_compact_string(tags[_TAG_CLUSTER_ID], 0)
+    if version >= FIRST_VERSION_WITH_REPLICA_STATE and _TAG_REPLICA_STATE in tags:
+        request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(tags[_TAG_REPLICA_STATE])
+
+
+def _decode_topics(version: int, body: memoryview, position: int) -> tuple[list[FetchTopic], int]:
+    is_flexible = version >= FIRST_FLEXIBLE
+    count, position = (read_compact_array_count if is_flexible else read_array_count)(body, position)
+    topics: list[FetchTopic] = []
+    for _ in range(count):
+        name, topic_id, position = read_topic(version, body, position)
+        if is_flexible:
+            partitions, position = _decode_partitions(version, body, position)
+            position = skip_tagged_fields(body, position, len(body))
+        else:
+            partitions, position = _decode_plain_partitions(version, body, position)
+        topics.append((name, topic_id, partitions))
+    return topics, position
+
+
+def read_topic(version: int, body: memoryview, position: int) -> tuple[str | None, UUID | None, int]:
+    """(name, topic id, next position) in the form of this version of Fetch."""
+    if version >= FIRST_VERSION_WITH_TOPIC_ID:
+        (raw,) = struct.unpack_from("16s", body, position)
+        return None, uuid_or_none(raw), position + 16
+    name, position = (read_compact_string if version >= FIRST_FLEXIBLE else read_string)(body, position)
+    if name is None:
+        raise WireError("a topic name may not be null")
+    return name, None, position
+
+
+def _decode_partitions(version: int, body: memoryview, position: int) -> tuple[list[FetchPartition], int]:
+    count, position = read_compact_array_count(body, position)
+    end = position + count * _PARTITION_V12.size
+    if count > 0 and end <= len(body):
+        # the last byte of each is the number of its tagged fields: if one is not 0, the sizes are not what they seem
+        partitions = list(map(FetchPartition._make, _PARTITION_V12.iter_unpack(body[position:end])))
+        if not any(partition.tags for partition in partitions):
+            return partitions, end
+    partitions = []
+    for _ in range(count):
+        index, epoch, offset, last_epoch, log_start, max_bytes = _PARTITION_FIELDS_V12.unpack_from(body, position)
+        tags, position = read_tagged(body, position + _PARTITION_FIELDS_V12.size)
+        tags_of_replica = _replica_tags(version, tags)
+        partitions.append(FetchPartition(index, epoch, offset, last_epoch, log_start, max_bytes, tags_of_replica))
+    return partitions, position
+
+
+def _replica_tags(version: int, tags: dict[int, memoryview]) -> ReplicaTags | int:
+    directory_id, high_watermark = None, NO_HIGH_WATERMARK
+    if version >= FIRST_VERSION_WITH_DIRECTORY_ID and _TAG_DIRECTORY_ID in tags:
+        (raw,) = struct.unpack_from("16s", tags[_TAG_DIRECTORY_ID])
+        directory_id = uuid_or_none(raw)
+    if version >= FIRST_VERSION_WITH_HIGH_WATERMARK and _TAG_HIGH_WATERMARK in tags:
+        (high_watermark,) = _INT64.unpack_from(tags[_TAG_HIGH_WATERMARK])
+    if directory_id is None and high_watermark == NO_HIGH_WATERMARK:
+        return 0
+    return ReplicaTags(directory_id, high_watermark)
+
+
+def _plain_partition(version: int) -> struct.Struct:
+    """partition, [leader epoch], offset, [log start], max bytes."""
+    epoch = "i" if version >= FIRST_VERSION_WITH_LEADER_EPOCH else ""
+    log_start = "q" if version >= FIRST_VERSION_WITH_LOG_START else ""
+    return struct.Struct(f">i{epoch}q{log_start}i")
+
+
+_PLAIN_PARTITIONS = {version: _plain_partition(version) for version in range(4, FIRST_FLEXIBLE)}
+
+
+def _decode_plain_partitions(version: int, body: memoryview, position: int) -> tuple[list[FetchPartition], int]:
+    form = _PLAIN_PARTITIONS[version]
+    count, position = read_array_count(body, position)
+    partitions = []
+    for _ in range(count):
+        fields = form.unpack_from(body, position)
+        position += form.size
+        if version >= FIRST_VERSION_WITH_LEADER_EPOCH:
+            index, epoch, offset, log_start, max_bytes = fields
+        elif version >= FIRST_VERSION_WITH_LOG_START:
+            (index, offset, log_start, max_bytes), epoch = fields, -1
+        else:
+            (index, offset, max_bytes), epoch, log_start = fields, -1, -1
+        partitions.append(FetchPartition(index, epoch, offset, -1, log_start, max_bytes))
+    return partitions, position
+
+
+def _decode_forgotten(version: int, body: memoryview, position: int) -> tuple[Sequence[ForgottenTopic], int]:
+    is_flexible = version >= FIRST_FLEXIBLE
+    read_count = read_compact_array_count if is_flexible else read_array_count
+    count, position = read_count(body, position)
+    forgotten: list[ForgottenTopic] = []
+    for _ in range(count):
+        name, topic_id, position = read_topic(version, body, position)
+        partition_count, position = read_count(body, position)
+        partitions = struct.unpack_from(f">{max(partition_count, 0)}i", body, position)
+        position += 4 * len(partitions)
+        if is_flexible:
+            position = skip_tagged_fields(body, position, len(body))
+        forgotten.append((name, topic_id, partitions))
+    return tuple(forgotten), position
+
+
+def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
+    """The body of a request. What the version cannot say is left out."""
+    is_flexible = version >= FIRST_FLEXIBLE
+    parts: list[bytes] = []
+    if version < FIRST_VERSION_WITH_REPLICA_STATE:
+        parts.append(_INT32.pack(request.replica_id))
+    parts.append(_HEAD.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level))
+    if version >= FIRST_VERSION_WITH_SESSION:
+        parts.append(_SESSION.pack(request.session_id, request.session_epoch))
+    count = compact_array_count if is_flexible else array_count
+    parts.append(count(request.topics))
+    for name, topic_id, partitions in request.topics:
+        parts += topic_bytes(version, name, topic_id), count(partitions)
+        parts += [_encode_partition(version, partition) for partition in partitions]
+        if is_flexible:
+            parts.append(b"\0")
+    if version >= FIRST_VERSION_WITH_SESSION:
+        parts.append(count(request.forgotten))
+        for name, topic_id, numbers in request.forgotten:
+            parts += topic_bytes(version, name, topic_id), count(numbers), struct.pack(f">{len(numbers)}i", *numbers)
+            if is_flexible:
+                parts.append(b"\0")
+    if version >= FIRST_VERSION_WITH_RACK:
+        parts.append((compact_string if is_flexible else string)(request.rack_id))
+    if is_flexible:
+        parts.append(_request_tags(version, request))
+    return b"".join(parts)
+
+
+def topic_bytes(version: int, name: str | None, topic_id: UUID | None) -> bytes:
+    """A topic in the form of this version of Fetch: its id from v13 on, else its name."""
+    if version >= FIRST_VERSION_WITH_TOPIC_ID:
+        return uuid_bytes(topic_id)
+    return compact_string(name) if version >= FIRST_FLEXIBLE else string(name)
+
+
+def _encode_partition(version: int, partition: FetchPartition) -> bytes:
+    index, epoch, offset, last_epoch, log_start, max_bytes, tags = partition
+    if version >= FIRST_FLEXIBLE:
+        fixed = _PARTITION_FIELDS_V12.pack(index, epoch, offset, last_epoch, log_start, max_bytes)
+        return fixed + (_partition_tags(version, tags) if isinstance(tags, ReplicaTags) else b"\0")
+    form = _PLAIN_PARTITIONS[version]
+    if version >= FIRST_VERSION_WITH_LEADER_EPOCH:
+        return form.pack(index, epoch, offset, log_start, max_bytes)
+    if version >= FIRST_VERSION_WITH_LOG_START:
+        return form.pack(index, offset, log_start, max_bytes)
+    return form.pack(index, offset, max_bytes)
+
+
+def _partition_tags(version: int, tags: ReplicaTags) -> bytes:
+    parts = []
+    if version >= FIRST_VERSION_WITH_DIRECTORY_ID and tags.replica_directory_id is not None:
+        parts.append(tagged(_TAG_DIRECTORY_ID, tags.replica_directory_id.bytes))
+    if version >= FIRST_VERSION_WITH_HIGH_WATERMARK and tags.high_watermark != NO_HIGH_WATERMARK:
+        parts.append(tagged(_TAG_HIGH_WATERMARK, _INT64.pack(tags.high_watermark)))
+    return encode_unsigned(len(parts)) + b"".join(parts)
+
+
+def _request_tags(version: int, request: FetchRequest) -> bytes:
+    parts = []
+    if request.cluster_id is not None:
+        parts.append(tagged(_TAG_CLUSTER_ID, compact_string(request.cluster_id)))
+    if version >= FIRST_VERSION_WITH_REPLICA_STATE and (request.replica_id, request.replica_epoch) != (-1, -1):
+        state = _REPLICA_STATE.pack(request.replica_id, request.replica_epoch) + b"\0"
+        parts.append(tagged(_TAG_REPLICA_STATE, state))
+    return encode_unsigned(len(parts)) + b"".join(parts)

@@ -1,0 +1,130 @@
+"""Where going between versions needs more than dropping a field or giving it its default.
+
+Each quirk converts whole messages between the class of an old version and the newest one. Fields of the same name are
+carried over by `_carry`; the functions here say what is different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.message_schema import ENTITY, fields_of
+
+
+class Direction(Enum):
+    """Which half of an API."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """`upgrade(old message, newest class, version)` and `downgrade(newest message, old class, version)`, for the
+    versions in `versions`."""
+
+    versions: Container[int]
+    upgrade: Callable[[Any, Any, int], Any]
+    downgrade: Callable[[Any, Any, int], Any]
+
+
+def _carry(message: Any, target: Any, **replaced: Any) -> Any:
+    """A message of class `target` with the fields of the same name, nested ones converted; `replaced` wins."""
+    have = {field.name: field for field in fields_of(message.__class__)}
+    arguments: dict[str, Any] = {}
+    for field in fields_of(target):
+        if field.name in replaced:
+            arguments[field.name] = replaced[field.name]
+        elif field.name not in have:
+            arguments[field.name] = field.default
+        else:
+            value = getattr(message, field.name)
+            if value is None and not field.is_nullable and field.kind != "uuid":
+                value = () if field.is_array else field.default
+            if field.kind == ENTITY and value is not None:
+                value = tuple(_carry(v, field.entity) for v in value) if field.is_array else _carry(value, field.entity)
+            arguments[field.name] = value
+    return target(**arguments)
+
+
+def _nested(cls: Any, name: str) -> Any:
+    return next(field.entity for field in fields_of(cls) if field.name == name)
+
+
+# DeleteTopics: names before v6, names or ids from v6.
+
+
+def _upgrade_delete_topics(message: Any, newest: Any, version: int) -> Any:
+    topic = _nested(newest, "topics")
+    return _carry(message, newest, topics=tuple(topic(name=name, topic_id=None) for name in message.topic_names))
+
+
+def _downgrade_delete_topics(message: Any, old: Any, version: int) -> Any:
+    if any(topic.name is None for topic in message.topics):
+        raise ValueError(f"DeleteTopics version {version} cannot name a topic by its id, use version 6")
+    return _carry(message, old, topic_names=tuple(topic.name for topic in message.topics))
+
+
+# Metadata v0: an empty list means all topics; later null does, and empty means none.
+
+
+def _upgrade_metadata(message: Any, newest: Any, version: int) -> Any:
+    upgraded = _carry(message, newest)
+    return upgraded if message.topics else _carry(upgraded, newest, topics=None)
+
+
+def _downgrade_metadata(message: Any, old: Any, version: int) -> Any:
+    if message.topics is not None and not message.topics:
+        raise ValueError("Metadata version 0 cannot ask for no topics, use version 1")
+    return _carry(message, old)
+
+
+# UpdateFeatures: v0 has allow_downgrade where later versions have upgrade_type; before v2 each feature has a result.
+
+UPGRADE = 1
+SAFE_DOWNGRADE = 2
+
+
+def _upgrade_update_features(message: Any, newest: Any, version: int) -> Any:
+    feature = _nested(newest, "feature_updates")
+    updates = tuple(
+        _carry(update, feature, upgrade_type=SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
+        for update in message.feature_updates
+    )
+    return _carry(message, newest, feature_updates=updates)
+
+
+def _downgrade_update_features(message: Any, old: Any, version: int) -> Any:
+    feature = _nested(old, "feature_updates")
+    updates = tuple(
+        _carry(update, feature, allow_downgrade=update.upgrade_type != UPGRADE) for update in message.feature_updates
+    )
+    return _carry(message, old, feature_updates=updates)
+
+
+# ApiVersions: features that a version-3 reader would refuse (min 0) are left out before v4; level 0 is never shown.
+
+
+def _upgrade_api_versions(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest)
+
+
+def _downgrade_api_versions(message: Any, old: Any, version: int) -> Any:
+    downgraded = _carry(message, old)
+    if version < 3:
+        return downgraded
+    supported = tuple(f for f in downgraded.supported_features if version >= 4 or f.min_version > 0)
+    finalized = tuple(f for f in downgraded.finalized_features if f.max_version_level > 0)
+    return _carry(downgraded, old, supported_features=supported, finalized_features=finalized)
+
+
+QUIRKS: dict[tuple[int, Direction], Quirk] = {
+    (ApiKey.DELETE_TOPICS, Direction.REQUEST): Quirk(range(1, 6), _upgrade_delete_topics, _downgrade_delete_topics),
+    (ApiKey.METADATA, Direction.REQUEST): Quirk(range(1), _upgrade_metadata, _downgrade_metadata),
+    (ApiKey.UPDATE_FEATURES, Direction.REQUEST): Quirk(range(1), _upgrade_update_features, _downgrade_update_features),
+    (ApiKey.API_VERSIONS, Direction.RESPONSE): Quirk(range(3, 5), _upgrade_api_versions, _downgrade_api_versions),
+}

@@ -1,0 +1,108 @@
+"""What a kio message class says about its fields, in the form that the codec compiler wants.
+
+kio's classes are generated from Kafka's own schemas: their dataclass fields carry the wire type, the tag, the default
+and, in the annotation, what is nullable. Source: kio.schema; KIP-482 (tagged fields), KIP-893 (nullable structs).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+from uuid import UUID
+
+ENTITY = "entity"
+
+_ZEROES: dict[str, object] = {
+    "bool": False,
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "uint16": 0,
+    "uint32": 0,
+    "float64": 0.0,
+    "string": "",
+    "bytes": b"",
+    "uuid": None,
+    "error_code": 0,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """One field of one message version. `kind` is kio's wire type or ENTITY; `entity` the nested class."""
+
+    name: str
+    kind: str
+    entity: Any
+    is_array: bool
+    is_nullable: bool
+    tag: int | None
+    default: object
+
+    @property
+    def zero(self) -> object:
+        """The value where a version does not have this field: its default, else the zero of its type."""
+        return self.default
+
+
+@cache
+def fields_of(cls: Any) -> tuple[Field, ...]:
+    """The fields of a kio class, in wire order (tagged ones too, to be written apart)."""
+    return tuple(_field(field) for field in dataclasses.fields(cls))
+
+
+def zero_entity(cls: Any) -> Any:
+    """An instance with every field at its default or zero."""
+    return cls(**{field.name: field.default for field in fields_of(cls)})
+
+
+def _field(field: dataclasses.Field[Any]) -> Field:
+    hint, is_nullable = _without_none(field.type)
+    is_array = get_origin(hint) is tuple
+    if is_array:
+        hint, _ = _without_none(get_args(hint)[0])
+    entity = hint if dataclasses.is_dataclass(hint) else None
+    kind = ENTITY if entity is not None else field.metadata["kafka_type"]
+    if kind != ENTITY and kind not in _ZEROES:
+        raise TypeError(f"field {field.name}: wire type {kind} has no codec here")
+    if field.default is not dataclasses.MISSING:
+        default: object = field.default
+    elif is_array:
+        default = ()
+    elif entity is not None:
+        default = zero_entity(entity)
+    else:
+        default = _ZEROES[kind]
+    return Field(
+        name=field.name,
+        kind=kind,
+        entity=entity,
+        is_array=is_array,
+        is_nullable=is_nullable and kind != "uuid",
+        tag=field.metadata.get("tag"),
+        default=default,
+    )
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) in (Union, UnionType):
+        inner = [argument for argument in get_args(hint) if argument is not NoneType]
+        return inner[0], True
+    return hint, False
+
+
+def coerce(field: Field, value: Any) -> Any:
+    """A value as the class holds it: lists become tuples, whole milliseconds become durations."""
+    if field.is_array and isinstance(value, list):
+        return tuple(value)
+    if field.kind.startswith("timedelta") and isinstance(value, int):
+        return timedelta(milliseconds=value)
+    if field.kind == "uuid" and isinstance(value, UUID) and value.int == 0:
+        return None
+    return value

@@ -1,0 +1,162 @@
+"""Kafka's messages: kio's classes, one per API, read from and written in every version.
+
+A handler sees only the newest class within the range that we serve; conversion from and to the version on the wire is
+compiled once per pair of classes (`message_reader`, `message_writer`), and the few that need more than fields dropped
+and defaulted are in `message_quirks`. Produce and Fetch have codecs of their own (`produce`, `fetch`).
+Classes are imported when they are first needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from kraft.seam import Buffer, WireError, require
+from kraft.wire.api_keys import (
+    BROKER_APIS,
+    CONTROLLER_APIS,
+    ApiKey,
+    is_flexible,
+    request_header_version,
+    response_header_version,
+)
+from kraft.wire.message_quirks import QUIRKS, Direction, Quirk
+from kraft.wire.message_reader import Read, compile_reader
+from kraft.wire.message_schema import coerce, fields_of
+from kraft.wire.message_writer import Write, compile_writer
+from kraft.wire.primitives import milliseconds
+
+__all__ = [
+    "build",
+    "decode_request",
+    "decode_response",
+    "duration",
+    "encode_request",
+    "encode_response",
+    "is_flexible",
+    "milliseconds",
+    "nested_class",
+    "newest_version",
+    "request_class",
+    "request_header_version",
+    "response_class",
+    "response_header_version",
+]
+
+
+def newest_version(key: int) -> int:
+    """The newest version of this API that we serve, on either listener."""
+    api = ApiKey(key)
+    return (BROKER_APIS.get(api) or CONTROLLER_APIS[api]).max
+
+
+def request_class(key: int) -> Any:
+    """kio's request class of the newest version that we serve."""
+    return versioned_class(key, newest_version(key), Direction.REQUEST)
+
+
+def response_class(key: int) -> Any:
+    """kio's response class of the newest version that we serve."""
+    return versioned_class(key, newest_version(key), Direction.RESPONSE)
+
+
+@cache
+def versioned_class(key: int, version: int, direction: Direction) -> Any:
+    """kio's class of one API, version and direction; imported now."""
+    import kio.index
+
+    load = kio.index.load_request_schema if direction is Direction.REQUEST else kio.index.load_response_schema
+    return load(key, version)
+
+
+def decode_request(key: int, version: int, body: Buffer) -> Any:
+    """The request in `body`, as the newest class. WireError if it does not parse."""
+    return _decode(int(key), version, Direction.REQUEST, body)
+
+
+def decode_response(key: int, version: int, body: Buffer) -> Any:
+    """The response in `body`, as the newest class. WireError if it does not parse."""
+    return _decode(int(key), version, Direction.RESPONSE, body)
+
+
+def encode_request(key: int, version: int, message: Any) -> bytes:
+    """The body of a request (newest class) in `version`. ValueError if that version cannot say it."""
+    return _encode(int(key), version, Direction.REQUEST, message)
+
+
+def encode_response(key: int, version: int, message: Any) -> bytes:
+    """The body of a response (newest class) in `version`."""
+    return _encode(int(key), version, Direction.RESPONSE, message)
+
+
+def build(cls: Any, **values: Any) -> Any:
+    """An instance of a kio class: fields not given get their default or zero; lists become tuples, whole milliseconds
+    become durations. TypeError for a field that the class does not have."""
+    arguments = {}
+    for field in fields_of(cls):
+        arguments[field.name] = coerce(field, values.pop(field.name)) if field.name in values else field.default
+    if values:
+        raise TypeError(f"{cls.__name__} has no field {', '.join(values)}")
+    return cls(**arguments)
+
+
+def nested_class(cls: Any, field_name: str) -> Any:
+    """The class of the structs in this field: `nested_class(response_class(ApiKey.METADATA), "topics")`."""
+    return next(field.entity for field in fields_of(cls) if field.name == field_name)
+
+
+def duration(value_ms: int) -> timedelta:
+    """Milliseconds as kio's classes hold them."""
+    return timedelta(milliseconds=value_ms)
+
+
+@cache
+def _reader(key: int, version: int, direction: Direction) -> tuple[Read, Quirk | None]:
+    _check_key(key)
+    newest = versioned_class(key, newest_version(key), direction)
+    wire = versioned_class(key, version, direction)
+    quirk = QUIRKS.get((key, direction))
+    if quirk is not None and version in quirk.versions:
+        return compile_reader(wire, wire), quirk
+    return compile_reader(wire, newest), None
+
+
+@cache
+def _writer(key: int, version: int, direction: Direction) -> tuple[Write, Quirk | None]:
+    _check_key(key)
+    newest = versioned_class(key, newest_version(key), direction)
+    wire = versioned_class(key, version, direction)
+    quirk = QUIRKS.get((key, direction))
+    if quirk is not None and version in quirk.versions:
+        return compile_writer(wire, wire), quirk
+    return compile_writer(wire, newest), None
+
+
+def _check_key(key: int) -> None:
+    require(
+        key not in (ApiKey.PRODUCE, ApiKey.FETCH), "Produce and Fetch have codecs of their own: wire.produce, .fetch"
+    )
+
+
+def _decode(key: int, version: int, direction: Direction, body: Buffer) -> Any:
+    read, quirk = _reader(key, version, direction)
+    try:
+        message, _ = read(memoryview(body), 0)
+    except struct.error:
+        raise WireError(f"{ApiKey(key).name} version {version} ends too soon ({len(body)} bytes)") from None
+    except WireError as error:
+        raise WireError(f"{ApiKey(key).name} version {version}: {error}") from None
+    if quirk is None:
+        return message
+    return quirk.upgrade(message, versioned_class(key, newest_version(key), direction), version)
+
+
+def _encode(key: int, version: int, direction: Direction, message: Any) -> bytes:
+    write, quirk = _writer(key, version, direction)
+    if quirk is not None:
+        message = quirk.downgrade(message, versioned_class(key, version, direction), version)
+    parts: list[bytes] = []
+    write(parts.append, message)
+    return b"".join(parts)

@@ -1,0 +1,130 @@
+"""Kafka's primitive types, to bytes and back: strings, byte strings, arrays' lengths, UUIDs, durations; in the plain
+and in the compact (flexible versions) encoding.
+
+Writers give bytes. Readers take a buffer and a position and give (value, next position); they check every length
+against what is left before they allocate, and raise WireError, or struct.error where a fixed-size field is cut off.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import timedelta
+from uuid import UUID
+
+from kraft.seam import WireError
+from kraft.wire.varints import encode_unsigned, read_unsigned
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+ZERO_UUID = bytes(16)
+_MILLISECOND = timedelta(milliseconds=1)
+_INT16_MAX = 32767
+
+
+def milliseconds(value: timedelta | int) -> int:
+    """A duration in whole milliseconds; an int is one already."""
+    return value // _MILLISECOND if isinstance(value, timedelta) else value
+
+
+def uuid_bytes(value: UUID | None) -> bytes:
+    """16 bytes; zeroes for None."""
+    return ZERO_UUID if value is None else value.bytes
+
+
+def uuid_or_none(raw: bytes) -> UUID | None:
+    """The UUID of 16 bytes; None for zeroes."""
+    return None if raw == ZERO_UUID else UUID(bytes=raw)
+
+
+# writers
+
+
+def compact_string(value: str | None) -> bytes:
+    if value is None:
+        return b"\0"
+    data = value.encode()
+    return encode_unsigned(len(data) + 1) + data
+
+
+def string(value: str | None) -> bytes:
+    """ValueError if it is longer than 16 bits say."""
+    if value is None:
+        return b"\xff\xff"
+    data = value.encode()
+    if len(data) > _INT16_MAX:
+        raise ValueError(f"a string of {len(data)} bytes does not fit a version with 16-bit lengths")
+    return _INT16.pack(len(data)) + data
+
+
+def compact_byte_string(value: bytes | None) -> bytes:
+    return b"\0" if value is None else encode_unsigned(len(value) + 1) + value
+
+
+def byte_string(value: bytes | None) -> bytes:
+    return b"\xff\xff\xff\xff" if value is None else _INT32.pack(len(value)) + value
+
+
+def compact_array_count(values: object) -> bytes:
+    return b"\0" if values is None else encode_unsigned(len(values) + 1)  # type: ignore[arg-type]
+
+
+def array_count(values: object) -> bytes:
+    return b"\xff\xff\xff\xff" if values is None else _INT32.pack(len(values))  # type: ignore[arg-type]
+
+
+# readers
+
+
+def read_bytes(data: memoryview, position: int, size: int) -> tuple[bytes, int]:
+    """`size` bytes as they stand."""
+    end = position + size
+    if end > len(data):
+        raise WireError(f"{size} bytes are announced at byte {position}, {len(data) - position} are left")
+    return bytes(data[position:end]), end
+
+
+def read_text(data: memoryview, position: int, size: int) -> tuple[str, int]:
+    """`size` bytes of UTF-8."""
+    raw, end = read_bytes(data, position, size)
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        raise WireError(f"the string at byte {position} is not UTF-8") from None
+
+
+def read_compact_string(data: memoryview, position: int) -> tuple[str | None, int]:
+    size, position = read_unsigned(data, position)
+    return read_text(data, position, size - 1) if size else (None, position)
+
+
+def read_string(data: memoryview, position: int) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(data, position)
+    return read_text(data, position + 2, size) if size >= 0 else (None, position + 2)
+
+
+def read_compact_byte_string(data: memoryview, position: int) -> tuple[bytes | None, int]:
+    size, position = read_unsigned(data, position)
+    return read_bytes(data, position, size - 1) if size else (None, position)
+
+
+def read_byte_string(data: memoryview, position: int) -> tuple[bytes | None, int]:
+    (size,) = _INT32.unpack_from(data, position)
+    return read_bytes(data, position + 4, size) if size >= 0 else (None, position + 4)
+
+
+def read_compact_array_count(data: memoryview, position: int) -> tuple[int, int]:
+    """-1 for null."""
+    count, position = read_unsigned(data, position)
+    return _checked_count(data, position, count - 1)
+
+
+def read_array_count(data: memoryview, position: int) -> tuple[int, int]:
+    """-1 for null."""
+    (count,) = _INT32.unpack_from(data, position)
+    return _checked_count(data, position + 4, max(count, -1))
+
+
+def _checked_count(data: memoryview, position: int, count: int) -> tuple[int, int]:
+    if count > len(data) - position:
+        raise WireError(f"an array of {count} is announced at byte {position}, {len(data) - position} bytes are left")
+    return count, position

@@ -1,0 +1,225 @@
+"""The messages between brokers and the active controller, and Identify, which a controller asks a broker.
+
+Every answer of a controller that is not active has error NOT_CONTROLLER and names the leader that it knows
+(`leader_id`, -1 for none). All requests but RegisterBroker, Identify and Forward carry the broker epoch: a controller
+refuses an old one with STALE_BROKER_EPOCH (invariant M7). Offsets are exclusive ends; -1 stands for "none".
+Source: Kafka's BrokerRegistration, BrokerHeartbeat, AlterPartition, AllocateProducerIds, Envelope and
+ControllerRegistration; DESIGN 12a for Identify.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from kraft.wire.rpc import InternalKey, RpcMessage
+
+EndpointRow = tuple[str, str, int, str]
+"""(listener name, host, port, security protocol)."""
+
+FeatureRow = tuple[str, int, int]
+"""(feature name, lowest level, highest level) that a node supports."""
+
+SMALL_BYTES_MAX = 64 * 1024
+ALTER_PARTITION_BYTES_MAX = 64 * 1024 * 1024
+FORWARD_BYTES_MAX = 101 * 1024 * 1024
+"""A forwarded request may be as large as a client's frame (socket.request.max.bytes), plus what is put around it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerRequest(RpcMessage):
+    """A broker incarnation asks for its broker epoch. `previous_broker_epoch` is what the clean-shutdown file holds;
+    -1 after an unclean stop."""
+
+    api_key = InternalKey.REGISTER_BROKER
+    bytes_max = SMALL_BYTES_MAX
+
+    cluster_id: str
+    broker_id: int
+    incarnation_id: UUID
+    endpoints: tuple[EndpointRow, ...]
+    rack: str | None = None
+    host_id: str | None = None
+    log_dirs: tuple[UUID, ...] = ()
+    features: tuple[FeatureRow, ...] = ()
+    previous_broker_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerResponse(RpcMessage):
+    api_key = InternalKey.REGISTER_BROKER
+    bytes_max = SMALL_BYTES_MAX
+
+    error_code: int = 0
+    error_message: str | None = None
+    broker_epoch: int = -1
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRequest(RpcMessage):
+    """Sent to the active controller every `broker.heartbeat.interval.ms`, and once on every new connection to any
+    controller, so that each knows which connection is whose. `metadata_offset` is the last published one, exclusive."""
+
+    api_key = InternalKey.HEARTBEAT
+    bytes_max = SMALL_BYTES_MAX
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+    offline_log_dirs: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatResponse(RpcMessage):
+    api_key = InternalKey.HEARTBEAT
+    bytes_max = SMALL_BYTES_MAX
+
+    error_code: int = 0
+    is_caught_up: bool = False
+    is_fenced: bool = True
+    should_shut_down: bool = False
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionToAlter:
+    """The ISR that a leader proposes. `new_isr` holds (broker id, broker epoch or -1 if it is not known)."""
+
+    topic_id: UUID
+    partition_id: int
+    leader_epoch: int
+    partition_epoch: int
+    new_isr: tuple[tuple[int, int], ...]
+    leader_recovery_state: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionRequest(RpcMessage):
+    api_key = InternalKey.ALTER_PARTITION
+    bytes_max = ALTER_PARTITION_BYTES_MAX
+
+    broker_id: int
+    broker_epoch: int
+    partitions: tuple[PartitionToAlter, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlteredPartition:
+    """What the partition is now, if `error_code` is 0; else the other fields say nothing."""
+
+    topic_id: UUID
+    partition_id: int
+    error_code: int = 0
+    leader: int = -1
+    leader_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    partition_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionResponse(RpcMessage):
+    api_key = InternalKey.ALTER_PARTITION
+    bytes_max = ALTER_PARTITION_BYTES_MAX
+
+    error_code: int = 0
+    partitions: tuple[AlteredPartition, ...] = ()
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIdsRequest(RpcMessage):
+    api_key = InternalKey.ALLOCATE_PRODUCER_IDS
+    bytes_max = SMALL_BYTES_MAX
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIdsResponse(RpcMessage):
+    """The block [first_producer_id, first_producer_id + count) is this broker's alone."""
+
+    api_key = InternalKey.ALLOCATE_PRODUCER_IDS
+    bytes_max = SMALL_BYTES_MAX
+
+    error_code: int = 0
+    first_producer_id: int = -1
+    count: int = 0
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentifyRequest(RpcMessage):
+    """Who listens at this address? Asked of a broker's inter-broker listener; answered before registration too."""
+
+    api_key = InternalKey.IDENTIFY
+    bytes_max = SMALL_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentifyResponse(RpcMessage):
+    """Which cluster, node and process incarnation answers; nothing else is told here."""
+
+    api_key = InternalKey.IDENTIFY
+    bytes_max = SMALL_BYTES_MAX
+
+    cluster_id: str
+    node_id: int
+    incarnation_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardRequest(RpcMessage):
+    """A client's request for the active controller, with who asked. `body` is in the newest version of `api_key`."""
+
+    api_key = InternalKey.FORWARD
+    bytes_max = FORWARD_BYTES_MAX
+
+    forwarded_key: int
+    forwarded_version: int
+    body: bytes
+    principal: str = "User:ANONYMOUS"
+    client_address: str = ""
+    client_id: str = ""
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardResponse(RpcMessage):
+    """`error_code` is about the forwarding (NOT_CONTROLLER: ask another); `body` is the answer in the newest
+    version."""
+
+    api_key = InternalKey.FORWARD
+    bytes_max = FORWARD_BYTES_MAX
+
+    error_code: int = 0
+    body: bytes = b""
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerRequest(RpcMessage):
+    """A controller tells the active one its endpoints and the feature levels it supports."""
+
+    api_key = InternalKey.REGISTER_CONTROLLER
+    bytes_max = SMALL_BYTES_MAX
+
+    cluster_id: str
+    controller_id: int
+    incarnation_id: UUID
+    endpoints: tuple[EndpointRow, ...]
+    features: tuple[FeatureRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerResponse(RpcMessage):
+    api_key = InternalKey.REGISTER_CONTROLLER
+    bytes_max = SMALL_BYTES_MAX
+
+    error_code: int = 0
+    error_message: str | None = None
+    leader_id: int = -1

@@ -1,0 +1,342 @@
+"""The server's side of a connection: frames in, plain handler calls, answers out in request order.
+
+Invariants:
+- a handler is a plain function that is called once per request with a `Request`; it answers then or later, once;
+- answers leave in the order of the requests, whatever the order in which they are given (one slot each);
+- at most `outstanding_requests_max` slots and about `outstanding_bytes_max` bytes wait; beyond that nothing is read;
+- a request of an unknown key or version, or bytes that do not parse, end the connection and touch nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from kraft.seam import Chunk, CloseReason, FileRange, InvariantError, Transport, WireError
+from kraft.wire.api_keys import (
+    BROKER_APIS,
+    CONTROLLER_APIS,
+    ApiKey,
+    ApiVersionRange,
+    is_flexible,
+    response_header_version,
+)
+from kraft.wire.budget import MemoryBudget
+from kraft.wire.framing import (
+    FRAME_BYTES_MAX,
+    IDLE_BUFFER_BYTES,
+    KEPT_BUFFER_BYTES,
+    SIZE_BYTES,
+    Block,
+    FramedConnection,
+)
+from kraft.wire.rpc import FIRST_INTERNAL_KEY, InternalKey
+from kraft.wire.varints import skip_tagged_fields
+
+_HEAD = struct.Struct(">iIih")
+"""Frame size, key and version together, correlation id, length of the client id."""
+_HEAD_BYTES = _HEAD.size
+_HEADER_BYTES_MIN = _HEAD_BYTES - SIZE_BYTES
+_SIZE = struct.Struct(">i")
+_RESPONSE_HEADER_V0 = struct.Struct(">ii").pack
+_RESPONSE_HEADER_V1 = struct.Struct(">iib").pack
+_unpack_head = _HEAD.unpack_from
+
+_connection_numbers = itertools.count(1)
+
+_WAITING, _READY, _ANSWERED = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Bounds of one connection. Bytes and counts."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    outstanding_requests_max: int = 1000
+    outstanding_bytes_max: int = 2 * 1024 * 1024
+    idle_buffer_bytes: int = IDLE_BUFFER_BYTES
+    kept_buffer_bytes: int = KEPT_BUFFER_BYTES
+
+
+class ApiTable:
+    """The requests that a listener accepts: (key, version) → what framing must know of it. Build once per listener."""
+
+    __slots__ = ("kinds", "ranges")
+
+    def __init__(
+        self, apis: Mapping[ApiKey, ApiVersionRange], internal_keys: Collection[InternalKey] = frozenset()
+    ) -> None:
+        """`apis`: Kafka's own; `internal_keys`: accepted in any version up to 127, which `decode_rpc` checks."""
+        self.ranges: dict[int, tuple[int, int]] = {int(key): (row.min, row.max) for key, row in apis.items()}
+        self.ranges.update({int(key): (0, 127) for key in internal_keys})
+        self.kinds: dict[int, tuple[int, int, bool, bool]] = {}
+        for key, (low, high) in self.ranges.items():
+            for version in range(low, high + 1):
+                header_v1 = response_header_version(key, version) == 1
+                self.kinds[key << 16 | version] = (key, version, is_flexible(key, version), header_v1)
+
+    def kind(self, number: int) -> tuple[int, int, bool, bool]:
+        """(key, version, tagged request header, tagged response header) of a pair that is not in `kinds`: ApiVersions
+        in a version that we do not speak is still handed on. WireError otherwise."""
+        key, version = number >> 16, number & 0xFFFF
+        if key == ApiKey.API_VERSIONS and key in self.ranges:
+            return key, version, is_flexible(key, version), False
+        spoken = self.ranges.get(key)
+        if spoken is None:
+            raise WireError(f"request key {key} (version {version}) is not served on this listener")
+        raise WireError(f"version {version} of request key {key} is not supported, {spoken[0]} to {spoken[1]} are")
+
+
+BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
+CONTROLLER_TABLE = ApiTable(CONTROLLER_APIS, tuple(InternalKey))
+EVERY_TABLE = ApiTable({**CONTROLLER_APIS, **BROKER_APIS}, tuple(InternalKey))
+
+
+class Request:
+    """One request. `body` is a writable view into the receive buffer, valid until the handler returns: who answers
+    later copies what it keeps first."""
+
+    __slots__ = (
+        "_answer",
+        "_has_tagged_header",
+        "_state",
+        "api_key",
+        "api_version",
+        "body",
+        "client_id",
+        "connection",
+        "correlation_id",
+    )
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str,
+        body: memoryview,
+        has_tagged_header: bool,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        self._has_tagged_header = has_tagged_header
+        self._state = _WAITING
+
+    @property
+    def is_answered(self) -> bool:
+        """An answer (or none, by `respond_nothing`) was given."""
+        return self._state != _WAITING
+
+    def respond(self, *chunks: Chunk) -> None:
+        """Answer with a body; length and header are added. It leaves when all earlier requests are answered. No effect
+        if the connection is over. InvariantError on a second answer."""
+        connection = self.connection
+        slots = connection._slots
+        if self._state:
+            raise InvariantError(f"request {self.correlation_id} (key {self.api_key}) was answered twice")
+        if not slots:
+            self._state = _ANSWERED
+            connection._answer(self, chunks)
+        elif slots[0] is self:
+            self._state = _ANSWERED
+            connection._answer(self, chunks)
+            connection._drain()
+        else:
+            self._state = _READY
+            self._answer: tuple[Chunk, ...] | None = chunks
+
+    def respond_nothing(self) -> None:
+        """The request gets no answer (Produce with acks=0); its slot ends."""
+        slots = self.connection._slots
+        if self._state:
+            raise InvariantError(f"request {self.correlation_id} (key {self.api_key}) was answered twice")
+        if not slots:
+            self._state = _ANSWERED
+        elif slots[0] is self:
+            self._state = _ANSWERED
+            self.connection._drain()
+        else:
+            self._state = _READY
+            self._answer = None
+
+    def fail(self, why: str, reason: CloseReason = CloseReason.BAD_BYTES) -> None:
+        """Close the connection: there is no other way to refuse this request."""
+        self.connection.close(
+            f"{_name(self.api_key)} version {self.api_version} from {self.client_id!r}: {why}", reason
+        )
+
+
+class ServerConnection(FramedConnection):
+    """One accepted stream. Implements kraft.seam.Connection."""
+
+    __slots__ = (
+        "_client_id",
+        "_client_id_bytes",
+        "_hold_requests",
+        "_kinds",
+        "_on_closed",
+        "_on_request",
+        "_outstanding_requests_max",
+        "_slots",
+        "_table",
+        "number",
+        "session",
+        "unheld_keys",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        on_request: Callable[[Request], None],
+        *,
+        limits: ServerLimits,
+        budget: MemoryBudget | None,
+        on_closed: Callable[[ServerConnection, CloseReason], None] | None = None,
+        table: ApiTable = EVERY_TABLE,
+    ) -> None:
+        """`table`: what this listener serves. `on_request` may raise WireError, which closes the connection."""
+        super().__init__(
+            transport,
+            frame_bytes_max=limits.frame_bytes_max,
+            idle_buffer_bytes=limits.idle_buffer_bytes,
+            kept_buffer_bytes=limits.kept_buffer_bytes,
+            outstanding_bytes_max=limits.outstanding_bytes_max,
+            budget=budget,
+        )
+        self._outstanding_requests_max = limits.outstanding_requests_max
+        self._on_request = on_request
+        self._on_closed = on_closed
+        self._table = table
+        self._kinds = table.kinds
+        self._slots: deque[Request] = deque()
+        self._client_id_bytes = b""
+        self._client_id = ""
+        self._hold_requests = False
+        self.unheld_keys: Collection[int] = frozenset((ApiKey.API_VERSIONS, InternalKey.IDENTIFY))
+        self.number = next(_connection_numbers)
+        self.session: object | None = None
+
+    @property
+    def pending_requests(self) -> int:
+        """Requests that were handled and have not been answered."""
+        return len(self._slots)
+
+    @property
+    def hold_requests(self) -> bool:
+        """While True, requests wait unread, but for keys in `unheld_keys` that come before any other."""
+        return self._hold_requests
+
+    @hold_requests.setter
+    def hold_requests(self, hold: bool) -> None:
+        self._hold_requests = hold
+        if not hold:
+            self._unblock(Block.HELD)
+
+    def closed(self, reason: CloseReason) -> None:
+        """The stream is over. What is answered from now on goes nowhere."""
+        super().closed(reason)
+        self._slots.clear()
+        if self._on_closed is not None:
+            self._on_closed(self, reason)
+
+    def _handle_frames(self) -> int:
+        buffer, view, kinds, slots = self._buffer, self._view, self._kinds, self._slots
+        on_request = self._on_request
+        start, end = self._start, self._end
+        while not self._blocked:
+            available = end - start
+            if available < _HEAD_BYTES:
+                return self._begun_frame_bytes(start, available)
+            size, number, correlation_id, client_id_size = _unpack_head(buffer, start)
+            if size > available - SIZE_BYTES or size < _HEADER_BYTES_MIN:
+                return self._begun_frame_bytes(start, available)
+            known = kinds.get(number)
+            key, version, has_tags, has_tagged_answer = known if known is not None else self._table.kind(number)
+            if self._hold_requests and key not in self.unheld_keys:
+                self._blocked |= Block.HELD
+                break
+            body_start = start + _HEAD_BYTES
+            body_end = start + SIZE_BYTES + size
+            if client_id_size > 0:
+                body_start += client_id_size
+                if buffer[body_start - client_id_size : body_start] != self._client_id_bytes:
+                    self._read_client_id(body_start - client_id_size, body_start, body_end)
+                client_id = self._client_id
+            else:
+                client_id = ""
+            if body_start + has_tags > body_end:
+                raise WireError(f"the header of request key {key} runs past the end of its frame")
+            if has_tags:
+                # one zero byte is the usual case: no tagged fields
+                body_start = skip_tagged_fields(view, body_start, body_end) if buffer[body_start] else body_start + 1
+            start = self._start = body_end
+            request = Request(
+                self, key, version, correlation_id, client_id, view[body_start:body_end], has_tagged_answer
+            )
+            on_request(request)
+            if request._state != _ANSWERED:
+                slots.append(request)
+                if len(slots) >= self._outstanding_requests_max:
+                    self._blocked |= Block.SLOTS
+        return 0
+
+    def _begun_frame_bytes(self, start: int, available: int) -> int:
+        """What the frame at `start` needs in all; 0 if its size is not there yet. WireError for an impossible size."""
+        if available < SIZE_BYTES:
+            return 0
+        size: int = _SIZE.unpack_from(self._buffer, start)[0]
+        self._check_frame_bytes(size, start)
+        if size < _HEADER_BYTES_MIN:
+            raise WireError(f"a frame of {size} bytes cannot hold a request header")
+        return SIZE_BYTES + size
+
+    def _read_client_id(self, start: int, stop: int, frame_end: int) -> None:
+        raw = bytes(self._view[start:stop])
+        if stop > frame_end:
+            raise WireError(f"a client id of {stop - start} bytes runs past the end of its frame")
+        try:
+            self._client_id = raw.decode()
+        except UnicodeDecodeError:
+            raise WireError(f"a client id is not UTF-8: {raw[:40]!r}") from None
+        self._client_id_bytes = raw
+
+    def _answer(self, request: Request, chunks: tuple[Chunk, ...]) -> None:
+        """Send a frame: the request's slot is the first one."""
+        if self._blocked & Block.CLOSED:
+            return
+        size = 0
+        for chunk in chunks:
+            size += chunk.count if type(chunk) is FileRange else len(chunk)  # type: ignore[arg-type]
+        if request._has_tagged_header:
+            header = _RESPONSE_HEADER_V1(size + 5, request.correlation_id, 0)
+        else:
+            header = _RESPONSE_HEADER_V0(size + 4, request.correlation_id)
+        self._push(header, chunks, SIZE_BYTES + 5 + size if request._has_tagged_header else SIZE_BYTES + 4 + size)
+
+    def _drain(self) -> None:
+        """The first slot is done: leave it, and send what was waiting behind it."""
+        slots = self._slots
+        slots.popleft()
+        while slots and slots[0]._state == _READY:
+            request = slots.popleft()
+            request._state = _ANSWERED
+            answer, request._answer = request._answer, None
+            if answer is not None:
+                self._answer(request, answer)
+        if self._blocked & Block.SLOTS and len(slots) * 2 <= self._outstanding_requests_max:
+            self._unblock(Block.SLOTS)
+
+
+def _name(key: int) -> str:
+    try:
+        return (InternalKey(key) if key >= FIRST_INTERNAL_KEY else ApiKey(key)).name
+    except ValueError:
+        return f"key {key}"

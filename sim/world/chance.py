@@ -1,0 +1,47 @@
+"""Seeded chance in named streams: a value depends on the world's seed, the stream's name and the count of its draws.
+
+So taking one fault, node or client away does not reshuffle the draws of the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from uuid import UUID
+
+
+class NamedRandom:
+    """kraft.seam.Random, all of it drawn from (seed, name)."""
+
+    __slots__ = ("_bits", "_name", "_seed", "_streams")
+
+    def __init__(self, seed: int, name: str) -> None:
+        self._seed = seed
+        self._name = name
+        digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest()
+        self._bits = random.Random(int.from_bytes(digest, "big")).getrandbits
+        self._streams: dict[str, NamedRandom] = {}
+
+    def below(self, bound: int) -> int:
+        if bound <= 0:
+            raise ValueError(f"a draw below {bound}")
+        if bound < 1 << 32:
+            return (self._bits(64) * bound) >> 64
+        width = bound.bit_length() + 64
+        return (self._bits(width) * bound) >> width
+
+    def one_in(self, odds: int) -> bool:
+        """True once in `odds` draws; never for 0."""
+        return odds > 0 and self.below(odds) == 0
+
+    def uuid(self) -> UUID:
+        while True:
+            drawn = UUID(int=self._bits(128), version=4)
+            if drawn.bytes[0]:
+                return drawn
+
+    def stream(self, name: str) -> NamedRandom:
+        source = self._streams.get(name)
+        if source is None:
+            source = self._streams[name] = NamedRandom(self._seed, f"{self._name}/{name}")
+        return source

@@ -1,0 +1,71 @@
+"""A node's clocks: virtual time as this host sees it, with its drift, its offset and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.options import MILLISECOND_NS, SECOND_NS, WorldOptions
+from kraft.sim.world.schedule import Schedule
+
+EPOCH_MS = 1_750_000_000_000
+"""The wall clock when a world begins."""
+PPM = 1_000_000
+
+
+class HostClock:
+    """What outlives a process: drift, the monotonic clock since boot, and how wrong the wall clock is."""
+
+    def __init__(self, schedule: Schedule, chance: NamedRandom, options: WorldOptions) -> None:
+        self._schedule = schedule
+        self._chance = chance
+        self._rate_ppm = PPM + _around(chance, options.drift_ppm_max)
+        self._boot_ns = chance.below(1000 * SECOND_NS)
+        self.wall_offset_ms = _around(chance, options.wall_offset_ms_max)
+
+    def boot(self) -> None:
+        """After a power loss the monotonic clock starts anew."""
+        self._boot_ns = self._chance.below(SECOND_NS) - self._drifted()
+
+    def _drifted(self) -> int:
+        return self._schedule.now_ns * self._rate_ppm // PPM
+
+    def monotonic_ns(self) -> int:
+        return self._boot_ns + self._drifted()
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + self._drifted() // MILLISECOND_NS + self.wall_offset_ms
+
+    def virtual_seconds(self, duration_ms: float) -> float:
+        """How long this host's duration takes in the world."""
+        return duration_ms * PPM / self._rate_ppm / 1000
+
+
+class NodeClock:
+    """kraft.seam.Clock of one incarnation. Reading it never fails; a sleep of a crashed incarnation does."""
+
+    __slots__ = ("_check", "_host")
+
+    def __init__(self, host: HostClock, check: Callable[[], None]) -> None:
+        self._host = host
+        self._check = check
+
+    def monotonic_ms(self) -> int:
+        return self._host.monotonic_ns() // MILLISECOND_NS
+
+    def monotonic_ns(self) -> int:
+        return self._host.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        return self._host.wall_ms()
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        self._check()
+        await trio.sleep(self._host.virtual_seconds(max(0.0, duration_ms)))
+        self._check()
+
+
+def _around(chance: NamedRandom, most: int) -> int:
+    return chance.below(2 * most + 1) - most

@@ -1,0 +1,327 @@
+"""The fake disk: kraft.seam.Disk of one incarnation over its host's file system.
+
+`offload` runs its function in line and then lets a seeded time pass; a sync takes its time first and then covers what
+was written before it began. A full disk and a failing sync are switched on from outside.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+from kraft.seam import Buffer, DiskError, DiskLocked, File, Lock, require
+from kraft.sim.world.filesystem import Directory, Inode
+from kraft.sim.world.host import Host
+from kraft.sim.world.incarnation import Incarnation
+from kraft.sim.world.options import MILLISECOND_NS
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+FREE_BYTES = 1 << 40
+BUDGET_POLL_NS = 5 * MILLISECOND_NS
+
+
+def _error(code: int, path: str, verb: str, why: str) -> DiskError:
+    return DiskError(f"cannot {verb} {path}: {why}", errno=code, path=path)
+
+
+class FakeFile:
+    """kraft.seam.File over an inode, which it pins."""
+
+    __slots__ = ("_closed", "_disk", "_incarnation", "_path", "inode")
+
+    def __init__(self, disk: FakeDisk, incarnation: Incarnation, path: str, inode: Inode) -> None:
+        self._disk = disk
+        self._incarnation = incarnation
+        self._path = path
+        self._closed = False
+        self.inode = inode
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return len(self.inode.data)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def append(self, *buffers: Buffer) -> None:
+        self._require_open("append to")
+        self._disk.write(self, b"".join(buffers))
+
+    def truncate(self, size: int) -> None:
+        self._require_open("truncate")
+        self._disk.cut(self, size)
+
+    def read_cached(self, position: int, count: int) -> bytes | None:
+        self._incarnation.check()
+        return self._disk.peek(self.inode, position, count)
+
+    def read(self, position: int, count: int) -> bytes:
+        self._incarnation.check()
+        return bytes(memoryview(self.inode.data)[position : position + count])
+
+    def sync_blocking(self) -> None:
+        self._incarnation.check()
+        self._disk.settle(self, self.inode.mark)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _require_open(self, verb: str) -> None:
+        self._incarnation.check()
+        if self._closed:
+            raise _error(errno.EBADF, self._path, verb, "it was closed here")
+
+
+class FakeLock:
+    """A lock file's holder: it ends with the incarnation."""
+
+    __slots__ = ("_host", "_path", "holder")
+
+    def __init__(self, host: Host, path: str, holder: Incarnation) -> None:
+        self._host = host
+        self._path = path
+        self.holder = holder
+
+    def release(self) -> None:
+        if self._host.locks.get(self._path) is self:
+            del self._host.locks[self._path]
+
+
+class FakeDisk:
+    """kraft.seam.Disk. Paths are absolute; the parent of a new entry must exist."""
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
+        self._host = incarnation.host
+        self._options = incarnation.host.options
+        self._schedule = incarnation.host.schedule
+        self._chance = incarnation.host.chance.stream("disk")
+
+    # where things are
+
+    def _find(self, path: str) -> Inode | Directory | None:
+        node: Inode | Directory | None = self._host.root
+        for name in _parts(path):
+            node = node.entries.get(name) if isinstance(node, Directory) else None
+        return node
+
+    def _parent(self, path: str, verb: str) -> tuple[Directory, str]:
+        directory, name = posixpath.split(path)
+        parent = self._find(directory)
+        if not isinstance(parent, Directory):
+            raise _error(errno.ENOENT, path, verb, "its directory does not exist")
+        return parent, name
+
+    def _inode(self, path: str, verb: str) -> Inode:
+        self._incarnation.check()
+        node = self._find(path)
+        if not isinstance(node, Inode):
+            raise _error(errno.ENOENT, path, verb, "No such file")
+        return node
+
+    def _directory(self, path: str, verb: str) -> Directory:
+        self._incarnation.check()
+        node = self._find(path)
+        if not isinstance(node, Directory):
+            raise _error(errno.ENOENT, path, verb, "No such directory")
+        return node
+
+    def _require_room(self, path: str, verb: str) -> None:
+        self._incarnation.check()
+        if self._host.disk_full:
+            raise _error(errno.ENOSPC, path, verb, "No space left on device")
+
+    # what a file asks
+
+    def write(self, file: FakeFile, data: bytes) -> None:
+        self._require_room(file.path, "append to")
+        host = self._host
+        file.inode.append(data, self._schedule.now_ns)
+        file.inode.modified_ms = host.clock.wall_ms()
+        host.dirty_bytes += len(data)
+        host.dirty[file.inode] = None
+        host.trace.add(self._schedule.now_ns, host.name, "append", data)
+
+    def cut(self, file: FakeFile, size: int) -> None:
+        file.inode.truncate(size, self._schedule.now_ns)
+        self._host.trace.add(self._schedule.now_ns, self._host.name, "truncate", b"%d" % size)
+
+    def peek(self, inode: Inode, position: int, count: int) -> bytes | None:
+        if self._chance.one_in(self._options.cold_read_one_in):
+            return None
+        return bytes(memoryview(inode.data)[position : position + count])
+
+    def settle(self, file: FakeFile, mark: int) -> None:
+        """What a sync does when it comes to its end."""
+        host = self._host
+        if host.sync_fails:
+            file.inode.lose_sync(mark)
+            raise _error(errno.EIO, file.path, "sync", "Input/output error")
+        host.dirty_bytes -= file.inode.settle(mark)
+        if not file.inode.pending:
+            host.dirty.pop(file.inode, None)
+        host.trace.add(self._schedule.now_ns, host.name, "sync", b"%d" % mark)
+
+    # never suspending
+
+    def create(self, path: str) -> File:
+        self._require_room(path, "create")
+        parent, name = self._parent(path, "create")
+        inode = parent.entries.get(name)
+        if isinstance(inode, Directory):
+            raise _error(errno.EISDIR, path, "create", "it is a directory")
+        if inode is None:
+            inode = Inode()
+            parent.link(name, inode)
+        elif inode.data:
+            inode.truncate(0, self._schedule.now_ns)
+        inode.modified_ms = self._host.clock.wall_ms()
+        return FakeFile(self, self._incarnation, path, inode)
+
+    def rename(self, source: str, target: str) -> None:
+        self._incarnation.check()
+        parent, name = self._parent(source, "rename")
+        target_parent, target_name = self._parent(target, "rename")
+        node = parent.entries.get(name)
+        if node is None:
+            raise _error(errno.ENOENT, source, "rename", "No such file")
+        if parent is target_parent:
+            parent.link(target_name, node, source=name)
+        else:
+            target_parent.link(target_name, node)
+            parent.unlink(name)
+
+    def unlink(self, path: str) -> None:
+        self._incarnation.check()
+        if isinstance(self._find(path), Inode):
+            parent, name = self._parent(path, "unlink")
+            parent.unlink(name)
+
+    def exists(self, path: str) -> bool:
+        self._incarnation.check()
+        return self._find(path) is not None
+
+    # blocking
+
+    def open(self, path: str) -> File:
+        return FakeFile(self, self._incarnation, path, self._inode(path, "open"))
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(self._directory(directory, "list").entries)
+
+    def is_directory(self, path: str) -> bool:
+        self._incarnation.check()
+        return isinstance(self._find(path), Directory)
+
+    def make_directory(self, path: str) -> None:
+        self._require_room(path, "make directory")
+        node: Inode | Directory = self._host.root
+        for name in _parts(path):
+            below = node.entries.get(name) if isinstance(node, Directory) else None
+            if below is None and isinstance(node, Directory):
+                below = node.add_directory(name)
+            if not isinstance(below, Directory):
+                raise _error(errno.ENOTDIR, path, "make directory", "a file of that name exists")
+            node = below
+
+    def remove_tree(self, path: str) -> None:
+        self._incarnation.check()
+        if isinstance(self._find(path), Directory):
+            parent, name = self._parent(path, "remove")
+            parent.unlink(name)
+
+    def read_file(self, path: str) -> bytes:
+        return bytes(self._inode(path, "read").data)
+
+    def write_file_atomic(self, path: str, data: bytes) -> None:
+        file = self.create(path + ".tmp")
+        try:
+            file.append(data)
+            file.sync_blocking()
+        finally:
+            file.close()
+        self.rename(path + ".tmp", path)
+        self.sync_directory(posixpath.dirname(path))
+
+    def modified_ms(self, path: str) -> int:
+        self._incarnation.check()
+        node = self._find(path)
+        if node is None:
+            raise _error(errno.ENOENT, path, "look at", "No such file")
+        return node.modified_ms if isinstance(node, Inode) else 0
+
+    def free_bytes(self, path: str) -> int:
+        self._incarnation.check()
+        return 0 if self._host.disk_full else FREE_BYTES
+
+    def sync_directory(self, path: str) -> None:
+        directory = self._directory(path, "sync directory")
+        if self._host.sync_fails:
+            raise _error(errno.EIO, path, "sync directory", "Input/output error")
+        directory.sync()
+
+    def lock(self, path: str) -> Lock:
+        self._incarnation.check()
+        self._parent(path, "lock")
+        held = self._host.locks.get(path)
+        if held is not None and not held.holder.revoked:
+            raise DiskLocked(path)
+        lock = FakeLock(self._host, path, self._incarnation)
+        self._host.locks[path] = lock
+        return lock
+
+    # suspending
+
+    async def sync(self, file: File) -> None:
+        self._incarnation.check()
+        require(isinstance(file, FakeFile), "a file of another world's disk")
+        assert isinstance(file, FakeFile)
+        mark = file.inode.mark
+        options = self._options
+        delay_ns = options.sync_delay_min_ns + self._chance.below(options.sync_delay_jitter_ns + 1)
+        if self._chance.one_in(options.slow_sync_one_in):
+            delay_ns += options.slow_sync_ns
+        await trio.sleep(delay_ns / 1e9)
+        self._incarnation.check()
+        self.settle(file, mark)
+
+    async def offload(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        self._incarnation.check()
+        options = self._options
+        delay_ns = options.offload_delay_min_ns + self._chance.below(options.offload_delay_jitter_ns + 1)
+        try:
+            return function(*arguments)
+        finally:
+            # As with a thread that cannot be abandoned: the effect is there, and a cancel waits for it.
+            with trio.CancelScope(shield=True):
+                await trio.sleep(delay_ns / 1e9)
+            self._incarnation.check()
+
+    # the budget
+
+    @property
+    def dirty_budget_full(self) -> bool:
+        return self._host.dirty_bytes >= self._options.dirty_budget_bytes
+
+    async def wait_dirty_budget(self) -> None:
+        self._incarnation.check()
+        await trio.lowlevel.checkpoint()
+        while self.dirty_budget_full:
+            await trio.sleep(BUDGET_POLL_NS / 1e9)
+            self._incarnation.check()
+            self._host.write_back()
+
+
+def _parts(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]

@@ -1,0 +1,126 @@
+"""The network between the hosts: who listens where, which links are cut, how long bytes travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.host import Host
+from kraft.sim.world.options import WorldOptions
+from kraft.sim.world.schedule import Schedule
+from kraft.sim.world.streams import Finish, Stream
+
+if TYPE_CHECKING:
+    from kraft.sim.world.endpoint import Endpoint
+    from kraft.sim.world.network import FakeListener
+
+FIRST_FREE_PORT = 40_000
+LATE_RESET_NS_MAX = 3_000_000_000
+"""A host that comes back answers what was sent to its dead connections within this time (TCP sends it again)."""
+
+
+class Fabric:
+    """All that lies between hosts. Links are ordered pairs of hosts; a cut one holds what is sent over it."""
+
+    def __init__(self, schedule: Schedule, chance: NamedRandom, options: WorldOptions) -> None:
+        self.schedule = schedule
+        self.options = options
+        self.hosts: dict[str, Host] = {}
+        self.listeners: dict[tuple[str, int], FakeListener] = {}
+        self.endpoints: dict[Endpoint, None] = {}
+        """Ends that live, and those of powerless hosts, in the order in which they were made."""
+        self._chance = chance
+        self._links: dict[tuple[str, str], NamedRandom] = {}
+        self._cuts: dict[tuple[str, str], None] = {}
+        self._held: dict[Stream, None] = {}
+        self._changed = trio.Event()
+        self._next_port = FIRST_FREE_PORT
+
+    # time and chance per link
+
+    def link_chance(self, source: Host, target: Host) -> NamedRandom:
+        key = (source.name, target.name)
+        chance = self._links.get(key)
+        if chance is None:
+            chance = self._links[key] = self._chance.stream(f"{source.name}->{target.name}")
+        return chance
+
+    def delay_ns(self, source: Host, target: Host) -> int:
+        """How long the next piece travels over this link."""
+        options = self.options
+        chance = self.link_chance(source, target)
+        delay_ns = options.delay_min_ns + chance.below(options.delay_jitter_ns + 1)
+        if chance.one_in(options.slow_delay_one_in):
+            delay_ns += chance.below(options.slow_delay_ns + 1)
+        return delay_ns
+
+    # cuts
+
+    def is_cut(self, source: Host, target: Host) -> bool:
+        return bool(self._cuts) and (source.name, target.name) in self._cuts
+
+    def cut(self, source: str, target: str) -> None:
+        self._cuts[source, target] = None
+
+    def heal(self, should_heal: Callable[[str, str], bool]) -> None:
+        """Heal the links for which this says so, and let go what they held."""
+        self._cuts = {link: None for link in self._cuts if not should_heal(*link)}
+        held, self._held = self._held, {}
+        for stream in held:
+            if self.is_cut(stream.source, stream.target):
+                self._held[stream] = None
+            else:
+                stream.release()
+        self.something_changed()
+
+    def hold(self, stream: Stream) -> None:
+        self._held[stream] = None
+
+    def something_changed(self) -> None:
+        """A link healed or a host came up: waiting dials try again."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    # crossing, for dials
+
+    async def wait_crossing(self, source: Host, target: Host) -> None:
+        """Suspend until one small packet, sent again as long as it takes, has crossed this link."""
+        while True:
+            await trio.sleep(self.delay_ns(source, target) / 1e9)
+            if not self.is_cut(source, target) and target.powered:
+                return
+            await self._changed.wait()
+            resend_ns = self.link_chance(source, target).below(self.options.redial_delay_ns + 1)
+            await trio.sleep(resend_ns / 1e9)
+
+    def host_at(self, address: str) -> Host | None:
+        return self.hosts.get(address)
+
+    def free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    # ends
+
+    def reset_links(self, one: str, other: str) -> None:
+        """Drop every connection between two hosts; of what is under way a seeded part is lost."""
+        for endpoint in list(self.endpoints):
+            if {endpoint.outgoing.source.name, endpoint.outgoing.target.name} != {one, other} or endpoint.ended:
+                continue
+            stream = endpoint.outgoing
+            stream.lose_some(self.link_chance(stream.source, stream.target).below(stream.under_way + 1))
+            stream.finish(Finish.RST)
+
+    def host_booted(self, host: Host) -> None:
+        """Connections of the life that lost power are unknown to the new one: who sent to them is told."""
+        for endpoint in [end for end in self.endpoints if end.host is host and end.deaf]:
+            endpoint.deaf = False
+            del self.endpoints[endpoint]
+            if endpoint.incoming.swallowed:
+                late_ns = self.link_chance(host, endpoint.incoming.source).below(LATE_RESET_NS_MAX)
+                self.schedule.after(late_ns, partial(endpoint.outgoing.finish, Finish.RST))
+        self.something_changed()

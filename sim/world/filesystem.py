@@ -1,0 +1,175 @@
+"""A host's file system, with what a power loss would leave.
+
+A file is its current bytes, its durable bytes, and the writes in between, in order. A directory is its current entries,
+its durable entries, and the changes in between. `sync` and `sync_directory` make the current state durable; so does age
+(the kernel writes back). A process death loses nothing. A power loss keeps, per file and per directory, a seeded
+choice: none of what is pending, all, a prefix, or a prefix and a torn piece of the next write.
+Source: ALICE (Pillai et al., OSDI 2014) for what file systems may do; POSIX fsync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kraft.sim.world.chance import NamedRandom
+
+SECTOR_BYTES = 512
+
+
+@dataclass(slots=True)
+class Write:
+    """One pending change of a file: bytes at the end, or (data None) a cut to `size`."""
+
+    at_ns: int
+    data: bytes | None
+    size: int = 0
+
+
+class Inode:
+    """A file's content. `applied` counts the writes that ever became durable, so that a sync knows which it covers."""
+
+    __slots__ = ("applied", "data", "durable", "modified_ms", "pending")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        self.pending: list[Write] = []
+        self.applied = 0
+        self.modified_ms = 0
+
+    @property
+    def mark(self) -> int:
+        """Stands for everything that was written so far; see `settle`."""
+        return self.applied + len(self.pending)
+
+    def append(self, data: bytes, now_ns: int) -> None:
+        self.data += data
+        self.pending.append(Write(now_ns, data))
+
+    def truncate(self, size: int, now_ns: int) -> None:
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - len(self.data)))
+        self.pending.append(Write(now_ns, None, size))
+
+    def settle(self, mark: int) -> int:
+        """Make the writes up to `mark` durable; returns the bytes that they appended."""
+        count = max(0, mark - self.applied)
+        done, self.pending = self.pending[:count], self.pending[count:]
+        self.applied += len(done)
+        return sum(map(self._apply, done))
+
+    def _apply(self, write: Write) -> int:
+        if write.data is not None:
+            self.durable += write.data
+            return len(write.data)
+        if write.size < len(self.durable):
+            del self.durable[write.size :]
+        else:
+            self.durable.extend(bytes(write.size - len(self.durable)))
+        return 0
+
+    def lose_sync(self, mark: int) -> None:
+        """A sync failed: the pages count as clean and never reach the device, which keeps zeros in their place."""
+        for write in self.pending[: max(0, mark - self.applied)]:
+            if write.data is not None:
+                write.data = bytes(len(write.data))
+
+    def age(self, before_ns: int) -> int:
+        """Write back what is older; returns the bytes."""
+        count = 0
+        while count < len(self.pending) and self.pending[count].at_ns < before_ns:
+            count += 1
+        return self.settle(self.applied + count) if count else 0
+
+    def lose_power(self, chance: NamedRandom) -> None:
+        """Keep the durable bytes and a seeded part of the pending writes."""
+        count, torn = _kept(chance, len(self.pending))
+        next_write = self.pending[count] if torn else None
+        self.settle(self.applied + count)
+        if next_write is not None and next_write.data:
+            self.durable += _torn(chance, next_write.data, len(self.durable))
+        self.data = bytearray(self.durable)
+        self.pending = []
+
+
+def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:
+    """How many pending changes survive, and whether the next one is torn."""
+    if not pending:
+        return 0, False
+    choice = chance.below(4)
+    if choice == 0:
+        return 0, False
+    if choice == 1:
+        return pending, False
+    return chance.below(pending), choice == 3
+
+
+def _torn(chance: NamedRandom, data: bytes, position: int) -> bytes:
+    """The part of a write that reached the device: up to a sector's end, with zeros where the rest was announced."""
+    sectors = (position + len(data)) // SECTOR_BYTES - position // SECTOR_BYTES
+    kept = chance.below(sectors + 1) * SECTOR_BYTES - position % SECTOR_BYTES if sectors else 0
+    head = data[: max(0, kept)]
+    if chance.below(3) == 0:
+        return head + bytes(len(data) - len(head))
+    return head
+
+
+@dataclass(slots=True)
+class Change:
+    """One pending change of a directory: link `name` to `node` (None: unlink it), and unlink `source` with it."""
+
+    name: str
+    node: Inode | Directory | None
+    source: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    """A directory's entries."""
+
+    entries: dict[str, Inode | Directory] = field(default_factory=dict)
+    durable: dict[str, Inode | Directory] = field(default_factory=dict)
+    pending: list[Change] = field(default_factory=list)
+
+    def link(self, name: str, node: Inode | Directory, *, source: str | None = None) -> None:
+        self.change(Change(name, node, source))
+
+    def unlink(self, name: str) -> None:
+        self.change(Change(name, None))
+
+    def change(self, change: Change) -> None:
+        _apply_change(self.entries, change)
+        self.pending.append(change)
+
+    def add_directory(self, name: str) -> Directory:
+        """A new directory, durable at once."""
+        made = Directory()
+        self.entries[name] = made
+        self.durable[name] = made
+        return made
+
+    def sync(self) -> None:
+        for change in self.pending:
+            _apply_change(self.durable, change)
+        self.pending = []
+
+    def lose_power(self, chance: NamedRandom) -> None:
+        """Keep the durable entries and a seeded prefix of the pending changes, here and below."""
+        count, _ = _kept(chance, len(self.pending))
+        for change in self.pending[:count]:
+            _apply_change(self.durable, change)
+        self.pending = []
+        self.entries = dict(self.durable)
+        for _, node in sorted(self.entries.items(), key=lambda entry: entry[0]):
+            node.lose_power(chance)
+
+
+def _apply_change(entries: dict[str, Inode | Directory], change: Change) -> None:
+    if change.source is not None:
+        entries.pop(change.source, None)
+    if change.node is None:
+        entries.pop(change.name, None)
+    else:
+        entries[change.name] = change.node

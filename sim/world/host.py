@@ -1,0 +1,65 @@
+"""A host: what outlives a node's processes. Its disk, its clocks, its power, and the current life of its node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.clock import HostClock
+from kraft.sim.world.filesystem import Directory, Inode
+from kraft.sim.world.options import WorldOptions
+from kraft.sim.world.schedule import Schedule
+from kraft.sim.world.trace import Trace
+
+if TYPE_CHECKING:
+    from kraft.sim.world.disk import FakeLock
+    from kraft.sim.world.incarnation import Incarnation
+
+
+class Host:
+    """One node's machine. `address` is the name that others dial."""
+
+    def __init__(
+        self, name: str, address: str, chance: NamedRandom, schedule: Schedule, trace: Trace, options: WorldOptions
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.chance = chance
+        self.schedule = schedule
+        self.trace = trace
+        self.options = options
+        self.clock = HostClock(schedule, chance.stream("clock"), options)
+        self.root = Directory()
+        self.locks: dict[str, FakeLock] = {}
+        self.powered = True
+        self.disk_full = False
+        self.sync_fails = False
+        self.dirty_bytes = 0
+        self.dirty: dict[Inode, None] = {}
+        self.incarnation: Incarnation | None = None
+        self.lives = 0
+
+    @property
+    def running(self) -> bool:
+        return self.incarnation is not None and not self.incarnation.revoked
+
+    def write_back(self) -> None:
+        """The kernel writes everything back."""
+        for inode in self.dirty:
+            self.dirty_bytes -= inode.settle(inode.mark)
+        self.dirty.clear()
+
+    def lose_power(self) -> None:
+        """The disk keeps what was durable and a seeded part of the rest; other hosts hear nothing."""
+        oldest_ns = self.schedule.now_ns - self.options.write_back_age_ns
+        for inode in self.dirty:
+            inode.age(oldest_ns)
+        self.root.lose_power(self.chance.stream("power"))
+        self.dirty.clear()
+        self.dirty_bytes = 0
+        self.powered = False
+
+    def boot(self) -> None:
+        if not self.powered:
+            self.powered = True
+            self.clock.boot()

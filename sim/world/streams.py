@@ -1,0 +1,159 @@
+"""A connection's two streams and their ends.
+
+A stream is ordered bytes in one direction: what was sent and is under way, each piece with the time at which it
+arrives. A link that is cut holds its pieces until it heals. A stream's end is a piece as well: FIN (all before it is
+read first) or RST (what is unread is lost).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from kraft.sim.world.host import Host
+
+if TYPE_CHECKING:
+    from kraft.sim.world.fabric import Fabric
+
+
+class Finish(Enum):
+    """How a stream ends."""
+
+    FIN = "fin"
+    RST = "rst"
+
+
+Piece = tuple[int, bytes | Finish]
+
+
+class Receiver(Protocol):
+    """The end of a stream that reads it."""
+
+    host: Host
+
+    @property
+    def deaf(self) -> bool:
+        """Its host has no power: nothing answers."""
+        ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    def arrive(self, data: bytes) -> None: ...
+
+    def arrive_finish(self, finish: Finish) -> None: ...
+
+
+class Stream:
+    """One direction of a connection, from `source` to the receiver's host."""
+
+    def __init__(self, fabric: Fabric, source: Host, target: Host) -> None:
+        self.source = source
+        self.target = target
+        self.back: Stream | None = None
+        """The other direction of the same connection."""
+        self.receiver: Receiver | None = None
+        self.on_room: Callable[[], None] | None = None
+        """What the sender does when it waits for room and there is some again."""
+        self.outstanding = 0
+        """Bytes sent and not yet read by the receiver."""
+        self.finished: Finish | None = None
+        self.swallowed = False
+        """Bytes came to a host without power: it will answer with a reset once it is up."""
+        self._fabric = fabric
+        self._under_way: deque[Piece] = deque()
+        self._last_ns = 0
+        self._waits_for_room = False
+
+    # the sender's side
+
+    @property
+    def room(self) -> int:
+        return self._fabric.options.stream_buffer_bytes - self.outstanding
+
+    def send(self, data: bytes) -> None:
+        self.outstanding += len(data)
+        self._put(data, len(data) * 1000 // self._fabric.options.bytes_per_microsecond)
+
+    def finish(self, finish: Finish) -> None:
+        """End the stream. Once, except that a RST may follow a FIN."""
+        if self.finished is None or (self.finished is Finish.FIN and finish is Finish.RST):
+            self.finished = finish
+            self._put(finish, 0)
+
+    def want_room(self, on_room: Callable[[], None]) -> None:
+        self._waits_for_room = True
+        self.on_room = on_room
+
+    def _put(self, content: bytes | Finish, transfer_ns: int) -> None:
+        fabric = self._fabric
+        arrival_ns = (
+            max(self._last_ns, fabric.schedule.now_ns + fabric.delay_ns(self.source, self.target)) + transfer_ns
+        )
+        self._last_ns = arrival_ns
+        self._under_way.append((arrival_ns, content))
+        fabric.schedule.at(arrival_ns, self.deliver)
+
+    # on the way
+
+    def deliver(self) -> None:
+        """Hand over what has arrived by now, unless the link holds it."""
+        now_ns = self._fabric.schedule.now_ns
+        under_way = self._under_way
+        while under_way and under_way[0][0] <= now_ns:
+            if self._fabric.is_cut(self.source, self.target):
+                self._fabric.hold(self)
+                return
+            _, content = under_way.popleft()
+            self._hand_over(content)
+
+    def release(self) -> None:
+        """The link has healed: what was held arrives soon, still in order."""
+        self._fabric.schedule.after(self._fabric.delay_ns(self.source, self.target), self.deliver)
+
+    def lose_some(self, keep: int) -> None:
+        """A cut connection: only the first `keep` pieces under way still arrive."""
+        while len(self._under_way) > keep:
+            self._under_way.pop()
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def _hand_over(self, content: bytes | Finish) -> None:
+        receiver = self.receiver
+        if receiver is None or receiver.deaf:
+            self.swallowed = True
+        elif isinstance(content, Finish):
+            if not receiver.ended:
+                receiver.arrive_finish(content)
+        elif receiver.ended:
+            self._answer_with_reset()
+        else:
+            receiver.arrive(content)
+
+    def _answer_with_reset(self) -> None:
+        """Bytes came to an end that is no more: its kernel says so."""
+        if self.back is not None:
+            self.back.finish(Finish.RST)
+
+    # the receiver's side
+
+    def was_read(self, count: int) -> None:
+        """The receiver took bytes out; a sender that waits hears of it after the way back."""
+        if not self._waits_for_room:
+            self.outstanding -= count
+            return
+        fabric = self._fabric
+        fabric.schedule.after(fabric.delay_ns(self.target, self.source), lambda: self._give_room(count))
+
+    def _give_room(self, count: int) -> None:
+        if self._fabric.is_cut(self.target, self.source):
+            self._fabric.schedule.after(self._fabric.options.slow_delay_ns, lambda: self._give_room(count))
+            return
+        self.outstanding -= count
+        self._waits_for_room = False
+        if self.on_room is not None:
+            self.on_room()

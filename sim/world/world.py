@@ -1,0 +1,333 @@
+"""The world: hosts, their network and their disks under virtual time, in one seeded trio run, and faults on demand.
+
+    World(seed=7).run(main)      # async def main(world): world.start("broker-1", serve_it) ...
+
+Everything that happens follows from the seed: the same seed gives the same `trace_hash`, in any process. Nodes are told
+apart by name; each has a host of its own with a disk that outlives its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import trio
+
+from kraft.seam import DialMap, LinkPolicy, Seam, current_seam
+from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.clock import NodeClock
+from kraft.sim.world.disk import FakeDisk
+from kraft.sim.world.fabric import Fabric
+from kraft.sim.world.host import Host
+from kraft.sim.world.incarnation import Incarnation
+from kraft.sim.world.network import FakeNetwork
+from kraft.sim.world.options import WorldOptions
+from kraft.sim.world.schedule import Schedule
+from kraft.sim.world.trace import Trace
+from kraft.sim.world.tripwires import deterministic_trio, quiet_collector, tripwires
+
+T = TypeVar("T")
+NodeMain = Callable[[Seam], Awaitable[object]]
+OnFailure = Callable[[str, BaseException], None]
+
+
+class Deadlock(Exception):
+    """Nothing can ever happen again, and the main function still waits; the text names the tasks."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """How a node is started, so that `restart` can do it again."""
+
+    main: NodeMain
+    dial_map: DialMap
+    on_failure: OnFailure | None
+
+
+class World:
+    """One run. `run` may be called once."""
+
+    def __init__(self, seed: int, options: WorldOptions | None = None) -> None:
+        self.seed = seed
+        self.options = options or WorldOptions()
+        self.random = NamedRandom(seed, "world")
+        self._schedule = Schedule(self._deadlocked)
+        self._trace = Trace(self.options.trace_lines)
+        self._fabric = Fabric(self._schedule, NamedRandom(seed, "network"), self.options)
+        self._hosts: dict[str, Host] = {}
+        self._networks: dict[str, FakeNetwork] = {}
+        self._plans: dict[str, _Plan] = {}
+        self._nursery: trio.Nursery | None = None
+        self._error: BaseException | None = None
+
+    # the run
+
+    def run(self, main: Callable[[World], Awaitable[T]]) -> T:
+        """Run `main(world)` to its end under virtual time, then end every node; returns what it returned.
+
+        Raises what it raised, what a node without `on_failure` raised, or Deadlock.
+        """
+        with deterministic_trio(self.seed), quiet_collector():
+            return trio.run(self._supervise, main, clock=self._schedule)
+
+    async def _supervise(self, main: Callable[[World], Awaitable[T]]) -> T:
+        body_error: BaseException | None = None
+        try:
+            with tripwires():
+                async with trio.open_nursery() as self._nursery:
+                    try:
+                        result = await main(self)
+                    except BaseException as error:  # noqa: BLE001 - raised again below, but not wrapped in a group
+                        body_error = error
+                    for name in self._hosts:
+                        self._end_life(name)
+                    self._nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from body_error
+            raise
+        if self._error is not None:
+            raise self._error
+        if body_error is not None:
+            raise body_error
+        return result
+
+    def _deadlocked(self) -> None:
+        if self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
+            when = f"{self.now_ns / 1e9:.3f} s"
+            self._error = Deadlock(f"nothing is left to happen at {when}; waiting: {self._waiting()}")
+            self._nursery.cancel_scope.cancel()
+
+    def _waiting(self) -> str:
+        assert self._nursery is not None
+        parent = self._nursery.parent_task
+        found = [parent.name]
+        open_nurseries = list(parent.child_nurseries)
+        while open_nurseries:
+            for task in sorted(open_nurseries.pop().child_tasks, key=lambda task: task._counter):
+                found.append(task.name)
+                open_nurseries.extend(task.child_nurseries)
+        return ", ".join(found)
+
+    # time and trace
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time since the world began."""
+        return self._schedule.now_ns
+
+    @property
+    def trace_hash(self) -> str:
+        """Stands for everything that has happened so far."""
+        return self._trace.digest
+
+    @property
+    def events(self) -> int:
+        """How many events were traced."""
+        return self._trace.events
+
+    @property
+    def trace_checkpoints(self) -> list[str]:
+        """The hash after each thousand events."""
+        return self._trace.checkpoints
+
+    @property
+    def trace_lines(self) -> list[str]:
+        """The last lines of the trace, if the options keep some."""
+        return list(self._trace.lines)
+
+    def trace(self, node: str, kind: str, payload: bytes = b"") -> None:
+        """Add an event of the caller's own to the trace."""
+        self._trace.add(self.now_ns, node, kind, payload)
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        """Let virtual time pass."""
+        await trio.sleep(duration_ms / 1000)
+
+    # nodes
+
+    def host(self, name: str, address: str | None = None) -> Host:
+        """The host of this node, made at its first mention; `address` (default: the name) is what others dial."""
+        host = self._hosts.get(name)
+        if host is None:
+            chance = NamedRandom(self.seed, f"host/{name}")
+            host = Host(name, address or name, chance, self._schedule, self._trace, self.options)
+            self._hosts[name] = host
+            self._fabric.hosts[host.address] = host
+        return host
+
+    def node(self, name: str, host: str | None = None, *, dial_map: DialMap | None = None) -> Seam:
+        """A new life of this node without a main function: for clients and tests. A life that runs is killed first."""
+        return self._begin_life(name, host, {} if dial_map is None else dial_map, self._fail).seam
+
+    def start(
+        self,
+        name: str,
+        main: NodeMain,
+        *,
+        host: str | None = None,
+        dial_map: DialMap | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> Incarnation:
+        """Start a life of this node that runs `main(seam)`; a life that runs is killed first.
+
+        What `main` or a connection's handler raises goes to `on_failure(name, error)`, else out of `run`.
+        """
+        self._plans[name] = _Plan(main, {} if dial_map is None else dial_map, on_failure)
+        incarnation = self._begin_life(name, host, {} if dial_map is None else dial_map, None)
+        assert self._nursery is not None
+        label = f"{name} (life {incarnation.number})"
+        self._nursery.start_soon(self._live, incarnation, self._plans[name], name=label)
+        return incarnation
+
+    def restart(self, name: str) -> Incarnation:
+        """Start this node again as it was started last."""
+        plan = self._plans[name]
+        return self.start(name, plan.main, dial_map=plan.dial_map, on_failure=plan.on_failure)
+
+    def is_running(self, name: str) -> bool:
+        return name in self._hosts and self._hosts[name].running
+
+    async def wait_ended(self, name: str) -> None:
+        """Suspend until the current life of this node is over."""
+        incarnation = self._hosts[name].incarnation
+        if incarnation is not None:
+            await incarnation.ended.wait()
+
+    def _begin_life(
+        self, name: str, address: str | None, dial_map: DialMap, on_failure: Callable[[BaseException], None] | None
+    ) -> Incarnation:
+        host = self.host(name, address)
+        if host.running:
+            self.kill(name)
+        if not host.powered:
+            host.boot()
+            self._fabric.host_booted(host)
+        host.lives += 1
+        incarnation = Incarnation(host, host.lives)
+        network = FakeNetwork(incarnation, self._fabric, dial_map)
+        clock = NodeClock(host.clock, incarnation.check)
+        chance = host.chance.stream(f"life {host.lives}")
+        incarnation.adopt(Seam(clock=clock, random=chance, network=network, disk=FakeDisk(incarnation)), on_failure)
+        host.incarnation = incarnation
+        self._networks[name] = network
+        self.trace(name, "start")
+        return incarnation
+
+    async def _live(self, incarnation: Incarnation, plan: _Plan) -> None:
+        """One life of a node, to its end."""
+        error: BaseException | None = None
+        try:
+            with incarnation.scope:
+                current_seam.set(incarnation.seam)
+                await plan.main(incarnation.seam)
+        except Exception as raised:  # noqa: BLE001 - handed on below, unless this life was ended from outside
+            error = raised
+        except BaseExceptionGroup:
+            if not incarnation.revoked:
+                raise
+        if incarnation.revoked:
+            return
+        self._end_life(incarnation.name)
+        error = incarnation.failure or error
+        if error is None:
+            return
+        self.trace(incarnation.name, "failed", str(error).encode())
+        if plan.on_failure is None:
+            error.add_note(f"raised by node {incarnation.name} at {self.now_ns / 1e9:.3f} s, seed {self.seed}")
+            raise error
+        plan.on_failure(incarnation.name, error)
+
+    def _fail(self, error: BaseException) -> None:
+        """A connection of a node without a main function failed: the run does."""
+        if self._error is None and self._nursery is not None:
+            self._error = error
+            self._nursery.cancel_scope.cancel()
+
+    # crashes
+
+    def kill(self, name: str) -> None:
+        """The process dies (kill -9): the disk keeps everything, peers see their connections end."""
+        if self._hosts[name].running:
+            self.trace(name, "kill")
+            self._end_life(name)
+
+    def power_off(self, name: str) -> None:
+        """The host loses power: peers hear nothing, the disk keeps what was synced and a seeded part of the rest."""
+        host = self._hosts[name]
+        if not host.powered:
+            return
+        self.trace(name, "power off")
+        self._end_life(name, silent=True)
+        host.lose_power()
+
+    def _end_life(self, name: str, *, silent: bool = False) -> None:
+        """First revoke, then cut or silence the streams, then cancel."""
+        incarnation = self._hosts[name].incarnation
+        if incarnation is None or incarnation.revoked:
+            return
+        incarnation.revoked = True
+        network = self._networks[name]
+        for listener in network.listeners():
+            listener.close()
+        for endpoint in network.endpoints():
+            if silent:
+                endpoint.go_dark()
+            else:
+                endpoint.die()
+        incarnation.scope.cancel()
+        incarnation.ended.set()
+
+    # the network's faults
+
+    def partition(self, one: str, other: str) -> None:
+        """Hold everything between two nodes, both ways, until `heal`."""
+        self.partition_one_way(one, other)
+        self.partition_one_way(other, one)
+
+    def partition_one_way(self, source: str, target: str) -> None:
+        """Hold everything that `source` sends to `target`; what it has sent already is held too."""
+        self.trace(source, "cut", target.encode())
+        self._fabric.cut(source, target)
+
+    def isolate(self, name: str) -> None:
+        """Hold everything between this node and all others that the world knows."""
+        for other in self._hosts:
+            if other != name:
+                self.partition(name, other)
+
+    def heal(self, one: str, other: str) -> None:
+        """End the partition between two nodes: what was held arrives, in order."""
+        self.trace(one, "heal", other.encode())
+        self._fabric.heal(lambda source, target: {source, target} == {one, other})
+
+    def heal_all(self) -> None:
+        self.trace("world", "heal")
+        self._fabric.heal(lambda source, target: True)
+
+    def reset_links(self, one: str, other: str) -> None:
+        """Drop every connection between two nodes; a seeded part of what is under way is lost."""
+        self.trace(one, "reset", other.encode())
+        self._fabric.reset_links(one, other)
+
+    def set_link_policy(self, name: str, node_id: int, listener: str, policy: LinkPolicy) -> None:
+        """What happens to the link that node `name` dials to (node_id, listener), for its current life."""
+        self.trace(name, "policy", f"{node_id}/{listener}/{policy.name}".encode())
+        self._networks[name].set_link_policy(node_id, listener, policy)
+
+    # the disk's and the clock's faults
+
+    def disk_full(self, name: str, full: bool) -> None:
+        self.trace(name, "disk full", b"%d" % full)
+        self._hosts[name].disk_full = full
+
+    def sync_fails(self, name: str, fails: bool) -> None:
+        """While on, every sync of this host fails, and the pages that it covered are lost to the device."""
+        self.trace(name, "sync fails", b"%d" % fails)
+        self._hosts[name].sync_fails = fails
+
+    def jump_clock(self, name: str, offset_ms: int) -> None:
+        """Step this host's wall clock by so much, either way."""
+        self.trace(name, "clock", b"%d" % offset_ms)
+        self._hosts[name].clock.wall_offset_ms += offset_ms

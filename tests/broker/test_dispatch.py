@@ -1,0 +1,151 @@
+"""Dispatch: holding before the broker is unfenced, listeners, sessions, errors of peers and of ours."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.node.session import Session
+from kraft.seam import CloseReason, InvariantError
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import InternalKey, decode_rpc, encode_rpc
+from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
+from kraft.wire.server import Request, ServerLimits
+from tests.broker.harness import CLUSTER_ID, INCARNATION, BrokerHarness
+from tests.broker.images import image_of, three_brokers
+
+API_VERSIONS_BODY = b""
+ALL_TOPICS_V1 = struct.pack(">i", -1)
+
+
+def test_before_the_broker_is_unfenced_other_requests_wait_unread_and_are_answered_in_order() -> None:
+    harness = BrokerHarness(image_of(*three_brokers()), held=True)
+    client = harness.connect()
+    client.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
+    assert len(client.answers()) == 1
+    client.send(ApiKey.METADATA, 1, ALL_TOPICS_V1)
+    client.send(ApiKey.METADATA, 1, ALL_TOPICS_V1)
+    assert client.answers() == []
+    harness.broker.dispatcher.release_requests()
+    assert client.transport.wakes > 0
+    client.connection.space()
+    assert len(client.answers()) >= 1
+
+
+def test_identify_is_answered_before_registration_on_the_inter_broker_listener() -> None:
+    client = BrokerHarness(held=True).connect("PLAINTEXT")
+    client.send(InternalKey.IDENTIFY, 0, encode_rpc(IdentifyRequest()))
+    (body,) = client.answers()
+    assert decode_rpc(IdentifyResponse, 0, body) == IdentifyResponse(
+        cluster_id=CLUSTER_ID, node_id=1, incarnation_id=INCARNATION
+    )
+
+
+@pytest.mark.parametrize("key", [InternalKey.IDENTIFY, InternalKey.VOTE, InternalKey.FORWARD])
+def test_internal_requests_close_a_connection_on_a_client_listener(key: int) -> None:
+    client = BrokerHarness().connect("OUTSIDE")
+    client.send(key, 0, encode_rpc(IdentifyRequest()))
+    assert client.received() == b""
+    assert client.transport.closed_for is CloseReason.BAD_BYTES
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (8, 2), (999, 0)]
+)
+def test_an_api_or_version_that_is_not_served_closes_the_connection_only(key: int, version: int) -> None:
+    harness = BrokerHarness()
+    bad, good = harness.connect(), harness.connect()
+    bad.send(key, version, b"\0" * 20)
+    assert bad.transport.closed_for is CloseReason.BAD_BYTES
+    good.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
+    assert len(good.answers()) == 1
+
+
+def test_a_body_that_does_not_parse_closes_the_connection_and_says_why() -> None:
+    client = BrokerHarness().connect()
+    client.send(ApiKey.METADATA, 1, struct.pack(">i", 1000))
+    with capture_logs() as logs:
+        client.connection.closed(client.transport.closed_for or CloseReason.LOCAL)
+    assert client.transport.closed_for is CloseReason.BAD_BYTES
+    assert "METADATA" in logs[0]["why"]
+    assert logs[0]["client_address"] == "192.0.2.7"
+
+
+def test_the_session_tells_listener_principal_address_and_the_newest_client_id() -> None:
+    seen: list[Session] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        seen.append(session)
+        request.respond(b"")
+
+    client = dispatching(handler).connect("OUTSIDE")
+    client.send(ApiKey.METADATA, 1, b"", client_id="one")
+    client.send(ApiKey.METADATA, 1, b"", client_id="two")
+    assert [session.client_id for session in seen] == ["one", "two"]
+    assert seen[0] == Session("OUTSIDE", "PLAINTEXT", "User:ANONYMOUS", "192.0.2.7", "one")
+
+
+def test_a_handler_that_fails_is_logged_and_answered_where_there_is_a_place_for_the_error() -> None:
+    client = dispatching(failing).connect()
+    with capture_logs() as logs:
+        client.send(ApiKey.INIT_PRODUCER_ID, 1, b"")
+        (body,) = client.answers()
+    response = messages.decode_response(ApiKey.INIT_PRODUCER_ID, 1, body)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert logs[0]["log_level"] == "error"
+    assert logs[0]["api"] == "InitProducerId"
+    assert client.transport.closed_for is None
+
+
+@pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.CREATE_TOPICS])
+def test_a_handler_that_fails_where_there_is_none_closes_the_connection(key: int) -> None:
+    client = dispatching(failing).connect()
+    client.send(key, 3, b"")
+    assert client.transport.closed_for is CloseReason.LOCAL
+
+
+def test_a_broken_invariant_is_not_swallowed() -> None:
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        raise InvariantError("two leaders")
+
+    client = dispatching(handler).connect()
+    with pytest.raises(InvariantError, match="two leaders"):
+        client.send(ApiKey.METADATA, 1, b"")
+
+
+def test_requests_and_connections_are_counted() -> None:
+    harness = BrokerHarness()
+    client = harness.connect()
+    client.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
+    metrics = harness.broker.metrics
+    assert metrics.value("kafka.network", "RequestMetrics", "RequestsPerSec", request="ApiVersions") == 1
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count") == 1
+    client.connection.closed(CloseReason.PEER)
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count") == 0
+    assert b'kafka_network_requestmetrics_requestspersec_total{request="ApiVersions"} 1.0' in metrics.exposition()
+
+
+def failing(broker: Any, request: Request, session: Session) -> None:
+    raise ValueError("a bug")
+
+
+class dispatching:  # noqa: N801 - reads as a verb in the tests
+    """A broker whose every API has this one handler."""
+
+    def __init__(self, handler: Any) -> None:
+        from kraft.broker.api.table import HANDLERS
+
+        harness = BrokerHarness()
+        self._dispatcher = Dispatcher(harness.broker, dict.fromkeys(HANDLERS, handler), limits=ServerLimits())
+        self._dispatcher.release_requests()
+
+    def connect(self, listener: str = "PLAINTEXT") -> Any:
+        from tests.broker.harness import WireClient
+
+        return WireClient(self._dispatcher.accept, listener)

@@ -1,0 +1,53 @@
+"""The registry: Kafka's names, cheap to fill, readable by Prometheus."""
+
+from __future__ import annotations
+
+from kraft.broker.node.metrics import SAMPLES_KEPT, Histogram, Metrics
+
+
+def test_the_same_name_is_the_same_meter() -> None:
+    metrics = Metrics()
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a").mark(5)
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a").count += 2
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="b").mark()
+    assert metrics.value("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a") == 7
+    assert metrics.value("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="c") is None
+
+
+def test_a_deleted_topics_metrics_are_forgotten() -> None:
+    metrics = Metrics()
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a").mark()
+    metrics.gauge("kafka.log", "Log", "Size", lambda: 1, topic="a", partition="0")
+    metrics.gauge("kafka.log", "Log", "Size", lambda: 1, topic="b", partition="0")
+    metrics.remove(tag="topic", value="a")
+    assert [name.tags for name, _ in metrics.readings()] == [(("partition", "0"), ("topic", "b"))]
+
+
+def test_prometheus_reads_meters_gauges_and_histograms_under_one_name_each() -> None:
+    metrics = Metrics()
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "MessagesInPerSec", topic="a").mark(3)
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "MessagesInPerSec", topic="b").mark(4)
+    metrics.gauge("kafka.server", "ReplicaManager", "PartitionCount", lambda: 12)
+    metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request="Fetch").update(2.5)
+    text = metrics.exposition().decode()
+    assert 'kafka_server_brokertopicmetrics_messagesinpersec_total{topic="b"} 4.0' in text
+    assert "kafka_server_replicamanager_partitioncount 12.0" in text
+    assert 'kafka_network_requestmetrics_totaltimems_sum{request="Fetch"} 2.5' in text
+    assert text.count("# TYPE kafka_server_brokertopicmetrics_messagesinpersec_total") == 1
+
+
+def test_a_histogram_keeps_only_the_newest_samples() -> None:
+    histogram = Histogram()
+    for value in range(SAMPLES_KEPT + 100):
+        histogram.update(value)
+    assert histogram.count == SAMPLES_KEPT + 100
+    assert min(histogram.samples) == 100
+    assert histogram.percentile(0.5) == 100 + SAMPLES_KEPT // 2
+    assert histogram.largest == SAMPLES_KEPT + 99
+
+
+def test_an_mbean_name_is_kafkas() -> None:
+    metrics = Metrics()
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a")
+    ((name, _),) = metrics.readings()
+    assert name.mbean == "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=a"

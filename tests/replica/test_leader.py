@@ -1,0 +1,280 @@
+"""The leader's side of a partition: high watermark, in-sync set, epochs."""
+
+from __future__ import annotations
+
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange
+from kraft.broker.replica.leader import LeaderState
+from kraft.image.partitions import PartitionState, RecoveryState
+from kraft.wire.error_codes import ErrorCode
+
+LAG_MS = 30_000
+ELIGIBLE = {1: 11, 2: 12, 3: 13}
+
+
+def partition_state(isr: tuple[int, ...] = (1, 2, 3), **changes: object) -> PartitionState:
+    state = PartitionState(replicas=(1, 2, 3), isr=isr, leader=1, leader_epoch=5, partition_epoch=7)
+    return state._replace(**changes)  # type: ignore[arg-type]
+
+
+def leader(
+    isr: tuple[int, ...] = (1, 2, 3),
+    *,
+    end: int = 100,
+    high_watermark: int = 90,
+    min_isr: int = 1,
+    now_ms: int = 0,
+    **changes: object,
+) -> LeaderState:
+    return LeaderState(
+        1,
+        partition_state(isr, **changes),
+        log_end_offset=end,
+        own_share=end,
+        high_watermark=high_watermark,
+        min_isr=min_isr,
+        lag_ms_max=LAG_MS,
+        now_ms=now_ms,
+    )
+
+
+def fetch(state: LeaderState, broker_id: int, offset: int, now_ms: int = 1, broker_epoch: int | None = None):  # type: ignore[no-untyped-def]
+    epoch = ELIGIBLE[broker_id] if broker_epoch is None else broker_epoch
+    return state.fetched(broker_id, offset, 0, state.log_end_offset, now_ms, epoch, ELIGIBLE)
+
+
+def test_a_new_leader_keeps_its_high_watermark_until_every_member_has_fetched_once() -> None:
+    state = leader()
+    assert not fetch(state, 2, 100).high_watermark_moved
+    assert state.high_watermark == 90
+    assert fetch(state, 3, 95).high_watermark_moved
+    assert state.high_watermark == 95
+
+
+def test_a_follower_holds_what_lies_below_the_offset_it_fetches_from() -> None:
+    state = leader((1, 2), min_isr=2)
+    fetch(state, 2, 100)
+    assert state.high_watermark == 100
+    assert not state.appended(110, 110, 1, ELIGIBLE)
+    assert not fetch(state, 2, 100).high_watermark_moved
+    assert fetch(state, 2, 110).high_watermark_moved
+    assert state.high_watermark == 110
+
+
+def test_a_lone_leader_moves_the_high_watermark_with_each_append() -> None:
+    state = leader((1,), replicas=(1,))
+    assert state.appended(101, 101, 1, ELIGIBLE)
+    assert state.high_watermark == 101
+
+
+def test_a_leader_whose_followers_are_all_out_of_sync_moves_alone() -> None:
+    state = leader((1,), end=100, high_watermark=100)
+    assert state.appended(101, 101, 1, ELIGIBLE)
+    assert state.high_watermark == 101
+
+
+def test_the_high_watermark_does_not_move_below_min_isr() -> None:
+    state = leader((1,), min_isr=2, end=100, high_watermark=100)
+    assert not state.appended(101, 101, 1, ELIGIBLE)
+    assert state.high_watermark == 100
+    assert not state.has_enough_replicas
+
+
+def test_min_isr_counts_at_most_the_assigned_replicas() -> None:
+    state = leader((1,), min_isr=3, replicas=(1,), end=100, high_watermark=100)
+    assert state.has_enough_replicas
+    assert state.appended(101, 101, 1, ELIGIBLE)
+
+
+def test_lowering_min_isr_frees_the_high_watermark() -> None:
+    state = leader((1,), min_isr=2, end=100, high_watermark=90)
+    assert state.min_isr_changed(1, 1, ELIGIBLE).high_watermark_moved
+    assert state.high_watermark == 100
+
+
+def test_a_replica_that_reaches_high_watermark_and_epoch_start_is_proposed() -> None:
+    state = leader((1, 2), end=100, high_watermark=90)
+    fetch(state, 2, 100)
+    assert fetch(state, 3, 99).proposal is None, "not yet at the start of this leader's epoch"
+    proposal = fetch(state, 3, 100).proposal
+    assert proposal is not None
+    assert proposal.change is IsrChange.EXPAND
+    assert proposal.members == ((1, -1), (2, 12), (3, 13))
+    assert (proposal.leader_epoch, proposal.partition_epoch) == (5, 7)
+
+
+def test_a_replica_below_the_high_watermark_is_not_proposed() -> None:
+    state = leader((1, 2), end=100, high_watermark=90)
+    state.appended(150, 150, 1, ELIGIBLE)
+    fetch(state, 2, 150)
+    assert fetch(state, 3, 120).proposal is None
+
+
+def test_only_the_registered_incarnation_of_an_eligible_broker_is_proposed() -> None:
+    for eligible, epoch in (({1: 11, 2: 12}, 13), ({1: 11, 2: 12, 3: 99}, 13)):
+        state = leader((1, 2))
+        fetch(state, 2, 100)
+        effects = state.fetched(3, 100, 0, 100, 1, epoch, eligible)
+        assert effects.proposal is None
+
+
+def test_one_change_is_pending_at_a_time() -> None:
+    state = leader((1,), high_watermark=100)
+    assert fetch(state, 2, 100).proposal is not None
+    assert fetch(state, 3, 100).proposal is None
+    assert state.check_lag(LAG_MS * 10) is None
+
+
+def test_a_joining_replica_bounds_the_high_watermark_before_the_controller_agrees() -> None:
+    state = leader((1,), high_watermark=100)
+    fetch(state, 2, 100)
+    assert not state.appended(110, 110, 2, ELIGIBLE)
+    assert state.high_watermark == 100
+    fetch(state, 2, 105)
+    assert state.high_watermark == 105
+
+
+def test_a_caught_up_replica_that_waits_for_its_turn_bounds_the_high_watermark_too() -> None:
+    state = leader((1,), high_watermark=100)
+    fetch(state, 2, 100)
+    fetch(state, 3, 100)
+    state.appended(110, 110, 2, ELIGIBLE)
+    fetch(state, 2, 110, now_ms=3)
+    assert state.high_watermark == 100, "3 has no pending change, but it is about to join"
+    later = 3 + LAG_MS + 1
+    state.appended(111, 111, later, ELIGIBLE)
+    fetch(state, 2, 111, now_ms=later)
+    assert state.high_watermark == 111, "3 has not caught up for too long"
+
+
+def test_a_lagging_member_holds_the_high_watermark_until_the_shrink_is_committed() -> None:
+    state = leader((1, 2, 3), min_isr=2, end=100, high_watermark=100)
+    fetch(state, 2, 100)
+    fetch(state, 3, 100)
+    state.appended(110, 110, 2, ELIGIBLE)
+    later = LAG_MS + 100
+    fetch(state, 2, 110, now_ms=later)
+    proposal = state.check_lag(later)
+    assert proposal is not None
+    assert proposal.change is IsrChange.SHRINK
+    assert [broker_id for broker_id, _ in proposal.members] == [1, 2]
+    assert state.high_watermark == 100
+    answer = IsrAnswer(ErrorCode.NONE, leader_epoch=5, partition_epoch=8, isr=(1, 2))
+    assert state.answered(proposal, answer, later, ELIGIBLE) == (AnswerVerdict.COMMITTED, True)
+    assert state.high_watermark == 110
+
+
+def test_a_member_that_always_trails_a_little_stays() -> None:
+    state = leader((1, 2), end=0, high_watermark=0)
+    for step in range(1, 200):
+        fetch(state, 2, (step - 1) * 10, now_ms=step * 1000)
+        state.appended(step * 10, step * 10, step * 1000, ELIGIBLE)
+        fetch_end = state.log_end_offset
+        assert fetch_end == step * 10
+        assert state.check_lag(step * 1000) is None
+
+
+def test_a_member_that_stops_is_dropped() -> None:
+    state = leader((1, 2, 3), now_ms=0)
+    fetch(state, 2, 100, now_ms=20_000)
+    assert state.check_lag(LAG_MS) is None
+    proposal = state.check_lag(LAG_MS + 1)
+    assert proposal is not None
+    assert proposal.ids == {1, 2}
+
+
+def test_a_refused_change_goes_back_and_may_be_tried_again() -> None:
+    for error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
+        state = leader((1,), high_watermark=100)
+        proposal = fetch(state, 2, 100).proposal
+        assert proposal is not None
+        verdict, _ = state.answered(proposal, IsrAnswer(error), 1, {1: 11})
+        assert verdict is AnswerVerdict.REVERTED
+        assert state.isr.maximal == {1}
+        assert fetch(state, 2, 100).proposal is not None
+
+
+def test_an_ambiguous_answer_keeps_the_change_pending_until_metadata_tells() -> None:
+    for error in (
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NEW_LEADER_ELECTED,
+    ):
+        state = leader((1,), high_watermark=100)
+        proposal = fetch(state, 2, 100).proposal
+        assert proposal is not None
+        assert state.answered(proposal, IsrAnswer(error), 1, ELIGIBLE) == (AnswerVerdict.AWAIT_METADATA, False)
+        assert state.isr.maximal == {1, 2}
+        state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)
+        assert state.isr.pending is None
+        assert state.isr.maximal == {1}
+
+
+def test_an_answer_that_metadata_has_overtaken_is_stale() -> None:
+    state = leader((1,), high_watermark=100)
+    proposal = fetch(state, 2, 100).proposal
+    assert proposal is not None
+    state.metadata_changed(partition_state((1, 2), partition_epoch=8), 2, ELIGIBLE)
+    answer = IsrAnswer(ErrorCode.NONE, leader_epoch=5, partition_epoch=8, isr=(1, 2))
+    assert state.answered(proposal, answer, 3, ELIGIBLE) == (AnswerVerdict.STALE, False)
+
+
+def test_other_errors_are_tried_again() -> None:
+    state = leader((1,), high_watermark=100)
+    proposal = fetch(state, 2, 100).proposal
+    assert proposal is not None
+    verdict, _ = state.answered(proposal, IsrAnswer(ErrorCode.UNKNOWN_SERVER_ERROR), 1, ELIGIBLE)
+    assert verdict is AnswerVerdict.RETRY
+    assert state.isr.pending is proposal
+
+
+def test_metadata_older_than_the_held_partition_epoch_changes_nothing() -> None:
+    state = leader((1, 2))
+    state.metadata_changed(partition_state((1,), partition_epoch=6), 1, ELIGIBLE)
+    assert state.isr.committed == {1, 2}
+
+
+def test_an_unclean_leader_reports_that_it_has_recovered() -> None:
+    state = leader((1,), leader_recovery_state=RecoveryState.RECOVERING, high_watermark=100)
+    proposal = state.check_lag(1)
+    assert proposal is not None
+    assert proposal.change is IsrChange.RECOVER
+    assert proposal.ids == {1}
+    answer = IsrAnswer(ErrorCode.NONE, leader_epoch=5, partition_epoch=8, isr=(1,))
+    state.answered(proposal, answer, 1, ELIGIBLE)
+    assert state.check_lag(2) is None
+
+
+def test_the_acknowledgement_is_checked_against_the_maximal_set() -> None:
+    state = leader((1, 2), min_isr=2)
+    assert state.acknowledgement_error() == ErrorCode.NONE
+    state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)
+    assert state.acknowledgement_error() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert fetch(state, 2, 100).proposal is not None
+    assert state.acknowledgement_error() == ErrorCode.NONE
+
+
+def test_where_appends_wait_for_the_disk_the_leader_counts_what_is_synced() -> None:
+    state = leader((1, 2), end=100, high_watermark=100)
+    fetch(state, 2, 100)
+    state.appended(110, 100, 1, ELIGIBLE)
+    fetch(state, 2, 110)
+    assert state.high_watermark == 100
+    assert state.synced(110, 2, ELIGIBLE)
+    assert state.high_watermark == 110
+
+
+def test_the_low_watermark_asks_only_replicas_that_are_alive() -> None:
+    state = leader()
+    assert state.low_watermark(50, ELIGIBLE) == -1
+    state.fetched(2, 100, 40, 100, 1, 12, ELIGIBLE)
+    assert state.low_watermark(50, {1: 11, 2: 12}) == 40
+
+
+def test_a_fetch_of_an_older_incarnation_is_known_as_such() -> None:
+    state = leader()
+    fetch(state, 2, 100, broker_epoch=12)
+    assert not state.knows_incarnation(2, 11)
+    assert state.knows_incarnation(2, 12)
+    assert state.knows_incarnation(2, 13)

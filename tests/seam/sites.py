@@ -1,0 +1,147 @@
+"""Where the conformance suite runs: two nodes over the real seam, and two nodes in a world, behind one face."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from kraft.runtime import LinkPolicies, RuntimeSettings, open_seam
+from kraft.seam import Address, Binding, LinkPolicy, Peer, Seam, Transport
+from kraft.sim.world import World, WorldOptions
+from tests.seam.recorder import Recorder
+
+LISTENER = "PLAINTEXT"
+DIAL_TIMEOUT_MS = 20_000
+DIRTY_BUDGET_BYTES = 1 << 20
+WORLD_SEEDS = (1, 2, 3)
+
+
+class Site(Protocol):
+    """Two nodes: `server` has the disk folder `folder`; `client` dials it."""
+
+    server: Seam
+    client: Seam
+    folder: str
+    serving_host: str
+
+    def set_link_policy(self, node_id: int, policy: LinkPolicy) -> None: ...
+
+    def map_dial(self, node_id: int, address: Address) -> None: ...
+
+    def no_room(self) -> AbstractContextManager[None]:
+        """Inside, the server's disk takes no megabyte more."""
+        ...
+
+
+class Listening:
+    """A listener of the server whose connections are recorded in the order in which they came."""
+
+    def __init__(self, site: Site, prepare: Callable[[Recorder], None] | None = None, *, room: int = 65536) -> None:
+        self.site = site
+        self.accepted: list[Recorder] = []
+        self._prepare = prepare
+        self._room = room
+        self._arrived = trio.Event()
+        binding = Binding(LISTENER, Address(site.serving_host, 0))
+        self.bound = site.server.network.serve(binding, self._make)
+
+    def _make(self, transport: Transport) -> Recorder:
+        connection = Recorder(transport, room=self._room)
+        if self._prepare is not None:
+            self._prepare(connection)
+        self.accepted.append(connection)
+        self._arrived.set()
+        self._arrived = trio.Event()
+        return connection
+
+    def peer(self, node_id: int | None = None) -> Peer:
+        return Peer(node_id, LISTENER, self.bound.address)
+
+    async def connect(self, *, node_id: int | None = None, room: int = 65536) -> tuple[Recorder, Recorder]:
+        """A new connection: the client's end and the server's."""
+        number = len(self.accepted)
+        near = await self.site.client.network.dial(
+            self.peer(node_id), lambda transport: Recorder(transport, room=room), timeout_ms=DIAL_TIMEOUT_MS
+        )
+        while len(self.accepted) == number:
+            await self._arrived.wait()
+        return near, self.accepted[number]
+
+
+Body = Callable[[Site], Awaitable[None]]
+
+
+class RealSite:
+    """Both nodes in this process over the real seam."""
+
+    serving_host = "127.0.0.1"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+        self._links = LinkPolicies()
+        self._dial_map: dict[tuple[int, str], Address] = {}
+
+    def run(self, body: Body) -> None:
+        trio.run(self._run, body)
+
+    async def _run(self, body: Body) -> None:
+        settings = RuntimeSettings(dirty_budget_bytes=DIRTY_BUDGET_BYTES)
+        async with AsyncExitStack() as stack:
+            self.server = await stack.enter_async_context(open_seam(node_name="server", settings=settings))
+            client = open_seam(node_name="client", dial_map=self._dial_map, links=self._links)
+            self.client = await stack.enter_async_context(client)
+            await body(self)
+
+    def set_link_policy(self, node_id: int, policy: LinkPolicy) -> None:
+        self._links.set(node_id, LISTENER, policy)
+
+    def map_dial(self, node_id: int, address: Address) -> None:
+        self._dial_map[node_id, LISTENER] = address
+
+    @contextmanager
+    def no_room(self) -> Iterator[None]:
+        """No file may grow beyond 1 MiB: the kernel writes up to there and then refuses."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class WorldSite:
+    """Both nodes in a world; each test runs once per seed."""
+
+    serving_host = "server"
+    folder = "/data"
+
+    def run(self, body: Body) -> None:
+        for seed in WORLD_SEEDS:
+            self._dial_map: dict[tuple[int, str], Address] = {}
+            self._world = World(seed, WorldOptions(dirty_budget_bytes=DIRTY_BUDGET_BYTES))
+            self._world.run(lambda world: self._run(body))
+
+    async def _run(self, body: Body) -> None:
+        self.server = self._world.node("server")
+        self.client = self._world.node("client", dial_map=self._dial_map)
+        self.server.disk.make_directory(self.folder)
+        await body(self)
+
+    def set_link_policy(self, node_id: int, policy: LinkPolicy) -> None:
+        self._world.set_link_policy("client", node_id, LISTENER, policy)
+
+    def map_dial(self, node_id: int, address: Address) -> None:
+        self._dial_map[node_id, LISTENER] = address
+
+    @contextmanager
+    def no_room(self) -> Iterator[None]:
+        self._world.disk_full("server", True)
+        try:
+            yield
+        finally:
+            self._world.disk_full("server", False)

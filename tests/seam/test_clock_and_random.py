@@ -1,0 +1,50 @@
+"""What every Clock and every Random does: the real ones and the world's."""
+
+from __future__ import annotations
+
+from tests.seam.sites import RealSite, Site, WorldSite
+
+AnySite = RealSite | WorldSite
+
+
+def test_the_monotonic_clock_never_goes_back_and_a_sleep_lasts(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        clock = site.server.clock
+        before_ns, before_ms = clock.monotonic_ns(), clock.monotonic_ms()
+        for duration_ms in (0, 1, 7.5):
+            start_ns = clock.monotonic_ns()
+            await clock.sleep_ms(duration_ms)
+            assert clock.monotonic_ns() - start_ns >= duration_ms * 1e6 - 2
+        assert clock.monotonic_ns() >= before_ns + 8_000_000
+        assert clock.monotonic_ms() >= before_ms + 8
+        assert clock.wall_ms() > 1_700_000_000_000
+
+    site.run(body)
+
+
+def test_draws_stay_below_their_bound_and_reach_all_of_it(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        source = site.server.random
+        assert {source.below(5) for _ in range(500)} == {0, 1, 2, 3, 4}
+        assert source.below(1) == 0
+        assert all(0 <= source.below(1 << 70) < 1 << 70 for _ in range(100))
+
+    site.run(body)
+
+
+def test_ids_are_version_4_and_never_in_kafkas_reserved_range(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        ids = [site.server.random.uuid() for _ in range(2_000)]
+        assert len(set(ids)) == len(ids)
+        assert all(drawn.version == 4 and drawn.bytes[0] >= 1 for drawn in ids)
+
+    site.run(body)
+
+
+def test_streams_of_different_names_differ(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        one, other = site.server.random.stream("one"), site.server.random.stream("other")
+        assert site.server.random.stream("one") is one
+        assert [one.below(1 << 40) for _ in range(5)] != [other.below(1 << 40) for _ in range(5)]
+
+    site.run(body)

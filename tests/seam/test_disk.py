@@ -1,0 +1,244 @@
+"""What every Disk does: the real one and the world's."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+
+from kraft.seam import DiskError, DiskLocked, File
+from tests.seam.sites import DIRTY_BUDGET_BYTES, RealSite, Site, WorldSite
+
+AnySite = RealSite | WorldSite
+
+
+def cached(file: File, position: int, count: int) -> bytes:
+    """What `read_cached` gives once it does not say that it would have to wait."""
+    for _ in range(50):
+        data = file.read_cached(position, count)
+        if data is not None:
+            return data
+    raise AssertionError("never in the cache")
+
+
+def test_appends_go_to_the_end_and_are_read_back(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        file = site.server.disk.create(f"{site.folder}/log")
+        file.append(b"one")
+        file.append(bytearray(b"two"), memoryview(b"-three-")[1:6], b"")
+        file.append()
+        assert file.size == 11
+        assert file.read(0, 100) == cached(file, 0, 100) == b"onetwothree"
+        assert file.read(3, 3) == cached(file, 3, 3) == b"two"
+        assert file.read(9, 100) == cached(file, 9, 100) == b"ee"
+        assert file.read(11, 5) == cached(file, 11, 5) == cached(file, 50, 5) == b""
+        again = site.server.disk.open(f"{site.folder}/log")
+        assert again.size == 11
+        again.append(b"!")
+        assert file.read(6, 100) == b"three!"
+
+    site.run(body)
+
+
+def test_many_buffers_are_one_append(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        file = site.server.disk.create(f"{site.folder}/log")
+        pieces = [b"%d," % number for number in range(5_000)]
+        file.append(*pieces)
+        assert file.read(0, file.size + 1) == b"".join(pieces)
+        assert file.size == len(b"".join(pieces))
+
+    site.run(body)
+
+
+def test_a_truncated_file_goes_on_from_its_new_end(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        file = site.server.disk.create(f"{site.folder}/log")
+        file.append(b"0123456789")
+        file.truncate(4)
+        assert file.size == 4
+        assert file.read(0, 100) == cached(file, 0, 100) == b"0123"
+        file.append(b"xy")
+        assert file.read(0, 100) == b"0123xy"
+
+    site.run(body)
+
+
+def test_a_closed_file_takes_no_more(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        file = site.server.disk.create(f"{site.folder}/log")
+        assert not file.closed
+        file.close()
+        file.close()
+        assert file.closed
+        with pytest.raises(DiskError):
+            file.append(b"x")
+        with pytest.raises(DiskError):
+            file.truncate(0)
+
+    site.run(body)
+
+
+def test_what_is_not_there_says_so(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        missing = f"{site.folder}/missing"
+        for call in (disk.open, disk.read_file, disk.list, disk.modified_ms, disk.sync_directory):
+            with pytest.raises(DiskError) as failure:
+                call(missing)
+            assert failure.value.errno == errno.ENOENT
+            assert failure.value.path == missing
+        with pytest.raises(DiskError):
+            disk.create(f"{missing}/log")
+        with pytest.raises(DiskError):
+            disk.rename(missing, f"{site.folder}/other")
+        assert not disk.exists(missing)
+        assert not disk.is_directory(missing)
+        disk.unlink(missing)
+        disk.remove_tree(missing)
+
+    site.run(body)
+
+
+def test_entries_are_made_renamed_and_removed(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        disk.make_directory(f"{site.folder}/a/b/c")
+        disk.make_directory(f"{site.folder}/a/b/c")
+        assert disk.is_directory(f"{site.folder}/a/b/c")
+        for name in ("zeta", "alpha", "beta"):
+            disk.create(f"{site.folder}/a/{name}").append(name.encode())
+        assert disk.list(f"{site.folder}/a") == ["alpha", "b", "beta", "zeta"]
+        assert not disk.is_directory(f"{site.folder}/a/alpha")
+        disk.rename(f"{site.folder}/a/zeta", f"{site.folder}/a/alpha")
+        assert disk.read_file(f"{site.folder}/a/alpha") == b"zeta"
+        disk.rename(f"{site.folder}/a/beta", f"{site.folder}/a/b/beta")
+        disk.unlink(f"{site.folder}/a/alpha")
+        assert disk.list(f"{site.folder}/a") == ["b"]
+        assert disk.exists(f"{site.folder}/a/b/beta")
+        disk.rename(f"{site.folder}/a/b", f"{site.folder}/a/moved")
+        assert disk.read_file(f"{site.folder}/a/moved/beta") == b"beta"
+        disk.remove_tree(f"{site.folder}/a")
+        assert disk.list(site.folder) == []
+        with pytest.raises(DiskError):
+            disk.create(f"{site.folder}/file").append(b"x")
+            disk.make_directory(f"{site.folder}/file/below")
+
+    site.run(body)
+
+
+def test_a_file_that_is_created_again_is_empty(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        disk.create(f"{site.folder}/log").append(b"old")
+        assert disk.create(f"{site.folder}/log").size == 0
+        assert disk.read_file(f"{site.folder}/log") == b""
+
+    site.run(body)
+
+
+def test_a_small_file_is_replaced_whole(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        path = f"{site.folder}/checkpoint"
+        disk.write_file_atomic(path, b"first")
+        disk.write_file_atomic(path, b"second, and longer")
+        assert disk.read_file(path) == b"second, and longer"
+        assert disk.list(site.folder) == ["checkpoint"]
+
+    site.run(body)
+
+
+def test_a_lock_is_held_by_one(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        path = f"{site.folder}/.lock"
+        held = disk.lock(path)
+        with pytest.raises(DiskLocked) as failure:
+            disk.lock(path)
+        assert failure.value.path == path
+        held.release()
+        held.release()
+        disk.lock(path).release()
+
+    site.run(body)
+
+
+def test_times_and_room_are_told(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        disk.create(f"{site.folder}/log").append(b"x")
+        assert abs(disk.modified_ms(f"{site.folder}/log") - site.server.clock.wall_ms()) < 60_000
+        assert disk.free_bytes(site.folder) > 0
+
+    site.run(body)
+
+
+def test_an_append_that_finds_no_room_leaves_the_file_as_it_was(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        file = site.server.disk.create(f"{site.folder}/log")
+        file.append(b"kept")
+        for buffers in ([bytes(2 << 20)], [bytes(900_000), bytes(900_000)]):
+            with site.no_room(), pytest.raises(DiskError) as failure:
+                file.append(*buffers)
+            assert failure.value.errno in (errno.ENOSPC, errno.EFBIG)
+            assert failure.value.path == file.path
+            assert file.size == 4
+        file.append(b" whole")
+        assert file.read(0, 100) == b"kept whole"
+        assert site.server.disk.open(file.path).size == 10
+
+    site.run(body)
+
+
+def test_a_sync_waits_for_the_device(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        file = site.server.disk.create(f"{site.folder}/log")
+        file.append(b"x" * 10_000)
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(site.server.disk.sync, file)
+        await site.server.disk.offload(file.sync_blocking)
+        site.server.disk.sync_directory(site.folder)
+
+    site.run(body)
+
+
+def test_offload_gives_the_result_or_the_error(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        def divide(dividend: int, divisor: int) -> int:
+            return dividend // divisor
+
+        assert await site.server.disk.offload(divide, 7, 2) == 3
+        with pytest.raises(ZeroDivisionError):
+            await site.server.disk.offload(divide, 1, 0)
+
+    site.run(body)
+
+
+def test_the_dirty_budget_fills_and_a_wait_ends_when_there_is_room(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        assert not disk.dirty_budget_full
+        await disk.wait_dirty_budget()
+        files = [disk.create(f"{site.folder}/log-{number}") for number in range(4)]
+        for file in files:
+            file.append(bytes(DIRTY_BUDGET_BYTES // 4))
+        assert disk.dirty_budget_full
+        await disk.wait_dirty_budget()
+        assert not disk.dirty_budget_full
+
+    site.run(body)
+
+
+def test_a_sync_makes_room_in_the_dirty_budget(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        disk = site.server.disk
+        file = disk.create(f"{site.folder}/log")
+        file.append(bytes(DIRTY_BUDGET_BYTES))
+        assert disk.dirty_budget_full
+        await disk.sync(file)
+        assert not disk.dirty_budget_full
+
+    site.run(body)
