@@ -6,17 +6,19 @@ that gets no answer raises `Disconnected` or `TimedOut`; whether the broker acte
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import trio
 
 from kraft.client.core.records import KafkaError
-from kraft.seam import Address, DialFailed, Peer, Seam
+from kraft.seam import Address, Buffer, DialFailed, Peer, Seam
 from kraft.wire import messages
-from kraft.wire.api_keys import ApiKey
+from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.error_codes import ErrorCode
+
+Answer = TypeVar("Answer")
 
 API_VERSIONS_VERSION = 3
 DIAL_TIMEOUT_MS = 10_000
@@ -51,40 +53,42 @@ class Link:
 
     def version(self, key: ApiKey) -> int:
         """The newest version of `key` that both sides know. VersionMismatch if there is none."""
-        ours = messages.version_range(key)
+        ours = BROKER_APIS[key]
         theirs = self._ranges.get(key)
         if theirs is None:
             raise VersionMismatch(f"the broker does not know {key.name}")
-        newest = min(ours[1], theirs[1], NEWEST_USED.get(key, 32767))
-        if newest < max(ours[0], theirs[0]):
+        newest = min(ours.max, theirs[1], NEWEST_USED.get(key, ours.max))
+        if newest < max(ours.min, theirs[0]):
             raise VersionMismatch(
-                f"{key.name}: this client knows {ours[0]} to {ours[1]}, the broker {theirs[0]} to {theirs[1]}"
+                f"{key.name}: this client knows {ours.min} to {ours.max}, the broker {theirs[0]} to {theirs[1]}"
             )
         return newest
 
-    def send(self, key: ApiKey, message: Any, on_reply: Callable[[Any | None], None] | None) -> None:
-        """Send now; `on_reply` gets the answer in its newest form, or None if the connection ended first."""
-        version = self.version(key)
-        body = messages.encode_request(key, version, message)
-        if on_reply is None:
-            self._connection.send(key, version, [body], None)
-            return
+    def send(
+        self, key: ApiKey, version: int, chunks: Sequence[Buffer], on_reply: Callable[[memoryview | None], None] | None
+    ) -> None:
+        """Send an encoded body now; `on_reply` gets the answer's body for the time of the call, or None if the
+        connection ended first. None: no answer is expected."""
+        self._connection.send(key, version, chunks, on_reply)
 
-        def decode(answer: memoryview | None) -> None:
-            on_reply(None if answer is None else messages.decode_response(key, version, answer))
-
-        self._connection.send(key, version, [body], decode)
-
-    async def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
-        """Send and wait. Disconnected or TimedOut if no answer came."""
-        answers: list[Any | None] = []
+    async def request_encoded(
+        self,
+        key: ApiKey,
+        version: int,
+        chunks: Sequence[Buffer],
+        read: Callable[[memoryview], Answer],
+        *,
+        timeout_ms: float,
+    ) -> Answer:
+        """Send an encoded body; gives what `read` makes of the answer's. Disconnected or TimedOut if none came."""
+        answers: list[Answer | None] = []
         arrived = trio.Event()
 
-        def on_reply(answer: Any | None) -> None:
-            answers.append(answer)
+        def on_reply(body: memoryview | None) -> None:
+            answers.append(None if body is None else read(body))
             arrived.set()
 
-        self.send(key, message, on_reply)
+        self.send(key, version, chunks, on_reply)
         with trio.move_on_after(timeout_ms / 1000):
             await arrived.wait()
         if not answers:
@@ -93,8 +97,16 @@ class Link:
             raise Disconnected(f"the connection ended before the answer to {key.name}")
         return answers[0]
 
+    async def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
+        """Send a message of the newest class and wait for the answer in its newest class."""
+        version = self.version(key)
+        body = messages.encode_request(key, version, message)
+        return await self.request_encoded(
+            key, version, [body], lambda answer: messages.decode_response(key, version, answer), timeout_ms=timeout_ms
+        )
+
     def close(self) -> None:
-        self._connection.close()
+        self._connection.close("the client does not need it any more")
 
 
 async def _negotiate(connection: ClientConnection, timeout_ms: float) -> dict[int, tuple[int, int]]:
@@ -149,7 +161,7 @@ class Links:
             try:
                 link = Link(connection, await _negotiate(connection, timeout_ms))
             except BaseException:
-                connection.close()
+                connection.close("the broker did not tell its versions")
                 raise
             self._links[slot] = link
             return link

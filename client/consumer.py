@@ -6,7 +6,7 @@
             ...
 
 One fetch is in flight per broker; what comes is kept per partition and handed out by `poll` in offset order. Positions
-move when records are handed out, so a cancelled `poll` loses nothing. Read-committed filtering follows broker-spec 1.10.
+move when records are handed out, so a cancelled `poll` loses nothing. Read-committed filtering: broker-spec 1.10.
 """
 
 from __future__ import annotations
@@ -267,14 +267,22 @@ class Consumer:
         for tp, assigned in asked.items():
             leader = self._cluster.leader(tp)
             positions[tp] = (assigned.fetch, -1 if leader is None else leader.epoch)
-        request = fetch_request(positions, read_committed=self._read_committed, rack=self._rack, **self._limits)
         link = await self._cluster.link(node_id, "fetch")
-        answer = await link.request(ApiKey.FETCH, request, timeout_ms=self._limits["wait_ms"] + FETCH_GRACE_MS)
-        code = ErrorCode(int(answer.error_code))
+        version = link.version(ApiKey.FETCH)
+        request = fetch_request(
+            version, positions, read_committed=self._read_committed, rack=self._rack, **self._limits
+        )
+        code, parts = await link.request_encoded(
+            ApiKey.FETCH,
+            version,
+            [request],
+            lambda body: read_fetch_response(version, body),
+            timeout_ms=self._limits["wait_ms"] + FETCH_GRACE_MS,
+        )
         if code is not ErrorCode.NONE:
             raise KafkaError(code, "the broker refused the fetch")
         resets = []
-        for tp, part in read_fetch_response(answer).items():
+        for tp, part in parts.items():
             assigned = self._assigned.get(tp)  # type: ignore[assignment]
             if assigned is None or assigned is not asked.get(tp) or assigned.generation != generations[tp]:
                 continue

@@ -18,5 +18,5 @@ async def default_seam(seam: Seam | None = None) -> AsyncIterator[Seam]:
         return
     from kraft.runtime import open_seam
 
-    async with open_seam() as real:
+    async with open_seam(node_name="client") as real:
         yield real

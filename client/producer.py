@@ -324,11 +324,11 @@ class Producer:
     def _send_batches(self, link: Link, partitions: list[TopicPartition], now_ms: int) -> None:
         assert self._identity is not None
         batches = {tp: self._accumulator.take(tp, self._identity) for tp in partitions}
-        request = produce_request(
-            self._acks, self._request_timeout_ms, {tp: batch.encoded or b"" for tp, batch in batches.items()}
-        )
+        encoded = {tp: batch.encoded or b"" for tp, batch in batches.items()}
+        version = link.version(ApiKey.PRODUCE)
+        request = produce_request(version, self._acks, self._request_timeout_ms, encoded)
         if self._acks == 0:
-            link.send(ApiKey.PRODUCE, request, None)
+            link.send(ApiKey.PRODUCE, version, request, None)
             for batch in batches.values():
                 self._settle(batch, ProduceAnswer(ErrorCode.NONE, -1, -1, None, None, None))
             return
@@ -336,16 +336,15 @@ class Producer:
         number = self._request_number
         self._in_flight[number] = (now_ms, link)
 
-        def on_reply(answer: Any | None) -> None:
+        def on_reply(body: memoryview | None) -> None:
             del self._in_flight[number]
-            self._on_answer(batches, answer)
+            self._on_answer(batches, {} if body is None else read_produce_response(version, body))
 
-        link.send(ApiKey.PRODUCE, request, on_reply)
+        link.send(ApiKey.PRODUCE, version, request, on_reply)
 
-    def _on_answer(self, batches: dict[TopicPartition, Batch], answer: Any | None) -> None:
+    def _on_answer(self, batches: dict[TopicPartition, Batch], answers: dict[TopicPartition, ProduceAnswer]) -> None:
         if self._closing:
             return
-        answers = {} if answer is None else read_produce_response(answer)
         for topic_partition, batch in batches.items():
             told = answers.get(topic_partition)
             if told is None:

@@ -46,9 +46,14 @@ def handle_incremental_alter_configs(broker: Broker, request: Request, session: 
         try:
             if seen[key] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "the resource stands twice in the request")
-            type_ = _type(resource)
-            require_config_right(broker, session, Operation.ALTER_CONFIGS, type_, resource.resource_name)
-            if type_ is ConfigResourceType.BROKER_LOGGER:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+                require_config_right(
+                    broker,
+                    session,
+                    Operation.ALTER_CONFIGS,
+                    ConfigResourceType.BROKER_LOGGER,
+                    resource.resource_name,
+                )
                 _alter_loggers(broker, resource, validate_only=message.validate_only)
                 done[key] = _result(resource, ErrorCode.NONE, None)
             else:
@@ -60,22 +65,13 @@ def handle_incremental_alter_configs(broker: Broker, request: Request, session: 
         return replace(response, responses=(*response.responses, *done.values()))
 
     def failure(error: ErrorCode, text: str) -> Any:
-        failed = (_result(resource, error, text) for resource in wanted)
-        return respond(ApiKey.INCREMENTAL_ALTER_CONFIGS, responses=(*failed, *done.values()))
+        failed = tuple(_result(resource, error, text) for resource in wanted)
+        return respond(ApiKey.INCREMENTAL_ALTER_CONFIGS, responses=failed)
 
-    if not wanted:
-        answer(request, failure(ErrorCode.NONE, ""))
-        return
-    forward(broker, request, session, replace(message, resources=tuple(wanted)), finish=finish, failure=failure)
-
-
-def _type(resource: Any) -> ConfigResourceType:
-    try:
-        return ConfigResourceType(resource.resource_type)
-    except ValueError:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"configs of resource type {resource.resource_type} do not exist"
-        ) from None
+    if wanted:
+        forward(broker, request, session, replace(message, resources=tuple(wanted)), failure, finish=finish)
+    else:
+        answer(request, respond(ApiKey.INCREMENTAL_ALTER_CONFIGS, responses=tuple(done.values())))
 
 
 def _alter_loggers(broker: Broker, resource: Any, *, validate_only: bool) -> None:

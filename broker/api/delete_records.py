@@ -1,14 +1,207 @@
-"""The delete_records handler."""
+"""DeleteRecords: raise the log start of partitions, and answer when every live replica has followed.
+
+Invariants: the log start never passes the high watermark; an answered log start is in the checkpoint, so that a restart
+does not take it back. The files go with the next retention run. Source: DeleteRecordsRequest 0 to 2, broker-spec 2.7.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.gates import Operation
+from kraft.broker.node.partition import Partition
+from kraft.broker.node.purgatory import Parked
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages import milliseconds
 
 if TYPE_CHECKING:
     from kraft.broker.node.services import BrokerServices
     from kraft.broker.node.session import Session
     from kraft.wire.server import Request
 
+HIGH_WATERMARK = -1
+UNKNOWN = -1
+
 
 def handle_delete_records(broker: BrokerServices, request: Request, session: Session) -> None:
-    """Answer one request of this API."""
+    """Check each partition, raise its log start, then wait for its replicas."""
+    message = read(request)
+    deletion = DeleteRecords(broker, request)
+    for topic in message.topics:
+        name = topic.name
+        rows = deletion.topic(name)
+        allowed = broker.gates.authorize_topic(session, Operation.DELETE, name)
+        for row in topic.partitions:
+            if not allowed:
+                rows.append(PartitionDeletion(row.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                continue
+            found = broker.replicas.locate(name, row.partition_index)
+            if isinstance(found, ErrorCode):
+                rows.append(PartitionDeletion(row.partition_index, found))
+            else:
+                rows.append(_begin(found, row.offset))
+    timeout_ms = milliseconds(message.timeout)
+    closed = [row.partition for row in deletion.rows() if row.partition is not None and row.partition.log is None]
+    if not closed:
+        deletion.start(timeout_ms)
+        return
+
+    async def when_open() -> None:
+        for partition in closed:
+            await broker.replicas.wait_open(partition)
+        for row in deletion.rows():
+            if row.partition is not None and row.is_waiting and row.target == UNKNOWN:
+                row.begin()
+        deletion.start(timeout_ms)
+
+    broker.replicas.start_task(when_open)
+
+
+class PartitionDeletion:
+    """One partition: refused, or on its way to `target`. Watches its partition."""
+
+    __slots__ = ("error", "index", "low_watermark", "operation", "partition", "target", "wanted")
+
+    def __init__(self, index: int, error: ErrorCode, partition: Partition | None = None, wanted: int = -1) -> None:
+        self.index = index
+        self.error = error
+        self.partition = partition
+        self.wanted = wanted
+        self.target = UNKNOWN
+        self.low_watermark = UNKNOWN
+        self.operation: DeleteRecords | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Neither refused nor reached."""
+        return self.error == ErrorCode.NONE and self.partition is not None and self.low_watermark == UNKNOWN
+
+    def begin(self) -> None:
+        """Raise the local log start, if that is allowed."""
+        partition = self.partition
+        assert partition is not None
+        self.error = _refusal(partition, self.wanted)
+        if self.error != ErrorCode.NONE:
+            return
+        log = partition.log
+        assert log is not None
+        self.target = partition.high_watermark if self.wanted == HIGH_WATERMARK else self.wanted
+        if log.advance_log_start(self.target):
+            partition.host.changed[partition] = None
+        self.look()
+
+    def look(self) -> None:
+        """Have all live replicas reached the target?"""
+        partition = self.partition
+        if partition is None or not self.is_waiting:
+            return
+        leader, log = partition.leader, partition.log
+        if leader is None or log is None:
+            self.error = ErrorCode.KAFKA_STORAGE_ERROR if partition.is_offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return
+        low = leader.low_watermark(log.log_start_offset, partition.host.eligible)
+        if low >= self.target:
+            self.low_watermark = low
+
+    def partition_changed(self) -> None:
+        """The partition moved, or one of its followers told its log start."""
+        self.look()
+        if not self.is_waiting and self.operation is not None:
+            self.operation.look()
+
+
+def _begin(partition: Partition, wanted: int) -> PartitionDeletion:
+    deletion = PartitionDeletion(partition.index, ErrorCode.NONE, partition, wanted)
+    if partition.log is not None:
+        deletion.begin()
+    return deletion
+
+
+def _refusal(partition: Partition, wanted: int) -> ErrorCode:
+    if partition.is_internal:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if partition.is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if partition.leader is None or partition.log is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if "delete" not in partition.config.cleanup_policy:
+        return ErrorCode.POLICY_VIOLATION
+    if wanted != HIGH_WATERMARK and not 0 <= wanted <= partition.high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return ErrorCode.NONE
+
+
+class DeleteRecords(Parked):
+    """One request: parked until every partition has been refused or has reached its target."""
+
+    __slots__ = ("_broker", "_is_done", "_request", "_topics")
+
+    def __init__(self, broker: BrokerServices, request: Request) -> None:
+        self.bucket = -1
+        self._broker = broker
+        self._request = request
+        self._topics: list[tuple[str, list[PartitionDeletion]]] = []
+        self._is_done = False
+
+    def topic(self, name: str) -> list[PartitionDeletion]:
+        """Begin the rows of a topic."""
+        rows: list[PartitionDeletion] = []
+        self._topics.append((name, rows))
+        return rows
+
+    def rows(self) -> list[PartitionDeletion]:
+        return [row for _, rows in self._topics for row in rows]
+
+    def start(self, timeout_ms: int) -> None:
+        """All log starts are raised: answer, or wait for the followers."""
+        replicas = self._broker.replicas
+        replicas.request_pass()
+        for row in self.rows():
+            if row.is_waiting and row.partition is not None:
+                row.operation = self
+                row.partition.watchers[row] = None
+                row.partition.start_watchers += 1
+        replicas.deadlines.add(self, replicas.clock.monotonic_ms() + max(timeout_ms, 0))
+        self.look()
+
+    def look(self) -> None:
+        """Answer if nothing is left to wait for."""
+        if not self._is_done and not any(row.is_waiting for row in self.rows()):
+            self._broker.replicas.deadlines.remove(self)
+            self._finish()
+
+    def expire(self) -> None:
+        for row in self.rows():
+            if row.is_waiting:
+                row.error = ErrorCode.REQUEST_TIMED_OUT
+        if not self._is_done:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._is_done = True
+        for row in self.rows():
+            if row.operation is not None and row.partition is not None:
+                row.partition.watchers.pop(row, None)
+                row.partition.start_watchers -= 1
+        self._broker.replicas.start_task(self._checkpoint_and_answer)
+
+    async def _checkpoint_and_answer(self) -> None:
+        """What is answered must not be taken back by a restart."""
+        raised = [row.partition for row in self.rows() if row.error == ErrorCode.NONE and row.partition is not None]
+        directories = dict.fromkeys(partition.directory for partition in raised)
+        for directory in directories:
+            if directory is not None and directory.is_online:
+                await self._broker.replicas.maintenance.write_log_starts_of(directory)
+        self._answer()
+
+    def _answer(self) -> None:
+        row_class = part(ApiKey.DELETE_RECORDS, "DeleteRecordsPartitionResult")
+        topic_class = part(ApiKey.DELETE_RECORDS, "DeleteRecordsTopicResult")
+
+        def row(found: PartitionDeletion) -> Any:
+            return row_class(partition_index=found.index, low_watermark=found.low_watermark, error_code=found.error)
+
+        topics = tuple(topic_class(name=name, partitions=tuple(map(row, rows))) for name, rows in self._topics)
+        answer(self._request, respond(ApiKey.DELETE_RECORDS, topics=topics))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.api.metadata import is_legal_topic_name
 from kraft.broker.node.config_entries import (
     BrokerLayers,
     ConfigEntry,
@@ -23,6 +22,7 @@ from kraft.broker.node.gates import Operation, Resource, ResourceType
 from kraft.broker.node.log_levels import logger_levels
 from kraft.broker.node.session import Session
 from kraft.config import KeyType
+from kraft.control.topic_names import topic_name_problem
 from kraft.image import ConfigResourceType
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -99,8 +99,9 @@ Row = tuple[str, str | None, int, bool, bool, int, str | None, list[tuple[str, s
 
 
 def _topic(broker: Broker, name: str) -> Iterable[Row]:
-    if not is_legal_topic_name(name):
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a legal topic name")
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name not in broker.image.topics:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     return map(_row, topic_entries(broker.image.topic_configs(name), _layers(broker)))

@@ -1,8 +1,6 @@
-"""Admin requests that the active controller decides: authorised here, forwarded in the newest version, answered in the
-client's.
+"""Forwarding: a client's request goes to the active controller in its newest version, and comes back in the client's.
 
-What may not be done, or is wrong by itself (a name twice), is answered here, element by element; the rest goes to the
-controller. When no controller answers in time the outcome is unknown and the client is told REQUEST_TIMED_OUT.
+When no controller answers in time the outcome is unknown and the client is told REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 NOT_ANSWERED = "no controller answered in time; it is not known whether the request was carried out"
 
 Finish = Callable[[Any], Any]
-"""From the controller's response (newest class) to the client's: adds what was answered here."""
+"""From the controller's response (newest class) to the client's: adds what this broker answers itself."""
 
 Failure = Callable[[ErrorCode, str], Any]
 """The response (newest class) when the controller did not decide: error and text for every forwarded element."""
@@ -36,9 +34,9 @@ def forward(
     request: Request,
     session: Session,
     message: Any,
-    *,
-    finish: Finish,
     failure: Failure,
+    *,
+    finish: Finish | None = None,
     timeout_ms: int = FORWARD_TIMEOUT_MS,
     mutations: int = 0,
 ) -> None:
@@ -48,28 +46,22 @@ def forward(
     throttle_ms = broker.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, mutations) if mutations else 0
 
     async def carry() -> None:
-        response = await _decided(broker, request, session, body, finish, failure, timeout_ms)
+        response = await _decided(broker, request.api_key, session, body, failure, timeout_ms)
+        if finish is not None:
+            response = finish(response)
         answer(request, throttled(response, throttle_ms))
 
     broker.answer_later(request, carry)
 
 
 async def _decided(
-    broker: Broker,
-    request: Request,
-    session: Session,
-    body: bytes,
-    finish: Finish,
-    failure: Failure,
-    timeout_ms: int,
+    broker: Broker, api_key: int, session: Session, body: bytes, failure: Failure, timeout_ms: int
 ) -> Any:
-    api_key = request.api_key
+    timeout_ms = max(1, min(timeout_ms, FORWARD_TIMEOUT_MS))
     try:
-        reply = await broker.controller.forward(
-            session, api_key, body, timeout_ms=max(1, min(timeout_ms, FORWARD_TIMEOUT_MS))
-        )
+        reply = await broker.controller.forward(session, api_key, body, timeout_ms=timeout_ms)
     except RequestFailed:
         return failure(ErrorCode.REQUEST_TIMED_OUT, NOT_ANSWERED)
     except ForwardRefused as refused:
         return failure(refused.error, str(refused))
-    return finish(messages.decode_response(api_key, messages.newest_version(api_key), reply))
+    return messages.decode_response(api_key, messages.newest_version(api_key), reply)

@@ -72,9 +72,7 @@ class _Listing:
     def __init__(self, broker: BrokerServices, request: Request, session: Session, message: Any) -> None:
         self._broker = broker
         self._request = request
-        self._asker = Asker(
-            request.api_version, message.replica_id, message.isolation_level == READ_COMMITTED
-        )
+        self._asker = Asker(request.api_version, message.replica_id, message.isolation_level == READ_COMMITTED)
         self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | tuple[Partition, int, int]]]]] = []
         seen = Counter((topic.name, row.partition_index) for topic in message.topics for row in topic.partitions)
         for topic in message.topics:

@@ -14,6 +14,7 @@ from uuid import UUID
 from kraft.broker.api.answers import answer, kind, read, respond
 from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
 from kraft.broker.node.session import Session
+from kraft.control.topic_names import topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -27,19 +28,10 @@ if TYPE_CHECKING:
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 NO_TOPIC_ID = UUID(int=0)
-TOPIC_NAME_LENGTH_MAX = 249
-LEGAL_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 FIRST_WITH_IDS = 12
 FIRST_WITH_LISTENER_ERRORS = 6
 WITH_CLUSTER_OPERATIONS = range(8, 11)
-
-
-def is_legal_topic_name(name: str) -> bool:
-    """Kafka's rule for topic names."""
-    return (
-        0 < len(name) <= TOPIC_NAME_LENGTH_MAX and name not in (".", "..") and LEGAL_TOPIC_CHARACTERS.issuperset(name)
-    )
 
 
 def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
@@ -171,7 +163,7 @@ class _MetadataReply:
         for name in names:
             if creates and not (may_create_all or self._may(Operation.CREATE, name)):
                 yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
-            elif not is_legal_topic_name(name):
+            elif topic_name_problem(name) is not None:
                 yield self._error(ErrorCode.INVALID_TOPIC_EXCEPTION, name, None)
             elif creates:
                 creatable.append(name)

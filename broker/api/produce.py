@@ -75,7 +75,7 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
     ):
         return False
     found = read_batch(data, version)
-    if found.__class__ is Refusal:
+    if isinstance(found, Refusal):
         return False
     header, size = found
     attributes = header.attributes

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kraft.broker.api.admin import (
+    handle_create_partitions,
+    handle_create_topics,
+    handle_delete_topics,
+    handle_describe_quorum,
+    handle_elect_leaders,
+)
 from kraft.broker.api.alter_configs import handle_incremental_alter_configs
 from kraft.broker.api.api_versions import handle_api_versions
-from kraft.broker.api.create_partitions import handle_create_partitions
-from kraft.broker.api.create_topics import handle_create_topics
 from kraft.broker.api.delete_records import handle_delete_records
-from kraft.broker.api.delete_topics import handle_delete_topics
 from kraft.broker.api.describe_cluster import handle_describe_cluster
 from kraft.broker.api.describe_configs import handle_describe_configs
-from kraft.broker.api.describe_quorum import handle_describe_quorum
-from kraft.broker.api.elect_leaders import handle_elect_leaders
 from kraft.broker.api.fetch import handle_fetch
 from kraft.broker.api.identify import handle_identify
 from kraft.broker.api.init_producer_id import handle_init_producer_id

@@ -39,6 +39,10 @@ class Wakeable(Protocol):
         """There may be something to answer: look at the end of this pass."""
         ...
 
+    def expire(self) -> None:
+        """Answer with what there is."""
+        ...
+
 
 class FetchedPartition:
     """One partition of a fetch: what is wanted of it, and what its asker was told last. Watches its `Partition`."""

@@ -21,6 +21,7 @@ from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResult
 from kraft.wire.fetch_response import FIRST_VERSION_WITH_ENDPOINTS, encode_fetch_response
+from kraft.wire.tagged import CurrentLeader
 
 if TYPE_CHECKING:
     from kraft.broker.node.services import BrokerServices
@@ -159,7 +160,8 @@ class FetchOperation(Parked):
             result = self._read_one(entry, max(min(entry.bytes_max, left), 0), at_least_one=total == 0)
             size = 0
             for piece in result.records:
-                size += piece.count  # type: ignore[union-attr]
+                if isinstance(piece, FileRange):
+                    size += piece.count
             left -= size
             total += size
             if result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0:
@@ -317,7 +319,7 @@ class FetchOperation(Parked):
             )
         )
 
-    def _hint(self, entry: FetchedPartition):  # type: ignore[no-untyped-def]
+    def _hint(self, entry: FetchedPartition) -> CurrentLeader:
         topics = self.broker.image.topics
         key = entry.topic_key
         return current_leader(topics.get(key) if isinstance(key, str) else topics.get_by_id(key), entry.index)

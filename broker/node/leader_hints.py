@@ -10,7 +10,7 @@ from kraft.wire.tagged import CurrentLeader, NodeEndpoint
 
 if TYPE_CHECKING:
     from kraft.image.image import MetadataImage
-    from kraft.image.topics import TopicImage
+    from kraft.image.partitions import TopicImage
 
 HINTLESS = CurrentLeader()
 

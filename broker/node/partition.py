@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+import trio
+
 from kraft.broker.node.gates import Resource, ResourceType
 from kraft.broker.replica.follower import follower_high_watermark
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
@@ -28,7 +30,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import BatchHeader
 
 if TYPE_CHECKING:
-    from kraft.broker.node.log_directory import LogDirectory
+    from kraft.broker.node.log_directories import HostedDirectory
     from kraft.broker.node.topic_metrics import TopicMeters
     from kraft.config import TopicConfig
     from kraft.seam import Buffer, Clock
@@ -71,6 +73,8 @@ class PartitionHost(Protocol):
     clock: Clock
     eligible: dict[int, int]
     """Brokers that may join an in-sync set, with their epochs."""
+    racks: dict[int, str | None]
+    """The racks of all registered brokers."""
     changed: dict[Partition, None]
     """Partitions whose log end or high watermark moved in this pass."""
     lag_ms_max: int
@@ -98,14 +102,17 @@ class Partition:
         "active_segment",
         "appendable",
         "becoming_ready",
+        "blocking",
         "config",
         "directory",
+        "flush_records",
         "high_watermark",
         "host",
         "index",
         "is_internal",
         "is_offline",
         "is_removed",
+        "is_truncating",
         "leader",
         "log",
         "meters",
@@ -113,6 +120,7 @@ class Partition:
         "pending",
         "resource",
         "rules",
+        "start_watchers",
         "state",
         "success_answers",
         "sync_running",
@@ -135,7 +143,7 @@ class Partition:
         self.meters = meters
         self.resource = Resource(ResourceType.TOPIC, topic)
         self.state: PartitionState | None = None
-        self.directory: LogDirectory | None = None
+        self.directory: HostedDirectory | None = None
         self.log: Log | None = None
         self.leader: LeaderState | None = None
         self.high_watermark = 0
@@ -145,7 +153,10 @@ class Partition:
         self.sync_running = False
         self.is_offline = False
         self.is_removed = False
+        self.is_truncating = False
+        self.blocking = trio.Lock()
         self.watchers: dict[Watcher, None] = {}
+        self.start_watchers = 0
         self.waiting: deque[tuple[int, Waiting]] = deque()
         self.waiting_for_disk: deque[tuple[int, Waiting]] = deque()
         self.pending: deque[PendingAppend] = deque()
@@ -173,6 +184,7 @@ class Partition:
         """The topic's settings are these now."""
         self.config = config
         self.waits_for_disk = config.flush_messages == 1
+        self.flush_records = config.flush_messages
         stamped = config.message_timestamp_type == "LogAppendTime"
         codec = None if config.compression_type == "producer" else Compression.named(config.compression_type)
         self.rules = BatchRules(
@@ -238,8 +250,9 @@ class Partition:
         self.appendable = False
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.leader = None
-        if self.log is not None:
+        if self.log is not None and not self.is_truncating:
             self._begin_to_lead(state)
+        self.host.changed[self] = None
 
     def keep_leading(self, state: PartitionState) -> None:
         """The same leader epoch, another in-sync set or assignment."""
@@ -304,7 +317,7 @@ class Partition:
                 log.update_high_watermark(leader.high_watermark)
         else:
             leader.log_end_offset = leader.own_share = end
-        if log.active is not self.active_segment:
+        if log.active is not self.active_segment or end - log.recovery_point >= self.flush_records:
             self.active_segment = log.active
             host.want_sync(self)
         host.changed[self] = None
@@ -348,12 +361,18 @@ class Partition:
         log, leader = self.log, self.leader
         if log is None:
             return
-        if leader is not None and self.waits_for_disk:
-            if leader.synced(log.synced_end_offset, self.host.clock.monotonic_ms(), self.host.eligible):
-                self._take_leader_high_watermark()
-            waiting = self.waiting_for_disk
-            while waiting and waiting[0][0] <= log.synced_end_offset:
-                waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
+        end = log.synced_end_offset
+        if (
+            leader is not None
+            and self.waits_for_disk
+            and leader.synced(end, self.host.clock.monotonic_ms(), self.host.eligible)
+        ):
+            self._take_leader_high_watermark()
+        waiting = self.waiting_for_disk
+        while waiting and waiting[0][0] <= end:
+            waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
+        if end < log.log_end_offset and self.waits_for_disk:
+            self.host.want_sync(self)
         self.host.changed[self] = None
 
     def append_as_follower(self, data: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
@@ -367,6 +386,13 @@ class Partition:
             self.host.want_sync(self)
         self.host.changed[self] = None
         return info
+
+    def segments_changed(self) -> None:
+        """Retention has taken segments away (and perhaps rolled): have the directory's entries synced."""
+        if self.log is not None:
+            self.active_segment = self.log.active
+            self.host.want_sync(self)
+        self.host.changed[self] = None
 
     def take_leader_marks(self, high_watermark: int, log_start_offset: int) -> None:
         """The follower's share of an answer: the leader's high watermark, clamped, then its log start."""
@@ -386,6 +412,13 @@ class Partition:
         if self.high_watermark > log.log_end_offset or self.high_watermark < log.log_start_offset:
             self._set_high_watermark(max(log.log_start_offset, min(self.high_watermark, log.log_end_offset)))
         self.host.changed[self] = None
+
+    def cut_done(self) -> None:
+        """A truncation is over: a leadership that was taken meanwhile begins now."""
+        self.is_truncating = False
+        state = self.state
+        if self.log is not None and state is not None and state.leader == self.host.node_id and self.leader is None:
+            self._begin_to_lead(state)
 
     # followers, as the leader sees them
 
@@ -407,6 +440,8 @@ class Partition:
         )
         if effects.high_watermark_moved:
             self._take_leader_high_watermark()
+        elif self.start_watchers:
+            host.changed[self] = None
         if effects.proposal is not None:
             host.propose_isr(self, effects.proposal)
 

@@ -32,7 +32,13 @@ class SingleProduce(Parked):
     __slots__ = ("broker", "partition_index", "request", "success", "topic", "topic_id")
 
     def __init__(
-        self, broker: BrokerServices, request: Request, success: bytes, topic: str | None, topic_id: UUID | None, index: int
+        self,
+        broker: BrokerServices,
+        request: Request,
+        success: bytes,
+        topic: str | None,
+        topic_id: UUID | None,
+        index: int,
     ) -> None:
         self.bucket = -1
         self.broker = broker

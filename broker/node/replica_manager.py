@@ -1,58 +1,514 @@
-"""ReplicaManager: all replicas that this broker hosts, their directories, fetchers and timers.
+"""ReplicaManager: all replicas that this broker hosts, who leads and follows them, and what happens at the end of a pass.
 
-Order of a node's life: `open_directories` (locks, meta.properties, clean-shutdown files) → registration →
-`load(image)` at the first publish → `run` for good, with `apply_delta` at every later publish → `shutdown`.
+Order of a node's life: `open_directories` (locks, meta.properties, clean-shutdown files) → registration → `run` in the
+background → `load(image)` at the first publish → `apply_delta` at every later one → `shutdown`, when `run` is cancelled.
+
+Invariants: roles are taken in the order deletes, leaders, followers; a fetcher is stopped before the role changes, so
+that a late answer finds nothing; a replica is known by topic id, and by name only while that name is its topic's.
+Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import structlog
 import trio
 
+from kraft.broker.node.alter_partition import AlterPartitionQueue
+from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
+from kraft.broker.node.fetcher import LeaderFetcher
+from kraft.broker.node.fetching import FetchOperation
+from kraft.broker.node.log_directories import HostedDirectory, LogDirectories
+from kraft.broker.node.log_maintenance import LogMaintenance
+from kraft.broker.node.log_opening import LogOpener, log_config
+from kraft.broker.node.log_syncing import LogSyncer
+from kraft.broker.node.partition import Partition
+from kraft.broker.node.purgatory import Deadlines
+from kraft.broker.node.replica_metrics import register_replica_metrics
+from kraft.broker.node.retiring import Retirement
+from kraft.broker.node.topic_metrics import TopicMetrics
+from kraft.broker.replica.isr import IsrProposal
+from kraft.broker.replica.role import RoleChange, decide_role
+from kraft.image.partitions import NO_LEADER, PartitionState
+from kraft.image.registrations import ConfigResourceType, Endpoint
+from kraft.seam import DiskError
+from kraft.storage.handles import FileCache
+from kraft.storage.log import Log
+from kraft.wire.error_codes import ErrorCode
+
 if TYPE_CHECKING:
-    from kraft.broker.node.partition import Partition
     from kraft.broker.node.services import DataPlaneServices
     from kraft.image.delta import ImageDelta
     from kraft.image.image import MetadataImage
+    from kraft.image.partitions import TopicImage
+
+log = structlog.get_logger("kraft.broker.replicas")
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class ReplicaManager:
-    """The data plane of one broker."""
+    """The data plane of one broker. Handlers use `find`, `locate`, `deadlines`, `fetch_sessions` and `start_task`."""
 
     def __init__(self, services: DataPlaneServices) -> None:
         self.services = services
+        self.config = config = services.config
+        self.seam = services.seam
+        self.clock = services.seam.clock
+        self.disk = services.seam.disk
+        self.random = services.seam.random
+        self.node_id = services.node_id
+        self.lag_ms_max = config.integer("replica.lag.time.max.ms")
+        self.fetch_bytes_max = config.integer("fetch.max.bytes")
+        self.producer_id_expiration_ms = config.integer("producer.id.expiration.ms")
+        self.selects_by_rack = config.string("replica.selector.class") == RACK_AWARE_SELECTOR
+        self.peer_tls = config.tls(config.inter_broker_listener_name)
+        self.eligible: dict[int, int] = {}
+        self.racks: dict[int, str | None] = {}
+        self.changed: dict[Partition, None] = {}
+        self.woken: dict[FetchOperation, None] = {}
+        self.file_cache = FileCache()
+        self.directories = LogDirectories(config, self.disk)
+        self.topic_metrics = TopicMetrics(services.metrics)
+        self.deadlines = Deadlines(self.clock)
+        self.fetch_sessions = FetchSessionCache(
+            config.integer("max.incremental.fetch.session.cache.slots"), self.random.stream("fetch sessions")
+        )
+        self.maintenance = LogMaintenance(self)
+        self._opener = LogOpener(self)
+        self._syncer = LogSyncer(self)
+        self._retirement = Retirement(self)
+        self._alter_partition = AlterPartitionQueue(services)
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._topics: dict[TopicKey, dict[int, Partition]] = {}
+        self._image: MetadataImage | None = None
+        self._nursery: trio.Nursery | None = None
+        self._ids_at_start: tuple[UUID, ...] = ()
+        self._previous_broker_epoch = -1
+        self._waits_for_budget = False
+        register_replica_metrics(self, services.metrics)
+        self.seam.network.at_end_of_pass(self.end_pass)
+
+    # life
 
     async def open_directories(self) -> None:
         """Lock every log directory, check its meta.properties, note and delete its clean-shutdown file. Before
-        registration; fills `directory_ids` and `previous_broker_epoch`. A directory that fails goes offline."""
+        registration; fills `directory_ids` and `previous_broker_epoch`. A directory whose device refuses goes offline.
+        DirectoryInUse, ForeignDirectory; DiskError if none is left."""
+        failed = await self.disk.offload(self.directories.open, self.services.cluster_id)
+        for directory, error in failed:
+            log.error("log directory is offline", directory=directory.path, error=str(error))
+        if not self.directories.online:
+            raise failed[0][1]
+        self._previous_broker_epoch = self.directories.previous_broker_epoch
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
         """Ids of the log directories that are online."""
-        return ()
+        return self.directories.ids
 
     @property
     def previous_broker_epoch(self) -> int:
         """Broker epoch in the clean-shutdown files, for the registration; -1 if any was missing or they disagree."""
-        return -1
+        return self._previous_broker_epoch
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The background of the data plane (fetchers, ISR, checkpoints, retention, deadlines) until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self.deadlines.run)
+                nursery.start_soon(self._alter_partition.run)
+                nursery.start_soon(self._check_lag_forever)
+                for _ in range(self.config.integer("num.recovery.threads.per.data.dir") * len(self.directories.all)):
+                    nursery.start_soon(self._opener.serve)
+                for task in (
+                    self.maintenance.high_watermarks_forever,
+                    self.maintenance.recovery_points_forever,
+                    self.maintenance.retention_forever,
+                    self.maintenance.producers_forever,
+                ):
+                    nursery.start_soon(task)
+                for fetcher in self._fetchers.values():
+                    nursery.start_soon(fetcher.run)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
 
     async def load(self, image: MetadataImage) -> None:
-        """First publish: recover or note the logs on disk, set stray ones aside, take every role that `image` gives."""
+        """First publish: set stray logs aside, take every role that `image` gives, and, after an unclean stop, recover
+        all logs before this returns. `run` must be under way."""
+        self._take_brokers(image)
+        self._image = image
+        stray = [key for key in self._found() if not self._is_hosted(image, *key)]
+        for topic, index in stray:
+            self._retirement.set_aside(topic, index)
+        for directory in self.directories.online:
+            self._retirement.remove_later(list(directory.found.to_delete))
+        states = [
+            (topic, index, state)
+            for topic in image.topics
+            for index, state in topic.partitions()
+            if self.node_id in state.replicas
+        ]
+        self._take_roles(states, is_new=lambda topic, index: False)
+        if not all(directory.is_clean for directory in self.directories.online):
+            await self._opener.wait_idle()
+        else:
+            await trio.lowlevel.checkpoint()
+        self.request_pass()
+
+    async def shutdown(self, *, clean: bool = True) -> None:
+        """After `run` was cancelled: sync and close all logs, write checkpoints and, last, the clean-shutdown files
+        with the broker epoch. Not `clean`: only give the locks back."""
+        broker_epoch = self.services.broker_epoch
+        for directory in self.directories.online:
+            if clean:
+                await self._close_directory(directory, broker_epoch)
+            if directory.storage is not None:
+                directory.storage.close()
+
+    async def _close_directory(self, directory: HostedDirectory, broker_epoch: int) -> None:
+        storage = directory.storage
+        assert storage is not None
+        logs = [partition.log for partition in directory.partitions if partition.log is not None]
+        closed_all = all(partition.log is not None for partition in directory.partitions) or directory.is_clean
+
+        def close_logs() -> None:
+            for opened in logs:
+                opened.close(clean=True)
+
+        def write_end() -> None:
+            storage.write_high_watermarks(directory.collect_high_watermarks())
+            storage.write_recovery_points(directory.collect_recovery_points())
+            storage.write_log_starts(directory.collect_log_starts())
+            if closed_all:
+                storage.write_clean_shutdown(broker_epoch)
+
+        try:
+            await self.disk.offload(close_logs)
+            await self.disk.offload(write_end)
+        except DiskError as error:
+            log.error("log directory was not closed cleanly", directory=directory.path, error=str(error))
+
+    # lookup
+
+    def find(self, topic: TopicKey | None, index: int) -> Partition | None:
+        """The hosted replica of a topic's name or id, or None."""
+        hosted = self._topics.get(topic)  # type: ignore[arg-type]
+        return None if hosted is None else hosted.get(index)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The hosted replica, or None."""
+        return self.find(topic, index)
+
+    def locate(self, topic: str, index: int) -> Partition | ErrorCode:
+        """The hosted replica, or why there is none: 56 its directory is offline, 6 somebody else has it, 3 unknown."""
+        found = self.find(topic, index)
+        if found is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR if found.is_offline else found
+        known = self.services.image.topics.get(topic)
+        if known is None or known.find(index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def hosted(self) -> list[Partition]:
+        """Every hosted replica, in the order in which they came."""
+        return [
+            partition for key, hosted in self._topics.items() if isinstance(key, UUID) for partition in hosted.values()
+        ]
+
+    async def wait_open(self, partition: Partition) -> None:
+        """Suspend until the partition's log is open, or never will be."""
+        if partition.log is not None or partition.is_offline or partition.is_removed:
+            await trio.lowlevel.checkpoint()
+            return
+        event = trio.Event()
+        partition.when_open(event.set)
+        await event.wait()
+
+    def endpoint_of(self, broker_id: int) -> Endpoint | None:
+        """Where a broker's inter-broker listener is reached."""
+        broker = self.services.image.brokers.get(broker_id)
+        return None if broker is None else broker.endpoint(self.config.inter_broker_listener_name)
+
+    @property
+    def broker_epoch(self) -> int:
+        return self.services.broker_epoch
+
+    # the pass
+
+    def end_pass(self) -> None:
+        """The end of a driver's pass: settle what changed, then look at the fetches that this woke."""
+        while self.changed:
+            changed, self.changed = self.changed, {}
+            for partition in changed:
+                partition.settle()
+        if self.woken:
+            woken, self.woken = self.woken, {}
+            for fetch in woken:
+                fetch.look_again()
+        self._syncer.start_wanted()
+
+    def request_pass(self) -> None:
+        """Something changed outside a pass: have one soon."""
+        self.seam.network.request_pass()
+
+    def start_task(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        """Run an async function beside the loop, for as long as the data plane runs."""
+        if self._nursery is not None:
+            self._nursery.start_soon(function, *arguments)
+
+    # PartitionHost
+
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+        self._alter_partition.propose(partition, proposal)
+
+    def want_sync(self, partition: Partition) -> None:
+        self._syncer.want_sync(partition)
+
+    def want_ready(self, partition: Partition) -> None:
+        self._syncer.want_ready(partition)
+
+    def want_open(self, partition: Partition) -> None:
+        self._opener.want(partition, urgent=True)
+
+    def budget_may_be_full(self, partition: Partition) -> None:
+        """An append waits; if it is for the dirty-byte budget, run what waits when there is room again."""
+        if self.disk.dirty_budget_full and not self._waits_for_budget:
+            self._waits_for_budget = True
+            self.start_task(self._wait_for_budget)
+
+    async def _wait_for_budget(self) -> None:
+        await self.disk.wait_dirty_budget()
+        self._waits_for_budget = False
+        for partition in self.hosted():
+            if partition.pending:
+                partition.run_pending()
+        self.request_pass()
+
+    # failure
+
+    def disk_failed(self, partition: Partition, error: DiskError) -> None:
+        """The device refused in one of this partition's files: its directory goes offline."""
+        if partition.directory is not None and not partition.is_removed:
+            self.directory_failed(partition.directory, error)
+
+    def disk_failed_at(self, error: DiskError) -> None:
+        """As `disk_failed`, by the path in the error."""
+        for directory in self.directories.online:
+            if error.path.startswith(directory.path + "/"):
+                self.directory_failed(directory, error)
+                return
+
+    def directory_failed(self, directory: HostedDirectory, error: DiskError) -> None:
+        """Take a log directory offline, at once and without another write."""
+        if not directory.is_online:
+            return
+        directory.storage = None
+        for partition in list(directory.partitions):
+            self._stop_fetching(partition)
+            opened = partition.log
+            partition.failed()
+            if opened is not None:
+                opened.release()
+        self.services.log_directory_failed(directory.path, directory.directory_id, str(error))
+        self.request_pass()
+
+    # logs
+
+    def log_opened(self, partition: Partition, opened: Log) -> None:
+        """A log is open: give it to its partition, and begin to fetch if it follows."""
+        directory = partition.directory
+        if partition.is_removed or directory is None or not directory.is_online:
+            opened.release()
+            return
+        report = opened.recovery_report
+        if report.bytes_cut:
+            log.warning("log was cut at its end", topic=partition.topic, partition=partition.index, report=str(report))
+        partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
+        if opened.unsynced:
+            self._syncer.want_sync(partition)
+        self._begin_to_follow(partition)
+        self.request_pass()
+
+    async def wait_retired(self, topic: str, index: int) -> None:
+        """Suspend while the folder of an earlier replica of this name is being taken away."""
+        await self._retirement.wait_for(topic, index)
+
+    # roles
 
     def apply_delta(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
         """Take the roles of a newer image: deletes, then leaders, then followers. Never suspends; opening logs and
         fetching go on in the tasks of `run`."""
+        self._image = new
+        if delta.brokers:
+            self._take_brokers(new)
+        for topic_id in delta.deleted_topics:
+            for partition in list(self._topics.get(topic_id, {}).values()):
+                self._remove(partition)
+        if delta.configs:
+            self._take_configs(delta)
+        states: list[tuple[TopicImage, int, PartitionState]] = []
+        for topic_id, topic_delta in delta.topics.items():
+            topic = new.topics.get_by_id(topic_id)
+            if topic is not None:
+                for index in topic_delta.partitions:
+                    state = topic.find(index)
+                    if state is not None:
+                        states.append((topic, index, state))
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The background of the data plane (fetchers, ISR, checkpoints, retention, deadlines) until cancelled.
-        Started before `load`."""
+        def is_new(topic: TopicImage, index: int) -> bool:
+            before = old.topics.get_by_id(topic.topic_id)
+            state = before.find(index) if before is not None else None
+            return state is None or self.node_id not in state.replicas
 
-    async def shutdown(self, *, clean: bool = True) -> None:
-        """After `run` was cancelled: sync and close all logs, write checkpoints and, last, the clean-shutdown files
-        with the broker epoch."""
+        self._take_roles(states, is_new)
+        if delta.brokers:
+            self._redirect_fetchers(delta.brokers)
+        self.request_pass()
 
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """The hosted replica, or None."""
-        return None
+    def _take_roles(
+        self,
+        states: Iterable[tuple[TopicImage, int, PartitionState]],
+        is_new: Callable[[TopicImage, int], bool],
+    ) -> None:
+        leading: list[tuple[Partition, PartitionState, RoleChange]] = []
+        following: list[tuple[Partition, PartitionState, RoleChange]] = []
+        for topic, index, state in states:
+            partition = self.find(topic.topic_id, index)
+            change = decide_role(self.node_id, None if partition is None else partition.state, state)
+            if change is RoleChange.REMOVE:
+                if partition is not None:
+                    self._remove(partition)
+                continue
+            if change is RoleChange.IGNORE:
+                continue
+            if partition is None:
+                partition = self._host(topic, index, state, is_new=is_new(topic, index))
+            leads = change in (RoleChange.LEAD, RoleChange.KEEP_LEADING)
+            (leading if leads else following).append((partition, state, change))
+        for partition, state, change in leading:
+            self._lead(partition, state, change)
+        for partition, state, change in following:
+            self._follow(partition, state, change)
+        for fetcher in self._fetchers.values():
+            fetcher.nudge()
+
+    def _lead(self, partition: Partition, state: PartitionState, change: RoleChange) -> None:
+        if change is RoleChange.LEAD:
+            self._stop_fetching(partition)
+            partition.lead(state)
+        else:
+            partition.keep_leading(state)
+
+    def _follow(self, partition: Partition, state: PartitionState, change: RoleChange) -> None:
+        if change is RoleChange.FOLLOW:
+            self._stop_fetching(partition)
+            partition.follow(state)
+            self._begin_to_follow(partition)
+        else:
+            partition.state = state
+
+    def _host(self, topic: TopicImage, index: int, state: PartitionState, *, is_new: bool) -> Partition:
+        """A replica that is not hosted yet."""
+        partition = Partition(
+            self,
+            topic.name,
+            topic.topic_id,
+            index,
+            self.services.dynamic_configs.topic(topic.name),
+            self.topic_metrics.of(topic.name),
+        )
+        self._topics.setdefault(topic.topic_id, {})[index] = partition
+        self._topics[topic.name] = self._topics[topic.topic_id]
+        directory = self.directories.place(topic.name, index, state.directory_of(self.node_id), is_new=is_new)
+        if directory is None:
+            log.error("replica may be in a log directory that is offline", topic=topic.name, partition=index)
+            partition.is_offline = True
+            return partition
+        partition.directory = directory
+        directory.partitions[partition] = None
+        self._opener.want(partition, urgent=False)
+        return partition
+
+    def _begin_to_follow(self, partition: Partition) -> None:
+        """Fetch from the leader, if there is one and the log is open; else that comes later."""
+        state = partition.state
+        if state is None or partition.log is None or state.leader in (NO_LEADER, self.node_id):
+            return
+        fetcher = self._fetchers.get(state.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[state.leader] = LeaderFetcher(self, state.leader)
+            self.start_task(fetcher.run)
+        if fetcher.followed(partition) is None:
+            fetcher.add(partition, state.leader_epoch)
+            fetcher.nudge()
+
+    def _stop_fetching(self, partition: Partition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(partition)
+
+    def _remove(self, partition: Partition) -> None:
+        """The replica is not this broker's any more: stop, then take its folder away."""
+        self._stop_fetching(partition)
+        by_index = self._topics.get(partition.topic_id)
+        if by_index is not None:
+            by_index.pop(partition.index, None)
+            if not by_index:
+                del self._topics[partition.topic_id]
+                if self._topics.get(partition.topic) is by_index:
+                    del self._topics[partition.topic]
+                    self.topic_metrics.forget(partition.topic)
+        opened = partition.log
+        partition.removed()
+        if partition.directory is not None:
+            partition.directory.partitions.pop(partition, None)
+            self._retirement.retire(partition, opened)
+
+    def _redirect_fetchers(self, brokers: Iterable[int]) -> None:
+        """A broker that came back may be reached elsewhere: its fetcher reads the endpoint anew when it dials."""
+        for broker_id in brokers:
+            fetcher = self._fetchers.get(broker_id)
+            if fetcher is not None:
+                fetcher.endpoint_changed()
+
+    # what else an image says
+
+    def _take_brokers(self, image: MetadataImage) -> None:
+        self.eligible = {broker.broker_id: broker.broker_epoch for broker in image.sorted_brokers() if broker.is_active}
+        self.racks = {broker.broker_id: broker.rack for broker in image.sorted_brokers()}
+
+    def _take_configs(self, delta: ImageDelta) -> None:
+        everything = any(kind is ConfigResourceType.BROKER for kind, _ in delta.configs)
+        named = {name for kind, name in delta.configs if kind is ConfigResourceType.TOPIC}
+        for partition in self.hosted():
+            if everything or partition.topic in named:
+                partition.configure(self.services.dynamic_configs.topic(partition.topic))
+                if partition.log is not None:
+                    partition.log.update_config(log_config(partition.config, self.producer_id_expiration_ms))
+
+    def _found(self) -> Iterator[tuple[str, int]]:
+        for directory in self.directories.online:
+            yield from directory.found.partitions
+
+    def _is_hosted(self, image: MetadataImage, topic: str, index: int) -> bool:
+        known = image.topics.get(topic)
+        state = known.find(index) if known is not None else None
+        return state is not None and self.node_id in state.replicas
+
+    async def _check_lag_forever(self) -> None:
+        """Drop members that lag from in-sync sets, every half of replica.lag.time.max.ms."""
+        while True:
+            await self.clock.sleep_ms(self.lag_ms_max / 2)
+            self.check_lag()
+
+    def check_lag(self) -> None:
+        """One round of the in-sync timer."""
+        now_ms = self.clock.monotonic_ms()
+        for partition in self.hosted():
+            partition.check_lag(now_ms)

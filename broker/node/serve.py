@@ -8,6 +8,8 @@ crash: nothing is written any more.
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 import trio
 
@@ -18,7 +20,7 @@ from kraft.broker.node.metrics import Metrics
 from kraft.broker.node.node_metrics import register_node_metrics
 from kraft.config import NodeConfig
 from kraft.node.controller import Controller
-from kraft.node.controller_node import run_controller
+from kraft.node.controller_node import ControllerListeners, run_controller
 from kraft.node.peers import Peers
 from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import Quorum
@@ -47,6 +49,7 @@ class Node:
         self.publisher = MetadataPublisher(config, seam, self.quorum)
         self.quorum.add_listener(self.publisher)
         self.controller: Controller | None = None
+        self.controller_listeners: ControllerListeners | None = None
         self.broker: BrokerNode | None = None
         self._seam = seam
         self._stop = trio.Event()
@@ -94,8 +97,18 @@ class Node:
     async def _start(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.peers.run)
         if self.config.is_controller:
-            self.controller = Controller(self.config, self._seam, self.quorum, self.publisher, self.peers)
-            nursery.start_soon(run_controller, self.config, self._seam, self.quorum, self.controller)
+            self.controller = controller = Controller(
+                self.config,
+                self._seam,
+                self.quorum,
+                self.publisher,
+                self.peers,
+                cluster_id=self.identity.cluster_id,
+            )
+            serve_controller = partial(run_controller, budget=self.gates.memory)
+            self.controller_listeners = await nursery.start(
+                serve_controller, self.config, self._seam, self.quorum, controller
+            )
         await nursery.start(self.quorum.run)
         nursery.start_soon(self._housekeeping)
         if self.broker is not None:

@@ -1,4 +1,4 @@
-"""What handlers and the replica manager need of the broker that holds them: Protocols, so that tests can give a small one.
+"""What handlers and the replica manager need of the broker that holds them, as Protocols, so that a test can give less.
 
 `BrokerServices` is implemented by `kraft.broker.node.broker.Broker`. All of it is called on the loop; only
 `ControllerChannel.request` suspends.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from kraft.broker.node.dynamic_configs import DynamicConfigs
     from kraft.broker.node.gates import Gates
     from kraft.broker.node.metrics import Metrics
     from kraft.broker.node.replica_manager import ReplicaManager
@@ -37,6 +38,14 @@ class DataPlaneServices(Protocol):
 
     @property
     def node_id(self) -> int: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def dynamic_configs(self) -> DynamicConfigs:
+        """The settings in force; already those of an image when the image's delta is applied."""
+        ...
 
     @property
     def metrics(self) -> Metrics: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kraft.client.core.records import ConsumerRecord, TopicPartition
 from kraft.client.core.requests import FetchedPartition, FetchPosition
 from kraft.seam import WireError
-from kraft.wire.control_records import ABORT, decode_control
+from kraft.wire.control_records import ControlRecordType, decode_control
 from kraft.wire.records import check_crc, decode_batch, iter_headers
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
@@ -34,8 +34,7 @@ def decode_fetched(
             active.add(aborted.pop(0)[0])
         position = FetchPosition(header.next_offset, header.partition_leader_epoch)
         if header.is_control:
-            control = decode_control(part.records, at)
-            if control is not None and control.type == ABORT:
+            if decode_control(part.records, at).type is ControlRecordType.ABORT:
                 active.discard(header.producer_id)
             continue
         if read_committed and header.is_transactional and header.producer_id in active:

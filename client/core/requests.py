@@ -1,22 +1,26 @@
 """Produce, Fetch and ListOffsets of this client: requests from values, and what their answers say.
 
-Messages are the newest classes of `kraft.wire.messages`; whoever sends them projects to the version on the wire.
+Produce and Fetch are encoded by the codecs on raw buffers, in a version that names topics by name; ListOffsets is the
+newest class of `kraft.wire.messages`, and whoever sends it projects to the version on the wire.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from kraft.client.core.records import TopicPartition
 from kraft.client.core.topology import Broker, Leader
-from kraft.seam import Address
+from kraft.seam import Address, Buffer, FileRange
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.fetch import FetchPartition, FetchRequest, encode_fetch_request
+from kraft.wire.fetch_response import decode_fetch_response
+from kraft.wire.produce import decode_produce_response, encode_produce_request
+from kraft.wire.tagged import CurrentLeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +65,31 @@ def _group(partitions: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int
     return topics
 
 
-def produce_request(acks: int, timeout_ms: int, batches: Mapping[TopicPartition, bytes]) -> Any:
-    """A Produce request with one encoded batch per partition."""
-    topics = tuple(
-        {"name": topic, "partition_data": tuple({"index": index, "records": data} for index, data in entries)}
-        for topic, entries in _group(batches).items()
-    )
-    return messages.build(
-        messages.request_class(ApiKey.PRODUCE),
-        transactional_id=None,
-        acks=acks,
-        timeout=timedelta(milliseconds=timeout_ms),
-        topic_data=topics,
-    )
+def produce_request(
+    version: int, acks: int, timeout_ms: int, batches: Mapping[TopicPartition, bytes]
+) -> Sequence[Buffer]:
+    """A Produce request in pieces, with one encoded batch per partition."""
+    topics = [(topic, None, entries) for topic, entries in _group(batches).items()]
+    return encode_produce_request(version, acks=acks, timeout_ms=timeout_ms, topics=topics)
 
 
-def _leader(value: Any) -> Leader | None:
-    return None if value is None or value.leader_id < 0 else Leader(int(value.leader_id), int(value.leader_epoch))
+def _leader(told: CurrentLeader | None) -> Leader | None:
+    return None if told is None or told.leader_id < 0 else Leader(told.leader_id, told.leader_epoch)
 
 
-def _milliseconds(moment: Any) -> int:
-    """kio gives a datetime, or None for -1."""
-    return -1 if moment is None else round(moment.timestamp() * 1000)
-
-
-def read_produce_response(answer: Any) -> dict[TopicPartition, ProduceAnswer]:
+def read_produce_response(version: int, body: Buffer) -> dict[TopicPartition, ProduceAnswer]:
     """What the broker said of each partition."""
-    brokers = {
-        int(e.node_id): Broker(int(e.node_id), Address(e.host, int(e.port)), e.rack) for e in answer.node_endpoints
-    }
+    answer = decode_produce_response(version, body)
+    brokers = {e.node_id: Broker(e.node_id, Address(e.host, e.port), e.rack) for e in answer.node_endpoints}
     told: dict[TopicPartition, ProduceAnswer] = {}
-    for topic in answer.responses:
-        for partition in topic.partition_responses:
-            leader = _leader(partition.current_leader)
-            told[(str(topic.name), int(partition.index))] = ProduceAnswer(
-                ErrorCode(int(partition.error_code)),
-                int(partition.base_offset),
-                _milliseconds(partition.log_append_time),
-                partition.error_message,
+    for name, _, results in answer.topics:
+        for result in results:
+            leader = _leader(result.current_leader)
+            told[(name or "", result.partition)] = ProduceAnswer(
+                ErrorCode(result.error_code),
+                result.base_offset,
+                result.log_append_time_ms,
+                result.error_message,
                 leader,
                 None if leader is None else brokers.get(leader.node_id),
             )
@@ -106,6 +97,7 @@ def read_produce_response(answer: Any) -> dict[TopicPartition, ProduceAnswer]:
 
 
 def fetch_request(
+    version: int,
     positions: Mapping[TopicPartition, tuple[FetchPosition, int]],
     *,
     wait_ms: int,
@@ -114,55 +106,48 @@ def fetch_request(
     partition_bytes_max: int,
     read_committed: bool,
     rack: str,
-) -> Any:
+) -> bytes:
     """A sessionless Fetch. `positions` gives, per partition, the position and the leader epoch it was learnt with."""
-    topics = tuple(
-        {
-            "topic": topic,
-            "partitions": tuple(
-                {
-                    "partition": index,
-                    "current_leader_epoch": epoch,
-                    "fetch_offset": position.offset,
-                    "last_fetched_epoch": position.last_epoch,
-                    "partition_max_bytes": partition_bytes_max,
-                }
+    topics = [
+        (
+            topic,
+            None,
+            [
+                FetchPartition(index, epoch, position.offset, position.last_epoch, -1, partition_bytes_max)
                 for index, (position, epoch) in entries
-            ),
-        }
+            ],
+        )
         for topic, entries in _group(positions).items()
-    )
-    return messages.build(
-        messages.request_class(ApiKey.FETCH),
-        max_wait=timedelta(milliseconds=wait_ms),
+    ]
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
         min_bytes=bytes_min,
+        topics=topics,
         max_bytes=bytes_max,
         isolation_level=int(read_committed),
-        session_id=0,
-        session_epoch=-1,
-        topics=topics,
         rack_id=rack,
     )
+    return encode_fetch_request(version, request)
 
 
-def read_fetch_response(answer: Any) -> dict[TopicPartition, FetchedPartition]:
-    """What came of each partition; empty when the whole request was refused."""
+def read_fetch_response(version: int, body: Buffer) -> tuple[ErrorCode, dict[TopicPartition, FetchedPartition]]:
+    """The error of the whole request, and what came of each partition."""
+    answer = decode_fetch_response(version, body)
     told: dict[TopicPartition, FetchedPartition] = {}
-    for topic in answer.responses:
-        for part in topic.partitions:
-            diverging = part.diverging_epoch
-            told[(str(topic.topic), int(part.partition_index))] = FetchedPartition(
-                ErrorCode(int(part.error_code)),
-                int(part.high_watermark),
-                int(part.last_stable_offset),
-                int(part.log_start_offset),
-                tuple((int(a.producer_id), int(a.first_offset)) for a in part.aborted_transactions or ()),
-                None if diverging.epoch < 0 else (int(diverging.epoch), int(diverging.end_offset)),
+    for name, _, results in answer.topics:
+        for part in results:
+            told[(name or "", part.partition)] = FetchedPartition(
+                ErrorCode(part.error_code),
+                part.high_watermark,
+                part.last_stable_offset,
+                part.log_start_offset,
+                tuple(part.aborted_transactions or ()),
+                part.diverging_epoch,
                 _leader(part.current_leader),
-                int(part.preferred_read_replica),
-                bytes(part.records or b""),
+                part.preferred_read_replica,
+                b"".join(bytes(chunk) for chunk in part.records if not isinstance(chunk, FileRange)),
             )
-    return told
+    return ErrorCode(answer.error_code), told
 
 
 def list_offsets_request(targets: Mapping[TopicPartition, tuple[int, int]], *, read_committed: bool) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import typer
@@ -35,15 +35,24 @@ app = typer.Typer(
     "4 what was named is not there, 70 a fault of kraft itself.",
 )
 
-for verb in (cluster.up, cluster.down, cluster.status, cluster.logs):
+_VERBS: tuple[Callable[..., None], ...] = (
+    cluster.up,
+    cluster.down,
+    cluster.status,
+    cluster.logs,
+    cluster.kill,
+    cluster.stop,
+    cluster.start,
+    cluster.pause,
+    cluster.resume,
+    node.node,
+    inspection.brokers,
+    inspection.quorum,
+    records.produce,
+    records.consume,
+)
+for verb in _VERBS:
     app.command()(verb)
-for verb in (cluster.kill, cluster.stop, cluster.start, cluster.pause, cluster.resume):
-    app.command()(verb)
-app.command()(node.node)
-app.command()(inspection.brokers)
-app.command()(inspection.quorum)
-app.command()(records.produce)
-app.command()(records.consume)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(storage.app, name="storage")

@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -175,7 +176,7 @@ def _folder_of_up(data: str | None) -> tuple[ClusterFolder, bool]:
     return ClusterFolder(tempfile.mkdtemp(prefix="kraft-")), True
 
 
-def _layout_of_up(folder: ClusterFolder, given: dict[str, object]) -> tuple[ClusterLayout, str]:
+def _layout_of_up(folder: ClusterFolder, given: Mapping[str, object]) -> tuple[ClusterLayout, str]:
     """The layout that was asked for, laid over the one that the folder holds."""
     from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
 
@@ -188,8 +189,8 @@ def _layout_of_up(folder: ClusterFolder, given: dict[str, object]) -> tuple[Clus
     for name in ("controllers", "brokers", "combined"):
         if name in asked and asked[name] != getattr(stored, name):
             raise CommandFailed(
-                f"the cluster in {folder.path} has {name}={getattr(stored, name)}, not {asked[name]}; leave --{name} out, "
-                "or choose another --data",
+                f"the cluster in {folder.path} has {name}={getattr(stored, name)}, not {asked[name]}; "
+                f"leave --{name} out, or choose another --data",
                 code=EXIT_USAGE,
             )
     from dataclasses import replace

@@ -29,13 +29,13 @@ def produce(
     """Send each line of standard input as a record."""
     from kraft.deploy.cli.admin import bootstrap_servers, run_async
 
-    settings = {"bootstrap_servers": bootstrap_servers(bootstrap), "acks": acks, "compression_type": compression}
+    servers = bootstrap_servers(bootstrap)
 
     async def work() -> list[Any]:
         from kraft.client import Producer
 
         deliveries = []
-        async with Producer(**settings) as producer:
+        async with Producer(bootstrap_servers=servers, acks=acks, compression_type=compression) as producer:
             async for line in _lines():
                 key, value = _split(line, key_separator)
                 deliveries.append(await producer.enqueue(topic, value, key, partition=partition))

@@ -230,6 +230,7 @@ def zygote_main(connection: socket.socket) -> int:
     setproctitle(f"kraft zygote {folder.path}")
     gc.collect()
     gc.freeze()
+    connection.sendall(b'{"ok": true}\n')
     zygote.run()
     return 0
 

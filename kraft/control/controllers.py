@@ -17,13 +17,17 @@ def decide_activate(image: MetadataImage, context: Context, _command: ActivateCo
     eligible leader replicas are counted by."""
     if image.metadata_version:
         return Decision(depends_on=image.offset)
+    return Decision(events=tuple(bootstrap_events(context)), depends_on=image.offset)
+
+
+def bootstrap_events(context: Context) -> list[Event]:
+    """What a new cluster's log begins with."""
     min_insync_replicas = str(context.config.integer(MIN_INSYNC_REPLICAS))
-    events: list[Event] = [
+    return [
         *bootstrap_feature_events(),
         ClusterIdentity(context.cluster_id),
         Config(int(ConfigResourceType.BROKER), "", MIN_INSYNC_REPLICAS, min_insync_replicas),
     ]
-    return Decision(events=tuple(events), depends_on=image.offset)
 
 
 def decide_register_controller(image: MetadataImage, context: Context, command: RegisterControllerCommand) -> Decision:

@@ -206,10 +206,13 @@ class Probing:
                 pass
         return self._actions(now_ms)
 
-    def is_connected(self, broker_id: int) -> bool:
-        """Whether the connection of this broker's heartbeats is up."""
+    def connection(self, broker_id: int) -> tuple[int, bool] | None:
+        """The connection that this incarnation's heartbeats came on last, and whether it is up; None before the
+        first."""
         watch = self._watches.get(broker_id)
-        return watch is not None and watch.is_connected
+        if watch is None or watch.connection_number is None:
+            return None
+        return watch.connection_number, watch.is_connected
 
     def _broker_known(self, known: BrokerKnown, now_ms: int) -> None:
         watch = self._watches.get(known.broker_id)

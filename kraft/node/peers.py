@@ -88,6 +88,7 @@ class _Link:
     waiting: list[_Call] = field(default_factory=list)
     in_flight: list[_Call] = field(default_factory=list)
     on_end: list[Callable[[Peer], None]] = field(default_factory=list)
+    on_dialled: list[Callable[[Outcome | None], None]] = field(default_factory=list)
 
 
 class Peers:
@@ -153,6 +154,14 @@ class Peers:
         link.waiting.append(call)
         self._start_dial(link)
 
+    def connect(self, peer: Peer, on_result: Callable[[Outcome | None], None], *, purpose: str = "") -> None:
+        """Dial if there is no connection: `on_result` gets None, or how the dial failed, later. Nothing if there is one
+        already."""
+        link = self._link(peer, purpose)
+        if link.connection is None or link.connection.is_closed:
+            link.on_dialled.append(on_result)
+            self._start_dial(link)
+
     def on_connection_end(self, peer: Peer, purpose: str, callback: Callable[[Peer], None]) -> None:
         """Call back whenever an established connection to this peer for this purpose ends, in flight or idle."""
         self._link(peer, purpose).on_end.append(callback)
@@ -196,11 +205,15 @@ class Peers:
             link.is_dialling = False
         # No checkpoint from here on: what waited is sent, or told, in one step.
         waiting, link.waiting = link.waiting, []
+        dialled, link.on_dialled = link.on_dialled, []
+        if outcome is None:
+            link.connection = connection
+        for on_result in dialled:
+            on_result(outcome)
         if outcome is not None:
             for call in waiting:
                 call.finish(Failed(outcome))
             return
-        link.connection = connection
         for call in waiting:
             if not call.is_done:
                 self._put(link, connection, call)

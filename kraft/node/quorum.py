@@ -1,19 +1,86 @@
 """The metadata quorum as a node sees it: the raft core driven over the seam.
 
-One per process: controllers vote in it, brokers observe it, combined nodes share it.
+One per process: controllers vote in it, brokers observe it, combined nodes share it. A damaged log stops a voter with a
+message that says how to rejoin; an observer deletes it and fetches again (DESIGN 4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from uuid import UUID
 
+import structlog
 import trio
 
 from kraft.config import NodeConfig
-from kraft.seam import Seam
+from kraft.node import quorum_settings
+from kraft.node.metadata_batches import CommittedBatch
+from kraft.node.metadata_log import MetadataLog
+from kraft.node.peers import Peers
+from kraft.node.quorum_delivery import Delivery, MetadataListener
+from kraft.node.quorum_driver import QuorumDriver
+from kraft.node.quorum_snapshots import SnapshotKeeper
+from kraft.raft.identity import VoterSet
+from kraft.raft.inputs import ShutdownRequested, VotersChangeRequested
+from kraft.raft.log_view import LogView, SnapshotId
+from kraft.raft.raft import Raft
+from kraft.raft.ready import QuorumState
+from kraft.raft.state import Progress
+from kraft.seam import Seam, StorageCorrupt, WireError
+from kraft.storage.meta_properties import MetaProperties
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import InternalKey, decode_rpc_request, encode_rpc
+from kraft.wire.rpc_quorum import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    MetadataFetchRequest,
+    MetadataFetchResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from kraft.wire.server import Request
+
+__all__ = [
+    "CommittedBatch",
+    "MetadataListener",
+    "NotLeader",
+    "Quorum",
+    "QuorumDescription",
+    "ReplicaDescription",
+]
+
+log = structlog.get_logger("kraft.quorum")
+
+QUORUM_KEYS = frozenset(
+    (
+        InternalKey.VOTE,
+        InternalKey.BEGIN_QUORUM_EPOCH,
+        InternalKey.END_QUORUM_EPOCH,
+        InternalKey.METADATA_FETCH,
+        InternalKey.FETCH_SNAPSHOT,
+    )
+)
+QUORUM_REQUESTS = (
+    VoteRequest,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    MetadataFetchRequest,
+    FetchSnapshotRequest,
+)
+
+_NOT_OPEN = {
+    InternalKey.VOTE: VoteResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+    InternalKey.BEGIN_QUORUM_EPOCH: BeginQuorumEpochResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+    InternalKey.END_QUORUM_EPOCH: EndQuorumEpochResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+    InternalKey.METADATA_FETCH: MetadataFetchResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+    InternalKey.FETCH_SNAPSHOT: FetchSnapshotResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+}
+"""What a node says that has not opened its log yet, or has closed it: it certainly leads nothing."""
 
 
 class NotLeader(Exception):
@@ -23,18 +90,6 @@ class NotLeader(Exception):
         super().__init__(f"not the quorum leader; the leader of epoch {epoch} is {leader_id}")
         self.leader_id = leader_id
         self.epoch = epoch
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedBatch:
-    """One committed batch of the metadata log; `records` are event values, empty for a control batch."""
-
-    base_offset: int
-    next_offset: int
-    epoch: int
-    append_time_ms: int
-    size_bytes: int
-    records: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,62 +116,207 @@ class QuorumDescription:
     """(node id, host, port) of each voter."""
 
 
-class MetadataListener(Protocol):
-    """Who replays the log. All are called on the loop and never suspend."""
-
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
-    def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None: ...
-    def on_leader(self, leader_id: int | None, epoch: int) -> None: ...
-    def on_became_leader(self, epoch: int, start_offset: int) -> None: ...
-    def on_lost_leadership(self) -> None: ...
-
-
 class Quorum:
-    def __init__(self, config: NodeConfig, seam: Seam, meta: Any) -> None:
+    def __init__(self, config: NodeConfig, seam: Seam, meta: MetaProperties) -> None:
         self._config = config
         self._seam = seam
         self._meta = meta
+        self._files = trio.Lock()
+        self._delivery = Delivery(self._files)
+        self._driver: QuorumDriver | None = None
+        self._keeper: SnapshotKeeper | None = None
+        self._configured = quorum_settings.configured_voters(config)
+        self._is_closed = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open, recover, then drive raft until cancelled."""
-        raise NotImplementedError
+        """Open, recover, then drive raft until cancelled. StorageCorrupt if a voter's log is damaged; DiskError."""
+        metadata, view, stored = await self._seam.disk.offload(self._open)
+        config = self._config
+        identity = quorum_settings.raft_identity(config, self._meta)
+        raft = Raft(
+            identity,
+            quorum_settings.raft_settings(config),
+            view,
+            stored,
+            quorum_settings.bootstrap_addresses(config),
+        )
+        peers = Peers(self._seam, client_id=f"quorum-{config.node_id}")
+        driver = QuorumDriver(
+            self._seam,
+            raft,
+            metadata,
+            peers,
+            self._delivery,
+            self._files,
+            listener=quorum_settings.controller_listener(config),
+            tls=quorum_settings.peer_tls(config),
+            may_vote=identity.may_vote,
+        )
+        keeper = SnapshotKeeper(
+            self._seam,
+            driver,
+            self._delivery,
+            retention_bytes=config.integer("metadata.max.retention.bytes"),
+            retention_ms=config.integer("metadata.max.retention.ms"),
+        )
+        self._delivery.open(metadata, view.latest_snapshot, view.end_offset)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(peers.run)
+            self._driver, self._keeper = driver, keeper
+            await nursery.start(driver.run)
+            nursery.start_soon(keeper.run)
+            task_status.started()
+
+    def _open(self) -> tuple[MetadataLog, LogView, QuorumState]:
+        config, disk = self._config, self._seam.disk
+        arguments = (
+            disk,
+            self._seam.clock,
+            config.metadata_log_dir,
+            quorum_settings.controller_listener(config),
+            quorum_settings.log_config(config),
+            self._configured,
+        )
+        try:
+            return MetadataLog.open(*arguments)
+        except StorageCorrupt as damage:
+            if config.is_controller:
+                raise
+            log.warning("metadata log is damaged, fetching it again", problem=str(damage))
+            disk.remove_tree(MetadataLog.directory_in(config.metadata_log_dir))
+            return MetadataLog.open(*arguments)
 
     async def shutdown(self) -> None:
-        """Say goodbye (EndQuorumEpoch when leading) and sync the log."""
-        raise NotImplementedError
+        """Say goodbye (EndQuorumEpoch when leading), then sync and close the log. `run` goes on until cancelled."""
+        driver = self._driver
+        if driver is None or self._is_closed:
+            return
+        driver.offer(ShutdownRequested())
+        await driver.may_stop.wait()
+        self._is_closed = True
+        driver.close()
+        async with self._files:
+            await self._seam.disk.offload(driver.metadata.close)
+
+    # what it knows
 
     @property
     def leader_and_epoch(self) -> tuple[int | None, int]:
-        raise NotImplementedError
+        """As listeners were told."""
+        leadership = self._delivery.leadership
+        return (leadership.leader_id, leadership.epoch)
 
     @property
     def high_watermark(self) -> int:
         """First offset that is not known to be committed; 0 at start."""
-        raise NotImplementedError
+        return 0 if self._driver is None else self._driver.raft.high_watermark or 0
 
     @property
     def log_end_offset(self) -> int:
-        raise NotImplementedError
+        return 0 if self._driver is None else self._driver.raft.log.end_offset
 
     @property
     def is_leader(self) -> bool:
-        raise NotImplementedError
+        """True while an append would be taken."""
+        driver = self._driver
+        return driver is not None and driver.raft.is_leader and not driver.is_blocked and not self._is_closed
+
+    def describe(self) -> QuorumDescription:
+        """Voters and observers as this node sees them."""
+        driver = self._driver
+        voters = self._configured if driver is None else driver.raft.voters
+        endpoints = tuple((v.key.node_id, v.address.host, v.address.port) for v in voters.voters)
+        leader_id, epoch = self.leader_and_epoch
+        known = [] if driver is None else self._describe_replicas(driver, voters)
+        return QuorumDescription(
+            -1 if leader_id is None else leader_id,
+            epoch,
+            self.high_watermark,
+            tuple(replica for replica in known if voters.find(replica.replica_id) is not None),
+            tuple(replica for replica in known if voters.find(replica.replica_id) is None),
+            endpoints,
+        )
+
+    def _describe_replicas(self, driver: QuorumDriver, voters: VoterSet) -> list[ReplicaDescription]:
+        clock = self._seam.clock
+        wall_offset_ms = clock.wall_ms() - clock.monotonic_ms()
+
+        def wall(monotonic_ms: int) -> int:
+            return -1 if monotonic_ms < 0 else monotonic_ms + wall_offset_ms
+
+        progress = driver.raft.progress()
+        found = {key: progress[key] for key in sorted(progress, key=str)}
+        replicas = [
+            ReplicaDescription(
+                replica_id,
+                "" if directory is None else str(directory),
+                known.end_offset,
+                wall(known.last_fetch_ms),
+                wall(known.last_caught_up_ms),
+            )
+            for (replica_id, directory), known in _newest(found, voters).items()
+        ]
+        now_ms = clock.wall_ms() if driver.raft.is_leader else -1
+        end_offset = driver.raft.log.end_offset
+        own = ReplicaDescription(self._config.node_id, str(self._meta.directory_id), end_offset, now_ms, now_ms)
+        described = {replica.replica_id for replica in replicas} | {own.replica_id}
+        silent = [ReplicaDescription(node_id, "", -1, -1, -1) for node_id in voters.ids if node_id not in described]
+        replicas += [*silent, own] if driver.raft.is_leader or driver.raft.is_voter else silent
+        return sorted(replicas, key=lambda replica: replica.replica_id)
+
+    # what it is told to do
 
     def append(self, events: Sequence[bytes]) -> int:
         """Append one atomic batch of event values, as the leader. Returns its end offset (exclusive). NotLeader."""
-        raise NotImplementedError
+        end_offset = None if self._driver is None else self._driver.append(tuple(events))
+        if end_offset is None:
+            raise NotLeader(*self.leader_and_epoch)
+        return end_offset
+
+    def change_voters(self, voters: VoterSet) -> None:
+        """Append a Voters record. The core refuses (and nothing happens) unless it differs by one voter, and no other
+        change is pending."""
+        if self._driver is None:
+            raise NotLeader(*self.leader_and_epoch)
+        self._driver.offer(VotersChangeRequested(voters))
+
+    @property
+    def voters(self) -> VoterSet:
+        """The latest set in this node's log, committed or not."""
+        return self._configured if self._driver is None else self._driver.raft.voters
 
     def add_listener(self, listener: MetadataListener) -> None:
         """Before `run` is best: it then gets the snapshot and all that is committed from there."""
-        raise NotImplementedError
+        self._delivery.add(listener)
 
     def handle(self, request: Request) -> bool:
-        """Serve a quorum RPC; False if the key is not one."""
-        raise NotImplementedError
-
-    def describe(self) -> QuorumDescription:
-        raise NotImplementedError
+        """Serve a quorum RPC; False if the key is not one. WireError if the body does not parse."""
+        if request.api_key not in QUORUM_KEYS:
+            return False
+        message = decode_rpc_request(request.api_key, request.api_version, request.body)
+        if self._driver is None or self._is_closed:
+            request.respond(encode_rpc(_NOT_OPEN[InternalKey(request.api_key)]))
+        elif isinstance(message, QUORUM_REQUESTS):
+            self._driver.receive(request, message)
+        else:
+            raise WireError(f"{type(message).__name__} is no request of the quorum")
+        return True
 
     def request_snapshot(self, offset: int, epoch: int, chunks: Iterable[Sequence[bytes]]) -> None:
         """Write a snapshot of committed state as of `offset` (exclusive); records come in chunks."""
-        raise NotImplementedError
+        if self._keeper is not None:
+            self._keeper.request(SnapshotId(offset, epoch), chunks)
+
+
+ProgressByKey = dict[tuple[int, UUID | None], Progress]
+
+
+def _newest(progress: ProgressByKey, voters: VoterSet) -> ProgressByKey:
+    """Of a configured voter that came back with another directory, the one that fetched last."""
+    chosen: dict[object, tuple[tuple[int, UUID | None], Progress]] = {}
+    for key, known in progress.items():
+        voter = voters.find(key[0])
+        name = key[0] if voter is not None and voter.key.directory_id is None else key
+        if name not in chosen or chosen[name][1].last_fetch_ms < known.last_fetch_ms:
+            chosen[name] = (key, known)
+    return dict(chosen.values())

@@ -25,12 +25,14 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """One record batch as the core sees it; `voters` is set if it is a Voters control record."""
+    """One record batch as the core sees it. `voters` is set if it is a Voters control record; `content` is opaque to
+    the core and comes back with the batch."""
 
     base_offset: int
     next_offset: int
     epoch: int
     voters: VoterSet | None = None
+    content: object = None
 
 
 class LogView:

@@ -6,7 +6,8 @@ again. trio is paid per turn of at most PASSES_PER_TURN passes, not per connecti
 
 Invariants: connections are called only from here (or from a dial that has just made them), one call at a time; a mark
 is never lost: it is settled at the end of this pass, or starts another one.
-Source: the measurements in docs/decisions (own epoll in one task).
+Why one task: a task per connection costs a trio wake-up per request (measured with 64 connections: 58,000 requests/s;
+one epoll in one task: 90,000; a bare epoll loop: 94,000).
 """
 
 from __future__ import annotations

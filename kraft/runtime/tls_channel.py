@@ -58,6 +58,8 @@ class TlsChannel(Channel):
     async def wait_established(self) -> DialOutcome | None:
         """Suspend until the handshake ends; None if it went well."""
         await self._established.wait()
+        if self._ended and self._failure is None:
+            return DialOutcome.RESET  # established here, and refused by the peer before anything could be said
         return self._failure
 
     def adopt(self, make_connection: Callable[[Transport], C]) -> C:

@@ -98,7 +98,7 @@ class EpochCache:
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Forget what lies below `start_offset`; the epoch in force there begins at it now. True if anything changed."""
+        """Forget what lies below `start_offset`; the epoch in force there begins at it. True if anything changed."""
         entries = self._entries
         after = bisect_right(entries, start_offset, key=_START)
         if after == 0 or (after == 1 and entries[0][1] == start_offset):

@@ -35,14 +35,13 @@ class FollowerBatches:
                 if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
                     break
                 if not check_crc(data, position, header):
-                    raise AppendRefused(
-                        ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} fails its CRC"
-                    )
+                    why = f"the batch at offset {header.base_offset} fails its CRC"
+                    raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, why)
                 inside = unaligned_start and not headers and header.last_offset >= expected
                 if header.last_offset_delta < 0 or (header.base_offset < expected and not inside):
                     raise AppendRefused(
                         ErrorCode.OFFSET_OUT_OF_RANGE,
-                        f"a batch spans offsets {header.base_offset} to {header.last_offset}, expected from {expected} on",
+                        f"a batch spans {header.base_offset} to {header.last_offset}, expected {expected} or above",
                     )
                 if header.partition_leader_epoch < max(epoch, 0):
                     raise AppendRefused(

@@ -146,7 +146,7 @@ class ColdRead(Exception):
                 need.opened = None
 
 
-def read_through(function: Callable[[Unpack[Ts]], T], *arguments: Unpack[Ts]) -> T:
+def read_through(function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
     """Call a function that may raise ColdRead until it does not. *Blocking*; for functions in `offload`."""
     while True:
         try:

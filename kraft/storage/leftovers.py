@@ -1,8 +1,8 @@
 """What an interrupted deletion or replacement of segments leaves in a log's folder, and how it is finished.
 
-Source: broker-spec 2.5.2. `.deleted` goes. `.cleaned` goes (the clean was not finished), and with it each `.swap` at or
-above the lowest `.cleaned`. A `.swap` that remains is complete: what it replaces goes, then it gets its final name. Each
-step is durable before the next.
+`.deleted` goes. `.cleaned` goes (the clean was not finished), and with it each `.swap` at or above the lowest
+`.cleaned`. A `.swap` that remains is complete: what it replaces goes, then it gets its final name. Each step is durable
+before the next. Source: broker-spec 2.5.2.
 """
 
 from __future__ import annotations

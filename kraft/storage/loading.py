@@ -1,7 +1,7 @@
 """Loading a log from its folder: leftovers, segments, recovery, epochs, producer state. *Blocking* throughout.
 
-Source: broker-spec 2.5 (steps 2 to 8), 2.6, 1.7; DESIGN 4. Files are cut in this order: later segments are unlinked, the
-directory is synced, then the file is cut, so that a crash in the middle leaves a prefix of the log.
+Files are cut in this order: later segments are unlinked, the directory is synced, then the file is cut, so that a crash
+in the middle leaves a prefix of the log. Source: broker-spec 2.5 (steps 2 to 8), 2.6, 1.7; DESIGN 4.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ class _Loader:
         for segment in self.segments[:scan_from]:
             self._load_whole(segment)
         end, producers = self._recover(scan_from, recovery_point, epochs)
+        self._require_synced(max(end, log_start), recovery_point)
         if end < log_start or not self.segments:
             end, producers = self._start_empty(max(log_start, 0)), None
             epochs.clear()
@@ -246,7 +247,7 @@ class _Loader:
     # segments that a crash may have torn
 
     def _recover(self, scan_from: int, recovery_point: int, epochs: EpochCache) -> tuple[int, ProducerStates | None]:
-        """Read the segments from number `scan_from` on; cut at the first bad batch. Log end and producer state there."""
+        """Read the segments from number `scan_from` on; cut at the first bad batch. Log end and producers there."""
         if scan_from >= len(self.segments):
             return (self._end_of(self.segments[-1]) if self.segments else 0), None
         end = self.segments[scan_from].base_offset
@@ -256,12 +257,7 @@ class _Loader:
         for number, segment in enumerate(self.segments[scan_from:], start=scan_from):
             file = segment.log.open_blocking()
             if number > scan_from and segment.base_offset != end:
-                gap = Damage(file.size, end, f"the next segment begins at offset {segment.base_offset}, expected {end}")
-                previous = self.segments[number - 1]
-                require_torn(
-                    previous.log.open_blocking(), gap, synced_end=recovery_point, strict=False, more_behind=True
-                )
-                self._cut(number - 1, gap, previous.size)
+                self._cut_gap(number, end, recovery_point)
                 break
             scan = self._scan(segment, end, epoch, producers, epochs)
             end, epoch = scan.end_offset, scan.epoch
@@ -272,7 +268,6 @@ class _Loader:
                 break
         for segment in self.segments[scan_from:-1]:
             segment.close_indexes()
-        self._require_synced(end, recovery_point)
         return end, producers
 
     def _scan(
@@ -301,6 +296,15 @@ class _Loader:
         self.report.bytes_read += segment.size
         return scan
 
+    def _cut_gap(self, number: int, end: int, recovery_point: int) -> None:
+        """Segment `number` does not begin where the one before it ends: the end of that one was lost."""
+        previous = self.segments[number - 1]
+        begin = self.segments[number].base_offset
+        gap = Damage(previous.size, end, f"the next segment begins at offset {begin}, expected {end}")
+        file = previous.log.open_blocking()
+        require_torn(file, gap, synced_end=recovery_point, strict=False, more_behind=True)
+        self._cut(number - 1, gap, previous.size)
+
     def _cut(self, number: int, damage: Damage, size: int) -> None:
         """Keep the first `size` bytes of segment `number`, and nothing behind it."""
         later = self.segments[number + 1 :]
@@ -322,8 +326,8 @@ class _Loader:
         before the recovery point was saved.)"""
         if self.strict and end < recovery_point:
             raise StorageCorrupt(
-                f"{self.segments[-1].log.path}: the log ends at offset {end}, but all below offset {recovery_point} was "
-                "synced. To go on: format its metadata directory anew (it rejoins with a new directory id)."
+                f"{self.directory}: the log ends at offset {end}, but all below offset {recovery_point} "
+                "was synced. To go on: format its metadata directory anew (it rejoins with a new directory id)."
             )
 
     # what follows from the batches

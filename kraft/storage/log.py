@@ -1,8 +1,8 @@
 """Log: one partition's log, or the metadata log, as its owner sees it.
 
-Who may call what: everything here runs on the loop and never suspends, except what is marked *blocking* (for `offload`,
-or for a log that is not published yet). A blocking call on a log has no append or other blocking call of that log beside
-it; reads may go on.
+Who may call what: everything here runs on the loop and never suspends, except what is marked *blocking* (for
+`offload`, or for a log that is not published yet). A blocking call on a log has no append or other blocking call of
+that log beside it; reads may go on.
 
 Invariants: log start <= local log start <= log end; recovery point <= log end; ends are exclusive. An append changes,
 with no suspension between: file, producer state, transaction index, transaction, log end (broker-spec 1.8). After a
@@ -14,35 +14,19 @@ Source: broker-spec 1.5-1.8, 2, 3.2; DESIGN 2, 4, 13, 14.
 from __future__ import annotations
 
 from bisect import bisect_right
-from struct import Struct
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kraft.seam import Buffer, Disk, DiskError, require
+from kraft.seam import Disk, require
 from kraft.storage import loading, reading, replace, retention, truncation
 from kraft.storage.append import AppendInfo, AppendOrigin, AppendRefused
-from kraft.storage.epochs import EpochCache
-from kraft.storage.follower_append import FollowerBatches
-from kraft.storage.handles import ColdRead, FileCache, Handle, Need
+from kraft.storage.appending import AppendableLog
+from kraft.storage.handles import ColdRead, FileCache, Handle
 from kraft.storage.log_config import LogConfig
-from kraft.storage.log_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SNAPSHOT_SUFFIX, offset_name
+from kraft.storage.log_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
-from kraft.storage.markers import Marker, read_marker
 from kraft.storage.partition_metadata import encode_partition_metadata
-from kraft.storage.producer_snapshot import encode as encode_producers
-from kraft.storage.producers import ProducerStates
-from kraft.storage.segment import RELATIVE_OFFSET_MAX, Segment
+from kraft.storage.segment import Segment
 from kraft.storage.sync_plan import RolledSegment, SyncPlan
-from kraft.wire.records import (
-    ATTRIBUTE_CONTROL,
-    ATTRIBUTE_LOG_APPEND_TIME,
-    BATCH_PREFIX_BYTES,
-    BatchHeader,
-    patch_log_append_time,
-)
-
-if TYPE_CHECKING:
-    from kraft.storage.recovery import RecoveryReport
 
 __all__ = [
     "AppendInfo",
@@ -56,72 +40,11 @@ __all__ = [
     "SyncPlan",
 ]
 
-_PATCH = Struct(">qii")
-"""base offset, batch length, leader epoch: the head of a batch that a leader rewrites."""
-NEVER = 2**63 - 1
-ROLL_AT_ONCE = -1
 
-
-class Log:
+class Log(AppendableLog):
     """Made by `open_log`. Attributes are for reading; methods change them."""
 
-    __slots__ = (
-        "_appendable",
-        "_cache",
-        "_directory_changes",
-        "_directory_synced",
-        "_failure",
-        "_interval_bytes",
-        "_ready_written",
-        "_roll_bytes",
-        "_roll_offset",
-        "_roll_timestamp",
-        "_rolled",
-        "_stamps",
-        "_truncations",
-        "active",
-        "config",
-        "directory",
-        "disk",
-        "epochs",
-        "high_watermark",
-        "local_log_start_offset",
-        "log_end_offset",
-        "log_start_offset",
-        "producers",
-        "recovery_point",
-        "recovery_report",
-        "segments",
-        "strict",
-    )
-
-    def __init__(
-        self, disk: Disk, directory: str, config: LogConfig, cache: FileCache, loaded: loading.LoadedLog
-    ) -> None:
-        self.disk = disk
-        self.directory = directory
-        self.strict = loaded.strict
-        self.segments = loaded.segments
-        self.active = loaded.segments[-1]
-        self.log_start_offset = loaded.log_start_offset
-        self.local_log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.high_watermark = loaded.log_start_offset
-        self.recovery_point = loaded.recovery_point
-        self.recovery_report: RecoveryReport = loaded.report
-        self.epochs: EpochCache = loaded.epochs
-        self.producers: ProducerStates = loaded.producers
-        self._cache = cache
-        self._appendable = False
-        self._failure: DiskError | None = None
-        self._rolled = [RolledSegment(segment, None) for segment in loaded.unsynced]
-        self._directory_changes = 1 if loaded.directory_changed else 0
-        self._directory_synced = 0
-        self._truncations = 0
-        self._ready_written = False
-        for segment in self.segments:
-            segment.attach(cache)
-        self.update_config(config)
+    __slots__ = ()
 
     @staticmethod
     def open_log(
@@ -187,259 +110,6 @@ class Log:
             or self._directory_synced != self._directory_changes
             or self.epochs.dirty
         )
-
-    def update_config(self, config: LogConfig) -> None:
-        self.config = config
-        self._stamps = config.log_append_time
-        self._interval_bytes = config.index_interval_bytes
-        self._set_roll_limits()
-
-    # append
-
-    def warm_for_append(self) -> ColdRead | None:
-        """What must be opened before the next append; None if it can go ahead. Deal with it as with a raised one."""
-        needs = tuple(Need(handle) for handle in self.active.handles if handle.exists and handle.file is None)
-        return ColdRead(needs) if needs and not self._appendable else None
-
-    def append_as_leader(
-        self,
-        buffer: bytearray | memoryview,
-        header: BatchHeader,
-        leader_epoch: int,
-        *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        now_ms: int,
-    ) -> AppendInfo:
-        """Append one validated batch at the log end; its base offset and leader epoch are patched in place.
-
-        `header` is the batch's as it came. AppendRefused: producer state says no, nothing was written. ColdRead: open
-        the files first (`warm_for_append`). DiskError: nothing of it is in the log; the directory must go offline.
-        """
-        _, batch_length, _, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
-        size = batch_length + BATCH_PREFIX_BYTES
-        require(len(buffer) == size, "append_as_leader takes exactly one batch")
-        marker: Marker | None = None
-        if producer_id >= 0:
-            if attributes & ATTRIBUTE_CONTROL:
-                marker = read_marker(buffer, 0, header)
-                if marker is not None:
-                    self.producers.check_marker(producer_id, header.producer_epoch, marker.coordinator_epoch)
-            else:
-                duplicate = self.producers.check(header, origin)
-                if duplicate is not None:
-                    last, stamp = duplicate[2], duplicate[4] if self._stamps else -1
-                    return AppendInfo(last - duplicate[3], last, stamp, True)
-        base = self.log_end_offset
-        stamp = -1
-        if self._stamps:
-            patch_log_append_time(buffer, 0, now_ms)
-            header = header._replace(max_timestamp=now_ms, attributes=attributes | ATTRIBUTE_LOG_APPEND_TIME)
-            timestamp = stamp = now_ms
-        _PATCH.pack_into(buffer, 0, base, batch_length, leader_epoch)
-        last = base + delta
-        segment = self.active
-        if (
-            not self._appendable
-            or segment.size + size > self._roll_bytes
-            or timestamp > self._roll_timestamp
-            or last > self._roll_offset
-            or (timestamp < 0 and now_ms - segment.created_ms > self.config.segment_ms)
-        ):
-            segment = self._segment_for(base, last, size, timestamp, now_ms)
-        file = segment.log.file
-        assert file is not None
-        try:
-            file.append(buffer)
-            if leader_epoch != self.epochs.latest_epoch:
-                self.epochs.assign(leader_epoch, base)
-            self._publish(segment, header, base, last, timestamp, size, marker)
-        except DiskError as error:
-            self._fail(error)
-            raise
-        return AppendInfo(base, last, stamp, False)
-
-    def append_as_follower(self, data: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo:
-        """Append whole batches as the leader made them: offsets, epochs and bytes stay; holes are accepted.
-
-        A partial last batch is left out, and so are batches with an epoch above `leader_epoch` (that of the fetch) and
-        all behind them. The info spans what was appended; it is empty (last < base) if nothing was.
-        AppendRefused (2 CORRUPT_MESSAGE, 1 OFFSET_OUT_OF_RANGE): a batch is damaged, goes back in offset or epoch;
-        what stands before it is not appended either. ColdRead and DiskError as in `append_as_leader`.
-        """
-        batches = FollowerBatches.verify(
-            data,
-            leader_epoch=leader_epoch,
-            log_end_offset=self.log_end_offset,
-            latest_epoch=self.epochs.latest_epoch,
-            unaligned_start=self.log_end_offset == self.log_start_offset and self.active.size == 0,
-        )
-        if not batches.headers:
-            return AppendInfo(self.log_end_offset, self.log_end_offset - 1, -1, False)
-        first = batches.headers[0][1]
-        if first.base_offset < self.log_end_offset:
-            self._start_inside(first.base_offset, now_ms)
-        try:
-            for group in batches.groups(self._fits):
-                self._append_group(batches.view, group, now_ms)
-        except DiskError as error:
-            self._fail(error)
-            raise
-        return AppendInfo(first.base_offset, self.log_end_offset - 1, -1, False)
-
-    def _fits(self, room: int, header: BatchHeader) -> bool:
-        """Whether a follower's batch may follow `room` other bytes into the active segment."""
-        return self.active.size + room + header.size_bytes <= self._roll_bytes
-
-    def _append_group(self, view: memoryview, group: list[tuple[int, BatchHeader]], now_ms: int) -> None:
-        """Write consecutive batches with one write, then publish each."""
-        start, first = group[0]
-        end = group[-1][0] + group[-1][1].size_bytes
-        last = group[-1][1].last_offset
-        timestamp = max(header.max_timestamp for _, header in group)
-        segment = self._segment_for(first.base_offset, last, end - start, timestamp, now_ms)
-        file = segment.log.file
-        assert file is not None
-        file.append(view[start:end])
-        for position, header in group:
-            if header.partition_leader_epoch > self.epochs.latest_epoch:
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-            marker = read_marker(view, position, header)
-            base = header.base_offset
-            self._publish(segment, header, base, header.last_offset, header.max_timestamp, header.size_bytes, marker)
-
-    def _publish(
-        self,
-        segment: Segment,
-        header: BatchHeader,
-        base: int,
-        last: int,
-        timestamp: int,
-        size: int,
-        marker: Marker | None,
-    ) -> None:
-        """A batch has been written at the segment's end: indexes, producer state, log end. In this order, at once."""
-        if segment.first_timestamp is None:
-            segment.first_timestamp = timestamp
-            self._set_roll_limits()
-        if segment.note_batch(last, timestamp, size, self._interval_bytes) and self._index_full(segment):
-            self._roll_bytes = ROLL_AT_ONCE
-        producers = self.producers
-        if header[9] >= 0:
-            if marker is not None:
-                self._publish_marker(segment, header, marker, last, timestamp)
-            elif not header.attributes & ATTRIBUTE_CONTROL:
-                producers.apply_batch(header, base)
-        self.log_end_offset = producers.end_offset = last + 1
-        segment.remember_boundary(last + 1, segment.size)
-
-    def _publish_marker(
-        self, segment: Segment, header: BatchHeader, marker: Marker, offset: int, timestamp: int
-    ) -> None:
-        aborted = self.producers.apply_marker(
-            header.producer_id,
-            header.producer_epoch,
-            marker.coordinator_epoch,
-            offset,
-            timestamp,
-            aborted=marker.aborted,
-        )
-        if aborted is not None:
-            segment.txn_index.append(aborted)
-            segment.txn_index.handle.pinned = True
-        self.producers.complete(header.producer_id, offset)
-
-    # segments
-
-    def _segment_for(self, base: int, last: int, size: int, timestamp: int, now_ms: int) -> Segment:
-        """The segment that takes a batch: the active one, opened and pinned, or a new one after a roll."""
-        self._make_appendable()
-        segment = self.active
-        if segment.size and (
-            segment.size + size > self._roll_bytes
-            or timestamp > self._roll_timestamp
-            or last > self._roll_offset
-            or (timestamp < 0 and now_ms - segment.created_ms > self.config.segment_ms)
-        ):
-            self._roll_to(base, now_ms)
-        return self.active
-
-    def _make_appendable(self) -> None:
-        """Open handles stay open from here until all is synced."""
-        if self._appendable:
-            return
-        if self._failure is not None:
-            raise self._failure
-        cold = self.warm_for_append()
-        if cold is not None:
-            raise cold
-        self.active.pin(pinned=True)
-        self._appendable = True
-
-    def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the log end; nothing if it is empty. ColdRead, DiskError."""
-        self._make_appendable()
-        try:
-            self._roll_to(self.log_end_offset, now_ms)
-        except DiskError as error:
-            self._fail(error)
-            raise
-
-    def _roll_to(self, base_offset: int, now_ms: int) -> None:
-        segment = self.active
-        if segment.size == 0:
-            return
-        segment.close_indexes()
-        snapshot = self.disk.create(f"{self.directory}/{offset_name(base_offset)}{SNAPSHOT_SUFFIX}")
-        snapshot.append(encode_producers(self.producers.snapshot()))
-        following = loading.new_segment(self.disk, self._cache, self.directory, base_offset, now_ms)
-        self._rolled.append(RolledSegment(segment, snapshot))
-        segment.older = {}
-        self._directory_changes += 1
-        self.segments = [*self.segments, following]
-        self._set_active()
-        following.pin(pinned=True)
-        self._cache.trim()
-
-    def _set_active(self) -> None:
-        self.active = self.segments[-1]
-        self._set_roll_limits()
-
-    def _set_roll_limits(self) -> None:
-        segment, config = self.active, self.config
-        self._roll_bytes = config.segment_bytes
-        self._roll_offset = segment.base_offset + RELATIVE_OFFSET_MAX
-        self._roll_timestamp = NEVER
-        if segment.first_timestamp is not None:
-            jitter = retention.jitter_ms(self.directory, segment, config)
-            self._roll_timestamp = segment.first_timestamp + config.segment_ms - jitter
-        if self._index_full(segment):
-            self._roll_bytes = ROLL_AT_ONCE
-
-    def _index_full(self, segment: Segment) -> bool:
-        """Another entry would not fit; the time index keeps its last slot for the closing entry."""
-        limit = self.config.segment_index_bytes
-        offsets, times = segment.index, segment.time_index
-        return offsets.size_bytes + offsets.entry_bytes > limit or times.size_bytes + 2 * times.entry_bytes > limit
-
-    def _start_inside(self, base_offset: int, now_ms: int) -> None:
-        """The leader's log begins in the middle of a batch and ours is empty: begin at the batch, keep the log start."""
-        empty = self.active
-        for handle in empty.handles:
-            if handle.exists:
-                handle.remove()
-        self.segments = [loading.new_segment(self.disk, self._cache, self.directory, base_offset, now_ms)]
-        self._directory_changes += 1
-        self._appendable = False
-        self._set_active()
-        self._move_end(base_offset)
-
-    def _move_end(self, log_end_offset: int) -> None:
-        self.log_end_offset = self.producers.end_offset = log_end_offset
-        self.recovery_point = min(self.recovery_point, log_end_offset)
-
-    def _fail(self, error: DiskError) -> None:
-        self._failure = error
-        self._appendable = False
 
     # durability
 
@@ -529,7 +199,7 @@ class Log:
         return reading.max_timestamp_offset(self)
 
     def segment_of(self, offset: int) -> Segment:
-        """The segment that has or would have `offset`: the one with the greatest base at or below it, else the first."""
+        """The segment that has or would have `offset`: that with the greatest base at or below it, else the first."""
         return self.segments[max(bisect_right(self.segments, offset, key=reading.BASE) - 1, 0)]
 
     # shrink

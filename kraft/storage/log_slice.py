@@ -1,8 +1,11 @@
-"""LogSlice: what a read gives: whole batches as a range of a file, not their bytes. Source: broker-spec 4.3, hot-path 2.5."""
+"""LogSlice: what a read gives: whole batches as a range of a file, not their bytes.
+
+Source: broker-spec 4.3, hot-path 2.5.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraft.seam import FileRange
 from kraft.storage.handles import ColdRead, Handle, Need
@@ -18,8 +21,7 @@ class OffsetOutOfRange(Exception):
         self.log_end_offset = log_end_offset
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LogSlice:
+class LogSlice(NamedTuple):
     """Whole batches in one segment, in order, `size_bytes` in all; no range if there is nothing to give.
 
     `base_offset` is the offset that was asked for; the first batch may begin below it. `segment_base` and `position`

@@ -45,8 +45,8 @@ class MetaProperties:
         node_id = fields.get("node.id", "")
         if not fields.get("cluster.id") or not node_id.isdigit() or directory_id is None:
             raise ForeignDirectory(
-                f"{path}: needs cluster.id, node.id (a number) and directory.id (22 characters of base64), has {fields}; "
-                "format the directory again with `kraft storage format`"
+                f"{path}: needs cluster.id, node.id (a number) and directory.id (22 characters of base64), "
+                f"has {fields}; format the directory again with `kraft storage format`"
             )
         if directory_id.int < RESERVED_IDS_MAX:
             raise ForeignDirectory(f"{path}: directory.id {directory_id} is reserved; format the directory again")
@@ -95,4 +95,4 @@ def _wrong_version(path: str, version: str) -> str:
             f"{path}: the data format is version {version}, older than version {FORMAT_VERSION} of this release, "
             "which cannot convert it; copy the topics through a client into a new cluster"
         )
-    return f"{path}: has no version, expected version={FORMAT_VERSION}; this is not a data folder that a node has formatted"
+    return f"{path}: has no version, expected version={FORMAT_VERSION}; no node has formatted this data folder"

@@ -22,7 +22,7 @@ NO_DIRECTORY = UUID(int=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumState:
-    """`leader_id` and `voted_id` are -1 for none; both may be set (a voter that has found its leader keeps its vote)."""
+    """`leader_id` and `voted_id` are -1 for none; both may be set (a voter that finds its leader keeps its vote)."""
 
     leader_id: int = NO_NODE
     leader_epoch: int = 0

@@ -1,7 +1,7 @@
 """Reading a segment's batches after a crash, and telling a torn tail from damage.
 
-A crash may leave, above what was synced, any subset of the sectors that were written: a short file, or sectors that read
-as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
+A crash may leave, above what was synced, any subset of the sectors that were written: a short file, or sectors that
+read as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
 
 - a bad batch below the synced end;
 - a bad batch with good ones behind it and no lost (zero) sector in it: a crash does not flip bits;
@@ -59,7 +59,8 @@ class Damage:
 class SegmentScan:
     """Iterates over the good batches of a file from its begin: (position, header, view of the batch).
 
-    Afterwards `damage` says why it ended early (None: the file ended with a batch), and `end_offset` and `epoch` what comes next.
+    Afterwards `damage` says why it ended early (None: the file ended with a batch); `end_offset` and `epoch` are what a
+    next batch begins with at least.
     """
 
     def __init__(self, file: File, *, expected_offset: int, epoch: int, contiguous: bool) -> None:
@@ -93,7 +94,7 @@ class SegmentScan:
             position += at
 
     def _examine(self, window: bytes, at: int, left: int) -> tuple[str, BatchHeader | None]:
-        """Why the header at `at` cannot be right ("" if it can), and the header. `left` counts from the window's start."""
+        """Why the header at `at` cannot be right ("" if it can), and it. `left` counts from the window's start."""
         if left - at < BATCH_HEADER_BYTES:
             return f"only {left - at} bytes are left", None
         try:

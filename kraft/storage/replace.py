@@ -1,8 +1,8 @@
 """Putting rewritten segments in the place of old ones, so that a crash at any moment leaves either.
 
 The rewriter has written complete `<base>.log.cleaned` files, with indexes likewise marked. Each step is durable before
-the next: sync `.cleaned` -> rename to `.swap`, highest base first -> replace in memory -> old files `.deleted` -> `.swap`
-to the final name. `leftovers.clear` finishes or undoes it after a crash. Source: broker-spec 2.9.9, 2.5.2.
+the next: sync `.cleaned`, rename to `.swap` (highest base first), old files to `.deleted`, `.swap` to the final name.
+Then memory follows. `leftovers.clear` finishes or undoes it after a crash. Source: broker-spec 2.9.9, 2.5.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cutting a log back, durably and so that a crash in the middle leaves a prefix of it. *Blocking* throughout.
 
-Order: later segments get the `.deleted` mark, the directory is synced, the file is cut and synced; then indexes, snapshots
-and producer state follow. Source: broker-spec 2.6, 3.1; kraft-spec C.5 (which offset is the owner's business).
+Order: later segments are unlinked, newest first, the directory is synced, the file is cut and synced; then indexes,
+snapshots and producer state follow. Which offset is the owner's business. Source: broker-spec 2.6, 3.1; kraft-spec C.5.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def truncate(log: Log, offset: int, now_ms: int) -> Truncated:
     segment.pin(pinned=True)
     file = segment.log.open_blocking()
     position = read_through(segment.position_of, offset)
-    end = offset
-    if position < segment.size:
-        end = min(offset, read_through(segment.header_at, position).base_offset)
+    end = _end_below(segment, position)
+    if end < log.log_start_offset:
+        return restart(log, log.log_start_offset, now_ms)
     _remove(log, log.segments[len(kept) :])
     _cut_segment(segment, position, end)
     file.sync_blocking()
@@ -46,6 +46,15 @@ def truncate(log: Log, offset: int, now_ms: int) -> Truncated:
     producers = load_producers(log.disk, log.directory, kept, end, log.config, now_ms)
     segment.pin(pinned=False)
     return Truncated(kept, end, producers)
+
+
+def _end_below(segment: Segment, position: int) -> int:
+    """The offset behind the last batch that stands below the batch boundary `position`."""
+    end = segment.base_offset
+    walk = segment.headers_from(read_through(segment.index.floor_position, max(position - 1, 0)))
+    while (found := read_through(next, walk, None)) is not None and found[0] < position:
+        end = found[1].next_offset
+    return end
 
 
 def restart(log: Log, start_offset: int, now_ms: int) -> Truncated:

@@ -162,7 +162,7 @@ def _decompress_lz4(data: memoryview, output_bytes_max: int) -> bytes:
         left -= len(piece)
         if left < 0:
             raise _too_much(output_bytes_max)
-        if not piece and frame.needs_input:
+        if not piece and not frame.eof:
             raise WireError("the lz4 frame ends too soon")
         pieces.append(piece)
     return b"".join(pieces)

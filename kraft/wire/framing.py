@@ -5,8 +5,8 @@ Invariants:
 - `space()` is never empty unless something blocks reading (see `Block`); what ends the block calls `Transport.wake`,
   and the driver then calls `space()` again, which first handles the frames that were left unhandled;
 - a frame longer than the idle buffer takes its bytes from the MemoryBudget before the buffer grows, and only once what
-  is there is full: a peer that announces much and sends nothing holds nothing. A frame over `LARGE_BYTES` takes one
-  step of `FIRST_STEP_BYTES` before all the rest;
+  is there is full: a peer that announces much and sends nothing holds nothing. All of them at once, so that no two
+  half-received frames wait for each other; the buffer of a long one then doubles as its bytes come;
 - an empty buffer that is larger than `kept_buffer_bytes` shrinks at once; one that is larger than `idle_buffer_bytes`
   is given back when the budget asks for it;
 - small chunks are joined, so that one pass with many answers is one send.
@@ -61,6 +61,11 @@ _FOREIGN_PROTOCOLS = (
     ),
     (b"\x15\x03", "a TLS alert came on a connection without TLS: the listener expects security.protocol=SSL"),
 )
+
+
+def _first_step(capacity: int) -> int:
+    """The size that a buffer of `capacity` taken bytes begins with."""
+    return capacity if capacity <= LARGE_BYTES else FIRST_STEP_BYTES
 
 
 class FramedConnection:
@@ -288,15 +293,17 @@ class FramedConnection:
         if was_full and needed <= READ_BUFFER_BYTES and capacity < READ_BUFFER_BYTES:
             self._grow(min(capacity * 4, READ_BUFFER_BYTES), must=self._end == capacity)
         elif self._end == capacity:
-            if needed > LARGE_BYTES and capacity < FIRST_STEP_BYTES:
-                needed = FIRST_STEP_BYTES
-            self._grow(-(-needed // BUFFER_STEP_BYTES) * BUFFER_STEP_BYTES, must=True)
+            wanted = -(-needed // BUFFER_STEP_BYTES) * BUFFER_STEP_BYTES
+            if self._taken_bytes >= wanted:
+                self._swap_buffer(min(capacity * 2, wanted))
+            else:
+                self._grow(wanted, must=True)
 
     def _grow(self, capacity: int, *, must: bool) -> None:
         """A larger buffer, if the budget has room for it. `must`: there is no other way to go on, so wait for it."""
         budget = self._budget
         if budget is None or budget.try_take(capacity):
-            self._replace_buffer(capacity, capacity)
+            self._replace_buffer(_first_step(capacity), capacity)
         elif must:
             self._blocked |= Block.BUDGET
             self._waiter = budget.when_free(capacity, self._granted)
@@ -304,7 +311,7 @@ class FramedConnection:
     def _granted(self) -> None:
         if self._waiter is not None:
             capacity, self._waiter = self._waiter.count, None
-            self._replace_buffer(capacity, capacity)
+            self._replace_buffer(_first_step(capacity), capacity)
             self._unblock(Block.BUDGET)
 
     def _note_filling(self) -> None:
@@ -318,14 +325,8 @@ class FramedConnection:
             self._budget.note_filled(self)
 
     def _replace_buffer(self, capacity: int, taken_bytes: int) -> None:
-        """Swap the buffer for one of `capacity`, for which `taken_bytes` were taken; keeps what is in it."""
-        buffer = bytearray(capacity)
-        view = memoryview(buffer)
-        kept = self._end - self._start
-        if kept:
-            view[:kept] = self._view[self._start : self._end]
-        self._buffer, self._view = buffer, view
-        self._start, self._end = 0, kept
+        """Swap the buffer for one of `capacity`, for which `taken_bytes` were taken."""
+        self._swap_buffer(capacity)
         given, self._taken_bytes = self._taken_bytes, taken_bytes
         budget = self._budget
         if budget is None:
@@ -333,8 +334,20 @@ class FramedConnection:
         if taken_bytes and not self._is_noted:
             self._is_noted = True
             budget.note_buffer(self)
+        if taken_bytes and not self._is_filling and self._start != self._end:
+            self._note_filling()
         if given:
             budget.give(given)
+
+    def _swap_buffer(self, capacity: int) -> None:
+        """A new buffer of `capacity`, with what the old one holds."""
+        buffer = bytearray(capacity)
+        view = memoryview(buffer)
+        kept = self._end - self._start
+        if kept:
+            view[:kept] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, view
+        self._start, self._end = 0, kept
 
     def _release_memory(self) -> None:
         self._start = self._end = 0

@@ -7,6 +7,7 @@ and, in the annotation, what is nullable. Source: kio.schema; KIP-482 (tagged fi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -97,10 +98,24 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
+def _struct(field: Field, value: Any) -> Any:
+    """A struct of the field's class from a mapping of its fields; anything else as it is."""
+    if not isinstance(value, Mapping) or field.entity is None:
+        return value
+    fields = {one.name: one for one in fields_of(field.entity)}
+    unknown = value.keys() - fields.keys()
+    if unknown:
+        raise TypeError(f"{field.entity.__name__} has no field {', '.join(sorted(unknown))}")
+    arguments = {name: coerce(one, value[name]) if name in value else one.default for name, one in fields.items()}
+    return field.entity(**arguments)
+
+
 def coerce(field: Field, value: Any) -> Any:
-    """A value as the class holds it: lists become tuples, whole milliseconds become durations."""
-    if field.is_array and isinstance(value, list):
-        return tuple(value)
+    """A value as the class holds it: lists become tuples, mappings become structs, whole milliseconds durations."""
+    if field.is_array and isinstance(value, list | tuple):
+        return tuple(_struct(field, entry) for entry in value)
+    if isinstance(value, Mapping):
+        return _struct(field, value)
     if field.kind.startswith("timedelta") and isinstance(value, int):
         return timedelta(milliseconds=value)
     if field.kind == "uuid" and isinstance(value, UUID) and value.int == 0:

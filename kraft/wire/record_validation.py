@@ -94,7 +94,8 @@ def validate_produce_batch(
 ) -> BatchRefused | None:
     """Rows 13 to 17, 20 and 21 on the header alone; None if the batch may be appended.
 
-    `batch` begins at the batch. `timestamp_min` and `timestamp_max` are the bounds of a CreateTime topic, in ms.
+    `batch` begins at the batch. `timestamp_min` and `timestamp_max` are the bounds of a CreateTime topic, in ms. There
+    the caller clears the bit of a client that stamped the append time on a real timestamp (`patch_create_time`).
     """
     size = header.batch_length + BATCH_PREFIX_BYTES
     if header.base_offset != 0:
@@ -115,28 +116,22 @@ def validate_produce_batch(
         return _invalid(f"producer {header.producer_id} sent no sequence number")
     if attributes & ATTRIBUTE_CODEC_MASK > CODEC_MAX:
         return _invalid(f"compression codec {attributes & ATTRIBUTE_CODEC_MASK} does not exist")
-    latest = header.max_timestamp
-    if is_log_append_time or attributes & ATTRIBUTE_LOG_APPEND_TIME:
-        return _check_log_append_time(header, is_log_append_time)
-    if latest > timestamp_max or (
-        latest != NO_TIMESTAMP
-        and header.base_timestamp != NO_TIMESTAMP
-        and (header.base_timestamp < timestamp_min or header.base_timestamp > timestamp_max or latest < timestamp_min)
-    ):
-        return BatchRefused(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"the batch's timestamps {header.base_timestamp} to {latest} "
-            f"are not all within {timestamp_min} to {timestamp_max}",
-        )
-    return None
-
-
-def _check_log_append_time(header: BatchHeader, is_log_append_time: bool) -> BatchRefused | None:
-    """Row 21: a client may not stamp the append time. On a CreateTime topic with a real timestamp the bit is cleared by
-    the caller (`patch_create_time`)."""
-    if header.is_log_append_time and (is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
+    if attributes & ATTRIBUTE_LOG_APPEND_TIME and (is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
         return BatchRefused(ErrorCode.INVALID_TIMESTAMP, "a client may not stamp a batch with the append time")
-    return None
+    if is_log_append_time:
+        return None
+    return _check_timestamps(header.base_timestamp, header.max_timestamp, timestamp_min, timestamp_max)
+
+
+def _check_timestamps(base: int, latest: int, timestamp_min: int, timestamp_max: int) -> BatchRefused | None:
+    """Row 20 on the header's two timestamps; -1 is exempt."""
+    if (base == NO_TIMESTAMP or timestamp_min <= base <= timestamp_max) and (
+        latest == NO_TIMESTAMP or timestamp_min <= latest <= timestamp_max
+    ):
+        return None
+    bounds = f"{timestamp_min} to {timestamp_max}"
+    what = f"the batch's timestamps {base} to {latest} are not all within {bounds}"
+    return BatchRefused(ErrorCode.INVALID_TIMESTAMP, what)
 
 
 def check_records(

@@ -72,6 +72,8 @@ class Driver:
             endpoint.read()
         for callback in self._end_of_pass:
             callback()
+        if self.fabric.observer is not None:
+            self.fabric.observer.handled(self.host.name)
         marked, self._marked = self._marked, []
         for endpoint in marked:
             endpoint.settle()

@@ -221,6 +221,8 @@ class Endpoint:
             budget -= len(data)
             self.driver.stats.bytes_sent += len(data)
             self.driver.trace("sent", data)
+            if self.driver.fabric.observer is not None:
+                self.driver.fabric.observer.sending(self, data)
             self.outgoing.send(data)
             connection.sent(len(data))
         if connection.output():

@@ -17,6 +17,7 @@ from kraft.sim.world.streams import Finish, Stream
 if TYPE_CHECKING:
     from kraft.sim.world.endpoint import Endpoint
     from kraft.sim.world.network import FakeListener
+    from kraft.sim.world.observer import WorldObserver
 
 FIRST_FREE_PORT = 40_000
 LATE_RESET_NS_MAX = 3_000_000_000
@@ -31,6 +32,7 @@ class Fabric:
         self.options = options
         self.hosts: dict[str, Host] = {}
         self.listeners: dict[tuple[str, int], FakeListener] = {}
+        self.observer: WorldObserver | None = None
         self.endpoints: dict[Endpoint, None] = {}
         """Ends that live, and those of powerless hosts, in the order in which they were made."""
         self._chance = chance

@@ -28,13 +28,15 @@ class Write:
 class Inode:
     """A file's content. `applied` counts the writes that ever became durable, so that a sync knows which it covers."""
 
-    __slots__ = ("applied", "data", "durable", "modified_ms", "pending")
+    __slots__ = ("applied", "cut_to", "data", "durable", "modified_ms", "pending")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable = bytearray()
         self.pending: list[Write] = []
         self.applied = 0
+        self.cut_to: int | None = None
+        """The smallest size that it was cut to since an observer set this back to None."""
         self.modified_ms = 0
 
     @property
@@ -52,6 +54,7 @@ class Inode:
         else:
             self.data.extend(bytes(size - len(self.data)))
         self.pending.append(Write(now_ns, None, size))
+        self.cut_to = size if self.cut_to is None else min(size, self.cut_to)
 
     def settle(self, mark: int) -> int:
         """Make the writes up to `mark` durable; returns the bytes that they appended."""
@@ -92,6 +95,7 @@ class Inode:
             self.durable += _torn(chance, next_write.data, len(self.durable))
         self.data = bytearray(self.durable)
         self.pending = []
+        self.cut_to = len(self.data) if self.cut_to is None else min(len(self.data), self.cut_to)
 
 
 def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:

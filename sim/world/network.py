@@ -98,6 +98,14 @@ class FakeNetwork:
     # dialling
 
     async def dial(self, peer: Peer, make_connection: Callable[[Transport], C], *, timeout_ms: int) -> C:
+        try:
+            return await self._dial(peer, make_connection, timeout_ms)
+        except DialFailed as failure:
+            if self.fabric.observer is not None:
+                self.fabric.observer.dial_failed(self.host.name, peer, failure.outcome)
+            raise
+
+    async def _dial(self, peer: Peer, make_connection: Callable[[Transport], C], timeout_ms: int) -> C:
         self.incarnation.check()
         with trio.move_on_after(self.host.clock.virtual_seconds(timeout_ms)):
             await self._pass_link(peer)
@@ -113,12 +121,16 @@ class FakeNetwork:
 
     async def _pass_link(self, peer: Peer) -> None:
         while (policy := self._policies.get((peer.node_id, peer.listener), LinkPolicy.OPEN)) is not LinkPolicy.OPEN:
-            await trio.lowlevel.checkpoint()
+            await self._take_a_moment()
             if policy is LinkPolicy.REFUSE:
                 raise DialFailed(peer, DialOutcome.REFUSED)
             if policy is LinkPolicy.RESET:
                 raise DialFailed(peer, DialOutcome.RESET)
             await self._policy_changed.wait()
+
+    async def _take_a_moment(self) -> None:
+        """No failure is free: who dials again at once must not stop time."""
+        await trio.sleep(self.fabric.options.delay_min_ns / 1e9)
 
     async def _connect(self, peer: Peer) -> Endpoint:
         """Cross to the other host, be accepted there, and cross back."""
@@ -127,7 +139,7 @@ class FakeNetwork:
             address = self._dial_map.get((peer.node_id, peer.listener), address)
         host = self.host if address.host in LOOPBACKS else self.fabric.host_at(address.host)
         if host is None:
-            await trio.lowlevel.checkpoint()
+            await self._take_a_moment()
             raise DialFailed(peer, DialOutcome.UNREACHABLE)
         await self.fabric.wait_crossing(self.host, host)
         listener = self.fabric.listeners.get((host.address, address.port))

@@ -82,7 +82,6 @@ def deterministic_trio(seed: int) -> Iterator[None]:
 def quiet_collector() -> Iterator[None]:
     """No garbage collection at moments of its own choice: the schedule collects at fixed counts of events."""
     enabled = gc.isenabled()
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:

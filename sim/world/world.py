@@ -22,6 +22,7 @@ from kraft.sim.world.fabric import Fabric
 from kraft.sim.world.host import Host
 from kraft.sim.world.incarnation import Incarnation
 from kraft.sim.world.network import FakeNetwork
+from kraft.sim.world.observer import WorldObserver
 from kraft.sim.world.options import WorldOptions
 from kraft.sim.world.schedule import Schedule
 from kraft.sim.world.trace import Trace
@@ -144,6 +145,10 @@ class World:
     async def sleep_ms(self, duration_ms: float) -> None:
         """Let virtual time pass."""
         await trio.sleep(duration_ms / 1000)
+
+    def watch(self, observer: WorldObserver) -> None:
+        """Tell `observer` what happens from now on."""
+        self._fabric.observer = observer
 
     # nodes
 

@@ -13,6 +13,7 @@ from kraft.broker.node.dispatch import Dispatcher
 from kraft.broker.node.dynamic_configs import DynamicConfigs
 from kraft.broker.node.gates import Authorizer, Gates, Operation, Resource, ResourceType
 from kraft.broker.node.metrics import Metrics
+from kraft.broker.node.producer_ids import ProducerIds
 from kraft.broker.node.session import Session
 from kraft.config import NodeConfig
 from kraft.control.features import SUPPORTED_FEATURES
@@ -77,6 +78,12 @@ class ImageHolder:
         self.image = image
 
 
+class StillLifecycle:
+    """In the lifecycle's place: registered, as the images of the tests have broker 1."""
+
+    broker_epoch = 11
+
+
 class RecordingTopics:
     """In auto-creation's place: which names were asked for."""
 
@@ -97,7 +104,9 @@ class BrokerHarness:
         authorizer: Authorizer | None = None,
         properties: dict[str, str] | None = None,
         held: bool = False,
+        nursery: Any = None,
     ) -> None:
+        """With a `nursery` the broker's tasks run in it; without, at once and to their end."""
         config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
         self.failures: list[BaseException] = []
         self.holder = ImageHolder(image)
@@ -111,9 +120,11 @@ class BrokerHarness:
             gates=Gates(MemoryBudget(1 << 28), authorizer=authorizer),
             dynamic_configs=DynamicConfigs(config),
             features=SUPPORTED_FEATURES,
-            start_task=self._start_task,
+            start_task=self._start_task if nursery is None else nursery.start_soon,
             fail=self.failures.append,
         )
+        broker.lifecycle = StillLifecycle()  # type: ignore[assignment]
+        broker.producer_ids = ProducerIds(broker)
         self.auto_topics = RecordingTopics()
         broker.auto_topics = self.auto_topics  # type: ignore[assignment]
         broker.dynamic_configs.apply(image, ImageDelta.between(EMPTY_IMAGE, image))
@@ -122,7 +133,17 @@ class BrokerHarness:
             broker.dispatcher.release_requests()
 
     def _start_task(self, function: Any, *arguments: Any) -> None:
-        raise AssertionError(f"{function} wants a task, which this harness does not have")
+        """Tasks run at once, to their end: what they wait for here never suspends."""
+        task = function(*arguments)
+        try:
+            task.send(None)
+        except StopIteration:
+            return
+        raise AssertionError(f"{function} suspends")
+
+    def use_controller(self, controller: Any) -> None:
+        """Forwarded requests and those of the broker go to this."""
+        self.broker.controller = controller
 
     def connect(self, listener: str = "PLAINTEXT") -> WireClient:
         return WireClient(self.broker.dispatcher.accept, listener)

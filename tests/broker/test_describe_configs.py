@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -136,14 +134,6 @@ def test_unauthorised_wins_over_unknown(image: MetadataImage) -> None:
     assert describe(harness, TOPIC, "orders").error_code == 0
 
 
-@pytest.fixture
-def levels() -> Iterator[None]:
-    before = {name: logging.getLogger(name).level for name in (None, "kraft.broker", "kraft")}
-    yield
-    for name, level in before.items():
-        logging.getLogger(name).setLevel(level)
-
-
 def alter(harness: BrokerHarness, *changes: tuple[str, int, str | None], name: str = "1", **fields: Any) -> Any:
     request = messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     resource = messages.nested_class(request, "resources")
@@ -154,7 +144,6 @@ def alter(harness: BrokerHarness, *changes: tuple[str, int, str | None], name: s
     return result
 
 
-@pytest.mark.usefixtures("levels")
 def test_the_level_of_a_logger_is_set_and_told_and_given_back() -> None:
     harness = BrokerHarness()
     assert alter(harness, ("kraft.broker", 0, "DEBUG"), ("root", 0, "ERROR")).error_code == 0
@@ -165,7 +154,6 @@ def test_the_level_of_a_logger_is_set_and_told_and_given_back() -> None:
     assert by_name(describe(harness, LOGGER, "1"))["kraft.broker"].value == "ERROR"
 
 
-@pytest.mark.usefixtures("levels")
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -183,7 +171,6 @@ def test_a_bad_change_of_a_logger_changes_nothing(change: tuple[str, int, str | 
     assert by_name(describe(harness, LOGGER, "1")) == before
 
 
-@pytest.mark.usefixtures("levels")
 def test_a_change_that_is_only_validated_changes_nothing() -> None:
     harness = BrokerHarness()
     before = by_name(describe(harness, LOGGER, "1"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 import trio
 
@@ -25,7 +27,7 @@ AnySite = RealSite | WorldSite
 
 def pattern(count: int, start: int = 0) -> bytes:
     """Bytes in which every shift shows."""
-    return b"".join(index.to_bytes(4, "big") for index in range(start, start + count // 4))
+    return array("I", range(start, start + count // 4)).tobytes()
 
 
 def echoing(connection: Recorder) -> None:

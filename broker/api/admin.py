@@ -1,0 +1,119 @@
+"""Admin requests that the active controller decides: forwarded as they are, in the newest version.
+
+The controller authorises them for the client's principal, so that one place knows who may do what. What is said here is
+only what a client hears when no controller answered. Source: the APIs that KIP-590 forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import part, read, respond
+from kraft.broker.api.forwarding import forward
+from kraft.broker.node.session import Session
+from kraft.image import MetadataImage
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages import milliseconds
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+
+def handle_create_topics(broker: Broker, request: Request, session: Session) -> None:
+    """Each topic is created or refused alone."""
+    message = read(request)
+    result = part(ApiKey.CREATE_TOPICS, "CreatableTopicResult")
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        topics = [result(name=topic.name, error_code=error, error_message=text) for topic in message.topics]
+        return respond(ApiKey.CREATE_TOPICS, topics=topics)
+
+    forward(
+        broker,
+        request,
+        session,
+        message,
+        failure,
+        timeout_ms=milliseconds(message.timeout),
+        mutations=sum(max(1, topic.num_partitions, len(topic.assignments)) for topic in message.topics),
+    )
+
+
+def handle_delete_topics(broker: Broker, request: Request, session: Session) -> None:
+    """Topics are named by name or, from version 6, by id."""
+    message = read(request)
+    result = part(ApiKey.DELETE_TOPICS, "DeletableTopicResult")
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        responses = [
+            result(name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=text)
+            for topic in message.topics
+        ]
+        return respond(ApiKey.DELETE_TOPICS, responses=responses)
+
+    forward(
+        broker,
+        request,
+        session,
+        message,
+        failure,
+        timeout_ms=milliseconds(message.timeout),
+        mutations=_deleted_partitions(broker.image, message.topics),
+    )
+
+
+def handle_create_partitions(broker: Broker, request: Request, session: Session) -> None:
+    """Each topic grows or is refused alone."""
+    message = read(request)
+    result = part(ApiKey.CREATE_PARTITIONS, "CreatePartitionsTopicResult")
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        results = [result(name=topic.name, error_code=error, error_message=text) for topic in message.topics]
+        return respond(ApiKey.CREATE_PARTITIONS, results=results)
+
+    forward(
+        broker,
+        request,
+        session,
+        message,
+        failure,
+        timeout_ms=milliseconds(message.timeout),
+        mutations=_added_partitions(broker.image, message.topics),
+    )
+
+
+def handle_elect_leaders(broker: Broker, request: Request, session: Session) -> None:
+    """Preferred or unclean elections on demand."""
+    message = read(request)
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        return respond(ApiKey.ELECT_LEADERS, error_code=error)
+
+    forward(broker, request, session, message, failure, timeout_ms=milliseconds(message.timeout))
+
+
+def handle_describe_quorum(broker: Broker, request: Request, session: Session) -> None:
+    """Voters and observers as the leader sees them."""
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        return respond(ApiKey.DESCRIBE_QUORUM, error_code=error, error_message=text)
+
+    forward(broker, request, session, read(request), failure)
+
+
+def _deleted_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
+    """How many partitions these deletions take away; 1 for a topic that is not known here."""
+    found = (
+        image.topics.get(topic.name) if topic.name is not None else image.topics.get_by_id(topic.topic_id)
+        for topic in topics
+    )
+    return sum(1 if topic is None else topic.partition_count for topic in found)
+
+
+def _added_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
+    """How many partitions these requests add; at least 1 each."""
+    known = ((topic.count, image.topics.get(topic.name)) for topic in topics)
+    return sum(max(1, count - (topic.partition_count if topic is not None else 0)) for count, topic in known)

@@ -1,0 +1,343 @@
+"""LeaderFetcher: everything that this broker follows on one other broker, over one connection and one fetch session.
+
+The fetching itself is a chain of callbacks on that connection: an answer is appended and the next request sent inside
+the pass in which it came. The task only dials, and dials again.
+
+Invariants:
+- an answer is applied only to a partition that still is where it was when the request was sent (`decide_answer`);
+- a partition that is being cut, has failed or backs off is not in the request, and the others go on;
+- when a partition is added while a long poll is parked at the leader, a second request ends that poll at once: a new
+  leader is never waited for because of an idle one.
+Source: broker-spec 3.1 to 3.3; KIP-227.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.broker.node.followed_partition import FollowedPartition
+from kraft.broker.node.purgatory import Parked
+from kraft.broker.replica.follower import FollowerStatus
+from kraft.seam import Address, CloseReason, DialFailed, Peer, Transport, WireError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.client import ClientConnection
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.fetch import FetchPartition, FetchRequest, FetchResult, encode_fetch_request
+from kraft.wire.fetch_response import decode_fetch_response
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.image.registrations import Endpoint
+
+log = structlog.get_logger("kraft.broker.fetcher")
+
+FETCH_VERSION = 17
+DIAL_TIMEOUT_MS = 5_000
+REDIAL_MS_FIRST = 20
+IN_FLIGHT_MAX = 2
+CLOSE_SESSION = -1
+EPOCH_MAX = 2**31 - 1
+
+Key = tuple[UUID, int]
+Wish = tuple[int, int, int, int]
+"""(fetch offset, leader epoch, last fetched epoch, log start offset), as a request says it."""
+
+
+class InFlight(Parked):
+    """A request that was sent: what it mentioned and what it dropped. The connection ends if its answer does not come."""
+
+    __slots__ = ("connection", "forgotten", "is_full", "mentioned")
+
+    def __init__(
+        self, connection: ClientConnection, *, is_full: bool, mentioned: dict[Key, Wish], forgotten: list[Key]
+    ) -> None:
+        self.bucket = -1
+        self.connection = connection
+        self.is_full = is_full
+        self.mentioned = mentioned
+        self.forgotten = forgotten
+
+    def expire(self) -> None:
+        self.connection.close("no answer to a fetch within replica.socket.timeout.ms")
+
+
+class LeaderFetcher:
+    """The fetcher of one leader. `add`, `remove` and `nudge` are plain calls; `run` is its task."""
+
+    def __init__(self, manager: ReplicaManager, leader_id: int) -> None:
+        self.manager = manager
+        self.leader_id = leader_id
+        self._followed: dict[Key, FollowedPartition] = {}
+        self._connection: ClientConnection | None = None
+        self._closed = trio.Event()
+        self._needed = trio.Event()
+        self._pausing: trio.CancelScope | None = None
+        self._session_id = 0
+        self._epoch = 0
+        self._is_first = True
+        self._in_flight: deque[InFlight] = deque()
+        self._told: dict[Key, Wish] = {}
+        """What the session at the leader holds once all requests in flight have arrived."""
+        self._answered: dict[Key, Wish] = {}
+        """What it held when the request was read whose answer came last."""
+        self._holds = 0
+        self._changed: dict[Key, None] = {}
+        config = manager.config
+        self._max_wait_ms = config.integer("replica.fetch.wait.max.ms")
+        self._min_bytes = config.integer("replica.fetch.min.bytes")
+        self._partition_bytes_max = config.integer("replica.fetch.max.bytes")
+        self._response_bytes_max = config.integer("replica.fetch.response.max.bytes")
+        self._backoff_ms_max = config.integer("replica.fetch.backoff.ms")
+        self._timeout_ms = config.integer("replica.socket.timeout.ms")
+
+    # what is followed
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def connection(self) -> ClientConnection | None:
+        return self._connection
+
+    def followed(self, partition: Partition) -> FollowedPartition | None:
+        return self._followed.get(partition.key)
+
+    def add(self, partition: Partition, leader_epoch: int) -> None:
+        """Fetch this partition, from its log's end. `nudge` when all are added."""
+        followed = FollowedPartition(self, partition, leader_epoch)
+        self._followed[partition.key] = followed
+        self._changed[partition.key] = None
+        self._needed.set()
+
+    def remove(self, partition: Partition) -> None:
+        """Stop at once: a late answer finds nothing."""
+        followed = self._followed.pop(partition.key, None)
+        if followed is not None:
+            followed.is_over = True
+            self._changed[partition.key] = None
+        if not self._followed:
+            self._needed = trio.Event()
+
+    def changed(self, followed: FollowedPartition) -> None:
+        """The partition's next wish, or whether it has one, is another."""
+        self._changed[followed.partition.key] = None
+
+    def nudge(self) -> None:
+        """There are changes that the leader should know soon."""
+        if self._connection is None or self._holds or not self._changed:
+            return
+        if len(self._in_flight) < IN_FLIGHT_MAX:
+            self._send()
+
+    def endpoint_changed(self) -> None:
+        """The leader has registered anew: dial again soon, not after a long pause."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+
+    def hold(self) -> None:
+        """Send nothing until `release`: what was appended waits for the disk before it is acknowledged."""
+        self._holds += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        if not self._holds and not self._in_flight:
+            self._send()
+
+    @property
+    def backoff_ms_max(self) -> int:
+        return self._backoff_ms_max
+
+    # the connection
+
+    async def run(self) -> None:
+        """Keep connected while there is something to follow, until cancelled."""
+        clock = self.manager.clock
+        pause_ms = 0
+        while True:
+            await self._needed.wait()
+            began_ms = clock.monotonic_ms()
+            endpoint = self.manager.endpoint_of(self.leader_id)
+            if endpoint is not None and await self._dial(endpoint):
+                self._send()
+                await self._closed.wait()
+            if clock.monotonic_ms() - began_ms > self._backoff_ms_max:
+                pause_ms = 0
+            pause_ms = min(max(2 * pause_ms, REDIAL_MS_FIRST), self._backoff_ms_max)
+            with trio.CancelScope() as self._pausing:
+                await clock.sleep_ms(pause_ms)
+            self._pausing = None
+
+    async def _dial(self, endpoint: Endpoint) -> bool:
+        manager = self.manager
+        self._closed = trio.Event()
+
+        def make(transport: Transport) -> ClientConnection:
+            return ClientConnection(transport, client_id=f"broker-{manager.node_id}-fetcher", on_closed=self._on_closed)
+
+        peer = Peer(self.leader_id, endpoint.name, Address(endpoint.host, endpoint.port), manager.peer_tls)
+        try:
+            connection = await manager.seam.network.dial(peer, make, timeout_ms=DIAL_TIMEOUT_MS)
+        except DialFailed as failure:
+            log.debug("leader is not reached", leader=self.leader_id, error=str(failure))
+            return False
+        if connection.is_closed:
+            return False
+        self._connection = connection
+        self._new_session()
+        return True
+
+    def _on_closed(self, connection: ClientConnection, reason: CloseReason) -> None:
+        if connection is self._connection or self._connection is None:
+            self._connection = None
+            self._new_session()
+            self._closed.set()
+
+    def _new_session(self) -> None:
+        self._session_id = self._epoch = 0
+        self._is_first = True
+        for sent in self._in_flight:
+            self.manager.deadlines.remove(sent)
+        self._in_flight.clear()
+        self._told.clear()
+        self._answered.clear()
+        self._changed = dict.fromkeys(self._followed)
+
+    # requests
+
+    def _send(self) -> None:
+        """The next request, if there is anything to fetch."""
+        connection = self._connection
+        if connection is None or self._holds:
+            return
+        is_full = self._session_id == 0
+        if is_full:
+            if self._in_flight:
+                return
+            self._changed = dict.fromkeys(self._followed)
+        mentioned, forgotten = self._wishes()
+        if self._told:
+            epoch = self._epoch
+            self._epoch = 1 if epoch >= EPOCH_MAX else epoch + 1
+        elif is_full:
+            return
+        else:
+            epoch, mentioned, forgotten = CLOSE_SESSION, {}, []
+        fetch = FetchRequest(
+            # the first answer gives the session's id, without which nothing can be added
+            max_wait_ms=0 if self._is_first or epoch == CLOSE_SESSION else self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._response_bytes_max,
+            topics=_by_topic(mentioned, self._partition_bytes_max),
+            session_id=self._session_id,
+            session_epoch=epoch,
+            forgotten=_forgotten_by_topic(forgotten),
+            replica_id=self.manager.node_id,
+            replica_epoch=self.manager.broker_epoch,
+        )
+        if epoch == CLOSE_SESSION:
+            self._session_id = self._epoch = 0
+        self._send_now(connection, fetch, mentioned, forgotten)
+
+    def _send_now(
+        self, connection: ClientConnection, fetch: FetchRequest, mentioned: dict[Key, Wish], forgotten: list[Key]
+    ) -> None:
+        sent = InFlight(connection, is_full=fetch.session_epoch <= 0, mentioned=mentioned, forgotten=forgotten)
+        self._in_flight.append(sent)
+        self.manager.deadlines.add(sent, self.manager.clock.monotonic_ms() + self._timeout_ms)
+
+        def on_reply(body: memoryview | None) -> None:
+            if body is not None and connection is self._connection:
+                self._take_answer(connection, body)
+
+        connection.send(ApiKey.FETCH, FETCH_VERSION, [encode_fetch_request(FETCH_VERSION, fetch)], on_reply)
+
+    def _wishes(self) -> tuple[dict[Key, Wish], list[Key]]:
+        """What has changed since the leader was last told: new wishes, and what is not wanted (for now)."""
+        mentioned: dict[Key, Wish] = {}
+        forgotten: list[Key] = []
+        told = self._told
+        changed, self._changed = self._changed, {}
+        for key in changed:
+            followed = self._followed.get(key)
+            if followed is None or followed.state.status is not FollowerStatus.FETCHING:
+                if told.pop(key, None) is not None:
+                    forgotten.append(key)
+                continue
+            wish = followed.wish()
+            if told.get(key) != wish:
+                told[key] = mentioned[key] = wish
+        return mentioned, forgotten
+
+    # answers
+
+    def _take_answer(self, connection: ClientConnection, body: memoryview) -> None:
+        try:
+            response = decode_fetch_response(FETCH_VERSION, body)
+        except WireError as problem:
+            connection.close(f"the leader's answer does not parse: {problem}", CloseReason.BAD_BYTES)
+            return
+        sent = self._in_flight.popleft()
+        self.manager.deadlines.remove(sent)
+        self._is_first = False
+        if sent.is_full:
+            self._answered = dict(sent.mentioned)
+        else:
+            self._answered.update(sent.mentioned)
+            for key in sent.forgotten:
+                self._answered.pop(key, None)
+        if response.error_code:
+            self._refused(response.error_code)
+            return
+        if sent.is_full:
+            self._session_id = response.session_id
+            if not self._session_id:
+                self._told.clear()
+        for _, topic_id, results in response.topics:
+            if topic_id is not None:
+                for result in results:
+                    self._take_result((topic_id, result.partition), result)
+        if not self._in_flight:
+            self._send()
+
+    def _take_result(self, key: Key, result: FetchResult) -> None:
+        followed = self._followed.get(key)
+        wish = self._answered.get(key)
+        if followed is not None and wish is not None:
+            followed.take(result, wish[0], wish[1])
+
+    def _refused(self, error: int) -> None:
+        """A top-level error: begin a new session; anything but a lost session waits a little."""
+        log.info("fetch is refused", leader=self.leader_id, error=ErrorCode(error).name)
+        lost = error in (
+            ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+            ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+            ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        )
+        if lost and not self._in_flight:
+            self._new_session()
+            self._send()
+        elif not self._in_flight or not lost:
+            connection = self._connection
+            if connection is not None:
+                connection.close("the leader refuses this fetcher")
+
+
+def _by_topic(wishes: dict[Key, Wish], bytes_max: int) -> list[tuple[None, UUID, list[FetchPartition]]]:
+    topics: dict[UUID, list[FetchPartition]] = {}
+    for (topic_id, index), (offset, epoch, last_epoch, log_start) in wishes.items():
+        rows = topics.setdefault(topic_id, [])
+        rows.append(FetchPartition(index, epoch, offset, last_epoch, log_start, bytes_max))
+    return [(None, topic_id, rows) for topic_id, rows in topics.items()]
+
+
+def _forgotten_by_topic(keys: list[Key]) -> list[tuple[None, UUID, list[int]]]:
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, []).append(index)
+    return [(None, topic_id, indexes) for topic_id, indexes in topics.items()]

@@ -1,0 +1,314 @@
+"""FollowedPartition: one partition in a fetcher. It carries out what `kraft.broker.replica.follower` decides.
+
+Invariants: while the log is being cut nothing is fetched, appended or led; what a cut leaves has its recovery point
+checkpointed before anything is appended again; where appends wait for the disk, the next fetch offset (which
+acknowledges) is not sent before the sync. Source: broker-spec 3.1 to 3.3, 2.10 mode C.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kraft.broker.node.purgatory import Parked
+from kraft.broker.replica.follower import (
+    FollowerState,
+    FollowerStatus,
+    Resolution,
+    Sent,
+    StepKind,
+    decide_answer,
+    decide_out_of_range,
+    start_offset,
+)
+from kraft.seam import DiskError, StorageCorrupt, WireError
+from kraft.storage.append import AppendRefused
+from kraft.storage.handles import ColdRead
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.broker.node.fetcher import LeaderFetcher
+    from kraft.broker.node.partition import Partition
+    from kraft.storage.log import Log
+    from kraft.wire.fetch import FetchResult
+
+log = structlog.get_logger("kraft.broker.fetcher")
+
+LIST_OFFSETS_VERSION = 7
+LATEST = -1
+EARLIEST = -2
+
+
+class LogView:
+    """The local log as the pure core sees it."""
+
+    __slots__ = ("_log", "high_watermark")
+
+    def __init__(self, log: Log, high_watermark: int) -> None:
+        self._log = log
+        self.high_watermark = high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        return self._log.epochs.end_offset_for(epoch, self._log.log_end_offset)
+
+
+class FollowedPartition:
+    """One partition, in one leader epoch, from one leader."""
+
+    __slots__ = ("fetcher", "is_over", "partition", "state")
+
+    def __init__(self, fetcher: LeaderFetcher, partition: Partition, leader_epoch: int) -> None:
+        self.fetcher = fetcher
+        self.partition = partition
+        self.is_over = False
+        opened = self._log
+        latest = opened.epochs.latest_epoch
+        view = LogView(opened, partition.high_watermark)
+        self.state = FollowerState(fetcher.leader_id, leader_epoch, start_offset(view, latest), latest)
+
+    @property
+    def _log(self) -> Log:
+        opened = self.partition.log
+        assert opened is not None
+        return opened
+
+    def wish(self) -> tuple[int, int, int, int]:
+        """(fetch offset, leader epoch, last fetched epoch, log start offset) for the next request."""
+        state = self.state
+        return state.fetch_offset, state.leader_epoch, state.last_fetched_epoch, self._log.log_start_offset
+
+    def take(self, result: FetchResult, sent_offset: int, sent_epoch: int) -> None:
+        """The leader's answer to what was sent."""
+        view = LogView(self._log, self.partition.high_watermark)
+        step = decide_answer(self.state, Sent(sent_offset, sent_epoch), view, result.error_code, result.diverging_epoch)
+        kind = step.kind
+        if kind is StepKind.APPEND:
+            self._append(result)
+        elif kind is StepKind.TRUNCATE:
+            log.info(
+                "log differs from the leader's",
+                topic=self.partition.topic,
+                partition=self.partition.index,
+                leader_epoch_and_end=result.diverging_epoch,
+                truncate_to=step.offset,
+                log_end_offset=self._log.log_end_offset,
+            )
+            self._cut(step.offset, fully=False)
+        elif kind is StepKind.RESOLVE:
+            self._ask_offset(LATEST)
+        elif kind is StepKind.BACK_OFF:
+            self._back_off()
+        elif kind is StepKind.STOP:
+            self._set(FollowerStatus.STOPPED)
+
+    # appending
+
+    def _append(self, result: FetchResult) -> None:
+        partition, state, opened = self.partition, self.state, self._log
+        manager = self.fetcher.manager
+        appended = False
+        if result.records:
+            data = result.records[0]
+            try:
+                if opened.log_end_offset != state.fetch_offset:
+                    raise AppendRefused(
+                        ErrorCode.OFFSET_OUT_OF_RANGE,
+                        f"records from offset {state.fetch_offset} for a log that ends at {opened.log_end_offset}",
+                    )
+                info = partition.append_as_follower(data, state.leader_epoch, manager.clock.wall_ms())  # type: ignore[arg-type]
+            except AppendRefused as refused:
+                log.warning(
+                    "records from the leader are not taken",
+                    topic=partition.topic,
+                    partition=partition.index,
+                    error=str(refused),
+                )
+                self._back_off()
+                return
+            except ColdRead as cold:
+                self._set(FollowerStatus.BACKOFF)
+                manager.start_task(self._warm, cold)
+                return
+            except DiskError as error:
+                self._set(FollowerStatus.STOPPED)
+                manager.disk_failed(partition, error)
+                return
+            appended = info.last_offset >= info.base_offset
+            partition.meters.replication_bytes_in.count += len(data)  # type: ignore[arg-type]
+        state.backoff_ms = 0
+        partition.take_leader_marks(result.high_watermark, result.log_start_offset)
+        state.fetch_offset = opened.log_end_offset
+        state.last_fetched_epoch = opened.epochs.latest_epoch
+        self.fetcher.changed(self)
+        if appended and partition.waits_for_disk:
+            self.fetcher.hold()
+            partition.waiting_for_disk.append((opened.log_end_offset, self))
+
+    def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
+        """What was appended is on disk (or the role has changed): the leader may know."""
+        self.fetcher.release()
+
+    async def _warm(self, cold: ColdRead) -> None:
+        try:
+            await self.fetcher.manager.disk.offload(cold.warm)
+        except DiskError as error:
+            self.fetcher.manager.disk_failed(self.partition, error)
+            return
+        cold.adopt()
+        self._resume()
+
+    # errors
+
+    def _back_off(self) -> None:
+        manager = self.fetcher.manager
+        self.state.back_off(manager.clock.monotonic_ms(), self.fetcher.backoff_ms_max)
+        self.fetcher.changed(self)
+        manager.deadlines.add(Retry(self), self.state.retry_at_ms)
+
+    def retry(self) -> None:
+        """The backoff is over."""
+        if self.state.status is FollowerStatus.BACKOFF:
+            self._resume()
+
+    def _set(self, status: FollowerStatus) -> None:
+        self.state.status = status
+        self.fetcher.changed(self)
+
+    def _resume(self) -> None:
+        """Fetch on from the log's end."""
+        if self.is_over or self.partition.log is None:
+            return
+        opened = self._log
+        self.state.resume(opened.log_end_offset, opened.epochs.latest_epoch)
+        self.fetcher.changed(self)
+        self.fetcher.nudge()
+        self.fetcher.manager.request_pass()
+
+    # out of range
+
+    def _ask_offset(self, timestamp: int, latest: int = -1) -> None:
+        connection = self.fetcher.connection
+        if connection is None:
+            return
+        self._set(FollowerStatus.RESOLVING)
+
+        def on_reply(body: memoryview | None) -> None:
+            if self.is_over or self.state.status is not FollowerStatus.RESOLVING:
+                return
+            offset = None if body is None else _listed_offset(body)
+            if offset is None:
+                self._back_off()
+            elif timestamp == LATEST:
+                self._resolve(offset, None)
+            else:
+                self._resolve(latest, offset)
+
+        request = self._list_offsets(timestamp)
+        connection.send(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, [request], on_reply)
+
+    def _list_offsets(self, timestamp: int) -> bytes:
+        request_class = messages.request_class(ApiKey.LIST_OFFSETS)
+        topic_class = messages.nested_class(request_class, "topics")
+        row_class = messages.nested_class(topic_class, "partitions")
+        row = messages.build(
+            row_class,
+            partition_index=self.partition.index,
+            current_leader_epoch=self.state.leader_epoch,
+            timestamp=timestamp,
+        )
+        topic = messages.build(topic_class, name=self.partition.topic, partitions=(row,))
+        request = messages.build(
+            request_class, replica_id=self.fetcher.manager.node_id, isolation_level=0, topics=(topic,)
+        )
+        return messages.encode_request(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
+
+    def _resolve(self, leader_latest: int, leader_earliest: int | None) -> None:
+        decision = decide_out_of_range(self._log.log_end_offset, leader_latest, leader_earliest)
+        if decision is None:
+            self._ask_offset(EARLIEST, leader_latest)
+            return
+        resolution, offset = decision
+        log.info(
+            "fetch offset was out of the leader's range",
+            topic=self.partition.topic,
+            partition=self.partition.index,
+            log_end_offset=self._log.log_end_offset,
+            resolution=resolution.name,
+            offset=offset,
+        )
+        if resolution is Resolution.CONTINUE:
+            self._back_off()
+        else:
+            self._cut(offset, fully=resolution is Resolution.RESTART)
+
+    # cutting
+
+    def _cut(self, offset: int, *, fully: bool) -> None:
+        self._set(FollowerStatus.BACKOFF)
+        self.partition.is_truncating = True
+        self.fetcher.manager.start_task(self._cut_now, offset, fully)
+
+    async def _cut_now(self, offset: int, fully: bool) -> None:
+        partition, manager = self.partition, self.fetcher.manager
+        async with partition.blocking:
+            opened = partition.log
+            if opened is None:
+                return
+            now_ms = manager.clock.wall_ms()
+            try:
+                if fully:
+                    await manager.disk.offload(opened.truncate_fully, offset, now_ms)
+                else:
+                    await manager.disk.offload(opened.truncate_to, offset, now_ms)
+            except DiskError as error:
+                manager.disk_failed(partition, error)
+                return
+            except StorageCorrupt as error:
+                log.error("log is damaged", topic=partition.topic, partition=partition.index, error=str(error))
+                partition.failed()
+                return
+            partition.truncated()
+            directory = partition.directory
+            if directory is not None and directory.is_online:
+                await manager.maintenance.write_recovery_points_of(directory)
+                if fully:
+                    await manager.maintenance.write_log_starts_of(directory)
+        partition.cut_done()
+        self._resume()
+        manager.request_pass()
+
+
+class Retry(Parked):
+    """The end of a partition's backoff."""
+
+    __slots__ = ("_followed",)
+
+    def __init__(self, followed: FollowedPartition) -> None:
+        self.bucket = -1
+        self._followed = followed
+
+    def expire(self) -> None:
+        self._followed.retry()
+
+
+def _listed_offset(body: memoryview) -> int | None:
+    """The offset in an answer for one partition; None if it is an error."""
+    try:
+        answer: Any = messages.decode_response(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
+    except WireError:
+        return None
+    rows = [row for topic in answer.topics for row in topic.partitions]
+    if len(rows) != 1 or rows[0].error_code != ErrorCode.NONE:
+        return None
+    return int(rows[0].offset)

@@ -1,0 +1,158 @@
+"""The log directories of a broker: which are online, what they held at start, where a new replica goes, and the offset
+checkpoints that are written for them.
+
+Invariants: a directory in which the device has failed is never written again (its lock and checkpoints are left as they
+are); a clean-shutdown file is taken away before the first write and written as the very last; a replica that may be in
+a directory that is offline is not made anew elsewhere. Source: broker-spec 2.2, 2.5, 2.11, 2.12; KIP-858.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.image.registrations import RESERVED_DIRECTORIES
+from kraft.seam import Disk, DiskError
+from kraft.storage.checkpoints import TopicPartition
+from kraft.storage.log_dir import FoundLogs, LogDirectory
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.config import NodeConfig
+
+log = structlog.get_logger("kraft.broker.logs")
+
+NO_BROKER_EPOCH = -1
+
+
+class HostedDirectory:
+    """One log directory. The three dictionaries are the checkpoints as last read or written: they keep the marks of logs
+    that are not open."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.storage: LogDirectory | None = None
+        self.is_clean = False
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.found = FoundLogs((), (), (), ())
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.partitions: dict[Partition, None] = {}
+        self.known_id: UUID | None = None
+        self.checkpointing = trio.Lock()
+
+    @property
+    def is_online(self) -> bool:
+        return self.storage is not None
+
+    @property
+    def directory_id(self) -> UUID:
+        assert self.known_id is not None
+        return self.known_id
+
+    def open(self, disk: Disk, *, node_id: int, cluster_id: str) -> None:
+        """Lock it and read what the last life left. *Blocking.* DirectoryInUse, ForeignDirectory, DiskError."""
+        storage = LogDirectory.open_directory(disk, self.path, node_id=node_id, cluster_id=cluster_id)
+        clean = storage.take_clean_shutdown()
+        self.is_clean = clean is not None
+        self.broker_epoch = NO_BROKER_EPOCH if clean is None else clean.broker_epoch
+        self.recovery_points = storage.read_recovery_points()
+        self.log_starts = storage.read_log_starts()
+        self.high_watermarks = storage.read_high_watermarks()
+        self.found = storage.find_logs()
+        for warning in storage.warnings:
+            log.warning("log directory", path=self.path, warning=warning)
+        self.known_id = storage.directory_id
+        self.storage = storage
+
+    def forget(self, topic: str, index: int) -> None:
+        """The log is gone from here: so are its checkpoints' lines, at their next writing."""
+        for marks in (self.recovery_points, self.log_starts, self.high_watermarks):
+            marks.pop((topic, index), None)
+
+    # checkpoints: collect on the loop, write off it
+
+    def collect_high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermark of every replica here."""
+        for partition in self.partitions:
+            if partition.log is not None:
+                self.high_watermarks[partition.topic, partition.index] = partition.high_watermark
+        return dict(self.high_watermarks)
+
+    def collect_recovery_points(self) -> dict[TopicPartition, int]:
+        for partition in self.partitions:
+            if partition.log is not None:
+                self.recovery_points[partition.topic, partition.index] = partition.log.recovery_point
+        return dict(self.recovery_points)
+
+    def collect_log_starts(self) -> dict[TopicPartition, int]:
+        """Only of logs whose start is above their first segment's base."""
+        for partition in self.partitions:
+            if partition.log is None:
+                continue
+            key = (partition.topic, partition.index)
+            if partition.log.log_start_offset > partition.log.segments[0].base_offset:
+                self.log_starts[key] = partition.log.log_start_offset
+            else:
+                self.log_starts.pop(key, None)
+        return dict(self.log_starts)
+
+
+class LogDirectories:
+    """All of them, in the order of log.dirs."""
+
+    def __init__(self, config: NodeConfig, disk: Disk) -> None:
+        self._config = config
+        self._disk = disk
+        self.all = [HostedDirectory(path) for path in config.log_dirs]
+
+    def open(self, cluster_id: str) -> list[tuple[HostedDirectory, DiskError]]:
+        """Open every directory; those whose device refused stay offline, and are the answer. *Blocking.*"""
+        failed: list[tuple[HostedDirectory, DiskError]] = []
+        for directory in self.all:
+            try:
+                directory.open(self._disk, node_id=self._config.node_id, cluster_id=cluster_id)
+            except DiskError as error:
+                failed.append((directory, error))
+        return failed
+
+    @property
+    def online(self) -> list[HostedDirectory]:
+        return [directory for directory in self.all if directory.is_online]
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        """Ids of the directories that are online."""
+        return tuple(directory.directory_id for directory in self.online)
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """What all clean-shutdown files agree on; -1 if one was missing or they differ."""
+        epochs = {directory.broker_epoch for directory in self.all}
+        return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
+
+    def holding(self, topic: str, index: int) -> HostedDirectory | None:
+        """The directory that had this log at start."""
+        return next((found for found in self.online if (topic, index) in found.found.partitions), None)
+
+    def place(self, topic: str, index: int, assigned: UUID | None, *, is_new: bool) -> HostedDirectory | None:
+        """Where the replica is, or is to be made; None if it may be in a directory that is offline.
+
+        `assigned` is the directory id that the metadata name; `is_new`: the replica was assigned to this broker just
+        now, so there is no data of it anywhere.
+        """
+        online = self.online
+        holding = self.holding(topic, index)
+        if holding is not None:
+            return holding
+        if assigned is not None and assigned.int >= RESERVED_DIRECTORIES:
+            for directory in online:
+                if directory.directory_id == assigned:
+                    return directory
+        if not online or (len(online) < len(self.all) and not is_new):
+            return None
+        return min(online, key=lambda directory: len(directory.partitions))

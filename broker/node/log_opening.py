@@ -1,0 +1,184 @@
+"""Opening logs: a queue served by a few tasks, each of which opens one log at a time off the loop.
+
+Who waits for a log (a fetch, a produce) puts it first in line. A folder that belongs to another topic id (the topic was
+deleted and created again while this broker was away) is set aside as stray, never adopted (B41).
+Source: broker-spec 2.5, DESIGN 14.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.seam import Disk, DiskError, StorageCorrupt
+from kraft.storage.log import Log
+from kraft.storage.log_config import LogConfig
+from kraft.storage.log_names import STRAY_DIRECTORY_SUFFIX
+from kraft.storage.partition_metadata import read_partition_metadata
+
+if TYPE_CHECKING:
+    from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.config import TopicConfig
+    from kraft.storage.handles import FileCache
+
+log = structlog.get_logger("kraft.broker.logs")
+
+
+class OpenJob(NamedTuple):
+    """All that opening needs, taken on the loop."""
+
+    disk: Disk
+    directory: HostedDirectory
+    topic: str
+    number: int
+    topic_id: UUID
+    config: LogConfig
+    cache: FileCache
+    now_ms: int
+    stray_id: UUID
+
+    def run(self) -> Log:
+        """Open (or make) the log, so that it may be appended to as a follower. *Blocking.* DiskError, StorageCorrupt."""
+        storage = self.directory.storage
+        assert storage is not None
+        path = storage.partition_path(self.topic, self.number)
+        found: UUID | None = None
+        if self.disk.is_directory(path):
+            found = read_partition_metadata(self.disk, path)
+            if found is not None and found != self.topic_id:
+                storage.retire(self.topic, self.number, self.stray_id, STRAY_DIRECTORY_SUFFIX)
+                self.directory.forget(self.topic, self.number)
+                found = None
+        key = (self.topic, self.number)
+        opened = Log.open_log(
+            self.disk,
+            path,
+            self.config,
+            clean=self.directory.is_clean,
+            recovery_point=self.directory.recovery_points.get(key, 0),
+            log_start=self.directory.log_starts.get(key, 0),
+            now_ms=self.now_ms,
+            cache=self.cache,
+        )
+        if found is None:
+            plan = opened.ready_plan(self.topic_id)
+            if plan is not None:
+                plan.run()
+                opened.mark_synced(plan)
+            self.disk.sync_directory(self.directory.path)
+        return opened
+
+
+def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
+    """A topic's settings as its logs need them."""
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
+        segment_index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        cleanup_policy=config.cleanup_policy,
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+        file_delete_delay_ms=config.file_delete_delay_ms,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+    )
+
+
+class LogOpener:
+    """The queue. `want` is a plain call; `serve` is one of its tasks."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._queue: deque[Partition] = deque()
+        self._queued: dict[Partition, bool] = {}
+        self._busy_paths: set[tuple[str, int]] = set()
+        self._wake = trio.Event()
+        self._idle = trio.Event()
+        self._idle.set()
+        self._running = 0
+
+    def want(self, partition: Partition, *, urgent: bool) -> None:
+        """Open this partition's log: `urgent` ones first."""
+        known = self._queued.get(partition)
+        if known or (known is not None and not urgent):
+            return
+        self._queued[partition] = urgent
+        if urgent:
+            self._queue.appendleft(partition)
+        else:
+            self._queue.append(partition)
+        self._idle = trio.Event()
+        self._wake.set()
+
+    async def wait_idle(self) -> None:
+        """Suspend until nothing is left to be opened."""
+        await self._idle.wait()
+
+    async def serve(self) -> None:
+        """Open what is wanted, until cancelled."""
+        while True:
+            partition = self._next()
+            if partition is None:
+                if not self._running and not self._queue:
+                    self._idle.set()
+                if self._wake.is_set():
+                    self._wake = trio.Event()
+                await self._wake.wait()
+                continue
+            await self._open(partition)
+
+    def _next(self) -> Partition | None:
+        for _ in range(len(self._queue)):
+            partition = self._queue.popleft()
+            if partition not in self._queued:
+                continue
+            if (partition.topic, partition.index) in self._busy_paths:
+                self._queue.append(partition)
+                continue
+            del self._queued[partition]
+            if partition.log is None and not partition.is_removed and not partition.is_offline:
+                return partition
+        return None
+
+    async def _open(self, partition: Partition) -> None:
+        manager = self._manager
+        directory = partition.directory
+        if directory is None or not directory.is_online:
+            partition.failed()
+            return
+        path = (partition.topic, partition.index)
+        self._busy_paths.add(path)
+        self._running += 1
+        try:
+            await manager.wait_retired(*path)
+            job = OpenJob(
+                manager.disk,
+                directory,
+                partition.topic,
+                partition.index,
+                partition.topic_id,
+                log_config(partition.config, manager.producer_id_expiration_ms),
+                manager.file_cache,
+                manager.clock.wall_ms(),
+                manager.random.uuid(),
+            )
+            opened = await manager.disk.offload(job.run)
+        except DiskError as error:
+            manager.directory_failed(directory, error)
+        except StorageCorrupt as error:
+            log.error("log is damaged", topic=partition.topic, partition=partition.index, error=str(error))
+            partition.failed()
+        else:
+            manager.log_opened(partition, opened)
+        finally:
+            self._running -= 1
+            self._busy_paths.discard(path)
+            self._wake.set()

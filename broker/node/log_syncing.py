@@ -1,0 +1,101 @@
+"""What of the logs must reach the device, and when.
+
+- Before the first append in a leader epoch: the epoch's entry (and partition.metadata): `want_ready`.
+- After a roll: the closed segment, in the background; only then may the recovery point move.
+- With flush.messages=1 after each append: group commit. One sync per log is under way; appends that come meanwhile
+  share the next one.
+A failed sync is never tried again: its directory goes offline (B22). Source: broker-spec 2.10, 2.12; DESIGN 13, 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from kraft.seam import DiskError
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.storage.log import Log
+
+
+class LogSyncer:
+    """Syncs and preparations of all logs. `want_…` are plain calls; the work is done in tasks, one per log."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._wanted: dict[Partition, None] = {}
+
+    def want_sync(self, partition: Partition) -> None:
+        """Sync this log after the pass."""
+        self._wanted[partition] = None
+
+    def start_wanted(self) -> None:
+        """The end of a pass: start what is wanted and not under way."""
+        if not self._wanted:
+            return
+        wanted, self._wanted = self._wanted, {}
+        for partition in wanted:
+            if partition.sync_running:
+                self._wanted[partition] = None
+            elif partition.log is not None:
+                partition.sync_running = True
+                self._manager.start_task(self._sync, partition)
+
+    async def _sync(self, partition: Partition) -> None:
+        manager = self._manager
+
+        async def sync(log: Log) -> None:
+            plan = log.files_to_sync()
+            if plan is None:
+                return
+            only_file = plan.only_file
+            if only_file is not None:
+                await manager.disk.sync(only_file)
+            else:
+                await manager.disk.offload(plan.run)
+            if partition.log is log:
+                log.mark_synced(plan)
+                partition.synced()
+
+        try:
+            await self._exclusively(partition, sync)
+        finally:
+            partition.sync_running = False
+        manager.request_pass()
+
+    def want_ready(self, partition: Partition) -> None:
+        """Open the files that an append needs and save the epoch's entry, then call `partition.readied`."""
+        self._manager.start_task(self._make_ready, partition)
+
+    async def _make_ready(self, partition: Partition) -> None:
+        manager = self._manager
+        epoch = partition.leader_epoch
+
+        async def make_ready(log: Log) -> None:
+            cold = log.warm_for_append()
+            if cold is not None:
+                await manager.disk.offload(cold.warm)
+                cold.adopt()
+            plan = log.ready_plan(partition.topic_id)
+            if plan is not None:
+                await manager.disk.offload(plan.run)
+                if partition.log is log:
+                    log.mark_synced(plan)
+
+        await self._exclusively(partition, make_ready)
+        partition.readied(epoch)
+        manager.request_pass()
+
+    async def _exclusively(self, partition: Partition, work: Callable[[Log], Awaitable[None]]) -> None:
+        """Run `work` on the open log with no other blocking call of this log beside it; a DiskError ends the directory."""
+        async with partition.blocking:
+            log = partition.log
+            if log is None:
+                return
+            try:
+                await work(log)
+            except DiskError as error:
+                if partition.log is log:
+                    self._manager.disk_failed(partition, error)

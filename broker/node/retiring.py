@@ -1,0 +1,105 @@
+"""Taking folders of logs away: replicas that are no longer ours are renamed to `-delete` at once and removed after
+file.delete.delay.ms; folders that belong to no replica are renamed to `-stray` and left to the operator.
+
+Invariant: a folder is renamed only when no blocking call is under way in it, and nothing of the same name is opened
+before. Source: broker-spec 2.8, kraft-spec C.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from kraft.seam import DiskError
+from kraft.storage.log_names import STRAY_DIRECTORY_SUFFIX
+
+if TYPE_CHECKING:
+    from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.storage.log import Log
+
+log = structlog.get_logger("kraft.broker.logs")
+
+
+class Retirement:
+    """The folders that are on their way out. All but `wait_for` are plain calls."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._leaving: dict[tuple[str, int], trio.Event] = {}
+
+    async def wait_for(self, topic: str, index: int) -> None:
+        """Suspend while a folder of this name is being renamed."""
+        event = self._leaving.get((topic, index))
+        if event is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await event.wait()
+
+    def retire(self, partition: Partition, opened: Log | None) -> None:
+        """Take the folder of a removed replica away; `opened` is its log, if it was open."""
+        key = (partition.topic, partition.index)
+        event = self._leaving[key] = trio.Event()
+        self._manager.start_task(self._retire, partition, opened, key, event)
+
+    async def _retire(self, partition: Partition, opened: Log | None, key: tuple[str, int], event: trio.Event) -> None:
+        directory = partition.directory
+        assert directory is not None
+        try:
+            async with partition.blocking:
+                if opened is not None:
+                    opened.release()
+                directory.forget(*key)
+                path = await self._rename(directory, *key)
+        finally:
+            event.set()
+            if self._leaving.get(key) is event:
+                del self._leaving[key]
+        if path is not None:
+            log.info("replica is removed", topic=key[0], partition=key[1], folder=path)
+            await self._manager.maintenance.remove_later(partition.config.file_delete_delay_ms, [path], None)
+
+    async def _rename(self, directory: HostedDirectory, topic: str, index: int) -> str | None:
+        storage = directory.storage
+        if storage is None or not self._manager.disk.exists(storage.partition_path(topic, index)):
+            await trio.lowlevel.checkpoint()
+            return None
+        try:
+            return await self._manager.disk.offload(storage.retire, topic, index, self._manager.random.uuid())
+        except DiskError as error:
+            self._manager.directory_failed(directory, error)
+            return None
+
+    def set_aside(self, topic: str, index: int) -> None:
+        """A folder at start that belongs to no replica of this broker."""
+        directory = self._manager.directories.holding(topic, index)
+        if directory is None:
+            return
+        key = (topic, index)
+        event = self._leaving[key] = trio.Event()
+        self._manager.start_task(self._set_aside, directory, key, event)
+
+    async def _set_aside(self, directory: HostedDirectory, key: tuple[str, int], event: trio.Event) -> None:
+        storage = directory.storage
+        try:
+            if storage is not None:
+                directory.forget(*key)
+                path = await self._manager.disk.offload(
+                    storage.retire, *key, self._manager.random.uuid(), STRAY_DIRECTORY_SUFFIX
+                )
+                log.warning("folder belongs to no replica of this broker", topic=key[0], partition=key[1], folder=path)
+        except DiskError as error:
+            self._manager.directory_failed(directory, error)
+        finally:
+            event.set()
+            if self._leaving.get(key) is event:
+                del self._leaving[key]
+
+    def remove_later(self, folders: list[str]) -> None:
+        """Folders that an earlier life marked `-delete`."""
+        if folders:
+            delay_ms = self._manager.config.integer("log.segment.delete.delay.ms")
+            self._manager.start_task(self._manager.maintenance.remove_later, delay_ms, folders, None)

@@ -1,0 +1,327 @@
+"""The controller of a node of the metadata quorum: active while it leads, a hot standby otherwise.
+
+It listens to the quorum (after the publisher, so that the committed image is current), turns requests into commands,
+and keeps what is volatile: sessions, connections, probes, timers. Decisions are in `kraft.control`.
+
+Invariants: only the active controller decides, on an image that it alone appended to in this epoch (M13); what it has
+not committed does not outlive its leadership (B32); a heartbeat counts when it arrives.
+Source: KIP-631, DESIGN 6 and 12a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import structlog
+import trio
+
+from kraft.config import NodeConfig
+from kraft.control import (
+    ActivateController,
+    Context,
+    Decision,
+    ElectLeaderless,
+    FenceBrokers,
+    FenceCause,
+    RebalanceLeaders,
+    ShutdownOffset,
+)
+from kraft.control.decision import Authorize, allow_all
+from kraft.control.elections import is_imbalanced
+from kraft.control.probing import (
+    BecameActive,
+    BecameStandby,
+    BrokerForgotten,
+    BrokerKnown,
+    ConnectionEnded,
+    HeartbeatHeard,
+    Probe,
+    ProbeActions,
+    ProbeAnswered,
+    ProbeInput,
+    ProbeOutcome,
+    Probing,
+    Tick,
+)
+from kraft.image import ImageDelta, MetadataImage
+from kraft.image.events import BrokerRegistrationChange, UnregisterBroker
+from kraft.node.controller_commands import CommandLine
+from kraft.node.controller_registration import ControllerRegistration
+from kraft.node.controller_requests import REQUESTS
+from kraft.node.controller_sessions import Sessions
+from kraft.node.peers import Peers
+from kraft.node.probes import Prober
+from kraft.node.publisher import MetadataPublisher
+from kraft.node.quorum import CommittedBatch, Quorum
+from kraft.node.waiting import wait_at_most
+from kraft.seam import CloseReason, InvariantError, Seam, WireError
+from kraft.wire.server import Request, ServerConnection
+
+log = structlog.get_logger("kraft.controller")
+
+IDLE_MS = 60_000
+"""The timers look around at least this often."""
+
+OUR_REASONS = frozenset((CloseReason.LOCAL, CloseReason.BAD_BYTES, CloseReason.IDLE, CloseReason.SHUTDOWN))
+"""A connection that ended for one of these was ended by us."""
+
+
+class Controller:
+    """One node's controller. `handle` serves requests; `run` drives timers, probes and plans until cancelled."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        seam: Seam,
+        quorum: Quorum,
+        publisher: MetadataPublisher,
+        peers: Peers,
+        *,
+        cluster_id: str,
+        authorize: Authorize = allow_all,
+    ) -> None:
+        self.config = config
+        self.cluster_id = cluster_id
+        self.quorum = quorum
+        self.publisher = publisher
+        self.peers = peers
+        self.clock = seam.clock
+        self.incarnation_id = seam.random.uuid()
+        self.prober = Prober(config, peers, cluster_id)
+        self.sessions = Sessions(config.integer("broker.session.timeout.ms"))
+        self.probing = Probing()
+        self.line = CommandLine(quorum, self)
+        self.registration = ControllerRegistration(self)
+        self.registrations_probed: set[int] = set()
+        self._random = seam.random.stream("controller")
+        self._authorize = authorize
+        self._timers_changed = trio.Event()
+        self._work = trio.Event()
+        self._probe_deadline_ms: int | None = None
+        self._rebalance_ms: int | None = None
+        self._unclean_ms: int | None = None
+        publisher.subscribe(self._published)
+        publisher.subscribe_leader(lambda _leader_id, _epoch: self.registration.changed())
+        quorum.add_listener(self)
+
+    # what the quorum tells
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """The publisher has replayed these already."""
+        if batches:
+            self.line.high_watermark_reached(batches[-1].next_offset)
+
+    def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
+        """The publisher has loaded it; a leader never loads one."""
+        if self.line.is_active:
+            raise InvariantError(f"the active controller was given a snapshot at offset {offset}")
+
+    def on_leader(self, leader_id: int | None, epoch: int) -> None:
+        """The publisher remembers it."""
+
+    def on_became_leader(self, epoch: int, start_offset: int) -> None:
+        """All that was before this epoch is replayed: decide from here on."""
+        committed = self.publisher.image
+        now_ms = self.clock.monotonic_ms()
+        log.info("active controller", node_id=self.config.node_id, epoch=epoch, offset=committed.offset)
+        self.line.activate(committed, epoch, self.quorum.high_watermark)
+        connections = {broker_id: self.probing.connection(broker_id) for broker_id in committed.broker_ids()}
+        self.sessions.begin(committed, now_ms, {one: known for one, known in connections.items() if known})
+        self.probe(BecameActive())
+        self._rebalance_ms = now_ms + 1000 * self.config.integer("leader.imbalance.check.interval.seconds")
+        self._unclean_ms = now_ms + self.config.integer("unclean.leader.election.interval.ms")
+        self.line.submit(ActivateController())
+        self.registration.changed()
+        self.timers_changed()
+
+    def on_lost_leadership(self) -> None:
+        """Drop what is not committed, and what was only known to the active controller."""
+        log.info("no longer the active controller", node_id=self.config.node_id)
+        self.line.deactivate()
+        self.sessions.clear()
+        self.registrations_probed.clear()
+        self.probe(BecameStandby())
+        self.timers_changed()
+
+    def _published(self, _old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
+        for broker_id in delta.brokers:
+            broker = new.brokers.get(broker_id)
+            if broker is None:
+                self.probe(BrokerForgotten(broker_id))
+            else:
+                endpoint = self.prober.endpoint_of(broker)
+                known = BrokerKnown(broker_id, broker.broker_epoch, broker.incarnation_id, endpoint, broker.fenced)
+                self.probe(known)
+        if delta.controllers:
+            self.registration.changed()
+
+    # what the line of commands asks
+
+    @property
+    def image(self) -> MetadataImage:
+        """The speculative image of the active controller, else the committed one."""
+        return self.line.image if self.line.image is not None else self.publisher.image
+
+    def context(self) -> Context:
+        """This moment, for a decision."""
+        return Context(
+            now_ms=self.clock.monotonic_ms(),
+            next_offset=self.quorum.log_end_offset,
+            seed=self._random.below(1 << 128),
+            config=self.config,
+            cluster_id=self.cluster_id,
+            sessions=self.sessions.view,
+            being_fenced=self.line.brokers_being_fenced(),
+            recently_fenced=self.sessions.recently_fenced,
+            authorize=self._authorize,
+        )
+
+    def decided(self, command: Any, decision: Decision) -> None:
+        """Keep the volatile side in step with what was just appended."""
+        if not decision.events:
+            return
+        now_ms = self.clock.monotonic_ms()
+        if isinstance(command, FenceBrokers) and command.cause is FenceCause.PROCESS_DIED:
+            for target in command.targets:
+                self.sessions.fenced_fast(target.broker_id, now_ms)
+        for event in decision.events:
+            if isinstance(event, BrokerRegistrationChange) and event.fenced is not None:
+                self._fence_changed(command, event.broker_id, fenced=event.fenced)
+            elif isinstance(event, UnregisterBroker):
+                self.sessions.forget(event.broker_id)
+        self.timers_changed()
+
+    def _fence_changed(self, command: Any, broker_id: int, *, fenced: bool) -> None:
+        if fenced:
+            cause = command.cause.value if isinstance(command, FenceBrokers) else "heartbeat"
+            log.info("broker is fenced", broker_id=broker_id, cause=cause)
+        else:
+            log.info("broker is unfenced", broker_id=broker_id)
+            self.sessions.unfenced(broker_id)
+
+    def shutdown_offset(self, effect: ShutdownOffset) -> None:
+        """Part of a broker's session."""
+        self.sessions.shutdown_offset(effect.broker_id, effect.broker_epoch, effect.offset)
+
+    def work_waits(self) -> None:
+        """The plan's next slice is run by `run`."""
+        self._work.set()
+
+    # requests and connections
+
+    def handle(self, request: Request) -> bool:
+        """Serve a request of the controller listener; False if its key is none of ours. WireError if it is damaged."""
+        handler = REQUESTS.get(request.api_key)
+        if handler is None:
+            return False
+        try:
+            handler(self, request)
+        except (WireError, InvariantError):
+            raise
+        except Exception as problem:
+            log.exception("request failed", api_key=request.api_key, client_id=request.client_id)
+            if not request.is_answered:
+                request.fail(f"the controller failed to handle it: {problem!r}", CloseReason.LOCAL)
+        return True
+
+    def connection_closed(self, connection: ServerConnection, reason: CloseReason) -> None:
+        """A connection to the controller listener is over."""
+        self.sessions.connection_ended(connection.number)
+        self.probe(ConnectionEnded(connection.number, reason in OUR_REASONS))
+
+    def heard(self, broker_id: int, broker_epoch: int, connection_number: int, metadata_offset: int = -1) -> None:
+        """A broker told of itself on this connection; on a standby too, so that it knows whose connection it is."""
+        self.probe(HeartbeatHeard(broker_id, broker_epoch, connection_number))
+        image = self.line.image
+        broker = None if image is None else image.brokers.get(broker_id)
+        if broker is not None and broker.broker_epoch == broker_epoch:
+            now_ms = self.clock.monotonic_ms()
+            self.sessions.heard(broker_id, broker_epoch, connection_number, now_ms, metadata_offset)
+
+    # probes
+
+    def probe(self, happened: ProbeInput) -> None:
+        """Tell the failure detector, and do what it says."""
+        actions = self.probing.step(happened, self.clock.monotonic_ms())
+        self._start_probes(actions)
+        if actions.fence:
+            log.info("brokers are gone", broker_ids=[target.broker_id for target in actions.fence])
+            self.line.submit(FenceBrokers(targets=actions.fence, cause=FenceCause.PROCESS_DIED))
+        if actions.deadline_ms != self._probe_deadline_ms:
+            self._probe_deadline_ms = actions.deadline_ms
+            self.timers_changed()
+
+    def _start_probes(self, actions: ProbeActions) -> None:
+        for probe in actions.probes:
+            self._start_probe(probe)
+
+    def _start_probe(self, probe: Probe) -> None:
+        def answered(outcome: ProbeOutcome) -> None:
+            self.probe(ProbeAnswered(probe.probe_id, outcome))
+
+        self.prober.probe(probe.broker_id, probe.incarnation_id, probe.endpoint, answered)
+
+    # timers
+
+    def timers_changed(self) -> None:
+        """A deadline may be nearer than the timers think."""
+        self._timers_changed.set()
+
+    async def run(self) -> None:
+        """Drive plans, timers and this controller's registration until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_plans)
+            nursery.start_soon(self._run_timers)
+            nursery.start_soon(self.registration.run)
+
+    async def _run_plans(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work = trio.Event()
+            while self.line.run_follow_up():
+                await trio.lowlevel.checkpoint()
+
+    async def _run_timers(self) -> None:
+        while True:
+            self._timers_changed = trio.Event()
+            pause_ms = max(0, self.next_deadline_ms() - self.clock.monotonic_ms())
+            await wait_at_most(self.clock, self._timers_changed, pause_ms)
+            self.run_due_timers()
+
+    def next_deadline_ms(self) -> int:
+        """When `run_due_timers` has something to do at the latest."""
+        times = [self.clock.monotonic_ms() + IDLE_MS]
+        if self._probe_deadline_ms is not None:
+            times.append(self._probe_deadline_ms)
+        image = self.line.image
+        if image is not None:
+            sessions_ms = self.sessions.next_deadline_ms(image)
+            times += [at for at in (sessions_ms, self._rebalance_ms, self._unclean_ms) if at is not None]
+        return min(times)
+
+    def run_due_timers(self) -> None:
+        """Do all that is due by now."""
+        now_ms = self.clock.monotonic_ms()
+        if self._probe_deadline_ms is not None and self._probe_deadline_ms <= now_ms:
+            self.probe(Tick())
+        if self.line.image is None:
+            return
+        self._fence_expired(now_ms)
+        if self.sessions.end_recent_fences(now_ms):
+            self.line.submit(ElectLeaderless())
+        if self._rebalance_ms is not None and self._rebalance_ms <= now_ms:
+            self._rebalance_ms = now_ms + 1000 * self.config.integer("leader.imbalance.check.interval.seconds")
+            if self.config.boolean("auto.leader.rebalance.enable") and is_imbalanced(self.image):
+                self.line.submit(RebalanceLeaders())
+        if self._unclean_ms is not None and self._unclean_ms <= now_ms:
+            self._unclean_ms = now_ms + self.config.integer("unclean.leader.election.interval.ms")
+            self.line.submit(ElectLeaderless())
+
+    def _fence_expired(self, now_ms: int) -> None:
+        """All whose session is over leave in one plan, so that none takes over from another."""
+        being_fenced = self.line.brokers_being_fenced()
+        expired = self.sessions.expired(self.image, now_ms)
+        targets = tuple(target for target in expired if target.broker_id not in being_fenced)
+        if targets:
+            self.line.submit(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))

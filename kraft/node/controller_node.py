@@ -1,0 +1,103 @@
+"""The controller's process side: its listeners, and the way of a request to the quorum or to the controller.
+
+`run_controller` binds every controller listener of the node and serves until cancelled. A broker may run beside it in
+the same process, on the same quorum; their listeners are apart.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from kraft.config import NodeConfig
+from kraft.image import Endpoint
+from kraft.node.controller import Controller
+from kraft.node.quorum import Quorum
+from kraft.seam import Address, Binding, BoundListener, CloseReason, Seam, Transport, WireError
+from kraft.wire.budget import MemoryBudget
+from kraft.wire.server import CONTROLLER_TABLE, Request, ServerConnection, ServerLimits
+
+log = structlog.get_logger("kraft.controller")
+
+MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
+"""For the frames of a controller's connections, if it is given no budget to share."""
+
+
+class ControllerListeners:
+    """The bound controller listeners of one node."""
+
+    def __init__(
+        self, config: NodeConfig, seam: Seam, quorum: Quorum, controller: Controller, budget: MemoryBudget | None = None
+    ) -> None:
+        self._config = config
+        self._seam = seam
+        self._quorum = quorum
+        self._controller = controller
+        self._budget = budget or MemoryBudget(MEMORY_BUDGET_BYTES)
+        self._limits = ServerLimits(frame_bytes_max=config.integer("socket.request.max.bytes"))
+        self._connections: set[ServerConnection] = set()
+        self.bound: dict[str, BoundListener] = {}
+
+    def bind(self) -> None:
+        """Listen. AddressInUse names the port that is taken."""
+        for listener in self._config.listeners:
+            if listener.name in self._config.controller_listener_names:
+                binding = Binding(listener.name, Address(listener.host, listener.port), self._config.tls(listener.name))
+                self.bound[listener.name] = self._seam.network.serve(binding, self._accept)
+        self._controller.registration.listening(self.advertised())
+
+    def advertised(self) -> tuple[Endpoint, ...]:
+        """The endpoints that others are told."""
+        endpoints: list[Endpoint] = []
+        for listener in self._config.advertised_listeners:
+            bound = self.bound.get(listener.name)
+            if bound is not None:
+                host = listener.host or bound.address.host or "localhost"
+                port = listener.port or bound.address.port
+                endpoints.append(Endpoint(listener.name, host, port, listener.security_protocol.name))
+        return tuple(endpoints)
+
+    def close(self) -> None:
+        """Stop to accept, and end every connection after what was answered has left."""
+        for bound in self.bound.values():
+            bound.close()
+        for connection in list(self._connections):
+            connection.close(CloseReason.SHUTDOWN.value, CloseReason.SHUTDOWN, flush=True)
+
+    def _accept(self, transport: Transport) -> ServerConnection:
+        connection = ServerConnection(
+            transport,
+            self._handle,
+            limits=self._limits,
+            budget=self._budget,
+            on_closed=self._closed,
+            table=CONTROLLER_TABLE,
+        )
+        self._connections.add(connection)
+        return connection
+
+    def _closed(self, connection: ServerConnection, reason: CloseReason) -> None:
+        self._connections.discard(connection)
+        if reason is CloseReason.BAD_BYTES:
+            log.warning("connection closed", why=connection.closed_because)
+        self._controller.connection_closed(connection, reason)
+
+    def _handle(self, request: Request) -> None:
+        if not self._quorum.handle(request) and not self._controller.handle(request):
+            raise WireError(f"request key {request.api_key} is not served by controllers")
+
+
+async def run_controller(
+    config: NodeConfig,
+    seam: Seam,
+    quorum: Quorum,
+    controller: Controller,
+    *,
+    budget: MemoryBudget | None = None,
+    task_status: trio.TaskStatus[ControllerListeners] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Bind the controller listeners, and serve until cancelled. AddressInUse if a port is taken."""
+    listeners = ControllerListeners(config, seam, quorum, controller, budget)
+    listeners.bind()
+    task_status.started(listeners)
+    await controller.run()

@@ -1,0 +1,113 @@
+"""Each controller's own registration: the active one gets to know every controller's endpoints and feature levels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from kraft.control import RegisterControllerCommand
+from kraft.control.features import SUPPORTED_FEATURES
+from kraft.image import ControllerRegistration as Registered
+from kraft.image import Endpoint
+from kraft.node.peers import RequestFailed
+from kraft.node.waiting import wait_at_most
+from kraft.seam import Address, Peer
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import RegisterControllerRequest
+
+if TYPE_CHECKING:
+    from kraft.node.controller import Controller
+
+log = structlog.get_logger("kraft.controller")
+
+TIMEOUT_MS = 5_000
+BACKOFF_MS = 50
+BACKOFF_MS_MAX = 2_000
+PURPOSE = "controller-registration"
+
+
+class ControllerRegistration:
+    """Registers this controller with the active one, whenever the committed image does not show it as it is."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._changed = trio.Event()
+        self.endpoints: tuple[Endpoint, ...] = ()
+
+    def changed(self) -> None:
+        """Another leader, or another image: look again."""
+        self._changed.set()
+
+    def listening(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """The controller listeners are bound; these are advertised."""
+        self.endpoints = endpoints
+        self.changed()
+
+    async def run(self) -> None:
+        """Keep the registration right until cancelled."""
+        backoff_ms = BACKOFF_MS
+        while True:
+            self._changed = trio.Event()
+            if await self._is_settled():
+                backoff_ms = BACKOFF_MS
+                await self._changed.wait()
+            else:
+                await self._controller.clock.sleep_ms(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+
+    async def _is_settled(self) -> bool:
+        """True if there is nothing to do, or it was done; False to try again."""
+        controller = self._controller
+        own = Registered(controller.config.node_id, controller.incarnation_id, self.endpoints, SUPPORTED_FEATURES)
+        leader_id = controller.publisher.leader_id
+        is_known = controller.publisher.image.controllers.get(controller.config.node_id) == own
+        if is_known or leader_id is None or not self.endpoints:
+            return True
+        if leader_id == controller.config.node_id:
+            if controller.line.is_active:
+                controller.line.submit(self._command())
+            return True
+        return await self._register_at(leader_id)
+
+    def _command(self) -> RegisterControllerCommand:
+        controller = self._controller
+        return RegisterControllerCommand(
+            cluster_id=controller.cluster_id,
+            controller_id=controller.config.node_id,
+            incarnation_id=controller.incarnation_id,
+            endpoints=self.endpoints,
+            features=SUPPORTED_FEATURES,
+        )
+
+    async def _register_at(self, leader_id: int) -> bool:
+        peer = self._leader(leader_id)
+        if peer is None:
+            return False
+        command = self._command()
+        message = RegisterControllerRequest(
+            cluster_id=command.cluster_id,
+            controller_id=command.controller_id,
+            incarnation_id=command.incarnation_id,
+            endpoints=command.endpoints,
+            features=command.features,
+        )
+        try:
+            answer = await self._controller.peers.request(peer, message, timeout_ms=TIMEOUT_MS, purpose=PURPOSE)
+        except RequestFailed:
+            return False
+        if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER):
+            log.warning("registration refused", error=ErrorCode(answer.error_code).name, why=answer.error_message)
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        await wait_at_most(self._controller.clock, self._changed, TIMEOUT_MS)
+        return True
+
+    def _leader(self, leader_id: int) -> Peer | None:
+        controller = self._controller
+        listener = controller.config.controller_listener_names[0]
+        for node_id, host, port in controller.quorum.describe().endpoints:
+            if node_id == leader_id:
+                return Peer(node_id, listener, Address(host, port), controller.config.tls(listener))
+        return None

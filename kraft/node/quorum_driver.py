@@ -1,0 +1,410 @@
+"""The driver of the raft core: steps it, and carries out each Ready in the order that it states.
+
+A Ready that writes quorum-state, truncates, or installs a snapshot waits for the disk; until that is done no further
+input is stepped (they wait, in order). Log appends never wait: a sync runs beside them, and what was appended
+meanwhile is for the next one (group commit). Files are read or changed off the loop under one lock, `files`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import structlog
+import trio
+
+from kraft.node.metadata_batches import CommittedBatch, summarise
+from kraft.node.metadata_log import ColdRead, MetadataLog
+from kraft.node.peers import Failed, Outcome, Peers
+from kraft.node.quorum_delivery import Delivery
+from kraft.raft.inputs import (
+    AppendRequested,
+    ConnectionEnded,
+    Failure,
+    Input,
+    LogSynced,
+    PassEnded,
+    Redialled,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+    SnapshotInstalled,
+    SnapshotRefused,
+    Tick,
+)
+from kraft.raft.log_view import BatchSummary
+from kraft.raft.raft import Raft
+from kraft.raft.ready import (
+    Answer,
+    AppendFetched,
+    LogAction,
+    Purpose,
+    Ready,
+    Reply,
+    ReplyWithRecords,
+    ReplyWithSnapshot,
+    Send,
+    Truncate,
+)
+from kraft.seam import InvariantError, Peer, Seam, WireError
+from kraft.storage.snapshots import PositionOutOfRange, SnapshotNotFound
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import encode_rpc
+from kraft.wire.rpc_quorum import MetadataFetchResponse, QuorumRequest
+from kraft.wire.server import Request
+
+log = structlog.get_logger("kraft.quorum")
+
+PURPOSES = {Purpose.FETCH: "quorum-fetch", Purpose.ELECTION: "quorum-election"}
+OBSERVER_SYNC_MS = 1_000
+"""A node that never votes promises nothing about its disk: its log is synced this long after it was written."""
+
+_FAILURES = {
+    Outcome.REFUSED: Failure.REFUSED,
+    Outcome.CLOSED: Failure.CLOSED,
+    Outcome.TIMED_OUT: Failure.TIMED_OUT,
+    Outcome.UNREACHABLE: Failure.OTHER,
+    Outcome.BAD_ANSWER: Failure.OTHER,
+}
+
+
+class QuorumDriver:
+    """Made when the log is open. `run` drives it until cancelled."""
+
+    def __init__(
+        self,
+        seam: Seam,
+        raft: Raft,
+        metadata: MetadataLog,
+        peers: Peers,
+        delivery: Delivery,
+        files: trio.Lock,
+        *,
+        listener: str,
+        tls: object | None,
+        may_vote: bool,
+    ) -> None:
+        self.raft = raft
+        self.metadata = metadata
+        self.files = files
+        self.may_stop = trio.Event()
+        self._seam = seam
+        self._peers = peers
+        self._delivery = delivery
+        self._listener = listener
+        self._tls = tls
+        self._may_vote = may_vote
+        self._random = seam.random.stream("quorum")
+        self._inbox: deque[Input] = deque()
+        self._slow: Ready | None = None
+        self._slow_arrived = trio.Event()
+        self._sync_wanted = trio.Event()
+        self._written = trio.Event()
+        self._deadline_ms: int | None = None
+        self._sleep_scope: trio.CancelScope | None = None
+        self._deadline_moved = trio.Event()
+        self._pass_wanted = False
+        self._tokens = 0
+        self._requests: dict[int, Request] = {}
+        self._watched: set[int] = set()
+        self._nursery: trio.Nursery | None = None
+        self._is_closed = False
+
+    # running
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        self._seam.network.at_end_of_pass(self._end_pass)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._carry_out_slow)
+            nursery.start_soon(self._sync_log if self._may_vote else self._sync_observer)
+            nursery.start_soon(self._keep_time)
+            nursery.start_soon(self._delivery.run)
+            self._carry_out(self.raft.start(self._seam.clock.monotonic_ms(), self._random))
+            task_status.started()
+
+    @property
+    def is_blocked(self) -> bool:
+        """A Ready waits for the disk: what the core says of itself is not true for the world yet."""
+        return self._slow is not None
+
+    def offer(self, event: Input) -> None:
+        """An input: stepped now, or after what waits for the disk."""
+        if self._is_closed:
+            return
+        if self._slow is not None:
+            self._inbox.append(event)
+        else:
+            self._step(event)
+
+    def close(self) -> None:
+        """No input counts any more."""
+        self._is_closed = True
+
+    def append(self, payload: tuple[bytes, ...]) -> int | None:
+        """Append a batch at once; its end offset, or None if this node does not lead."""
+        if self._slow is not None or self._is_closed or not self.raft.is_leader:
+            return None
+        end_offset = self.raft.log.end_offset + len(payload)
+        ready = self._step(AppendRequested(payload))
+        return end_offset if ready.refusal is None else None
+
+    def _step(self, event: Input) -> Ready:
+        ready = self.raft.step(event, self._seam.clock.monotonic_ms(), self._random)
+        self._carry_out(ready)
+        return ready
+
+    def _carry_out(self, ready: Ready) -> None:
+        is_slow = (
+            ready.quorum_state is not None
+            or (ready.chunk is not None and ready.chunk.is_last)
+            or any(isinstance(action, Truncate) for action in ready.log)
+        )
+        if is_slow:
+            self._slow = ready
+            self._slow_arrived.set()
+        else:
+            for action in ready.log:
+                self._append(action)
+            self._finish(ready)
+
+    async def _carry_out_slow(self) -> None:
+        disk = self._seam.disk
+        while True:
+            await self._slow_arrived.wait()
+            self._slow_arrived = trio.Event()
+            ready = self._slow
+            if ready is None:
+                continue
+            if ready.quorum_state is not None:
+                await disk.offload(self.metadata.write_state, ready.quorum_state)
+            for action in ready.log:
+                if isinstance(action, Truncate):
+                    async with self.files:
+                        await disk.offload(self.metadata.truncate, action.end_offset)
+                    self._delivery.truncated(action.end_offset)
+                else:
+                    self._append(action)
+            if ready.chunk is not None and ready.chunk.is_last:
+                self._inbox.appendleft(await self._install(ready))
+                ready = replace(ready, chunk=None, discard_download=False)
+            # No checkpoint from here on: the world catches up with the core in one step.
+            self._slow = None
+            self._finish(ready)
+            while self._inbox and self._slow is None:
+                self._step(self._inbox.popleft())
+
+    async def _install(self, ready: Ready) -> Input:
+        """Put the downloaded snapshot in the place of the log."""
+        chunk = ready.chunk
+        assert chunk is not None
+        self.metadata.receive(chunk.snapshot, chunk.position, chunk.data)
+        async with self.files:
+            content = await self._seam.disk.offload(self.metadata.install_download, chunk.snapshot)
+        if content is None:
+            log.warning("snapshot refused", snapshot=str(chunk.snapshot))
+            return SnapshotRefused(chunk.snapshot)
+        self._delivery.installed(content)
+        return SnapshotInstalled(chunk.snapshot, content.voters)
+
+    def _append(self, action: LogAction) -> None:
+        if isinstance(action, AppendFetched):
+            self.metadata.append_fetched(action)
+            contents = [batch.content for batch in action.batches]
+            self._delivery.appended([batch for batch in contents if isinstance(batch, CommittedBatch)])
+        elif not isinstance(action, Truncate):
+            self._delivery.appended([self.metadata.append(action)])
+        self._written.set()
+
+    def _finish(self, ready: Ready) -> None:
+        """All of a Ready that does not wait, in its order."""
+        if ready.discard_download:
+            self.metadata.discard_download()
+        if ready.chunk is not None:
+            self.metadata.receive(ready.chunk.snapshot, ready.chunk.position, ready.chunk.data)
+        for answer in ready.answers:
+            self._answer(answer)
+        for send in ready.sends:
+            self._send(send)
+        if ready.redial is not None:
+            peer = Peer(ready.redial.node_id, self._listener, ready.redial.address, self._tls)
+            self._redial(peer)
+        if ready.sync_wanted:
+            self._sync_wanted.set()
+        if ready.pass_wanted and not self._pass_wanted:
+            self._pass_wanted = True
+            self._seam.network.request_pass()
+        if ready.may_stop:
+            self.may_stop.set()
+        self._set_deadline(ready.deadline_ms)
+        # Listeners come last: they may append in their callbacks.
+        if ready.leadership is not None:
+            log.info("quorum", leader=ready.leadership.leader_id, epoch=ready.leadership.epoch)
+            self._delivery.lead(ready.leadership)
+        if ready.high_watermark is not None:
+            self.metadata.log.update_high_watermark(ready.high_watermark)
+            self._delivery.commit(ready.high_watermark)
+
+    # time and passes
+
+    def _end_pass(self) -> None:
+        if self._pass_wanted:
+            self._pass_wanted = False
+            self.offer(PassEnded())
+
+    def _set_deadline(self, deadline_ms: int | None) -> None:
+        earlier = deadline_ms is not None and (self._deadline_ms is None or deadline_ms < self._deadline_ms)
+        self._deadline_ms = deadline_ms
+        self._deadline_moved.set()
+        if earlier and self._sleep_scope is not None:
+            self._sleep_scope.cancel()
+
+    async def _keep_time(self) -> None:
+        clock = self._seam.clock
+        while True:
+            deadline_ms = self._deadline_ms
+            if deadline_ms is None or self._slow is not None:
+                self._deadline_moved = trio.Event()
+                await self._deadline_moved.wait()
+                continue
+            wait_ms = deadline_ms - clock.monotonic_ms()
+            if wait_ms > 0:
+                with trio.CancelScope() as self._sleep_scope:
+                    await clock.sleep_ms(wait_ms)
+                self._sleep_scope = None
+                continue
+            self._deadline_ms = None
+            self.offer(Tick())
+
+    # the disk
+
+    async def _sync_log(self) -> None:
+        while True:
+            await self._sync_wanted.wait()
+            self._sync_wanted = trio.Event()
+            generation = self.raft.log.generation
+            end_offset = self.metadata.log.log_end_offset
+            await self._sync_once()
+            self.offer(LogSynced(end_offset, generation))
+            self._seam.network.request_pass()
+
+    async def _sync_observer(self) -> None:
+        while True:
+            await self._written.wait()
+            self._written = trio.Event()
+            await self._seam.clock.sleep_ms(OBSERVER_SYNC_MS)
+            await self._sync_once()
+
+    async def _sync_once(self) -> None:
+        disk = self._seam.disk
+        async with self.files:
+            plan = self.metadata.sync_plan()
+            if plan is None:
+                return
+            if plan.only_file is not None:
+                await disk.sync(plan.only_file)
+            else:
+                await disk.offload(plan.run)
+            self.metadata.log.mark_synced(plan)
+            cold = self.metadata.log.warm_for_append()
+            if cold is not None:
+                await disk.offload(cold.warm)
+                cold.keep()
+
+    # requests that come in
+
+    def receive(self, request: Request, message: QuorumRequest) -> None:
+        self._tokens += 1
+        self._requests[self._tokens] = request
+        self.offer(RequestReceived(self._tokens, message))
+
+    def _answer(self, answer: Answer) -> None:
+        request = self._requests.pop(answer.token)
+        if isinstance(answer, Reply):
+            request.respond(encode_rpc(answer.response))
+        elif isinstance(answer, ReplyWithRecords):
+            try:
+                records = self.metadata.read(answer.offset, answer.max_bytes, answer.end_offset)
+            except ColdRead as cold:
+                self._start(self._answer_cold, request, answer, cold)
+            else:
+                request.respond(encode_rpc(replace(answer.response, records=records)))
+        else:
+            self._start(self._answer_chunk, request, answer)
+
+    def _start(self, task: Any, *arguments: Any) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(task, *arguments)
+
+    async def _answer_cold(self, request: Request, answer: ReplyWithRecords, cold: ColdRead) -> None:
+        """The records are not in memory: read them off the loop; the answer is void if leadership went meanwhile."""
+        async with self.files:
+            await self._seam.disk.offload(cold.warm)
+            cold.keep()
+            response = answer.response
+            if self.raft.is_leader and self.raft.epoch == response.epoch and not self.is_blocked:
+                read = self.metadata.read_blocking
+                records = await self._seam.disk.offload(read, answer.offset, answer.max_bytes, answer.end_offset)
+                response = replace(response, records=records)
+            else:
+                response = MetadataFetchResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, epoch=response.epoch)
+        request.respond(encode_rpc(response))
+
+    async def _answer_chunk(self, request: Request, answer: ReplyWithSnapshot) -> None:
+        read = self.metadata.read_chunk
+        try:
+            size, data = await self._seam.disk.offload(read, answer.snapshot, answer.position, answer.max_bytes)
+            response = replace(answer.response, size=size, data=data)
+        except SnapshotNotFound:
+            response = replace(answer.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
+        except PositionOutOfRange:
+            response = replace(answer.response, error_code=ErrorCode.POSITION_OUT_OF_RANGE)
+        request.respond(encode_rpc(response))
+
+    # requests that go out
+
+    def _send(self, send: Send) -> None:
+        node_id = send.destination.node_id
+        peer = Peer(node_id if node_id >= 0 else None, self._listener, send.destination.address, self._tls)
+        if send.purpose is Purpose.FETCH:
+            self._watch(peer)
+
+        def on_answer(answer: Any) -> None:
+            if isinstance(answer, Failed):
+                self.offer(RequestFailed(send.request_id, _FAILURES[answer.outcome]))
+            else:
+                self._take_answer(send, answer)
+
+        purpose = PURPOSES[send.purpose]
+        self._peers.send(peer, send.request, on_answer, timeout_ms=send.timeout_ms, purpose=purpose)
+
+    def _take_answer(self, send: Send, answer: Any) -> None:
+        summaries: tuple[BatchSummary, ...] = ()
+        if isinstance(answer, MetadataFetchResponse) and answer.records:
+            try:
+                summaries = summarise(answer.records)
+            except WireError as error:
+                log.warning("metadata fetch", peer=send.destination.node_id, problem=str(error))
+                self.offer(RequestFailed(send.request_id, Failure.OTHER))
+                return
+        self.offer(ResponseReceived(send.request_id, answer, summaries))
+
+    def _watch(self, peer: Peer) -> None:
+        """Tell the core when the connection for fetches to this peer ends."""
+        node_id = peer.node_id
+        if node_id is None or node_id in self._watched:
+            return
+        self._watched.add(node_id)
+        purpose = PURPOSES[Purpose.FETCH]
+        self._peers.on_connection_end(peer, purpose, lambda _: self.offer(ConnectionEnded(node_id)))
+
+    def _redial(self, peer: Peer) -> None:
+        node_id = peer.node_id
+        if node_id is None:
+            raise InvariantError("only a leader is redialled, and a leader has an id")
+
+        def on_result(outcome: Outcome | None) -> None:
+            self.offer(Redialled(node_id, None if outcome is None else _FAILURES[outcome]))
+
+        self._peers.connect(peer, on_result, purpose=PURPOSES[Purpose.FETCH])

@@ -1,0 +1,345 @@
+"""Registration, heartbeats and unregistration."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kraft.control import BrokerHeartbeat, BrokerSession, RegisterBrokerCommand
+from kraft.control.features import SUPPORTED_FEATURES
+from kraft.image import Endpoint, FeatureRange
+from kraft.image.events import BrokerRegistrationChange, RegisterBroker
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.control.cluster import CLUSTER_ID, Cluster, directory_id, incarnation_id
+
+ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9999, "PLAINTEXT"),)
+
+
+def registration(broker_id: int, life: int = 1, **fields: Any) -> RegisterBrokerCommand:
+    given: dict[str, Any] = {
+        "cluster_id": CLUSTER_ID,
+        "broker_id": broker_id,
+        "incarnation_id": incarnation_id(broker_id, life),
+        "endpoints": ENDPOINTS,
+        "log_dirs": (directory_id(broker_id),),
+        "features": SUPPORTED_FEATURES,
+        **fields,
+    }
+    return RegisterBrokerCommand(**given)
+
+
+def heartbeat(cluster: Cluster, broker_id: int, **fields: Any) -> BrokerHeartbeat:
+    given = {"broker_epoch": cluster.epoch(broker_id), "metadata_offset": cluster.image.offset, **fields}
+    return BrokerHeartbeat(broker_id=broker_id, **given)
+
+
+def test_a_registration_starts_fenced_with_the_offset_of_its_record_as_epoch() -> None:
+    cluster = Cluster()
+    offset = cluster.image.offset
+    reply = cluster.decide_all(registration(1))
+    assert (reply.error_code, reply.broker_epoch) == (ErrorCode.NONE, offset)
+    assert cluster.image.brokers[1].fenced
+
+
+def test_the_epoch_is_the_record_s_offset_also_behind_partition_changes() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    cluster.add_topic("orders", (1, 2, 3), (2, 1, 3))
+    cluster.sessions.clear()
+    decision = cluster.decide(registration(1, life=2))
+    assert isinstance(decision.events[-1], RegisterBroker)
+    assert decision.reply.broker_epoch == cluster.image.offset - 1
+    assert len(decision.events) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"log_dirs": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (UUID(int=1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (directory_id(1), directory_id(1))}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (directory_id(2),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": ()}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": (FeatureRange("metadata.version", 1, 2),)}, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_a_wrong_registration_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
+    cluster = Cluster()
+    cluster.add_broker(2)
+    decision = cluster.decide(registration(1, **fields))
+    assert (decision.reply.error_code, decision.events) == (code, ())
+    assert decision.reply.error_message
+
+
+def test_another_incarnation_waits_for_a_live_session_to_end() -> None:
+    cluster = Cluster()
+    cluster.add_broker(1)
+    assert cluster.decide(registration(1, life=2)).reply.error_code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    cluster.now_ms += 8_999
+    assert cluster.decide(registration(1, life=2)).reply.error_code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    cluster.now_ms += 1
+    assert cluster.decide(registration(1, life=2)).reply.error_code is ErrorCode.NONE
+
+
+def test_a_fenced_incarnation_that_was_just_heard_blocks_another_too() -> None:
+    cluster = Cluster()
+    cluster.add_broker(1, fenced=True)
+    assert cluster.decide(registration(1, life=2)).reply.error_code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_another_incarnation_is_let_in_at_once_if_the_old_one_is_known_to_be_dead() -> None:
+    cluster = Cluster()
+    epoch = cluster.add_broker(1)
+    assert cluster.decide(registration(1, life=2, dead_broker_epoch=epoch)).reply.error_code is ErrorCode.NONE
+
+
+def test_the_death_of_an_older_incarnation_proves_nothing_about_the_live_one() -> None:
+    cluster = Cluster()
+    epoch = cluster.add_broker(1)
+    command = registration(1, life=2, dead_broker_epoch=epoch - 1)
+    assert cluster.decide(command).reply.error_code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_the_same_incarnation_keeps_its_epoch_and_state() -> None:
+    cluster = Cluster()
+    epoch = cluster.add_broker(1)
+    moved = registration(1, endpoints=(Endpoint("PLAINTEXT", "elsewhere", 1, "PLAINTEXT"),))
+    assert cluster.decide(moved).reply.broker_epoch == epoch
+    assert not cluster.image.brokers[1].fenced
+    assert cluster.image.brokers[1].endpoints[0].host == "elsewhere"
+    assert cluster.decide(moved).events == ()
+
+
+def test_a_new_incarnation_leaves_every_isr_before_it_is_registered() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    cluster.add_topic("orders", (1, 2, 3))
+    cluster.decide_all(registration(1, life=2, dead_broker_epoch=cluster.epoch(1)))
+    partition = cluster.partition("orders")
+    assert (partition.leader, partition.isr) == (2, (2, 3))
+
+
+def test_after_an_unclean_stop_a_broker_leaves_the_elr_too() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    cluster.add_topic("orders", (1, 2))
+    cluster.admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[min_isr("orders", 2)])
+    cluster.decide_all(registration(1, life=2, dead_broker_epoch=cluster.epoch(1), previous_broker_epoch=-1))
+    assert cluster.partition("orders").elr == ()
+
+
+def test_after_a_clean_stop_a_broker_stays_in_the_elr() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    cluster.add_topic("orders", (1, 2))
+    cluster.admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[min_isr("orders", 2)])
+    epoch = cluster.epoch(1)
+    cluster.decide_all(registration(1, life=2, dead_broker_epoch=epoch, previous_broker_epoch=epoch))
+    assert cluster.partition("orders").elr == (1,)
+
+
+def test_a_clean_stop_of_an_older_incarnation_does_not_count() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    cluster.add_topic("orders", (1, 2))
+    cluster.admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[min_isr("orders", 2)])
+    epoch = cluster.epoch(1)
+    cluster.decide_all(registration(1, life=2, dead_broker_epoch=epoch, previous_broker_epoch=epoch - 1))
+    assert cluster.partition("orders").elr == ()
+
+
+def min_isr(topic: str, count: int) -> Any:
+    from kraft.wire import messages
+
+    resource = messages.nested_class(messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS), "resources")
+    config = messages.nested_class(resource, "configs")
+    one = messages.build(config, name="min.insync.replicas", config_operation=0, value=str(count))
+    return messages.build(resource, resource_type=2, resource_name=topic, configs=[one])
+
+
+def test_a_stale_epoch_is_told_so() -> None:
+    cluster = Cluster()
+    cluster.add_broker(1)
+    stale = heartbeat(cluster, 1, broker_epoch=cluster.epoch(1) - 1)
+    assert cluster.decide_all(stale).error_code is ErrorCode.STALE_BROKER_EPOCH
+    unknown = BrokerHeartbeat(broker_id=9, broker_epoch=1, metadata_offset=0)
+    assert cluster.decide_all(unknown).error_code is ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("fenced", "request_fields", "leads", "expected"),
+    [
+        # (current, request) -> (is_fenced, should_shut_down, fenced afterwards, in controlled shutdown afterwards)
+        (True, {"want_fence": True}, False, (True, False, True, False)),
+        (True, {}, False, (False, False, False, False)),
+        (True, {"metadata_offset": 0}, False, (True, False, True, False)),
+        (True, {"want_shut_down": True}, False, (True, True, True, False)),
+        (False, {}, True, (False, False, False, False)),
+        (False, {"want_fence": True}, True, (True, False, True, False)),
+        (False, {"want_fence": True, "want_shut_down": True}, True, (True, True, True, False)),
+        (False, {"want_shut_down": True}, False, (True, True, True, False)),
+        (False, {"want_shut_down": True}, True, (False, False, False, True)),
+    ],
+)
+def test_the_heartbeat_table(
+    fenced: bool, request_fields: dict[str, Any], leads: bool, expected: tuple[bool, bool, bool, bool]
+) -> None:
+    cluster = Cluster()
+    cluster.add_broker(1, fenced=fenced)
+    cluster.add_broker(2)
+    if leads:
+        cluster.add_topic("orders", (1, 2))
+    reply = cluster.decide_all(heartbeat(cluster, 1, **request_fields))
+    broker = cluster.image.brokers[1]
+    assert (reply.is_fenced, reply.should_shut_down, broker.fenced, broker.in_controlled_shutdown) == expected
+
+
+def test_a_broker_is_unfenced_only_after_it_published_its_own_registration() -> None:
+    cluster = Cluster()
+    epoch = cluster.add_broker(1, fenced=True)
+    reply = cluster.decide_all(heartbeat(cluster, 1, metadata_offset=epoch))
+    assert (reply.is_caught_up, cluster.image.brokers[1].fenced) == (False, True)
+    reply = cluster.decide_all(heartbeat(cluster, 1, metadata_offset=epoch + 1))
+    assert (reply.is_caught_up, cluster.image.brokers[1].fenced) == (True, False)
+
+
+def test_a_broker_whose_fencing_is_under_way_is_not_unfenced() -> None:
+    cluster = Cluster()
+    cluster.add_broker(1, fenced=True)
+    cluster.being_fenced = frozenset((1,))
+    assert cluster.decide(heartbeat(cluster, 1)).events == ()
+    cluster.add_broker(2)
+    cluster.being_fenced = frozenset((2,))
+    assert cluster.decide(heartbeat(cluster, 2)).reply.is_fenced
+
+
+def test_unfencing_is_recorded_before_the_elections_that_it_allows() -> None:
+    cluster = Cluster()
+    cluster.add_broker(2)
+    cluster.add_topic("orders", (2,))
+    cluster.decide_all(heartbeat(cluster, 2, want_fence=True))
+    assert cluster.partition("orders").leader == -1
+    decision = cluster.decide(heartbeat(cluster, 2))
+    assert isinstance(decision.events[0], BrokerRegistrationChange)
+    assert cluster.partition("orders").leader == 2
+
+
+def shutting_down() -> Cluster:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    cluster.add_topic("orders", (1, 2, 3), (1, 2, 3), (1,))
+    return cluster
+
+
+def test_controlled_shutdown_moves_leadership_and_leaves_lonely_partitions_leaderless() -> None:
+    cluster = shutting_down()
+    cluster.decide_all(heartbeat(cluster, 1, want_shut_down=True))
+    assert [cluster.partition("orders", index).leader for index in range(3)] == [2, 2, -1]
+    assert cluster.partition("orders", 2).elr == (1,)
+
+
+def hold_offset(cluster: Cluster, effects: tuple[Any, ...]) -> None:
+    """As the controller keeps the effect in its sessions."""
+    for effect in effects:
+        if hasattr(effect, "offset"):
+            session = cluster.sessions[effect.broker_id]
+            cluster.sessions[effect.broker_id] = session._replace(shutdown_offset=effect.offset)
+
+
+def shut_down(cluster: Cluster, broker_id: int) -> Any:
+    decision = cluster.decide(heartbeat(cluster, broker_id, want_shut_down=True))
+    hold_offset(cluster, decision.effects)
+    while decision.follow_up is not None:
+        decision = cluster.decide(decision.follow_up)
+        hold_offset(cluster, decision.effects)
+    return decision.reply
+
+
+def test_controlled_shutdown_ends_when_every_active_broker_has_published_it() -> None:
+    cluster = shutting_down()
+    assert not shut_down(cluster, 1).should_shut_down
+    assert not shut_down(cluster, 1).should_shut_down
+    cluster.sessions[2] = cluster.sessions[2]._replace(metadata_offset=cluster.image.offset)
+    assert not shut_down(cluster, 1).should_shut_down
+    cluster.sessions[3] = cluster.sessions[3]._replace(metadata_offset=cluster.image.offset)
+    reply = shut_down(cluster, 1)
+    assert (reply.should_shut_down, cluster.image.brokers[1].fenced) == (True, True)
+
+
+def test_controlled_shutdown_does_not_wait_for_itself_or_for_fenced_brokers() -> None:
+    cluster = shutting_down()
+    cluster.fence(2, 3)
+    shut_down(cluster, 1)
+    assert shut_down(cluster, 1).should_shut_down
+
+
+def test_a_new_controller_finishes_a_controlled_shutdown_that_another_began() -> None:
+    cluster = shutting_down()
+    cluster.decide(heartbeat(cluster, 1, want_shut_down=True))  # the record only: then the controller dies
+    for broker_id in (1, 2, 3):
+        cluster.sessions[broker_id] = BrokerSession(cluster.epoch(broker_id), cluster.now_ms)
+    assert cluster.partition("orders").leader == 1
+    shut_down(cluster, 1)
+    assert cluster.partition("orders").leader == 2
+
+
+def test_a_lost_directory_takes_its_partitions_away_and_only_those() -> None:
+    cluster = Cluster()
+    cluster.add_broker(1, directories=2)
+    cluster.add_brokers(2, 3)
+    assignments = [{"partition_index": index, "broker_ids": [1, 2, 3]} for index in range(4)]
+    create(cluster, "orders", assignments)
+    here = [index for index in range(4) if cluster.partition("orders", index).directory_of(1) == directory_id(1, 1)]
+    assert 0 < len(here) < 4
+    cluster.decide_all(heartbeat(cluster, 1, offline_log_dirs=(directory_id(1, 1),)))
+    for index in range(4):
+        partition = cluster.partition("orders", index)
+        assert (partition.leader == 2 and 1 not in partition.isr) == (index in here)
+    assert cluster.image.brokers[1].log_dirs == (directory_id(1, 0),)
+    assert cluster.decide(heartbeat(cluster, 1, offline_log_dirs=(directory_id(1, 1),))).events == ()
+
+
+def create(cluster: Cluster, name: str, assignments: list[dict[str, Any]]) -> None:
+    from kraft.wire import messages
+
+    topic_class = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
+    assignment_class = messages.nested_class(topic_class, "assignments")
+    topic = messages.build(
+        topic_class,
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[messages.build(assignment_class, **one) for one in assignments],
+    )
+    response = cluster.admin(ApiKey.CREATE_TOPICS, topics=[topic])
+    assert response.topics[0].error_code == ErrorCode.NONE, response
+
+
+def test_a_replica_in_a_lost_directory_is_never_elected() -> None:
+    cluster = Cluster()
+    cluster.add_broker(1, directories=2)
+    create(cluster, "orders", [{"partition_index": 0, "broker_ids": [1]}])
+    lost = cluster.partition("orders").directory_of(1)
+    assert lost is not None
+    cluster.decide_all(heartbeat(cluster, 1, offline_log_dirs=(lost,)))
+    assert cluster.partition("orders").leader == -1
+    cluster.decide_all(heartbeat(cluster, 1, want_fence=True))
+    cluster.decide_all(heartbeat(cluster, 1))
+    assert cluster.partition("orders").leader == -1
+
+
+def test_unregistering_takes_the_broker_out_of_isr_and_elr_but_not_out_of_replica_lists() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    cluster.add_topic("orders", (1, 2, 3))
+    response = cluster.admin(ApiKey.UNREGISTER_BROKER, broker_id=1)
+    assert response.error_code == ErrorCode.NONE
+    assert 1 not in cluster.image.brokers
+    partition = cluster.partition("orders")
+    assert (partition.replicas, partition.isr, partition.leader) == ((1, 2, 3), (2, 3), 2)
+    assert cluster.admin(ApiKey.UNREGISTER_BROKER, broker_id=1).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED

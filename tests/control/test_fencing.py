@@ -1,0 +1,277 @@
+"""Fencing: plans in slices, voided targets, and no unclean election from a fast fence. Planted bugs at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
+from kraft.control import fencing as fencing_module
+from kraft.control.commands import START
+from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX
+from kraft.image.events import BrokerRegistrationChange, Config, PartitionChange
+from kraft.wire.api_keys import ApiKey
+from tests.control.cluster import Cluster
+
+
+def target(cluster: Cluster, broker_id: int, **changed: Any) -> FenceTarget:
+    session = cluster.sessions[broker_id]
+    return FenceTarget(broker_id, session.broker_epoch, session.connection_number)._replace(**changed)
+
+
+def died(cluster: Cluster, *broker_ids: int) -> FenceBrokers:
+    targets = tuple(target(cluster, broker_id) for broker_id in broker_ids)
+    return FenceBrokers(targets=targets, cause=FenceCause.PROCESS_DIED)
+
+
+def expired(cluster: Cluster, *broker_ids: int) -> FenceBrokers:
+    for broker_id in broker_ids:
+        session = cluster.sessions[broker_id]
+        cluster.sessions[broker_id] = session._replace(last_heard_ms=cluster.now_ms - 9_000)
+    targets = tuple(target(cluster, broker_id) for broker_id in broker_ids)
+    return FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED)
+
+
+def three_brokers() -> Cluster:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    return cluster
+
+
+def test_partition_changes_come_before_the_fence_record() -> None:
+    cluster = three_brokers()
+    cluster.add_topic("orders", (1, 2, 3))
+    decision = cluster.decide(died(cluster, 1))
+    assert [type(event) for event in decision.events] == [PartitionChange, BrokerRegistrationChange]
+    assert cluster.partition("orders").leader == 2
+    assert cluster.image.brokers[1].fenced
+
+
+def test_brokers_that_died_together_take_nothing_over_from_each_other() -> None:
+    cluster = three_brokers()
+    cluster.add_topic("orders", (1, 2, 3))
+    decision = cluster.decide(died(cluster, 1, 2))
+    changes = [event for event in decision.events if isinstance(event, PartitionChange)]
+    assert [change.leader for change in changes] == [3]
+    assert cluster.partition("orders").isr == (3,)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"broker_epoch": 1}, {"connection_number": 77}, {"connection_number": None}],
+)
+def test_a_fence_is_void_if_epoch_or_connection_are_no_longer_current(changed: dict[str, Any]) -> None:
+    cluster = three_brokers()
+    cluster.add_topic("orders", (1, 2, 3))
+    command = FenceBrokers(targets=(target(cluster, 1, **changed),), cause=FenceCause.PROCESS_DIED)
+    assert cluster.decide(command).events == ()
+
+
+def test_a_fence_for_an_expired_session_is_void_if_a_heartbeat_came_first() -> None:
+    cluster = three_brokers()
+    command = expired(cluster, 1)
+    cluster.sessions[1] = cluster.sessions[1]._replace(last_heard_ms=cluster.now_ms)
+    assert cluster.decide(command).events == ()
+
+
+def test_of_several_targets_only_the_current_ones_are_fenced() -> None:
+    cluster = three_brokers()
+    command = died(cluster, 1, 2)
+    cluster.sessions[2] = cluster.sessions[2]._replace(connection_number=5000)
+    cluster.decide_all(command)
+    assert [broker.fenced for broker in cluster.image.sorted_brokers()] == [True, False, False]
+
+
+def many_partitions(count: int) -> Cluster:
+    cluster = three_brokers()
+    cluster.add_topic("many", *[(1, 2, 3)] * count)
+    return cluster
+
+
+def test_a_large_plan_is_cut_into_slices_with_the_fence_record_last() -> None:
+    cluster = many_partitions(2_500)
+    decision = cluster.decide(died(cluster, 1))
+    sizes = [len(decision.events)]
+    while decision.follow_up is not None:
+        assert not cluster.image.brokers[1].fenced
+        cluster.being_fenced = frozenset((1,))
+        decision = cluster.decide(decision.follow_up)
+        sizes.append(len(decision.events))
+    assert sizes == [1_000, 1_000, 501]
+    assert max(sizes) <= PARTITION_CHANGES_PER_SLICE_MAX + 1
+    assert cluster.image.brokers[1].fenced
+    assert all(state.leader == 2 for _, state in cluster.image.topics.get("many").partitions())  # type: ignore[union-attr]
+
+
+def test_a_slice_is_built_on_the_newest_image() -> None:
+    cluster = many_partitions(1_500)
+    first = cluster.decide(died(cluster, 1))
+    cluster.being_fenced = frozenset((1,))
+    cluster.add_topic("a-new-one", (1, 2), (3, 1), number=2)  # sorts before the cursor
+    decision = cluster.decide(first.follow_up)
+    while decision.follow_up is not None:
+        decision = cluster.decide(decision.follow_up)
+    assert cluster.image.brokers[1].fenced
+    for topic in cluster.image.topics:
+        assert all(state.leader != 1 and 1 not in state.isr for _, state in topic.partitions())
+
+
+def test_a_heartbeat_or_a_new_connection_between_slices_does_not_stop_the_plan() -> None:
+    cluster = many_partitions(1_500)
+    first = cluster.decide(died(cluster, 1))
+    cluster.being_fenced = frozenset((1,))
+    cluster.sessions[1] = cluster.sessions[1]._replace(connection_number=6000, last_heard_ms=cluster.now_ms)
+    cluster.decide_all(first.follow_up)
+    assert cluster.image.brokers[1].fenced
+
+
+def test_a_broker_that_registered_anew_between_slices_is_left_alone() -> None:
+    cluster = many_partitions(1_500)
+    first = cluster.decide(died(cluster, 1))
+    cluster.add_broker(1)  # a newer broker epoch
+    cluster.decide_all(first.follow_up)
+    assert not cluster.image.brokers[1].fenced
+
+
+def test_the_reply_comes_with_the_last_slice() -> None:
+    cluster = many_partitions(1_500)
+    command = FenceBrokers(targets=(target(cluster, 1),), cause=FenceCause.REQUESTED, reply="done")
+    first = cluster.decide(command)
+    assert first.reply is None
+    assert cluster.decide_all(first.follow_up) == "done"
+
+
+def unclean_topic(*partitions: tuple[int, ...]) -> Cluster:
+    cluster = three_brokers()
+    cluster.add_topic("lossy", *partitions)
+    cluster.apply([Config(2, "lossy", "unclean.leader.election.enable", "true")])
+    return cluster
+
+
+def shrink(cluster: Cluster, isr: tuple[int, ...]) -> None:
+    topic = cluster.image.topics.get("lossy")
+    assert topic is not None
+    cluster.apply([PartitionChange(topic.topic_id, 0, isr=isr)])
+
+
+def test_a_fast_fence_never_starts_an_unclean_election() -> None:
+    cluster = unclean_topic((1, 2, 3))
+    shrink(cluster, (1,))
+    cluster.decide_all(died(cluster, 1))
+    partition = cluster.partition("lossy")
+    assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
+
+
+def test_an_expired_session_starts_an_unclean_election_where_the_topic_allows_it() -> None:
+    cluster = unclean_topic((1, 2, 3))
+    shrink(cluster, (1,))
+    cluster.decide_all(expired(cluster, 1))
+    partition = cluster.partition("lossy")
+    assert (partition.leader, partition.isr) == (2, (2,))
+
+
+def test_an_expired_session_starts_no_unclean_election_elsewhere() -> None:
+    cluster = three_brokers()
+    cluster.add_topic("lossy", (1, 2, 3))
+    shrink(cluster, (1,))
+    cluster.decide_all(expired(cluster, 1))
+    assert cluster.partition("lossy").leader == -1
+
+
+def test_an_unclean_election_waits_for_the_session_time_out_of_a_fast_fence() -> None:
+    cluster = unclean_topic((1, 2, 3))
+    shrink(cluster, (1,))
+    cluster.decide_all(died(cluster, 1))
+    cluster.recently_fenced = frozenset((1,))
+    cluster.decide_all(ElectLeaderless())
+    cluster.decide_all(expired(cluster, 3))
+    assert cluster.partition("lossy").leader == -1
+    cluster.recently_fenced = frozenset()
+    cluster.decide_all(ElectLeaderless())
+    assert cluster.partition("lossy").leader == 2
+
+
+def test_elections_prefer_members_whose_connection_is_up() -> None:
+    cluster = three_brokers()
+    cluster.add_topic("orders", (1, 2, 3))
+    cluster.sessions[2] = cluster.sessions[2]._replace(is_connected=False)
+    cluster.decide_all(died(cluster, 1))
+    assert cluster.partition("orders").leader == 3
+
+
+def test_a_broker_that_is_being_fenced_gets_no_new_partitions_and_no_leadership() -> None:
+    from kraft.wire import messages
+
+    cluster = three_brokers()
+    cluster.being_fenced = frozenset((1,))
+    topic_class = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
+    topic = messages.build(topic_class, name="orders", num_partitions=6, replication_factor=3)
+    cluster.admin(ApiKey.CREATE_TOPICS, topics=[topic])
+    for index in range(6):
+        partition = cluster.partition("orders", index)
+        assert partition.leader != 1
+        assert 1 not in partition.isr
+
+
+# planted bugs: each must be noticed by one of the tests above
+
+
+def voided_by_nothing(*_arguments: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("changed", [{"connection_number": 77}])
+def test_planted_a_fence_without_the_connection_number_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(fencing_module, "_is_due", voided_by_nothing)
+    with pytest.raises(AssertionError):
+        test_a_fence_is_void_if_epoch_or_connection_are_no_longer_current(changed)
+
+
+def test_planted_a_fence_without_the_broker_epoch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_id_alone(image: Any, fence_target: FenceTarget) -> bool:
+        return fence_target.broker_id in image.brokers
+
+    monkeypatch.setattr(fencing_module, "_is_registered", by_id_alone)
+    with pytest.raises(Exception, match="does not fit"):
+        test_a_broker_that_registered_anew_between_slices_is_left_alone()
+
+
+def test_planted_a_fast_fence_that_may_be_unclean_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = fencing_module.leave_partitions
+
+    def unclean(*arguments: Any, **options: Any) -> Any:
+        return honest(*arguments, **{**options, "may_be_unclean": True})
+
+    monkeypatch.setattr(fencing_module, "leave_partitions", unclean)
+    with pytest.raises(AssertionError):
+        test_a_fast_fence_never_starts_an_unclean_election()
+
+
+def test_planted_fencing_one_after_the_other_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = fencing_module.leave_partitions
+
+    def only_the_first(image: Any, context: Any, brokers: frozenset[int], *rest: Any, **options: Any) -> Any:
+        return honest(image, context, frozenset((min(brokers),)), *rest, **options)
+
+    monkeypatch.setattr(fencing_module, "leave_partitions", only_the_first)
+    with pytest.raises(AssertionError):
+        test_brokers_that_died_together_take_nothing_over_from_each_other()
+
+
+def test_planted_a_plan_that_does_not_look_behind_its_cursor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = fencing_module.leave_partitions
+    calls: list[Any] = []
+
+    def once(image: Any, context: Any, brokers: Any, cursor: Any, **options: Any) -> Any:
+        calls.append(cursor)
+        part = honest(image, context, brokers, cursor, **options)
+        if len(calls) > 2 and cursor == START:
+            return part._replace(events=[])
+        return part
+
+    monkeypatch.setattr(fencing_module, "leave_partitions", once)
+    with pytest.raises(AssertionError):
+        test_a_slice_is_built_on_the_newest_image()

@@ -1,0 +1,303 @@
+"""The one builder of partition changes: tables of election kind, ELR and reassignment, and a naive twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.control.partition_change import Election, Eligibility, Target, change_partition
+from kraft.image import PartitionState, RecoveryState
+from kraft.image.events import PartitionChange
+from kraft.image.replay import changed_partition
+from tests.control.cluster import directory_id, topic_id
+
+TOPIC = topic_id(1)
+
+
+def state(
+    replicas: tuple[int, ...] = (1, 2, 3),
+    isr: tuple[int, ...] = (1, 2, 3),
+    leader: int = 1,
+    **parts: Any,
+) -> PartitionState:
+    return PartitionState(replicas, isr, leader, 5, 7, **parts)
+
+
+def build(
+    before: PartitionState,
+    *,
+    active: Iterable[int] = (1, 2, 3),
+    election: Election = Election.ONLINE,
+    min_isr: int = 2,
+    connected: Iterable[int] | None = None,
+    last_known: bool = False,
+    **target: Any,
+) -> PartitionState:
+    """The partition afterwards; the same object if nothing changes."""
+    up = set(active)
+    linked = up if connected is None else set(connected)
+    eligibility = Eligibility(
+        may_lead=lambda broker_id, _directory: broker_id in up,
+        is_connected=lambda broker_id: broker_id in linked,
+        last_known=last_known,
+    )
+    change = change_partition(
+        TOPIC,
+        0,
+        before,
+        election=election,
+        eligibility=eligibility,
+        min_insync_replicas=min_isr,
+        target=Target(**target),
+    )
+    return before if change is None else changed_partition(before, change)
+
+
+def test_nothing_is_emitted_if_nothing_changes() -> None:
+    before = state()
+    assert build(before) is before
+
+
+def test_an_isr_change_raises_the_partition_epoch_alone() -> None:
+    after = build(state(), isr=(1, 2))
+    assert (after.isr, after.leader, after.leader_epoch, after.partition_epoch) == ((1, 2), 1, 5, 8)
+
+
+def test_a_new_leader_raises_both_epochs() -> None:
+    after = build(state(), active=(2, 3), isr=(2, 3))
+    assert (after.leader, after.leader_epoch, after.partition_epoch) == (2, 6, 8)
+
+
+def test_going_leaderless_raises_the_leader_epoch() -> None:
+    after = build(state(isr=(1,)), active=(2, 3), isr=())
+    assert (after.leader, after.isr, after.leader_epoch) == (-1, (), 6)
+
+
+@pytest.mark.parametrize(
+    ("election", "leader", "isr", "active", "expected"),
+    [
+        (Election.ONLINE, 2, (1, 2, 3), (1, 2, 3), 2),
+        (Election.ONLINE, 2, (1, 3), (1, 3), 1),
+        (Election.ONLINE, -1, (2, 3), (1, 2, 3), 2),
+        (Election.ONLINE, -1, (2, 3), (1, 3), 3),
+        (Election.ONLINE, -1, (2, 3), (1,), -1),
+        (Election.PREFERRED, 2, (1, 2, 3), (1, 2, 3), 1),
+        (Election.PREFERRED, 2, (2, 3), (1, 2, 3), 2),
+        (Election.PREFERRED, -1, (2, 3), (1, 2, 3), 2),
+        (Election.PREFERRED, 2, (1, 2, 3), (2, 3), 2),
+        (Election.UNCLEAN, 2, (2,), (1, 2, 3), 2),
+        (Election.UNCLEAN, -1, (2,), (1, 3), 1),
+        (Election.UNCLEAN, -1, (2,), (), -1),
+    ],
+)
+def test_each_election_picks_its_leader(
+    election: Election, leader: int, isr: tuple[int, ...], active: tuple[int, ...], expected: int
+) -> None:
+    assert build(state(isr=isr, leader=leader), active=active, election=election).leader == expected
+
+
+def test_an_isr_member_whose_connection_is_up_is_preferred() -> None:
+    after = build(state(), active=(2, 3), connected=(3,), isr=(2, 3))
+    assert after.leader == 3
+
+
+def test_an_isr_member_without_connection_is_still_better_than_none() -> None:
+    assert build(state(), active=(2, 3), connected=(), isr=(2, 3)).leader == 2
+
+
+def test_a_leader_without_connection_stays() -> None:
+    assert build(state(), connected=(2, 3), isr=(1, 2)).leader == 1
+
+
+def test_an_unclean_leader_is_alone_in_the_isr_and_recovers() -> None:
+    before = state(isr=(), leader=-1, elr=(3,), last_known_elr=(1,))
+    after = build(before, active=(2,), election=Election.UNCLEAN)
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (2, (2,), (), ())
+    assert after.leader_recovery_state is RecoveryState.RECOVERING
+
+
+def test_without_unclean_election_no_replica_outside_isr_and_elr_leads() -> None:
+    before = state(isr=(), leader=-1, elr=(3,), last_known_elr=(1,))
+    assert build(before, active=(1, 2), last_known=True) is before
+
+
+def test_who_leaves_an_isr_that_is_then_too_small_is_eligible() -> None:
+    after = build(state(isr=(1, 2)), active=(1,), isr=(1,))
+    assert (after.isr, after.elr) == ((1,), (2,))
+
+
+def test_who_leaves_an_isr_that_is_large_enough_is_not_eligible() -> None:
+    assert build(state(), active=(1, 2), isr=(1, 2)).elr == ()
+
+
+def test_the_elr_is_cleared_when_the_isr_is_large_enough_again() -> None:
+    before = state(isr=(1,), elr=(2,), last_known_elr=(1,))
+    after = build(before, isr=(1, 3))
+    assert (after.elr, after.last_known_elr) == ((), ())
+
+
+def test_min_insync_replicas_counts_no_more_than_the_replicas() -> None:
+    before = state(replicas=(1, 2), isr=(1, 2))
+    assert build(before, min_isr=5, active=(1,), isr=(1,)).elr == (2,)
+    assert build(state(replicas=(1,), isr=(1,)), min_isr=5).elr == ()
+
+
+def test_the_last_member_of_an_isr_stays_eligible_and_is_remembered() -> None:
+    after = build(state(isr=(1,), elr=(2,)), active=(), isr=())
+    assert (after.isr, after.elr, after.last_known_elr, after.leader) == ((), (2, 1), (1,), -1)
+
+
+def test_an_eligible_replica_is_elected_cleanly_from_an_empty_isr() -> None:
+    before = state(isr=(), elr=(2, 1), leader=-1, last_known_elr=(1,))
+    after = build(before, active=(2,))
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (2, (2,), (1,), ())
+    assert after.leader_recovery_state is RecoveryState.RECOVERED
+
+
+def test_the_rest_of_the_elr_goes_when_its_new_leader_alone_may_move_the_high_watermark() -> None:
+    before = state(isr=(), elr=(2, 1), leader=-1, last_known_elr=(1,))
+    assert build(before, active=(2,), min_isr=1).elr == ()
+
+
+def test_an_unclean_restart_leaves_isr_and_elr() -> None:
+    before = state(isr=(1,), elr=(2,))
+    assert build(before, isr=(1,), unclean_restarted=frozenset((2,))).elr == ()
+    after = build(before, active=(2,), isr=(), unclean_restarted=frozenset((1,)))
+    assert (after.isr, after.elr, after.leader) == ((2,), (), 2)
+
+
+def test_the_only_member_that_restarted_uncleanly_is_remembered_as_last_leader() -> None:
+    before = state(replicas=(1,), isr=(1,))
+    after = build(before, active=(), isr=(), unclean_restarted=frozenset((1,)))
+    assert (after.isr, after.elr, after.last_known_elr, after.leader) == ((), (), (1,), -1)
+    back = build(after, active=(1,), last_known=True)
+    assert (back.leader, back.isr) == (1, (1,))
+    assert back.leader_recovery_state is RecoveryState.RECOVERING
+
+
+def test_the_last_known_leader_is_taken_back_only_if_it_may_lead() -> None:
+    before = state(isr=(), leader=-1, last_known_elr=(1,))
+    assert build(before, active=(2,), last_known=True) is before
+
+
+def test_a_replica_whose_directory_is_offline_is_not_elected() -> None:
+    directories = tuple(directory_id(one) for one in (1, 2, 3))
+    before = state(isr=(2, 3), leader=-1, directories=directories)
+    eligibility = Eligibility(may_lead=lambda broker_id, directory: directory != directory_id(2))
+    change = change_partition(
+        TOPIC, 0, before, election=Election.ONLINE, eligibility=eligibility, min_insync_replicas=1
+    )
+    assert change is not None
+    assert change.leader == 3
+
+
+def test_a_reassignment_is_complete_when_all_new_replicas_are_in_sync() -> None:
+    directories = tuple(directory_id(one) for one in (4, 5, 1, 2))
+    before = state(
+        replicas=(4, 5, 1, 2), isr=(1, 2, 4), leader=1, adding=(4, 5), removing=(1, 2), directories=directories
+    )
+    after = build(before, active=(1, 2, 4, 5), isr=(1, 2, 4, 5))
+    assert (after.replicas, after.isr, after.adding, after.removing) == ((4, 5), (4, 5), (), ())
+    assert after.directories == (directory_id(4), directory_id(5))
+    assert (after.leader, after.leader_epoch) == (4, 6)
+
+
+def test_a_reassignment_is_not_complete_while_a_new_replica_lags() -> None:
+    before = state(replicas=(4, 1), isr=(1,), adding=(4,), removing=(1,))
+    assert build(before, active=(1, 4)) is before
+
+
+def test_dropping_a_replica_writes_the_same_leader_again() -> None:
+    before = state(replicas=(1, 2, 3), isr=(1, 2, 3), removing=(3,))
+    after = build(before, isr=(1, 2, 3))
+    assert (after.replicas, after.leader, after.leader_epoch) == ((1, 2), 1, 6)
+
+
+def test_the_change_holds_only_what_changed() -> None:
+    before = state()
+    change = change_partition(
+        TOPIC,
+        0,
+        before,
+        election=Election.ONLINE,
+        eligibility=Eligibility(may_lead=lambda *_: True),
+        min_insync_replicas=1,
+        target=Target(isr=(1, 2)),
+    )
+    assert change == PartitionChange(TOPIC, 0, isr=(1, 2))
+
+
+replica_sets = st.lists(st.integers(1, 5), unique=True, max_size=5).map(tuple)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> PartitionState:
+    """States that the builder itself can have made."""
+    replicas = draw(st.lists(st.integers(1, 5), unique=True, min_size=1).map(tuple))
+    isr = tuple(one for one in replicas if draw(st.booleans()))
+    elr = tuple(one for one in replicas if one not in isr and draw(st.booleans()))
+    last_known = () if isr or elr else (draw(st.sampled_from(replicas)),)
+    leader = draw(st.sampled_from((*isr, -1))) if isr else -1
+    return PartitionState(replicas, isr, leader, 5, 7, elr, last_known)
+
+
+@given(
+    before=partitions(),
+    keep=st.sets(st.integers(1, 5)),
+    active=st.sets(st.integers(1, 5)),
+    unclean=st.sets(st.integers(1, 5), max_size=2),
+    election=st.sampled_from(Election),
+    min_isr=st.integers(1, 4),
+    last_known=st.booleans(),
+)
+def test_every_change_keeps_the_shape_of_a_partition(
+    before: PartitionState,
+    keep: set[int],
+    active: set[int],
+    unclean: set[int],
+    election: Election,
+    min_isr: int,
+    last_known: bool,
+) -> None:
+    isr = tuple(one for one in before.isr if one in keep and one not in unclean)
+    after = build(
+        before,
+        active=active,
+        election=election,
+        min_isr=min_isr,
+        last_known=last_known,
+        isr=isr,
+        unclean_restarted=frozenset(unclean),
+    )
+    safe = (set(before.isr) | set(before.elr)) - (unclean - set(isr))
+    assert after.leader == -1 or after.leader in after.isr
+    assert not set(after.isr) & set(after.elr)
+    assert after.isr or after.elr or after.last_known_elr
+    assert set(after.isr) | set(after.elr) <= set(before.replicas)
+    assert set(after.elr) <= safe
+    assert not set(after.elr) & unclean
+    if len(after.isr) >= min(min_isr, len(before.replicas)):
+        assert after.elr == ()
+    if after.leader != -1 and after.leader not in safe:
+        assert after.leader_recovery_state is RecoveryState.RECOVERING
+        assert election is Election.UNCLEAN or (last_known and before.isr == () and before.last_known_elr)
+    if after is not before:
+        assert after.partition_epoch == before.partition_epoch + 1
+        assert (after.leader_epoch > before.leader_epoch) == (after.leader != before.leader)
+
+
+def naive_online_leader(before: PartitionState, active: set[int]) -> int:
+    """The rule as a reader would say it: an active member of the ISR, or of the ELR if the ISR is empty."""
+    pool = before.isr or before.elr
+    if before.leader in pool and before.leader in active:
+        return before.leader
+    return next((one for one in before.replicas if one in pool and one in active), -1)
+
+
+@given(before=partitions(), active=st.sets(st.integers(1, 5)))
+def test_an_online_election_agrees_with_its_naive_twin(before: PartitionState, active: set[int]) -> None:
+    assert build(before, active=active).leader == naive_online_leader(before, active)

@@ -1,0 +1,87 @@
+"""The folder of a cluster: what is written, what is read back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kraft.config import NodeConfig, parse_properties
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.folder import ClusterFolder, last_folder, remember_last
+from kraft.deploy.launch.layout import ClusterLayout
+
+LAYOUT = ClusterLayout(controllers=1, brokers=2, settings={"num.partitions": "3"})
+
+
+def test_what_is_created_is_read_back(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "new")
+    folder.create(LAYOUT, "an-id")
+    assert folder.read() == (LAYOUT, "an-id")
+    assert folder.plan(2).ports == (9093,)
+
+
+def test_every_node_gets_a_file_that_kraft_node_accepts(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    folder.create(LAYOUT, "an-id")
+    for node in LAYOUT.nodes():
+        text = (folder.node(node.node_id) / "server.properties").read_text()
+        assert NodeConfig.parse(parse_properties(text)).node_id == node.node_id
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(LaunchError, match="holds no kraft cluster"):
+        ClusterFolder(tmp_path).create(LAYOUT, "an-id")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LaunchError, match="cannot use the folder"):
+        ClusterFolder(tmp_path / "file").create(LAYOUT, "an-id")
+
+
+def test_an_empty_folder_says_how_to_start_a_cluster(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="start one with kraft up"):
+        ClusterFolder(tmp_path).read()
+
+
+def test_a_description_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    folder.create(LAYOUT, "an-id")
+    described = json.loads(folder.description.read_text())
+    folder.description.write_text(json.dumps({**described, "format": 2}))
+    with pytest.raises(LaunchError, match="has format 2, but this release reads format 1"):
+        folder.read()
+
+
+def test_a_damaged_description_is_named(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    folder.description.write_text("{")
+    with pytest.raises(LaunchError, match=r"cluster\.json is damaged"):
+        folder.read()
+
+
+def test_an_unknown_node_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    folder.create(LAYOUT, "an-id")
+    with pytest.raises(LaunchError, match=r"there is no node 7 .* there are 101, 1, 2"):
+        folder.plan(7)
+
+
+def test_the_last_cluster_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.raises(LaunchError, match="no cluster was started yet"):
+        last_folder()
+    remember_last(ClusterFolder(tmp_path / "data"))
+    assert last_folder().path == tmp_path / "data"
+
+
+def test_the_control_socket_has_a_short_path_and_is_ours_alone(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    socket = ClusterFolder(deep).socket
+    assert len(str(socket)) < 100
+    assert socket.parent.stat().st_mode & 0o077 == 0
+    assert socket != ClusterFolder(tmp_path).socket

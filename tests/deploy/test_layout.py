@@ -1,0 +1,85 @@
+"""What `kraft up` makes of its arguments: nodes, ports, properties that a node accepts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.config import NodeConfig
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.layout import ClusterLayout, is_cluster_id, new_cluster_id
+
+
+def test_three_controllers_and_three_brokers_are_the_default() -> None:
+    nodes = ClusterLayout().nodes()
+    assert [(node.node_id, node.roles, node.ports) for node in nodes] == [
+        (101, ("controller",), (9192,)),
+        (102, ("controller",), (9193,)),
+        (103, ("controller",), (9194,)),
+        (1, ("broker",), (9092,)),
+        (2, ("broker",), (9093,)),
+        (3, ("broker",), (9094,)),
+    ]
+
+
+def test_combined_nodes_have_both_ports() -> None:
+    nodes = ClusterLayout(combined=2, port=7000).nodes()
+    assert [(node.node_id, node.roles, node.ports) for node in nodes] == [
+        (1, ("controller", "broker"), (7000, 7100)),
+        (2, ("controller", "broker"), (7001, 7101)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ClusterLayout(),
+        ClusterLayout(combined=1),
+        ClusterLayout(combined=3, external="kafka.example.org:19092"),
+        ClusterLayout(profile="kafka", settings={"num.partitions": "7"}),
+    ],
+)
+def test_every_node_accepts_its_properties_without_a_warning(layout: ClusterLayout) -> None:
+    for node in layout.nodes():
+        config = NodeConfig.parse(layout.properties(node, "/data/x"))
+        assert (config.node_id, config.roles) == (node.node_id, frozenset(node.roles))
+        assert config.warnings == ()
+        assert config.log_dirs == ("/data/x/data",)
+        assert config.integer("metadata.max.retention.ms") == -1
+
+
+def test_clients_outside_are_told_the_external_name() -> None:
+    layout = ClusterLayout(brokers=2, external="kafka.example.org:19092")
+    config = NodeConfig.parse(layout.properties(layout.nodes()[-1], "/data/2"))
+    assert "EXTERNAL://kafka.example.org:19093" in [str(listener) for listener in config.advertised_listeners]
+    assert "EXTERNAL://0.0.0.0:19093" in [str(listener) for listener in config.listeners]
+
+
+def test_settings_reach_every_node() -> None:
+    layout = ClusterLayout(settings={"num.partitions": "7"})
+    assert all(layout.properties(node, "/x")["num.partitions"] == "7" for node in layout.nodes())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"controllers": 0}, "1 to 100 controllers"),
+        ({"port": 65500}, "choose a lower one"),
+        ({"profile": "prod"}, "expected dev or kafka"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(arguments: dict[str, int | str], expected: str) -> None:
+    with pytest.raises(LaunchError, match=expected):
+        ClusterLayout(**arguments)  # type: ignore[arg-type]
+
+
+def test_an_external_address_needs_host_and_port() -> None:
+    with pytest.raises(LaunchError, match="expected HOST:PORT"):
+        ClusterLayout(external="kafka.example.org").nodes()
+
+
+def test_a_cluster_id_is_sixteen_bytes_in_base64() -> None:
+    ids = {new_cluster_id() for _ in range(50)}
+    assert len(ids) == 50
+    assert all(is_cluster_id(text) for text in ids)
+    assert not is_cluster_id("my cluster")
+    assert not is_cluster_id("!" * 22)

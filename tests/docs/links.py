@@ -1,0 +1,27 @@
+"""Links in Markdown files: which of them lead nowhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def documents() -> list[Path]:
+    """All Markdown files that are ours."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def broken_links() -> Iterator[str]:
+    """`file: target` for every relative link whose file is not there."""
+    for document in documents():
+        for target in _LINK.findall(document.read_text()):
+            file = target.split("#", 1)[0]
+            if "://" in target or not file:
+                continue
+            if not (document.parent / file).exists():
+                yield f"{document.relative_to(ROOT)}: {target}"

@@ -1,0 +1,87 @@
+"""The generated pages: which they are, and what stands in them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from kraft.config.document import render_table
+from kraft.deploy.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_COMMANDS_HEAD = """# Commands
+
+`kraft COMMAND --help` says the same. `--json` prints one JSON value in place of text. Without `--data` or `--bootstrap`
+a verb acts on the cluster that this user started last.
+
+Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
+is not there · 70 a fault of kraft itself.
+
+This page is generated: `make docs`.
+"""
+
+
+def render_commands() -> str:
+    """One chapter per command, from the command line's own definitions."""
+    return "\n".join([_COMMANDS_HEAD, *_chapters("kraft", typer.main.get_command(app))])
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/configuration.md": render_table,
+    "docs/commands.md": render_commands,
+}
+
+
+def write_pages() -> list[str]:
+    """Write every page that is not up to date; gives their names."""
+    stale = list(stale_pages())
+    for name in stale:
+        (ROOT / name).write_text(PAGES[name]())
+    return stale
+
+
+def stale_pages() -> Iterator[str]:
+    """Names of the pages that are missing or say something else than the code."""
+    for name, render in PAGES.items():
+        path = ROOT / name
+        if not path.exists() or path.read_text() != render():
+            yield name
+
+
+def _chapters(path: str, group: Any) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _chapters(f"{path} {name}", command)
+        else:
+            yield _chapter(f"{path} {name}", command)
+
+
+def _chapter(path: str, command: Any) -> str:
+    arguments = [item.metavar or item.name for item in command.params if item.param_type_name == "argument"]
+    lines = [
+        f"## {path}",
+        "",
+        inspect.cleandoc(command.help or ""),
+        "",
+        f"    {' '.join([path, *arguments])} [OPTIONS]",
+        "",
+    ]
+    options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
+    if options:
+        lines += ["| option | what it is |", "|---|---|"]
+        lines += [f"| {_names(item)} | {_cell(item.help)} |" for item in options]
+    return "\n".join(lines) + "\n"
+
+
+def _names(option: Any) -> str:
+    metavar = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    return ", ".join(f"`{name}{metavar}`" for name in option.opts)
+
+
+def _cell(text: str | None) -> str:
+    return (text or "").replace("|", "\\|")

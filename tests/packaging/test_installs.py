@@ -1,0 +1,137 @@
+"""Each way to install gives a working `kraft`, and nothing but `kraft` in the user's environment.
+
+Everything is built and installed offline from what this environment has: the dependencies come from its site-packages,
+so that what is tested is our packaging and not an index.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINKED = ("broker", "client", "sim", "deploy")
+SITE = next(path for path in map(Path, sys.path) if path.name == "site-packages")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository, as a clone has it: tracked and new files, symbolic links kept."""
+    target = tmp_path_factory.mktemp("source") / "pykraft"
+    ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "dist", "build")
+    shutil.copytree(ROOT, target, symlinks=True, ignore=ignored)
+    return target
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Callable[..., Path]:
+    """A fresh virtual environment with what the given arguments of pip install; gives its folder of programs."""
+
+    def make(*what: str | Path) -> Path:
+        venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+        programs = tmp_path / "venv" / "bin"
+        library = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
+        (library / "dependencies.pth").write_text(f"{dependencies(tmp_path)}\n")
+        pip = [sys.executable, "-m", "pip", "--python", programs / "python", "install", "--no-deps", "--no-index"]
+        run(*pip, "--no-build-isolation", *what, cwd=tmp_path)
+        return programs
+
+    return make
+
+
+def dependencies(tmp_path: Path) -> Path:
+    """This environment's packages, without our own editable install."""
+    folder = tmp_path / "dependencies"
+    folder.mkdir()
+    for entry in SITE.iterdir():
+        if "pykraft" not in entry.name and entry.name != "__pycache__":
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def require_working(programs: Path, tmp_path: Path) -> None:
+    """`kraft` runs, every floor can be imported, and no bare name can."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    assert "Start a cluster on this machine" in run(programs / "kraft", "--help", cwd=outside)
+    floors = "import kraft.broker, kraft.client, kraft.sim, kraft.deploy, kraft.wire, kraft.config"
+    run(programs / "python", "-c", floors, cwd=outside)
+    for name in (*LINKED, "tests"):
+        done = subprocess.run(
+            [programs / "python", "-c", f"import {name}"], cwd=outside, capture_output=True, text=True
+        )
+        assert "No module named" in done.stderr, f"import {name} works from outside"
+
+
+def build(source: Path, target: Path, kind: str) -> Path:
+    run(sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", target, source, cwd=source)
+    return next(path for path in target.iterdir() if path.suffix in (".whl", ".gz"))
+
+
+def test_a_wheel_holds_every_folder_once_below_kraft(source: Path, tmp_path: Path) -> None:
+    wheel = build(source, tmp_path / "dist", "wheel")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"kraft", "pykraft"}
+    assert "kraft/broker/node/serve.py" in names
+    assert "kraft/deploy/cli/__init__.py" in names
+    assert "kraft/py.typed" in names
+    assert len(names) == len(set(names))
+
+
+def test_a_wheel_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
+    require_working(environment(build(source, tmp_path / "dist", "wheel")), tmp_path)
+
+
+def test_a_wheel_made_of_the_source_distribution_works(
+    source: Path, tmp_path: Path, environment: Callable[..., Path]
+) -> None:
+    archive = build(source, tmp_path / "sdist", "sdist")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path / "unpacked", filter="data")
+    unpacked = next((tmp_path / "unpacked").iterdir())
+    assert (unpacked / "Makefile").exists()
+    require_working(environment(build(unpacked, tmp_path / "dist", "wheel")), tmp_path)
+
+
+def test_an_editable_install_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
+    require_working(environment("--editable", source), tmp_path)
+
+
+def test_an_install_from_a_git_checkout_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(source, checkout, symlinks=True)
+    run("git", "init", "--quiet", cwd=checkout)
+    run("git", "add", "--all", cwd=checkout)
+    author = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    run("git", *author, "commit", "--quiet", "--message", "all", cwd=checkout)
+    require_working(environment(f"pykraft @ git+file://{checkout}"), tmp_path)
+
+
+def test_a_checkout_without_symbolic_links_gets_one_clear_error(source: Path, tmp_path: Path) -> None:
+    """Git writes the link's target as text where links are off."""
+    broken = tmp_path / "broken"
+    shutil.copytree(source, broken, symlinks=True)
+    for name in LINKED:
+        (broken / "kraft" / name).unlink()
+        (broken / "kraft" / name).write_text(f"../{name}")
+    done = subprocess.run(["make", "setup"], cwd=broken, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "This checkout has no symbolic links" in done.stdout + done.stderr
+    imported = subprocess.run([sys.executable, "-c", "import kraft.broker"], cwd=broken, capture_output=True, text=True)
+    assert "Clone with 'git -c core.symlinks=true clone'" in imported.stderr

@@ -1,0 +1,111 @@
+"""Nodes that are nothing but a quorum: a listener that serves it, and a listener of the log that remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import trio
+
+from kraft.config import NodeConfig
+from kraft.node.quorum import CommittedBatch, Quorum
+from kraft.seam import Address, Binding, Seam
+from kraft.storage.meta_properties import MetaProperties
+from kraft.wire.server import Request, ServerConnection, ServerLimits
+
+CLUSTER_ID = "quorum-test-cluster-id"
+
+
+@dataclass
+class Replica:
+    """A state machine that remembers the values it was given, and what it was told of leadership."""
+
+    values: list[bytes] = field(default_factory=list)
+    next_offset: int = 0
+    epoch: int = 0
+    snapshots: list[int] = field(default_factory=list)
+    leaders: list[tuple[int | None, int]] = field(default_factory=list)
+    leads: int | None = None
+    gaps: int = 0
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        for batch in batches:
+            if batch.base_offset != self.next_offset:
+                self.gaps += 1
+            self.values.extend(batch.records)
+            self.next_offset = batch.next_offset
+            self.epoch = batch.epoch
+
+    def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
+        self.values = list(records)
+        self.next_offset = offset
+        self.epoch = epoch
+        self.snapshots.append(offset)
+
+    def on_leader(self, leader_id: int | None, epoch: int) -> None:
+        self.leaders.append((leader_id, epoch))
+
+    def on_became_leader(self, epoch: int, start_offset: int) -> None:
+        assert self.next_offset > start_offset
+        self.leads = epoch
+
+    def on_lost_leadership(self) -> None:
+        assert self.leads is not None
+        self.leads = None
+
+
+def config_of(
+    node_id: int,
+    voters: dict[int, tuple[str, int]],
+    directory: str,
+    *,
+    is_controller: bool = True,
+    **extra: str,
+) -> NodeConfig:
+    """The properties of one node; keyword arguments have _ for the dots of a key."""
+    quorum = ",".join(f"{number}@{host}:{port}" for number, (host, port) in sorted(voters.items()))
+    properties = {
+        "node.id": str(node_id),
+        "log.dirs": directory,
+        "controller.quorum.voters": quorum,
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+    if is_controller:
+        host, port = voters[node_id]
+        properties |= {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:{port}"}
+    else:
+        properties |= {"process.roles": "broker", "listeners": "PLAINTEXT://localhost:19092"}
+    properties |= {key.replace("_", "."): value for key, value in extra.items()}
+    return NodeConfig.parse(properties)
+
+
+@dataclass
+class Member:
+    """One node across its lives: `quorum` and `replica` are those of the present one."""
+
+    config: NodeConfig
+    directory_id: UUID
+    quorum: Quorum | None = None
+    replica: Replica = field(default_factory=Replica)
+    on_open: Callable[[Quorum], None] | None = None
+
+    async def main(self, seam: Seam, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        meta = MetaProperties(CLUSTER_ID, self.config.node_id, self.directory_id)
+        quorum = Quorum(self.config, seam, meta)
+        self.replica = Replica()
+        quorum.add_listener(self.replica)
+        self.quorum = quorum
+        if self.config.is_controller:
+            listener = self.config.listeners[0]
+            address = Address(listener.host, listener.port)
+            seam.network.serve(Binding(listener.name, address), lambda transport: _serve(transport, quorum))
+        await quorum.run(task_status=task_status)
+
+
+def _serve(transport: object, quorum: Quorum) -> ServerConnection:
+    def on_request(request: Request) -> None:
+        assert quorum.handle(request)
+
+    return ServerConnection(transport, on_request, limits=ServerLimits(), budget=None)  # type: ignore[arg-type]

@@ -1,0 +1,251 @@
+"""Real drivers, real files, a fake world: elect, append, commit, kill, restart, rejoin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
+from kraft.seam import Address
+from kraft.sim.world import World, WorldOptions
+
+from .cluster import Member, config_of
+
+
+class Cluster:
+    def __init__(self, world: World, voters: int = 3, observers: int = 1, **extra: str) -> None:
+        self.world = world
+        ids = range(1, voters + 1)
+        self.addresses = {n: (f"c{n}", 9000) for n in ids}
+        self.members = {n: self._member(n, n in ids, extra) for n in range(1, voters + observers + 1)}
+        self.voters = tuple(ids)
+
+    def _member(self, n: int, is_controller: bool, extra: dict[str, str]) -> Member:
+        config = config_of(n, self.addresses, f"/data/{n}", is_controller=is_controller, **extra)
+        return Member(config, UUID(int=1000 + n))
+
+    def start(self, *ids: int) -> None:
+        for n in ids or tuple(self.members):
+            self.world.start(f"c{n}", self.members[n].main)
+
+    def kill(self, n: int, *, power: bool = False) -> None:
+        (self.world.power_off if power else self.world.kill)(f"c{n}")
+        self.members[n].quorum = None
+
+    def restart(self, n: int) -> None:
+        self.world.restart(f"c{n}")
+
+    @property
+    def leader(self) -> Member | None:
+        for member in self.members.values():
+            if member.quorum is not None and member.replica.leads is not None and member.quorum.is_leader:
+                return member
+        return None
+
+    async def wait(self, condition: Callable[[], object], limit_ms: int = 10_000) -> int:
+        """Virtual ms until the condition holds."""
+        began = self.world.now_ns
+        while not condition():
+            assert self.world.now_ns - began < limit_ms * 1_000_000, "the condition does not come true"
+            await self.world.sleep_ms(5)
+        return (self.world.now_ns - began) // 1_000_000
+
+    async def elect(self) -> Member:
+        await self.wait(lambda: self.leader is not None)
+        assert self.leader is not None
+        return self.leader
+
+    async def write(self, *values: bytes) -> None:
+        leader = await self.elect()
+        assert leader.quorum is not None
+        end = leader.quorum.append(values)
+        await self.wait(lambda: leader.replica.next_offset >= end)
+
+    def have(self, *values: bytes) -> bool:
+        """Every running member has replayed exactly these values."""
+        return all(m.quorum is None or m.replica.values == list(values) for m in self.members.values())
+
+
+def test_a_quorum_elects_a_leader_and_replays_what_is_committed_on_every_node() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        took_ms = await cluster.wait(lambda: cluster.leader is not None)
+        assert took_ms < 500
+        await cluster.write(b"a", b"b")
+        await cluster.write(b"c")
+        await cluster.wait(lambda: cluster.have(b"a", b"b", b"c"))
+        assert all(member.replica.gaps == 0 for member in cluster.members.values())
+
+    World(1).run(main)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_killed_leader_is_replaced_within_300_ms_and_rejoins(seed: int) -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        await cluster.write(b"a")
+        old = await cluster.elect()
+        cluster.kill(old.config.node_id)
+        took_ms = await cluster.wait(lambda: cluster.leader not in (None, old))
+        assert took_ms < 300
+        await cluster.write(b"b")
+        cluster.restart(old.config.node_id)
+        await cluster.wait(lambda: old.quorum is not None and cluster.have(b"a", b"b"))
+
+    World(seed).run(main)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_all_voters_die_at_once_and_nothing_committed_is_lost(power: bool) -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        for number in range(20):
+            await cluster.write(b"%d" % number)
+        for n in cluster.members:
+            cluster.kill(n, power=power)
+        await world.sleep_ms(100)
+        for n in cluster.members:
+            cluster.restart(n)
+        await cluster.write(b"after")
+        expected = [b"%d" % number for number in range(20)] + [b"after"]
+        await cluster.wait(lambda: cluster.have(*expected))
+
+    World(11).run(main)
+
+
+def test_a_clean_stop_hands_over_at_once() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        await cluster.write(b"a")
+        old = await cluster.elect()
+        assert old.quorum is not None
+        await old.quorum.shutdown()
+        cluster.kill(old.config.node_id)
+        took_ms = await cluster.wait(lambda: cluster.leader not in (None, old))
+        assert took_ms < 150
+        cluster.restart(old.config.node_id)
+        await cluster.write(b"b")
+        await cluster.wait(lambda: old.quorum is not None and cluster.have(b"a", b"b"))
+
+    World(5).run(main)
+
+
+def test_a_single_voter_commits_only_what_is_synced() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world, voters=1, observers=0)
+        cluster.start()
+        took_ms = await cluster.wait(lambda: cluster.leader is not None)
+        assert took_ms < 100
+        await cluster.write(b"a")
+        cluster.kill(1, power=True)
+        cluster.restart(1)
+        await cluster.write(b"b")
+        await cluster.wait(lambda: cluster.have(b"a", b"b"))
+
+    World(3).run(main)
+
+
+def test_a_wiped_voter_and_a_wiped_observer_rejoin_by_snapshot_after_the_first_segment_is_gone() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(
+            world,
+            internal_metadata_log_segment_bytes="2048",
+            metadata_max_retention_bytes="1",
+        )
+        cluster.start()
+        values: list[bytes] = []
+        for round_number in range(3):
+            for number in range(30):
+                value = b"%d/%d %s" % (round_number, number, b"x" * 100)
+                await cluster.write(value)
+                values.append(value)
+            for member in cluster.members.values():
+                assert member.quorum is not None
+                replica = member.replica
+                await cluster.wait(lambda replica=replica: replica.values == values)
+                chunks = [tuple(values[:10]), tuple(values[10:])]
+                member.quorum.request_snapshot(replica.next_offset, replica.epoch, chunks)
+            await world.sleep_ms(500)
+        leader = await cluster.elect()
+        folder = f"/data/{leader.config.node_id}/__cluster_metadata-0"
+        disk = world.node("looker", host=f"c{leader.config.node_id}").disk
+        assert f"{0:020d}.log" not in disk.list(folder)
+        others = [n for n in cluster.voters if n != leader.config.node_id]
+        for n in (others[0], 4):
+            cluster.kill(n)
+            world.node("wiper", host=f"c{n}").disk.remove_tree(f"/data/{n}")
+            cluster.members[n].directory_id = UUID(int=2000 + n)
+        await cluster.write(b"meanwhile")
+        for n in (others[0], 4):
+            cluster.restart(n)
+        await cluster.write(b"last")
+        await cluster.wait(lambda: cluster.have(*values, b"meanwhile", b"last"))
+        for n in (others[0], 4):
+            assert cluster.members[n].replica.snapshots
+        cluster.kill(others[1])
+        await cluster.write(b"with the wiped one")
+
+    World(9).run(main)
+
+
+def test_a_truncated_voters_record_reverts_the_set() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world, observers=0)
+        cluster.start()
+        await cluster.write(b"a")
+        old = await cluster.elect()
+        number = old.config.node_id
+        others = [n for n in cluster.voters if n != number]
+        assert old.quorum is not None
+        before = old.quorum.voters
+        for n in others:
+            world.partition(f"c{number}", f"c{n}")
+        added = Voter(ReplicaKey(9, UUID(int=9)), Address("c9", 9000))
+        changed = VoterSet((*before.voters, added))
+        old.quorum.change_voters(changed)
+        assert old.quorum.voters == changed
+        await cluster.wait(lambda: cluster.leader not in (None, old))
+        world.heal_all()
+        await cluster.write(b"b")
+        await cluster.wait(lambda: cluster.have(b"a", b"b"))
+        assert old.quorum.voters == before
+
+    World(21).run(main)
+
+
+@pytest.mark.parametrize("voters", [3, 5])
+def test_cold_starts_take_at_most_three_rounds(voters: int) -> None:
+    for seed in range(20):
+
+        async def main(world: World) -> int:
+            cluster = Cluster(world, voters=voters, observers=0)
+            for n in cluster.members:
+                cluster.start(n)
+                await world.sleep_ms(world.random.stream("start").below(20))
+            leader = await cluster.elect()
+            assert leader.quorum is not None
+            return leader.quorum.leader_and_epoch[1]
+
+        assert World(seed).run(main) <= 3
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        await cluster.write(b"a")
+        cluster.kill((await cluster.elect()).config.node_id)
+        await cluster.write(b"b")
+
+    hashes = set()
+    for _ in range(2):
+        world = World(77, WorldOptions())
+        world.run(main)
+        hashes.add(world.trace_hash)
+    assert len(hashes) == 1

@@ -1,0 +1,227 @@
+"""What only the real seam has: descriptors, threads, the page cache, idle connections."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from kraft.runtime import RuntimeSettings, open_seam
+from kraft.seam import Address, Binding, CloseReason, DialFailed, DialOutcome, FileRange, Peer, Seam, Transport
+from tests.seam.recorder import Recorder, echo
+from tests.seam.test_network import pattern
+
+LISTENER = "PLAINTEXT"
+
+
+class Node:
+    """A seam with one listener on it."""
+
+    def __init__(self, seam: Seam) -> None:
+        self.seam = seam
+        self.accepted: list[Recorder] = []
+        self.bound = seam.network.serve(Binding(LISTENER, Address("127.0.0.1", 0)), self._make)
+
+    def _make(self, transport: Transport) -> Recorder:
+        connection = Recorder(transport)
+        connection.on_heard = echo
+        self.accepted.append(connection)
+        return connection
+
+    async def dial(self) -> Recorder:
+        peer = Peer(None, LISTENER, self.bound.address)
+        near = await self.seam.network.dial(peer, Recorder, timeout_ms=10_000)
+        near.say(b"?")
+        await near.wait_heard(1)
+        return near
+
+
+def run(body: Callable[[Node], Awaitable[None]], settings: RuntimeSettings | None = None) -> None:
+    async def main() -> None:
+        async with open_seam(node_name="node", settings=settings) as seam:
+            await body(Node(seam))
+
+    trio.run(main)
+
+
+def test_a_connection_that_idles_is_closed_and_a_busy_one_is_not() -> None:
+    async def body(node: Node) -> None:
+        idle = await node.dial()
+        busy = await node.dial()
+        busy.in_flight = 1  # type: ignore[attr-defined]
+        node.accepted[1].in_flight = 1  # type: ignore[attr-defined]
+        assert await node.accepted[0].wait_closed() in (CloseReason.IDLE, CloseReason.PEER)
+        assert await idle.wait_closed() in (CloseReason.IDLE, CloseReason.PEER)
+        assert not busy.reasons
+        busy.say(b"!")
+        assert await busy.wait_heard(2) == b"?!"
+
+    run(body, RuntimeSettings(connections_idle_ms=60))
+
+
+def test_a_listener_rests_when_descriptors_run_out_and_then_accepts() -> None:
+    async def body(node: Node) -> None:
+        waiting = socket.socket()
+        waiting.setblocking(False)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+        try:
+            with pytest.raises(BlockingIOError):
+                waiting.connect((node.bound.address.host, node.bound.address.port))
+            await node.seam.clock.sleep_ms(30)
+            assert not node.accepted
+            passes = node.seam.network.stats.passes
+            await node.seam.clock.sleep_ms(20)
+            assert node.seam.network.stats.passes - passes < 5  # it rests, it does not spin
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        while not node.accepted:
+            await node.seam.clock.sleep_ms(5)
+        waiting.close()
+
+    run(body)
+
+
+def drop_from_page_cache(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def test_a_range_that_is_not_in_the_page_cache_is_read_by_the_pool(tmp_path: Path) -> None:
+    async def body(node: Node) -> None:
+        data = pattern(6_000_000)
+        disk = node.seam.disk
+        paths = [tmp_path / "probe", tmp_path / "segment"]
+        probe, file = (disk.create(str(path)) for path in paths)
+        for target in (probe, file):
+            target.append(data)
+        near = await node.dial()
+        for path in paths:
+            drop_from_page_cache(path)
+        pages_can_leave = probe.read_cached(0, 1) is None  # not so where files live in memory
+        for position, count in ((0, 5_000_000), (5_500_000, 1_000)):
+            drop_from_page_cache(paths[1])
+            heard = len(near.heard)
+            node.accepted[0].say(b"head", FileRange(file, position, count), b"tail")
+            expected = b"head" + data[position : position + count] + b"tail"
+            assert (await near.wait_heard(heard + len(expected)))[heard:] == expected
+            # The small range may have arrived by itself: the probe that would have had to wait starts to read ahead.
+            assert node.seam.network.stats.cold_reads > 0 or not pages_can_leave
+
+    run(body)
+
+
+def test_steps_that_hold_the_loop_are_counted() -> None:
+    async def body(node: Node) -> None:
+        def dawdle(connection: Recorder) -> None:
+            deadline = time.monotonic() + 0.03
+            while time.monotonic() < deadline:
+                pass
+            echo(connection)
+
+        near = await node.dial()
+        before = node.seam.network.stats.long_steps
+        node.accepted[0].on_heard = dawdle
+        near.say(b"!")
+        await near.wait_heard(2)
+        assert node.seam.network.stats.long_steps > before
+        assert node.seam.network.stats.longest_step_ns >= 30_000_000
+
+    run(body)
+
+
+def test_leaving_the_seam_ends_every_connection_as_a_shutdown() -> None:
+    ends: list[Recorder] = []
+
+    async def body(node: Node) -> None:
+        ends.append(await node.dial())
+        ends.extend(node.accepted)
+
+    run(body)
+    assert [end.reasons for end in ends] == [[CloseReason.SHUTDOWN], [CloseReason.SHUTDOWN]]
+
+
+def test_a_peer_that_resets_is_seen_as_a_reset() -> None:
+    async def body(node: Node) -> None:
+        stream = socket.create_connection((node.bound.address.host, node.bound.address.port))
+        while not node.accepted:
+            await node.seam.clock.sleep_ms(1)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        stream.close()
+        assert await node.accepted[0].wait_closed() is CloseReason.RESET
+
+    run(body)
+
+
+def test_a_reset_is_seen_by_a_connection_that_does_not_read() -> None:
+    async def body(node: Node) -> None:
+        near = await node.dial()
+        far = node.accepted[0]
+        far.muted = True
+        near.say(b"unread")
+        await node.seam.clock.sleep_ms(10)
+        near.transport._socket.setsockopt(  # type: ignore[attr-defined]
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0"
+        )
+        near.transport.close()
+        assert await far.wait_closed() is CloseReason.RESET
+
+    run(body)
+
+
+def test_a_name_is_looked_up_and_an_unknown_one_is_unreachable() -> None:
+    async def body(node: Node) -> None:
+        peer = Peer(None, LISTENER, Address("localhost", node.bound.address.port))
+        await node.seam.network.dial(peer, Recorder, timeout_ms=10_000)
+        nowhere = Peer(None, LISTENER, Address("no.such.host.invalid", 9092))
+        with pytest.raises(DialFailed) as failure:
+            await node.seam.network.dial(nowhere, Recorder, timeout_ms=30_000)
+        assert failure.value.outcome is DialOutcome.UNREACHABLE
+
+    run(body)
+
+
+def test_an_error_of_the_body_leaves_the_seam_as_itself() -> None:
+    async def body(node: Node) -> None:
+        raise KeyError("orders")
+
+    with pytest.raises(KeyError, match="orders"):
+        run(body)
+
+
+def test_descriptors_are_given_back(tmp_path: Path) -> None:
+    async def body(node: Node) -> None:
+        near = await node.dial()
+        file = node.seam.disk.create(str(tmp_path / "segment"))
+        file.append(bytes(100_000))
+        node.accepted[0].say(FileRange(file, 0, 100_000))
+        file.close()
+        del file
+        await near.wait_heard(100_001)
+
+    run(body)
+    before = set(os.listdir("/proc/self/fd"))
+    run(body)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_importing_the_runtime_opens_nothing_and_starts_nothing() -> None:
+    script = (
+        "import os, threading; before = sorted(os.listdir('/proc/self/fd'));"
+        "import kraft.runtime;"
+        "assert sorted(os.listdir('/proc/self/fd')) == before;"
+        "assert threading.active_count() == 1"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

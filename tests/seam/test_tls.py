@@ -1,0 +1,270 @@
+"""TLS over the real driver: the same connections, encrypted; file ranges, principals and refusals."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+
+from kraft.runtime import ClientAuth, TlsConfigError, TlsSettings, open_seam
+from kraft.runtime.tls import distinguished_name
+from kraft.seam import (
+    Address,
+    Binding,
+    BoundListener,
+    CloseReason,
+    DialFailed,
+    DialOutcome,
+    FileRange,
+    Peer,
+    Seam,
+    Transport,
+)
+from tests.seam.recorder import Recorder, echo
+from tests.seam.test_network import pattern
+
+SSL = "SSL"
+
+
+class Certificates:
+    """An authority, a server's certificate and a client's, as PEM files."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.authorities = str(folder / "ca.pem")
+        authority.cert_pem.write_to_path(self.authorities)
+        self.server = str(folder / "server.pem")
+        authority.issue_cert("127.0.0.1", "localhost").private_key_and_cert_chain_pem.write_to_path(self.server)
+        self.client = str(folder / "client.pem")
+        client = authority.issue_cert("client@example.org", common_name="orders", organization_name="Shop, Inc")
+        client.private_key_and_cert_chain_pem.write_to_path(self.client)
+        self.stranger = str(folder / "stranger.pem")
+        trustme.CA().cert_pem.write_to_path(self.stranger)
+
+    def serving(self, client_auth: ClientAuth = ClientAuth.NONE) -> TlsSettings:
+        return TlsSettings(certificate_path=self.server, authorities_path=self.authorities, client_auth=client_auth)
+
+    def serve_as(self, other: Certificates) -> None:
+        """Replace the server's certificate and key by another's."""
+        Path(self.server).write_bytes(Path(other.server).read_bytes())
+
+    def dialling(self, certificate: str | None = None) -> TlsSettings:
+        return TlsSettings(authorities_path=self.authorities, certificate_path=certificate)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class Serving:
+    """One node that serves a TLS listener and dials itself."""
+
+    def __init__(self, seam: Seam, settings: TlsSettings) -> None:
+        self.seam = seam
+        self.accepted: list[Recorder] = []
+        binding = Binding(SSL, Address("0.0.0.0", 0), settings)
+        self.bound: BoundListener = seam.network.serve(binding, self._make)
+
+    def _make(self, transport: Transport) -> Recorder:
+        connection = Recorder(transport)
+        connection.on_heard = echo
+        self.accepted.append(connection)
+        return connection
+
+    async def dial(self, settings: TlsSettings, host: str = "127.0.0.1") -> Recorder:
+        peer = Peer(None, SSL, Address(host, self.bound.address.port), settings)
+        return await self.seam.network.dial(peer, Recorder, timeout_ms=10_000)
+
+
+def run(settings: TlsSettings, body: Callable[[Serving], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with open_seam(node_name="tls") as seam:
+            await body(Serving(seam, settings))
+
+    trio.run(main)
+
+
+def test_bytes_pass_in_both_directions(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        near = await serving.dial(certificates.dialling())
+        data = pattern(3_000_000)
+        near.say(*(data[at : at + 70_000] for at in range(0, len(data), 70_000)))
+        assert await near.wait_heard(len(data)) == data
+        near.transport.close(flush=True)
+        assert await serving.accepted[0].wait_closed() is CloseReason.PEER
+
+    run(certificates.serving(), body)
+
+
+def test_file_ranges_are_read_and_encrypted(certificates: Certificates, tmp_path: Path) -> None:
+    async def body(serving: Serving) -> None:
+        data = pattern(3_000_000)
+        file = serving.seam.disk.create(str(tmp_path / "segment"))
+        file.append(data)
+        near = await serving.dial(certificates.dialling())
+        near.say(b"hello")
+        await near.wait_heard(5)
+        serving.accepted[0].say(b"head", FileRange(file, 4, 2_900_000), FileRange(file, 100, 7), b"tail")
+        expected = b"hellohead" + data[4:2_900_004] + data[100:107] + b"tail"
+        assert await near.wait_heard(len(expected)) == expected
+
+    run(certificates.serving(), body)
+
+
+def test_a_file_shorter_than_its_range_closes_the_connection(certificates: Certificates, tmp_path: Path) -> None:
+    async def body(serving: Serving) -> None:
+        file = serving.seam.disk.create(str(tmp_path / "segment"))
+        file.append(b"short")
+        near = await serving.dial(certificates.dialling())
+        near.say(b"x")
+        await near.wait_heard(1)
+        serving.accepted[0].say(FileRange(file, 0, 50))
+        assert await serving.accepted[0].wait_closed() is CloseReason.RESET
+
+    run(certificates.serving(), body)
+
+
+def test_an_empty_space_holds_plain_text_back_until_a_wake(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        near = await serving.dial(certificates.dialling())
+        near.say(b"x")
+        await near.wait_heard(1)
+        far = serving.accepted[0]
+        far.on_heard = None
+        far.muted = True
+        near.say(b"0123456789")
+        await serving.seam.clock.sleep_ms(30)
+        assert len(far.heard) == 1
+        far.muted = False
+        far.transport.wake()
+        assert await far.wait_heard(11) == b"x0123456789"
+
+    run(certificates.serving(), body)
+
+
+def test_a_close_with_flush_sends_all_that_is_queued(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        near = await serving.dial(certificates.dialling())
+        near.say(b"x")
+        await near.wait_heard(1)
+        data = pattern(6_000_000)
+        serving.accepted[0].say(data)
+        serving.accepted[0].transport.close(flush=True)
+        assert await near.wait_heard(1 + len(data)) == b"x" + data
+        assert await near.wait_closed() is CloseReason.PEER
+
+    run(certificates.serving(), body)
+
+
+def test_the_peers_certificate_names_the_principal(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        near = await serving.dial(certificates.dialling(certificates.client))
+        near.say(b"x")
+        await near.wait_heard(1)
+        principal = serving.accepted[0].transport.peer_principal
+        assert principal is not None
+        assert principal.startswith("CN=orders,")
+        assert r"O=Shop\, Inc" in principal
+
+    run(certificates.serving(ClientAuth.REQUIRED), body)
+
+
+def test_a_client_without_the_required_certificate_is_refused(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        with pytest.raises(DialFailed):
+            near = await serving.dial(certificates.dialling())
+            # TLS 1.3: the client's part of the handshake ends before the server has looked at the certificate.
+            await near.wait_closed()
+            raise DialFailed(Peer(None, SSL, serving.bound.address), DialOutcome.RESET)
+        assert not serving.accepted
+
+    run(certificates.serving(ClientAuth.REQUIRED), body)
+
+
+def test_a_client_without_the_requested_certificate_has_no_principal(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        near = await serving.dial(certificates.dialling())
+        near.say(b"x")
+        await near.wait_heard(1)
+        assert serving.accepted[0].transport.peer_principal is None
+
+    run(certificates.serving(ClientAuth.REQUESTED), body)
+
+
+def test_a_server_that_is_not_trusted_or_has_another_name_is_refused(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        trusting = certificates.dialling()
+        with pytest.raises(DialFailed) as failure:
+            await serving.dial(replace(trusting, authorities_path=certificates.stranger))
+        assert failure.value.outcome is DialOutcome.RESET
+        with pytest.raises(DialFailed):
+            await serving.dial(trusting, host="127.0.0.2")
+        near = await serving.dial(replace(trusting, verify_hostname=False), host="127.0.0.2")
+        near.say(b"x")
+        await near.wait_heard(1)
+        assert len(serving.accepted) == 1
+
+    run(certificates.serving(), body)
+
+
+def test_plain_bytes_to_a_tls_listener_close_that_stream_only(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        address = ("127.0.0.1", serving.bound.address.port)
+        with trio.socket.socket(socket.AF_INET, socket.SOCK_STREAM) as plain:
+            await plain.connect(address)
+            await plain.send(b"\x00\x00\x00\x0a not a handshake")
+            while await plain.recv(100):
+                pass
+        near = await serving.dial(certificates.dialling())
+        near.say(b"x")
+        assert await near.wait_heard(1) == b"x"
+
+    run(certificates.serving(), body)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"\xfe\xed\xfe\xed rest", "JKS"),
+        (b"\x30\x82 rest", "PKCS12"),
+        (b"nonsense", "do not load"),
+    ],
+)
+def test_a_store_that_cannot_be_used_says_what_to_do(tmp_path: Path, content: bytes, expected: str) -> None:
+    async def body(serving: Serving) -> None:
+        raise AssertionError("the listener was bound")
+
+    store = tmp_path / "store"
+    store.write_bytes(content)
+    with pytest.raises(TlsConfigError, match=expected):
+        run(TlsSettings(certificate_path=str(store)), body)
+
+
+def test_a_replaced_certificate_serves_new_connections(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    old, new = Certificates(first), Certificates(second)
+
+    async def body(serving: Serving) -> None:
+        near = await serving.dial(old.dialling())
+        old.serve_as(new)
+        later = await serving.dial(new.dialling())
+        for connection in (near, later):
+            connection.say(b"x")
+            await connection.wait_heard(1)
+
+    run(TlsSettings(certificate_path=old.server), body)
+
+
+def test_a_distinguished_name_is_written_as_rfc_2253_does() -> None:
+    subject = ((("countryName", "DE"),), (("organizationName", "A+B"),), (("commonName", "#one "),))
+    assert distinguished_name({"subject": subject}) == r"CN=\#one\ ,O=A\+B,C=DE"
+    assert distinguished_name({}) is None
+    assert distinguished_name(None) is None

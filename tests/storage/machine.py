@@ -1,0 +1,88 @@
+"""A machine with one disk of the simulated world: killed, switched off, and started again, without a trio run."""
+
+from __future__ import annotations
+
+from kraft.seam import Disk
+from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.disk import FakeDisk
+from kraft.sim.world.filesystem import Directory, Inode
+from kraft.sim.world.host import Host
+from kraft.sim.world.incarnation import Incarnation
+from kraft.sim.world.options import WorldOptions
+from kraft.sim.world.schedule import Schedule
+from kraft.sim.world.trace import Trace
+
+FOLDER = "/data"
+
+
+class Machine:
+    """`disk` belongs to the current life. `cold_read_one_in` 1 would make every cached read miss."""
+
+    def __init__(self, seed: int = 0, *, cold_read_one_in: int = 0) -> None:
+        options = WorldOptions(cold_read_one_in=cold_read_one_in)
+        chance = NamedRandom(seed, "machine")
+        self.schedule = Schedule(lambda: None)
+        self.host = Host("machine", "machine", chance, self.schedule, Trace(0), options)
+        self.lives = 0
+        self.disk: Disk
+        self._begin_life()
+        self.disk.make_directory(FOLDER)
+
+    def _begin_life(self) -> None:
+        self.lives += 1
+        self._life = Incarnation(self.host, self.lives)
+        self.disk = FakeDisk(self._life)
+
+    def kill(self) -> None:
+        """The process dies; what it wrote is there."""
+        self._life.revoked = True
+        self._begin_life()
+
+    def power_off(self) -> None:
+        """The power goes: of what was not synced, some is there."""
+        self._life.revoked = True
+        self.host.lose_power()
+        self.host.boot()
+        self._begin_life()
+
+    def fill(self, full: bool = True) -> None:
+        self.host.disk_full = full
+
+    # looking at and changing bytes behind the disk's back
+
+    def inode(self, path: str) -> Inode:
+        node: Inode | Directory = self.host.root
+        for name in path.strip("/").split("/"):
+            assert isinstance(node, Directory)
+            node = node.entries[name]
+        assert isinstance(node, Inode)
+        return node
+
+    def content(self, path: str) -> bytes:
+        return bytes(self.inode(path).data)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Replace a file's bytes, durably."""
+        inode = self.inode(path)
+        inode.data = bytearray(data)
+        inode.durable = bytearray(data)
+        inode.pending = []
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file, durably."""
+        self.disk.write_file_atomic(path, data)
+
+    def files(self, folder: str) -> dict[str, bytes]:
+        """Name -> bytes of the files in a folder."""
+        return {
+            name: self.disk.read_file(f"{folder}/{name}")
+            for name in self.disk.list(folder)
+            if not self.disk.is_directory(f"{folder}/{name}")
+        }
+
+    def copy(self, folder: str, files: dict[str, bytes]) -> None:
+        """Make a folder with exactly these files, durably."""
+        self.disk.remove_tree(folder)
+        self.disk.make_directory(folder)
+        for name, data in sorted(files.items()):
+            self.disk.write_file_atomic(f"{folder}/{name}", data)

@@ -1,0 +1,285 @@
+"""A log against a naive twin: a list of batches in memory. Random operations, crashes and power losses included."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraft.storage.epochs import EpochCache
+from kraft.storage.log import Log, LogConfig
+from kraft.wire.records import BatchHeader
+from tests.storage.batches import LOG, NOW_MS, batch, follow, headers, lead, open_log, read, read_all, sync, warmed
+from tests.storage.machine import Machine
+
+CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, producer_id_expiration_ms=1 << 40)
+STEPS = 60
+
+
+@dataclass
+class Twin:
+    """What the log must hold: whole batches in order, and where it begins and ends."""
+
+    batches: list[bytes] = field(default_factory=list)
+    log_start: int = 0
+    log_end: int = 0
+    epoch: int = 0
+
+    def headers(self) -> list[BatchHeader]:
+        return [headers(data)[0] for data in self.batches]
+
+    def add(self, data: bytes) -> None:
+        self.batches.append(data)
+        self.log_end = headers(data)[0].next_offset
+
+    def truncate(self, offset: int) -> None:
+        """A batch that reaches over the offset goes, and so does a hole below it."""
+        if offset >= self.log_end:
+            return
+        while self.batches and headers(self.batches[-1])[0].last_offset >= offset:
+            self.log_end = headers(self.batches.pop())[0].base_offset
+        if self.batches:
+            self.log_end = headers(self.batches[-1])[0].next_offset
+        self.log_end = max(self.log_end, self.log_start)
+
+    def epochs(self) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for header in self.headers():
+            if not found or header.partition_leader_epoch > found[-1][0]:
+                found.append((header.partition_leader_epoch, header.base_offset))
+        return found
+
+
+class Run:
+    """One random life of a log. After each step the log is compared with the twin."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.machine = Machine(seed, cold_read_one_in=7)
+        self.log = open_log(self.machine, CONFIG)
+        self.twin = Twin()
+        self.sequences: dict[int, int] = {}
+        self.saved_recovery_point = 0
+        self.saved_log_start = 0
+
+    def go(self) -> None:
+        steps = [self.lead] * 8 + [self.follow] * 3 + [self.elect] + [self.roll] + [self.sync] * 2
+        steps += [self.truncate, self.advance, self.delete, self.kill, self.stop_cleanly, self.restart_fully]
+        for _ in range(STEPS):
+            self.draw.choice(steps)()
+            self.compare()
+
+    # steps
+
+    def lead(self) -> None:
+        producer = self.draw.choice([-1, 1, 2, 3])
+        count = self.draw.randint(1, 4)
+        sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
+        data = batch(
+            count,
+            size=self.draw.choice([1, 20, 120]),
+            timestamp=NOW_MS + self.draw.randint(-50, 50),
+            producer=(producer, 0 if producer >= 0 else -1, sequence),
+        )
+        info = lead(self.log, data, self.twin.epoch)
+        assert info.base_offset == self.twin.log_end
+        assert not info.duplicate
+        if producer >= 0:
+            self.sequences[producer] = sequence + count
+        self.twin.add(bytes(data))
+
+    def follow(self) -> None:
+        base = self.twin.log_end
+        parts: list[bytes] = []
+        for _ in range(self.draw.randint(1, 5)):
+            base += self.draw.choice([0, 0, 0, 5])
+            data = batch(self.draw.randint(1, 3), base=base, epoch=self.twin.epoch, size=self.draw.choice([1, 60]))
+            parts.append(bytes(data))
+            base = headers(data)[0].next_offset
+        partial = self.draw.choice([b"", bytes(batch(1, base=base, epoch=self.twin.epoch))[:70]])
+        info = follow(self.log, b"".join(parts) + partial)
+        for data in parts:
+            self.twin.add(data)
+        assert info.last_offset == self.twin.log_end - 1
+
+    def elect(self) -> None:
+        self.twin.epoch += self.draw.randint(1, 2)
+
+    def roll(self) -> None:
+        warmed(lambda: self.log.roll(NOW_MS))
+
+    def sync(self) -> None:
+        sync(self.log)
+        self.saved_recovery_point = self.log.recovery_point
+
+    def truncate(self) -> None:
+        offset = self.draw.randint(max(self.twin.log_start, self.twin.log_end - 12), self.twin.log_end + 2)
+        self.saved_recovery_point = min(self.saved_recovery_point, offset)
+        self.log.truncate_to(offset, NOW_MS)
+        self.twin.truncate(offset)
+        self.sequences = {
+            producer: (entry.next_sequence if entry.batches else 0)
+            for producer, entry in self.log.producers.entries.items()
+        }
+
+    def advance(self) -> None:
+        offset = self.draw.randint(self.twin.log_start, self.twin.log_end)
+        self.log.advance_log_start(offset)
+        self.twin.log_start = self.saved_log_start = offset
+
+    def delete(self) -> None:
+        self.log.update_high_watermark(self.twin.log_end)
+        found = warmed(lambda: self.log.deletable_segments(NOW_MS))
+        for path in warmed(lambda: self.log.delete_segments(found, NOW_MS)):
+            self.machine.disk.unlink(path)
+        self.saved_log_start = self.twin.log_start
+        self.twin.batches = [
+            data for data in self.twin.batches if headers(data)[0].base_offset >= self.log.segments[0].base_offset
+        ]
+
+    def kill(self) -> None:
+        self.machine.kill()
+        self.reopen(clean=False)
+
+    def stop_cleanly(self) -> None:
+        self.log.close(clean=True)
+        self.saved_recovery_point = self.log.recovery_point
+        self.machine.kill()
+        self.reopen(clean=True)
+
+    def restart_fully(self) -> None:
+        if self.draw.random() < 0.3:
+            start = self.twin.log_end + self.draw.randint(0, 9)
+            self.log.truncate_fully(start, NOW_MS)
+            self.saved_log_start = self.twin.log_start = self.twin.log_end = start
+            self.saved_recovery_point = min(self.saved_recovery_point, start)
+            self.twin.batches = []
+            self.sequences = {}
+
+    def reopen(self, *, clean: bool) -> None:
+        self.log = open_log(
+            self.machine,
+            CONFIG,
+            clean=clean,
+            recovery_point=self.saved_recovery_point,
+            log_start=self.saved_log_start,
+        )
+
+    # comparison
+
+    def compare(self) -> None:
+        log, twin = self.log, self.twin
+        assert (log.log_start_offset, log.log_end_offset) == (twin.log_start, twin.log_end)
+        assert log.size_bytes == sum(map(len, self.in_log()))
+        assert read_all(log) == b"".join(self.from_offset(log.log_start_offset))
+        self.compare_epochs()
+        for _ in range(3):
+            self.compare_read()
+
+    def in_log(self) -> list[bytes]:
+        first = self.log.segments[0].base_offset
+        return [data for data in self.twin.batches if headers(data)[0].base_offset >= first]
+
+    def from_offset(self, offset: int) -> list[bytes]:
+        return [data for data in self.in_log() if headers(data)[0].last_offset >= offset]
+
+    def compare_epochs(self) -> None:
+        expected, found = EpochCache(self.twin.epochs()), EpochCache(self.log.epochs.entries)
+        expected.truncate_from_start(self.twin.log_start)
+        for cache in (expected, found):  # what begins at the log end is a matter of who leads
+            cache.truncate_from_end(self.twin.log_end)
+        assert found.entries == expected.entries
+
+    def compare_read(self) -> None:
+        log, twin = self.log, self.twin
+        offset = self.draw.randint(twin.log_start, twin.log_end)
+        end = self.draw.randint(twin.log_start, twin.log_end)
+        most = self.draw.choice([0, 1, 80, 200, 500, 5000])
+        at_least_one = self.draw.random() < 0.5
+        found = read(log, offset, most, end, at_least_one=at_least_one).read()
+        wanted = [data for data in self.from_offset(offset) if headers(data)[0].next_offset <= end and offset < end]
+        assert b"".join(wanted).startswith(found)
+        if wanted and (at_least_one or len(wanted[0]) <= most):
+            assert found
+        assert len(found) <= most or (at_least_one and found == wanted[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_a_log_holds_what_its_twin_holds_after_any_operations_and_crashes(seed: int) -> None:
+    Run(seed).go()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_after_a_power_loss_the_log_is_a_prefix_that_has_all_that_was_synced(seed: int) -> None:
+    run = Run(seed)
+    for _ in range(4):
+        for _ in range(15):
+            run.draw.choice([run.lead, run.lead, run.follow, run.elect, run.roll, run.sync])()
+        synced = run.log.recovery_point
+        assert synced >= run.saved_recovery_point
+        run.machine.power_off()
+        run.saved_recovery_point = run.draw.choice([synced, run.saved_recovery_point])
+        run.reopen(clean=False)
+        assert synced <= run.log.log_end_offset <= run.twin.log_end
+        run.twin.truncate(run.log.log_end_offset)
+        run.sequences = {
+            producer: (entry.next_sequence if entry.batches else 0)
+            for producer, entry in run.log.producers.entries.items()
+        }
+        run.compare()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_indexes_epochs_and_producers_equal_what_a_rebuild_from_the_batches_gives(seed: int) -> None:
+    run = Run(seed)
+    run.go()
+    derived = describe(run.log)
+    run.log.close(clean=True)
+    files = run.machine.files(LOG)
+    logs = {name: data for name, data in files.items() if name.endswith(".log")}
+    run.machine.copy(LOG, logs)
+    rebuilt = describe(open_log(run.machine, CONFIG, log_start=run.twin.log_start))
+    for mine, again in zip(derived.times, rebuilt.times, strict=True):
+        assert set(again) <= set(mine)
+    assert derived.offsets == rebuilt.offsets
+    assert derived.epochs == rebuilt.epochs
+    if run.log.segments[0].base_offset == 0:  # else the begin of the producers' history is gone
+        assert derived.producers == rebuilt.producers
+
+
+@dataclass
+class Derived:
+    offsets: list[list[tuple[int, ...]]]
+    times: list[list[tuple[int, ...]]]
+    epochs: tuple[tuple[int, int], ...]
+    producers: list[tuple[int, ...]]
+
+
+def describe(log: Log) -> Derived:
+    for segment in log.segments:
+        for handle in segment.handles:
+            if handle.exists:
+                handle.open_blocking()
+    return Derived(
+        [warmed(segment.index.rows) for segment in log.segments],
+        [warmed(segment.time_index.rows) for segment in log.segments],
+        log.epochs.entries,
+        [tuple(row) for row in log.producers.snapshot()],
+    )
+
+
+@pytest.mark.parametrize("offset", range(13))
+def test_a_read_at_any_offset_around_a_roll_skips_and_repeats_nothing(offset: int) -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=200))
+    datas = [batch(1, size=40) for _ in range(12)]
+    for data in datas:
+        lead(log, data)
+    assert len(log.segments) > 4
+    assert read_all(log, offset) == b"".join(datas[offset:])

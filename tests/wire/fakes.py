@@ -1,0 +1,118 @@
+"""A transport that records what is asked of it, a file in memory, and helpers that build and feed frames."""
+
+from __future__ import annotations
+
+import struct
+
+from kraft.seam import Buffer, Chunk, CloseReason, FileRange
+from kraft.wire.client import ClientConnection
+from kraft.wire.framing import FramedConnection
+from kraft.wire.server import ServerConnection
+
+
+class RecordingTransport:
+    listener = "PLAINTEXT"
+    peer_host = "127.0.0.1"
+    peer_principal = None
+
+    def __init__(self) -> None:
+        self.wakes = 0
+        self.closes: list[tuple[CloseReason, bool]] = []
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
+        self.closes.append((reason, flush))
+
+
+class MemoryFile:
+    """A kraft.seam.File whose bytes are in memory, or, if `cached` is False, would have to be waited for."""
+
+    path = "/memory"
+    closed = False
+
+    def __init__(self, data: bytes, *, cached: bool = True) -> None:
+        self.data = bytearray(data)
+        self.cached = cached
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def append(self, *buffers: Buffer) -> None:
+        for buffer in buffers:
+            self.data += buffer
+
+    def truncate(self, size: int) -> None:
+        del self.data[size:]
+
+    def read_cached(self, position: int, count: int) -> bytes | None:
+        return bytes(self.data[position : position + count]) if self.cached else None
+
+    def read(self, position: int, count: int) -> bytes:
+        return bytes(self.data[position : position + count])
+
+    def sync_blocking(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def frame(
+    body: bytes = b"", *, key: int = 3, version: int = 1, correlation_id: int = 1, client_id: bytes | None = b"test"
+) -> bytes:
+    """A whole request frame with header v1."""
+    name = struct.pack(">h", -1) if client_id is None else struct.pack(">h", len(client_id)) + client_id
+    rest = struct.pack(">hhi", key, version, correlation_id) + name + body
+    return struct.pack(">i", len(rest)) + rest
+
+
+def feed(connection: FramedConnection, data: Buffer, *, piece_bytes: int | None = None) -> int:
+    """Give `data` to the connection as a driver would; stops when it does not read. Gives the bytes taken."""
+    view = memoryview(data)
+    taken = 0
+    while taken < len(view):
+        space = connection.space()
+        if not len(space):
+            break
+        count = min(len(space), len(view) - taken, piece_bytes or len(view))
+        space[:count] = view[taken : taken + count]
+        connection.received(count)
+        taken += count
+    return taken
+
+
+def chunk_bytes(chunk: Chunk) -> bytes:
+    if isinstance(chunk, FileRange):
+        return chunk.file.read(chunk.position, chunk.count)
+    return bytes(chunk)
+
+
+def drain(connection: FramedConnection, *, count_max: int = 1 << 60) -> bytes:
+    """Send what is queued, at most `count_max` bytes in one go; gives the bytes."""
+    data = b"".join(chunk_bytes(chunk) for chunk in connection.output())[:count_max]
+    connection.sent(len(data))
+    return data
+
+
+def frames_in(data: bytes) -> list[bytes]:
+    """The frames' contents, without sizes."""
+    frames = []
+    position = 0
+    while position < len(data):
+        (size,) = struct.unpack_from(">i", data, position)
+        frames.append(data[position + 4 : position + 4 + size])
+        position += 4 + size
+    assert position == len(data)
+    return frames
+
+
+def pipe(client: ClientConnection, server: ServerConnection, *, piece_bytes: int | None = None) -> None:
+    """Carry bytes both ways until neither side has any."""
+    while True:
+        requests = drain(client)
+        assert feed(server, requests, piece_bytes=piece_bytes) == len(requests)
+        answers = drain(server)
+        assert feed(client, answers, piece_bytes=piece_bytes) == len(answers)
+        if not requests and not answers:
+            return

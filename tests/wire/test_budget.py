@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+
+from kraft.seam import CloseReason
+from kraft.wire.budget import LARGE_BYTES, STALL_BYTES_MIN, STALL_MS_MAX, MemoryBudget
+from kraft.wire.client import ClientConnection, ClientLimits
+from kraft.wire.framing import FIRST_STEP_BYTES, IDLE_BUFFER_BYTES, KEPT_BUFFER_BYTES, READ_BUFFER_BYTES
+from kraft.wire.server import Request, ServerConnection, ServerLimits
+from tests.wire.fakes import RecordingTransport, drain, feed, frame
+
+MIB = 1 << 20
+
+
+def test_what_is_taken_never_exceeds_the_total_and_giving_makes_room() -> None:
+    budget = MemoryBudget(10 * MIB)
+    assert budget.try_take(MIB)
+    assert budget.try_take(LARGE_BYTES)
+    taken = 1
+    while budget.try_take(MIB):
+        taken += 1
+    assert budget.used_bytes == 10 * MIB == taken * MIB + LARGE_BYTES
+    budget.give(MIB)
+    assert budget.try_take(MIB)
+
+
+def test_large_takes_leave_a_quarter_for_small_ones() -> None:
+    budget = MemoryBudget(100 * MIB)
+    assert budget.try_take(70 * MIB)
+    assert not budget.try_take(10 * MIB)
+    for _ in range(25):
+        assert budget.try_take(MIB)
+
+
+def test_one_large_take_is_admitted_when_no_other_is_held_however_large() -> None:
+    budget = MemoryBudget(10 * MIB)
+    assert budget.try_take(100 * MIB)
+    assert not budget.try_take(3 * MIB)
+    assert budget.try_take(MIB), "small ones keep their share"
+    budget.give(100 * MIB)
+    assert budget.large_used_bytes == 0
+    assert budget.try_take(3 * MIB)
+
+
+def test_waiters_are_served_in_their_order_and_a_newcomer_does_not_overtake_them() -> None:
+    budget = MemoryBudget(4 * MIB)
+    budget.take(4 * MIB)
+    budget.give(4 * MIB)
+    small = [MIB] * 4
+    for count in small:
+        assert budget.try_take(count)
+    served: list[str] = []
+    budget.when_free(2 * MIB, lambda: served.append("first"))
+    dropped = budget.when_free(MIB, lambda: served.append("dropped"))
+    budget.when_free(MIB, lambda: served.append("second"))
+    assert budget.has_waiters
+    budget.give(MIB)
+    assert served == []
+    assert not budget.try_take(1)
+    dropped.cancel()
+    budget.give(MIB)
+    assert served == ["first"]
+    budget.give(MIB)
+    assert served == ["first", "second"]
+    assert not budget.has_waiters
+
+
+class Peer:
+    """A connection that shares a budget, and what its handler saw."""
+
+    def __init__(self, budget: MemoryBudget | None, limits: ServerLimits | None = None) -> None:
+        self.transport = RecordingTransport()
+        self.sizes: list[int] = []
+        self.connection = ServerConnection(self.transport, self.handle, limits=limits or ServerLimits(), budget=budget)
+
+    def handle(self, request: Request) -> None:
+        self.sizes.append(len(request.body))
+        request.respond(b"ok")
+
+    @property
+    def buffer_bytes(self) -> int:
+        return len(self.connection._buffer)
+
+
+def test_a_frame_that_fits_the_idle_buffer_takes_nothing() -> None:
+    budget = MemoryBudget(0)
+    peer = Peer(budget)
+    feed(peer.connection, frame(bytes(IDLE_BUFFER_BYTES - 100)))
+    assert peer.sizes == [IDLE_BUFFER_BYTES - 100]
+    assert budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("size", [IDLE_BUFFER_BYTES, 100_000, MIB, 3 * MIB, 20 * MIB])
+def test_a_longer_frame_takes_its_bytes_and_gives_them_back(size: int) -> None:
+    budget = MemoryBudget(64 * MIB)
+    peer = Peer(budget)
+    feed(peer.connection, frame(bytes(size)), piece_bytes=200_000)
+    assert peer.sizes == [size]
+    assert budget.used_bytes <= KEPT_BUFFER_BYTES
+    assert peer.buffer_bytes <= max(KEPT_BUFFER_BYTES, IDLE_BUFFER_BYTES)
+    budget.release_idle()
+    budget.release_idle()
+    assert budget.used_bytes == 0
+    assert peer.buffer_bytes == IDLE_BUFFER_BYTES
+    feed(peer.connection, frame(b"still works"))
+    assert peer.sizes[-1] == 11
+
+
+def test_a_busy_buffer_is_not_given_back() -> None:
+    budget = MemoryBudget(64 * MIB)
+    peer = Peer(budget)
+    feed(peer.connection, frame(bytes(300_000)))
+    feed(peer.connection, frame(bytes(300_000))[:-5])
+    budget.release_idle()
+    budget.release_idle()
+    assert budget.used_bytes > 0
+    feed(peer.connection, bytes(5))
+    assert peer.sizes == [300_000, 300_000]
+
+
+def test_an_announcement_alone_takes_nothing() -> None:
+    budget = MemoryBudget(200 * MIB)
+    peer = Peer(budget)
+    feed(peer.connection, struct.pack(">i", 100 * MIB))
+    assert budget.used_bytes == 0
+    feed(peer.connection, bytes(IDLE_BUFFER_BYTES))
+    assert budget.used_bytes >= 100 * MIB, "the whole frame, so that it can be completed"
+    assert peer.buffer_bytes == FIRST_STEP_BYTES, "but the buffer grows with what comes"
+
+
+def test_many_small_frames_in_full_reads_get_a_larger_buffer_if_there_is_room() -> None:
+    budget = MemoryBudget(64 * MIB)
+    peer = Peer(budget)
+    feed(peer.connection, frame(bytes(200)) * 5000)
+    assert peer.buffer_bytes == READ_BUFFER_BYTES
+    poor = Peer(MemoryBudget(0))
+    feed(poor.connection, frame(bytes(200)) * 5000)
+    assert poor.buffer_bytes == IDLE_BUFFER_BYTES
+    assert len(poor.sizes) == len(peer.sizes) == 5000
+
+
+def test_idle_buffers_are_reclaimed_when_another_needs_the_bytes() -> None:
+    budget = MemoryBudget(4 * MIB)
+    peers = [Peer(budget) for _ in range(8)]
+    for peer in peers:
+        feed(peer.connection, frame(bytes(MIB)))
+        assert peer.sizes == [MIB]
+    assert budget.used_bytes <= 4 * MIB
+
+
+def test_a_frame_waits_for_the_budget_and_goes_on_when_it_is_there() -> None:
+    budget = MemoryBudget(4 * MIB)
+    first, second = Peer(budget), Peer(budget)
+    body = bytes(3 * MIB)
+    feed(first.connection, frame(body)[:-1])
+    taken = feed(second.connection, frame(body))
+    assert taken == IDLE_BUFFER_BYTES
+    assert len(second.connection.space()) == 0
+    feed(first.connection, b"\0")
+    assert first.sizes == [len(body)]
+    assert second.transport.wakes == 1
+    feed(second.connection, frame(body)[taken:])
+    assert second.sizes == [len(body)]
+
+
+def test_a_connection_that_ends_gives_back_what_it_took_and_leaves_the_queue() -> None:
+    budget = MemoryBudget(4 * MIB)
+    first, second, third = Peer(budget), Peer(budget), Peer(budget)
+    body = bytes(3 * MIB)
+    feed(first.connection, frame(body)[:-1])
+    feed(second.connection, frame(body))
+    feed(third.connection, frame(body))
+    second.connection.closed(CloseReason.PEER)
+    first.connection.closed(CloseReason.RESET)
+    assert second.transport.wakes == 0
+    assert third.transport.wakes == 1
+    third.connection.closed(CloseReason.LOCAL)
+    assert budget.used_bytes == 0
+
+
+def test_two_hundred_half_sent_frames_hold_a_bounded_memory_and_others_are_served() -> None:
+    budget = MemoryBudget(160 * MIB)
+    peers = [Peer(budget) for _ in range(200)]
+    piece = bytes(MIB)
+    tracemalloc.start()
+    try:
+        sent = [0] * len(peers)
+        for peer in peers:
+            feed(peer.connection, struct.pack(">ihhih", 100 * 1000 * 1000, 3, 1, 1, 0))
+        for _ in range(50):
+            for index, peer in enumerate(peers):
+                sent[index] += feed(peer.connection, piece)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 256 * 1000 * 1000
+    assert max(sent) == 50 * MIB, "one of them makes progress"
+    for size in (100, 50_000, MIB):
+        other = Peer(budget)
+        feed(other.connection, frame(bytes(size)))
+        assert other.sizes == [size]
+    late = Peer(budget)
+    data = frame(bytes(30 * MIB))
+    taken = feed(late.connection, data)
+    for step in range(2 * len(peers) + 4):
+        budget.check_progress(step * STALL_MS_MAX)
+    feed(late.connection, data[taken:])
+    assert late.sizes == [30 * MIB], "those that stalled were closed, one after the other"
+    assert all(peer.connection.is_closed for peer in peers)
+
+
+def test_a_half_received_frame_that_goes_on_growing_is_left_alone() -> None:
+    budget = MemoryBudget(4 * MIB)
+    slow, waiting = Peer(budget), Peer(budget)
+    data = frame(bytes(3 * MIB))
+    position = feed(slow.connection, data[: 2 * MIB])
+    feed(waiting.connection, data)
+    now_ms = 0
+    while position < len(data):
+        budget.check_progress(now_ms)
+        now_ms += STALL_MS_MAX
+        position += feed(slow.connection, data[position : position + STALL_BYTES_MIN])
+    assert slow.sizes == [3 * MIB]
+    assert not slow.connection.is_closed
+
+
+def test_nobody_is_evicted_while_nobody_waits_or_while_it_is_we_who_do_not_read() -> None:
+    budget = MemoryBudget(4 * MIB)
+    holder = Peer(budget)
+    data = frame(bytes(3 * MIB))
+    feed(holder.connection, data[: 2 * MIB])
+    for step in range(5):
+        budget.check_progress(step * STALL_MS_MAX)
+    assert not holder.connection.is_closed
+    waiting = Peer(budget)
+    feed(waiting.connection, data)
+    holder.connection.mute()
+    for step in range(5, 10):
+        budget.check_progress(step * STALL_MS_MAX)
+    assert not holder.connection.is_closed
+    holder.connection.unmute()
+    for step in range(10, 13):
+        budget.check_progress(step * STALL_MS_MAX)
+    assert holder.transport.closes == [(CloseReason.LOCAL, False)]
+    assert "stalled" in (holder.connection.closed_because or "")
+    assert waiting.transport.wakes == 1
+
+
+def test_a_large_buffer_with_the_begin_of_a_small_frame_shrinks() -> None:
+    budget = MemoryBudget(64 * MIB)
+    peer = Peer(budget)
+    small = frame(b"small")
+    feed(peer.connection, frame(bytes(10 * MIB)) + small[:7])
+    assert peer.buffer_bytes == IDLE_BUFFER_BYTES
+    assert budget.used_bytes == 0
+    feed(peer.connection, small[7:])
+    assert peer.sizes == [10 * MIB, 5]
+
+
+def test_a_client_connection_takes_its_answers_from_a_budget_too() -> None:
+    budget = MemoryBudget(64 * MIB)
+    replies: list[int] = []
+    connection = ClientConnection(RecordingTransport(), client_id="c", limits=ClientLimits(), budget=budget)
+    connection.send(1, 11, [b""], lambda body: replies.append(len(body or b"")))
+    drain(connection)
+    feed(connection, struct.pack(">ii", 20 * MIB, 0) + bytes(20 * MIB - 4))
+    assert replies == [20 * MIB - 4]
+    connection.closed(CloseReason.LOCAL)
+    assert budget.used_bytes == 0

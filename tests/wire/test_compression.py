@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import struct
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.seam import WireError
+from kraft.wire.compression import Compression, compress, decompress
+
+COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]
+TEXT = b"the quick brown fox jumps over the lazy dog " * 5000
+LIMIT = 10 << 20
+
+
+@given(st.binary(max_size=5000), st.integers(0, 200), st.sampled_from(Compression))
+def test_every_codec_gives_back_what_it_was_given(data: bytes, repeat: int, codec: Compression) -> None:
+    original = data * repeat
+    assert decompress(codec, compress(codec, original), output_bytes_max=LIMIT) == original
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_output_is_bounded_exactly(codec: Compression) -> None:
+    packed = compress(codec, TEXT)
+    assert len(packed) < len(TEXT)
+    assert decompress(codec, packed, output_bytes_max=len(TEXT)) == TEXT
+    for limit in (len(TEXT) - 1, 1000, 0):
+        with pytest.raises(WireError, match="opens to more than"):
+            decompress(codec, packed, output_bytes_max=limit)
+
+
+def test_an_uncompressed_block_is_bounded_too() -> None:
+    with pytest.raises(WireError, match="opens to more than"):
+        decompress(Compression.NONE, b"abc", output_bytes_max=2)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_cut_off_block_is_a_wire_error_or_a_beginning(codec: Compression) -> None:
+    packed = compress(codec, TEXT)
+    for cut in range(0, len(packed), max(1, len(packed) // 50)):
+        with contextlib.suppress(WireError):
+            assert TEXT.startswith(decompress(codec, packed[:cut], output_bytes_max=LIMIT))
+
+
+@given(st.sampled_from(COMPRESSED), st.binary(max_size=200), st.data())
+def test_damaged_blocks_raise_nothing_but_wire_errors(codec: Compression, noise: bytes, data: st.DataObject) -> None:
+    packed = bytearray(compress(codec, TEXT[:3000]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    for damaged in (bytes(packed), bytes(packed) + noise, noise):
+        with contextlib.suppress(WireError):
+            assert len(decompress(codec, damaged, output_bytes_max=1 << 20)) <= 1 << 20
+
+
+def test_snappy_is_read_in_both_framings() -> None:
+    raw = bytes(cramjam.snappy.compress_raw(TEXT))
+    assert decompress(Compression.SNAPPY, raw, output_bytes_max=LIMIT) == TEXT
+    xerial = compress(Compression.SNAPPY, TEXT)
+    assert xerial.startswith(b"\x82SNAPPY\0")
+    assert decompress(Compression.SNAPPY, xerial, output_bytes_max=LIMIT) == TEXT
+    assert decompress(Compression.SNAPPY, xerial[:16], output_bytes_max=LIMIT) == b""
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"\0\0", "within a length"),
+        (b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, 100) + b"abc", "100 bytes is announced"),
+        (b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, -1) + b"abc", "-1 bytes is announced"),
+        (b"\xff\xff\x03" + b"abc", "claims to hold 65535"),
+    ],
+)
+def test_snappy_lengths_that_lie_are_wire_errors(block: bytes, reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        decompress(Compression.SNAPPY, block, output_bytes_max=LIMIT)
+
+
+def test_gzip_members_may_follow_each_other() -> None:
+    data = gzip.compress(b"first") + gzip.compress(b"") + gzip.compress(b"second")
+    assert decompress(Compression.GZIP, data, output_bytes_max=LIMIT) == b"firstsecond"
+
+
+def test_a_gzip_block_that_ends_too_soon_is_a_wire_error() -> None:
+    with pytest.raises(WireError, match="ends too soon"):
+        decompress(Compression.GZIP, gzip.compress(TEXT)[:-9], output_bytes_max=LIMIT)
+
+
+def test_lz4_blocks_are_independent_as_the_java_reader_wants_and_dependent_ones_are_read() -> None:
+    packed = compress(Compression.LZ4, TEXT)
+    assert lz4.frame.get_frame_info(packed)["block_linked"] is False
+    linked = lz4.frame.compress(TEXT, block_linked=True)
+    assert decompress(Compression.LZ4, linked, output_bytes_max=LIMIT) == TEXT
+
+
+def test_an_lz4_frame_that_ends_too_soon_is_a_wire_error() -> None:
+    with pytest.raises(WireError, match="ends too soon"):
+        decompress(Compression.LZ4, compress(Compression.LZ4, TEXT)[:-6], output_bytes_max=LIMIT)
+
+
+def test_zstd_frames_without_a_content_size_and_one_after_the_other_are_read() -> None:
+    packer = zstandard.ZstdCompressor(write_content_size=False)
+    data = packer.compress(b"first") + packer.compress(TEXT)
+    assert decompress(Compression.ZSTD, data, output_bytes_max=LIMIT) == b"first" + TEXT
+
+
+def test_a_zstd_bomb_is_stopped() -> None:
+    bomb = zstandard.ZstdCompressor(level=19).compress(bytes(64 << 20))
+    assert len(bomb) < 10_000
+    with pytest.raises(WireError, match="opens to more than"):
+        decompress(Compression.ZSTD, bomb, output_bytes_max=1 << 20)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_levels_are_used(codec: Compression) -> None:
+    for level in (1, 9):
+        assert decompress(codec, compress(codec, TEXT, level), output_bytes_max=LIMIT) == TEXT
+
+
+def test_codecs_have_kafkas_names_and_numbers() -> None:
+    names = ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert [Compression.named(name) for name in names] == [Compression.of(number) for number in range(5)]
+    assert Compression.named("uncompressed") is Compression.NONE
+    for number in (5, 6, 7):
+        with pytest.raises(WireError, match=f"codec {number}"):
+            Compression.of(number)
