@@ -74,8 +74,10 @@ class BrokerLayers:
 
 
 def topic_entries(overrides: Mapping[str, str], broker: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Every topic key, for a topic with these overrides."""
+    """Every topic key, for a topic with these overrides; internal ones only if they are set."""
     for key in TOPIC_KEYS.values():
+        if key.is_internal and key.name not in overrides:
+            continue
         layers: list[Layer] = []
         if key.name in overrides:
             layers.append(Layer(key.name, overrides[key.name], ConfigSource.DYNAMIC_TOPIC))

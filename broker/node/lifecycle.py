@@ -68,6 +68,7 @@ class BrokerLifecycle:
         self._loaded = False
         self._wants_shutdown = False
         self._offline_directories: set[UUID] = set()
+        self._leaving: set[int] = set()
         self._dirty = trio.Event()
         self._heard_ms = self._clock.monotonic_ms()
 
@@ -77,8 +78,13 @@ class BrokerLifecycle:
         """A newer image is in force."""
         if self.broker_epoch < 0:
             return
-        if delta is not None and any(_is_leaving(image, broker_id) for broker_id in delta.brokers):
-            self._dirty.set()  # its controlled shutdown ends when every broker has told that it has seen this
+        for broker_id in () if delta is None else delta.brokers:
+            if _is_leaving(image, broker_id):
+                self._leaving.add(broker_id)
+            else:
+                self._leaving.discard(broker_id)
+        if self._leaving:
+            self._dirty.set()  # their controlled shutdown ends when every broker has told that it has seen it
         own = image.brokers.get(self._broker.node_id)
         if own is None or own.broker_epoch != self.broker_epoch:
             return
@@ -230,4 +236,4 @@ class BrokerLifecycle:
 
 def _is_leaving(image: MetadataImage, broker_id: int) -> bool:
     broker = image.brokers.get(broker_id)
-    return broker is not None and broker.in_controlled_shutdown
+    return broker is not None and broker.in_controlled_shutdown and not broker.fenced

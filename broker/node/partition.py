@@ -260,6 +260,7 @@ class Partition:
         if self.leader is not None:
             self.leader.metadata_changed(state, self.host.clock.monotonic_ms(), self.host.eligible)
             self._take_leader_high_watermark()
+            self.eligible_changed()
 
     def follow(self, state: PartitionState) -> None:
         """Follow (or have no leader); the caller has stopped, and restarts, the fetching."""
@@ -460,7 +461,16 @@ class Partition:
         verdict, moved = self.leader.answered(proposal, answer, now_ms, self.host.eligible)
         if moved:
             self._take_leader_high_watermark()
+        if verdict is AnswerVerdict.COMMITTED:
+            self.eligible_changed()
         return verdict
+
+    def eligible_changed(self) -> None:
+        """Other brokers may join in-sync sets now, or this one's is decided: those that wait to join are proposed."""
+        if self.leader is not None:
+            proposal = self.leader.eligible_changed(self.host.eligible)
+            if proposal is not None:
+                self.host.propose_isr(self, proposal)
 
     # the high watermark, and who waits
 

@@ -370,6 +370,8 @@ class ReplicaManager:
         self._take_roles(states, is_new)
         if delta.brokers:
             self._redirect_fetchers(delta.brokers)
+            for partition in self.hosted():
+                partition.eligible_changed()
         self.request_pass()
 
     def _take_roles(

@@ -198,6 +198,18 @@ class LeaderState:
         if progress is not None and progress.end_offset == offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, at_ms)
 
+    def eligible_changed(self, eligible: Mapping[int, int]) -> IsrProposal | None:
+        """Propose those that caught up while they were not eligible, or while another proposal was pending: an idle
+        follower's session does not name a partition again in which nothing happens."""
+        if self.isr.pending is not None or len(self.isr.committed) == len(self.replicas):
+            return None
+        joining = {
+            replica_id
+            for replica_id, progress in self.followers.items()
+            if replica_id not in self.isr.committed and self._may_join(replica_id, progress, eligible)
+        }
+        return self._propose(IsrChange.EXPAND, self.isr.committed | joining) if joining else None
+
     def check_lag(self, now_ms: int) -> IsrProposal | None:
         """The timer: drop members that have not caught up for `lag_ms_max`, and tell that an unclean election is dealt
         with."""
@@ -284,14 +296,16 @@ class LeaderState:
     def _propose_expand(
         self, replica_id: int, progress: FollowerProgress, eligible: Mapping[int, int]
     ) -> IsrProposal | None:
-        if (
-            self.isr.pending is not None
-            or progress.end_offset < self.high_watermark
-            or progress.end_offset < self.epoch_start_offset
-            or not _is_eligible(replica_id, progress.broker_epoch, eligible)
-        ):
+        if self.isr.pending is not None or not self._may_join(replica_id, progress, eligible):
             return None
         return self._propose(IsrChange.EXPAND, self.isr.committed | {replica_id})
+
+    def _may_join(self, replica_id: int, progress: FollowerProgress, eligible: Mapping[int, int]) -> bool:
+        return (
+            progress.end_offset >= self.high_watermark
+            and progress.end_offset >= self.epoch_start_offset
+            and _is_eligible(replica_id, progress.broker_epoch, eligible)
+        )
 
     def _propose(self, change: IsrChange, ids: frozenset[int]) -> IsrProposal:
         members = tuple((broker_id, self._epoch_of(broker_id)) for broker_id in sorted(ids))

@@ -46,9 +46,7 @@ class Admin:
     async def metadata(self, topics: Iterable[str] | None) -> Any:
         """Metadata of these topics, or of all."""
         wanted = None if topics is None else tuple({"topic_id": None, "name": name} for name in topics)
-        answer = await self.ask(ApiKey.METADATA, topics=wanted, allow_auto_topic_creation=False)
-        self.cluster._learn(answer)
-        return answer
+        return await self.ask(ApiKey.METADATA, topics=wanted, allow_auto_topic_creation=False)
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
@@ -92,7 +90,7 @@ class Admin:
         resources = ({"resource_type": resource_type, "resource_name": name, "configuration_keys": None},)
         fields = {"resources": resources, "include_synonyms": True, "include_documentation": False}
         if resource_type == BROKER_RESOURCE and name:
-            await self.metadata([])
+            await self.cluster.refresh([])
             if int(name) not in self.cluster.brokers:
                 raise CommandFailed(f"there is no broker {name}; see kraft brokers", code=EXIT_NOT_FOUND)
             answer = await self.ask_node(int(name), ApiKey.DESCRIBE_CONFIGS, **fields)

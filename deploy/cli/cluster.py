@@ -43,7 +43,7 @@ def up(
     external: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="A second listener for clients outside of this machine.")
     ] = None,
-    background: Annotated[bool, typer.Option(help="Return once the cluster is ready.")] = False,
+    background: Annotated[bool, typer.Option("--background", help="Return once the cluster is ready.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     as_json: JsonOption = False,
 ) -> None:

@@ -32,7 +32,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 def describe(
     topic: TopicOption = None,
     broker: BrokerOption = None,
-    changed: Annotated[bool, typer.Option(help="Only what is not a default.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -12,7 +12,9 @@ from kraft.deploy.cli.output import warn
 
 def node(
     config: Annotated[Path, typer.Option("--config", metavar="FILE", help="A server.properties file.")],
-    ignore_unknown: Annotated[bool, typer.Option(help="Warn about keys that Kafka does not know, and go on.")] = False,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
+    ] = False,
     log_level: Annotated[str, typer.Option("--log.level", help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
 ) -> None:

@@ -54,7 +54,7 @@ def consume(
     offset: Annotated[str, typer.Option(help="earliest, latest, or a number.")] = "earliest",
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end until ctrl-C.")] = False,
-    committed: Annotated[bool, typer.Option(help="Only records of committed transactions.")] = False,
+    committed: Annotated[bool, typer.Option("--committed", help="Only records of committed transactions.")] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,12 +65,13 @@ def consume(
     if start not in ("earliest", "latest") and not isinstance(start, int):
         raise CommandFailed(f"--offset {offset}: expected earliest, latest or a number", code=EXIT_USAGE)
     isolation = "read_committed" if committed else "read_uncommitted"
+    servers = bootstrap_servers(bootstrap)
 
     async def work() -> None:
         from kraft.client import Consumer
 
-        async with Consumer(bootstrap_servers=bootstrap_servers(bootstrap), isolation_level=isolation) as consumer:
-            wanted = [(topic, number) for number in partition or await _partitions(consumer, topic)]
+        wanted = [(topic, number) for number in partition or await _partitions(servers, topic)]
+        async with Consumer(bootstrap_servers=servers, isolation_level=isolation) as consumer:
             ends = None if follow else await consumer.offsets(wanted, at="latest")
             await consumer.assign(wanted, at=start)
             left = count
@@ -84,8 +85,13 @@ def consume(
     run_async(work)
 
 
-async def _partitions(consumer: Any, topic: str) -> list[int]:
-    return list(await consumer.partitions(topic))
+async def _partitions(servers: str, topic: str) -> list[int]:
+    from kraft.deploy.cli.admin import open_admin, require_success
+
+    async with open_admin(servers) as admin:
+        found = (await admin.metadata([topic])).topics[0]
+        require_success(found, f"topic {topic}")
+        return sorted(int(part.partition_index) for part in found.partitions)
 
 
 async def _lines() -> Any:

@@ -23,7 +23,9 @@ def format_storage(
     cluster_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The cluster's id, the same on all nodes; default: a new one.")
     ] = None,
-    ignore_formatted: Annotated[bool, typer.Option(help="Do nothing to folders that are formatted already.")] = False,
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", help="Do nothing to folders that are formatted already.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Prepare the log directories of a new node: write who they belong to."""

@@ -270,20 +270,24 @@ class LocalCluster:
         write_identity(folder, identify(process.pid) or ProcessIdentity(process.pid, ""))
         _await_ready(node_id, reader, str(folder / "node.log"))
 
-    def _down_by_identities(self) -> None:
-        for node_id in self.node_ids:
+    def _signal_noted(self, node_ids: list[int], *numbers: signal.Signals) -> None:
+        for node_id in node_ids:
             identity = read_identity(self.folder.node(node_id))
-            if identity is not None:
-                identity.signal(signal.SIGCONT)
-                identity.signal(signal.SIGTERM)
-        try:
-            self._wait_ended(self.node_ids, timeout_s=STOP_SECONDS_MAX)
-        except LaunchError:
-            for node_id in self.node_ids:
-                identity = read_identity(self.folder.node(node_id))
+            for number in numbers:
                 if identity is not None:
-                    identity.signal(signal.SIGKILL)
-            self._wait_ended(self.node_ids, timeout_s=STOP_SECONDS_MAX)
+                    identity.signal(number)
+
+    def _down_by_identities(self) -> None:
+        nodes = self.layout.nodes()
+        brokers = [node.node_id for node in nodes if node.broker_port is not None]
+        controllers = [node.node_id for node in nodes if node.broker_port is None]
+        for node_ids in (brokers, controllers):
+            self._signal_noted(node_ids, signal.SIGCONT, signal.SIGTERM)
+            try:
+                self._wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
+            except LaunchError:
+                self._signal_noted(node_ids, signal.SIGKILL)
+                self._wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
         self.folder.socket.unlink(missing_ok=True)
         self.folder.zygote_identity.unlink(missing_ok=True)
 

@@ -71,6 +71,7 @@ def run_node(
     set_title(config, title)
     configure_logs(log_level, node_id=config.node_id, as_json=log_json)
     log = structlog.get_logger("kraft.deploy.launch")
+    log.info("the node starts", pid=os.getpid(), roles=",".join(sorted(config.roles)))
     try:
         trio.run(_live, config, status, cluster_id)
     except BaseException as problem:  # noqa: BLE001 - the process ends here: told, logged, turned into its exit code

@@ -7,7 +7,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ class NodeProcess:
     identity: ProcessIdentity
     pipe: int
     starts: int
+    is_broker: bool
+    asked_to_stop: bool = False
     state: str = "starting"
     error: str = ""
     ended: str = ""
@@ -94,18 +96,35 @@ class NodeTable:
         identity = identify(pid) or ProcessIdentity(pid, "")
         write_identity(folder, identity)
         starts = self.nodes[node_id].starts + 1 if node_id in self.nodes else 1
-        node = NodeProcess(node_id, identity, reader, starts)
+        is_broker = self._folder.plan(node_id).broker_port is not None
+        node = NodeProcess(node_id, identity, reader, starts, is_broker)
         self.nodes[node_id] = node
         os.set_blocking(reader, False)
         self._selector.register(reader, selectors.EVENT_READ, lambda: self._listen(node))
         os.close(gate_writer)
 
-    def signal_all(self, *numbers: signal.Signals) -> None:
-        """Send these signals to every node that runs."""
-        for node in self.nodes.values():
-            if not node.ended:
-                for number in numbers:
-                    node.identity.signal(number)
+    @property
+    def brokers_have_ended(self) -> bool:
+        return all(node.ended for node in self.nodes.values() if node.is_broker)
+
+    def resume_all(self) -> None:
+        """Let paused nodes go on, so that they can be stopped."""
+        self._signal(self.nodes.values(), signal.SIGCONT)
+
+    def stop_brokers(self) -> None:
+        """Ask every node with the broker role to stop."""
+        self._signal([node for node in self.nodes.values() if node.is_broker], signal.SIGTERM)
+
+    def stop_controllers(self) -> None:
+        """Ask the nodes that are controllers alone to stop; once each."""
+        asked = [node for node in self.nodes.values() if not node.is_broker and not node.asked_to_stop]
+        self._signal(asked, signal.SIGTERM)
+        for node in asked:
+            node.asked_to_stop = True
+
+    def kill_all(self) -> None:
+        """Kill what is left."""
+        self._signal(self.nodes.values(), signal.SIGKILL)
 
     def reap(self) -> None:
         """Note every process that has ended."""
@@ -125,6 +144,12 @@ class NodeTable:
         for node in self.nodes.values():
             if node.pipe >= 0:
                 os.close(node.pipe)
+
+    @staticmethod
+    def _signal(nodes: Iterable[NodeProcess], number: signal.Signals) -> None:
+        for node in nodes:
+            if not node.ended:
+                node.identity.signal(number)
 
     def _listen(self, node: NodeProcess) -> bool:
         """Take in what the node says; whether there may be more."""

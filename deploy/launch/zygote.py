@@ -75,12 +75,11 @@ class Zygote:
     def run(self) -> None:
         """Serve until all nodes are down."""
         while self._stopping_since is None or not self._table.all_ended:
+            self._go_on_down()
             for entry, _ in self._selector.select(self._timeout()):
                 entry.data()
             self._table.reap()
             self._server.answer_waiting()
-            if self._stopping_since is not None and time.monotonic() > self._stopping_since + STOP_SECONDS_MAX:
-                self._table.signal_all(signal.SIGKILL)
         self._server.answer_waiting()
         self._folder.socket.unlink(missing_ok=True)
         self._folder.zygote_identity.unlink(missing_ok=True)
@@ -88,10 +87,19 @@ class Zygote:
             shutil.rmtree(self._folder.path, ignore_errors=True)
 
     def begin_down(self) -> None:
-        """Ask every node to stop."""
+        """Ask every node to stop: brokers first, because their clean stop needs the controllers."""
         if self._stopping_since is None:
             self._stopping_since = time.monotonic()
-        self._table.signal_all(signal.SIGCONT, signal.SIGTERM)
+            self._table.resume_all()
+            self._table.stop_brokers()
+
+    def _go_on_down(self) -> None:
+        if self._stopping_since is None:
+            return
+        if time.monotonic() > self._stopping_since + STOP_SECONDS_MAX:
+            self._table.kill_all()
+        elif self._table.brokers_have_ended:
+            self._table.stop_controllers()
 
     # verbs
 

@@ -214,8 +214,7 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
         topic = image.topics.get(name) if name is not None else image.topics.get_by_id(topic_id or UUID(int=0))
         code, message = _refuse_delete(image, context, command, name, topic)
         if topic is None or code is not ErrorCode.NONE:
-            shown = name if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED or topic is None else topic.name
-            results.append((shown, topic_id, code, message))
+            results.append((name, topic_id, code, message))
             continue
         if topic.topic_id in removed:
             results.append((topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, "named twice"))

@@ -230,8 +230,8 @@ class RegisterController(Event):
 @event(28, PLAIN)
 @dataclass(frozen=True, slots=True)
 class ClearElr(Event):
-    """The ELR and last known ELR of all partitions of a topic ("" = of all topics) are dropped: min.insync.replicas
-    changed, and with it what their members are known to hold."""
+    """min.insync.replicas of a topic ("" = of all topics) changed, and with it what ELR members are known to hold: the
+    ELR and last known ELR of its partitions are dropped, but for those whose ISR is empty."""
 
     topic_name: str = ""
 

@@ -338,7 +338,8 @@ def replay_clear_elr(builder: ImageBuilder, event: events.ClearElr) -> None:
         topic = builder.topic(topic_id)
         for index in range(topic.partition_count):
             state = topic.get(index)
-            if state.elr or state.last_known_elr:
+            # With an empty ISR the high watermark stands still: what the ELR holds is safe, and may be all there is.
+            if state.isr and (state.elr or state.last_known_elr):
                 epoch = state.partition_epoch + 1
                 topic.put(index, state._replace(elr=(), last_known_elr=(), partition_epoch=epoch))
 

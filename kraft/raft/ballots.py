@@ -12,7 +12,7 @@ from kraft.raft.fencing import is_meant_for_us, is_other_cluster
 from kraft.raft.follower import lose_contact, redial_leader
 from kraft.raft.identity import ReplicaKey
 from kraft.raft.ready import Reply
-from kraft.raft.state import Follower, Leader, Prospective, Unattached
+from kraft.raft.state import Follower, Hurry, Leader, Prospective, Unattached
 from kraft.raft.transitions import to_follower, to_unattached, vote_for
 from kraft.seam import Address
 from kraft.wire.error_codes import ErrorCode
@@ -43,6 +43,8 @@ def handle_vote(core: Core, token: int, request: VoteRequest) -> None:
             granted = is_up_to_date and grants_vote(core, candidate)
             if granted:
                 vote_for(core, candidate)
+            elif not is_up_to_date:
+                _stand_soon(core)
     leader_id, host, port = core.named_leader
     core.out.answers.append(
         Reply(
@@ -68,6 +70,15 @@ def _check_vote(core: Core, request: VoteRequest) -> ErrorCode:
     if request.epoch < core.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.NONE
+
+
+def _stand_soon(core: Core) -> None:
+    """There is no leader, or nobody would ask, and this candidate's log is behind ours: it may well lose. Do not wait
+    for an election time-out to be the next one."""
+    role = core.role
+    if isinstance(role, Unattached) and core.is_voter and core.voted is None and core.leader_id is None:
+        core.hurry = core.hurry or Hurry()
+        role.election_deadline_ms = min(role.election_deadline_ms, core.first_hurried_round())
 
 
 def grants_vote(core: Core, candidate: ReplicaKey) -> bool:

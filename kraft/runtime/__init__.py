@@ -1,4 +1,5 @@
-"""Async: the real seam on trio: epoll driver, TLS, files and threads, clocks. May import kraft.seam and kraft.wire.
+"""Async: the real seam on trio: epoll driver, TLS, files and threads, clocks. May import kraft.seam, kraft.wire
+and kraft.config.
 
 `open_seam` gives it. Nothing is opened or seeded at import: a node is forked from a zygote that has imported this."""
 

@@ -18,24 +18,32 @@ _OUTCOMES = {
     errno.ETIMEDOUT: DialOutcome.TIMED_OUT,
 }
 
+_LEAST_CERTAIN_FIRST = (DialOutcome.TIMED_OUT, DialOutcome.UNREACHABLE, DialOutcome.RESET, DialOutcome.REFUSED)
+_NOT_FROM_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH)
+"""This host has no such address family or no route: it says nothing about the other places of a name."""
+
 
 def outcome_of(error: OSError) -> DialOutcome:
     return _OUTCOMES.get(error.errno or 0, DialOutcome.UNREACHABLE)
 
 
 async def connect(peer: Peer, address: Address) -> socket.socket:
-    """Connect to the first place that answers. DialFailed with the last place's outcome."""
-    outcome = DialOutcome.UNREACHABLE
+    """Connect to the first place that answers. DialFailed with the least certain outcome of all places: REFUSED only if
+    every place that this host can reach at all has refused."""
+    outcomes = []
     for family, place in await _resolve(address):
         try:
             return await _connect_to(family, place)
         except OSError as error:
-            outcome = outcome_of(error)
-    raise DialFailed(peer, outcome)
+            if error.errno not in _NOT_FROM_HERE:
+                outcomes.append(outcome_of(error))
+    raise DialFailed(peer, min(outcomes, key=_LEAST_CERTAIN_FIRST.index, default=DialOutcome.UNREACHABLE))
 
 
 async def _resolve(address: Address) -> list[tuple[int, tuple[str, int]]]:
-    """Where a name leads; an address in digits is not looked up."""
+    """Where a name leads; an address in digits is not looked up, and neither is localhost."""
+    if address.host == "localhost":
+        return [(socket.AF_INET, ("127.0.0.1", address.port)), (socket.AF_INET6, ("::1", address.port))]
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, address.host)

@@ -75,7 +75,7 @@ class _Waker:
         self._kicked = False
 
     def release(self) -> None:
-        os.close(self.fd)
+        """Closed by its driver, last."""
 
 
 class Driver:
@@ -208,6 +208,9 @@ class Driver:
 
     def close(self) -> None:
         """End every connection and give the descriptors back."""
+        self._in_pass = True  # whatever is marked now, nobody needs to be woken
+        del self._targets[self._waker.fd]
         for target in list(self._targets.values()):
             target.release()
         self._epoll.close()
+        os.close(self._waker.fd)

@@ -22,7 +22,8 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 def bind(binding: Binding, backlog: int) -> socket.socket:
     """A listening, non-blocking socket. AddressInUse if the port is taken, OSError if the address is not ours."""
     host, port = binding.address.host, binding.address.port
-    family, _, _, _, place = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 where there is both
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

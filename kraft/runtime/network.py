@@ -12,7 +12,7 @@ from kraft.runtime.dialing import connect
 from kraft.runtime.driver import Driver
 from kraft.runtime.links import LinkKey, LinkPolicies
 from kraft.runtime.listening import Listener, bind
-from kraft.runtime.tls import TlsContexts, TlsSettings
+from kraft.runtime.tls import TlsContexts, tls_settings
 from kraft.runtime.tls_channel import TlsChannel
 from kraft.seam import (
     Address,
@@ -27,7 +27,6 @@ from kraft.seam import (
     NetworkStats,
     Peer,
     Transport,
-    require,
 )
 from kraft.seam.network import C
 
@@ -58,7 +57,7 @@ class RealNetwork:
     # accepting
 
     def serve(self, binding: Binding, make_connection: Callable[[Transport], Connection]) -> BoundListener:
-        settings = _tls_settings(binding.tls)
+        settings = tls_settings(binding.tls)
         if settings is not None:
             self._contexts.server(settings)  # a wrong file is an error now, not at the first client
 
@@ -100,7 +99,7 @@ class RealNetwork:
 
     async def _start(self, peer: Peer, stream: socket.socket, make_connection: Callable[[Transport], C]) -> C:
         host = peer.address.host
-        settings = _tls_settings(peer.tls)
+        settings = tls_settings(peer.tls)
         self._driver.stats.dialled += 1
         if settings is None:
             channel = Channel(self._driver, stream, peer.listener, host, self._idle_ms)
@@ -137,9 +136,3 @@ class RealNetwork:
                 channel.reset()
             else:
                 channel.hold(policy is LinkPolicy.HANG)
-
-
-def _tls_settings(settings: object | None) -> TlsSettings | None:
-    require(settings is None or isinstance(settings, TlsSettings), "tls must be kraft.runtime.TlsSettings")
-    assert settings is None or isinstance(settings, TlsSettings)
-    return settings

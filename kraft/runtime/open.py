@@ -13,7 +13,7 @@ from kraft.runtime.disk import RealDisk
 from kraft.runtime.driver import Driver
 from kraft.runtime.links import LinkPolicies
 from kraft.runtime.network import RealNetwork
-from kraft.seam import DialMap, Seam
+from kraft.seam import DialMap, Seam, sole_error
 
 SWEEP_INTERVAL_MS_MAX = 5_000
 
@@ -75,9 +75,8 @@ async def open_seam(
                 body_error = error
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from body_error
-        raise
+        sole = sole_error(group)
+        raise sole from sole.__cause__
     finally:
         driver.close()
     if body_error is not None:

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import os
 import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+
+from kraft.seam import require
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class ClientAuth(Enum):
@@ -22,22 +29,51 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """PEM files of one listener, or of one dialling client. A key may stand in the certificate's file."""
+    """TLS of one listener, or of one dialling client: PEM in files, or PEM text. A key may stand in the certificate's
+    file."""
 
     certificate_path: str | None = None
     key_path: str | None = None
+    certificate_and_key: str | None = None
+    """PEM text of both, instead of files."""
     key_password: str | None = None
     authorities_path: str | None = None
-    """Whom to trust; None: the system's authorities."""
+    authorities: str | None = None
+    """PEM text. Without it and without a file a client trusts the system's authorities."""
     client_auth: ClientAuth = ClientAuth.NONE
     verify_peer: bool = True
     """False: a client takes any server certificate. For tests and first steps only."""
     verify_hostname: bool = True
     """ssl.endpoint.identification.algorithm: the server's certificate must name the host that was dialled."""
+    protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: tuple[str, ...] = ()
+    """OpenSSL's names, of TLS 1.2; TLS 1.3 has its own fixed ones. Empty: OpenSSL's choice."""
 
 
 class TlsConfigError(Exception):
     """A certificate, key or authority file cannot be used; the text names it and says what to do."""
+
+
+def tls_settings(tls: object | None) -> TlsSettings | None:
+    """The settings that a binding or a peer carries: ours, or those that a node's configuration gives."""
+    if tls is None or isinstance(tls, TlsSettings):
+        return tls
+    from kraft.config import TlsConfig  # here, because clients never need the tables of kraft.config
+
+    require(isinstance(tls, TlsConfig), f"tls is a {type(tls).__name__}, neither TlsSettings nor TlsConfig")
+    assert isinstance(tls, TlsConfig)
+    in_line = f"{tls.private_key}\n{tls.certificate_chain}" if tls.private_key and tls.certificate_chain else None
+    return TlsSettings(
+        certificate_path=tls.keystore_location,
+        certificate_and_key=in_line,
+        key_password=tls.key_password,
+        authorities_path=tls.truststore_location,
+        authorities=tls.trusted_certificates,
+        client_auth=ClientAuth(tls.client_auth),
+        verify_hostname=tls.check_hostname,
+        protocols=tls.enabled_protocols,
+        cipher_suites=tls.cipher_suites,
+    )
 
 
 class TlsContexts:
@@ -80,7 +116,7 @@ def _stamp(settings: TlsSettings) -> object:
 
 
 def _server_context(settings: TlsSettings) -> ssl.SSLContext:
-    if settings.certificate_path is None:
+    if settings.certificate_path is None and settings.certificate_and_key is None:
         raise TlsConfigError("a TLS listener needs a certificate: set ssl.keystore.location to a PEM file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load(context, settings)
@@ -96,27 +132,53 @@ def _client_context(settings: TlsSettings) -> ssl.SSLContext:
     if not settings.verify_peer:
         context.verify_mode = ssl.CERT_NONE
     _load(context, settings)
-    if settings.authorities_path is None and settings.verify_peer:
+    if settings.authorities_path is None and settings.authorities is None and settings.verify_peer:
         context.load_default_certs()
     return context
 
 
 def _load(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = _VERSIONS[min(settings.protocols)]
+    context.maximum_version = _VERSIONS[max(settings.protocols)]
+    if settings.cipher_suites:
+        _set_ciphers(context, settings.cipher_suites)
     if settings.certificate_path is not None:
         _require_pem(settings.certificate_path)
-        try:
-            context.load_cert_chain(settings.certificate_path, settings.key_path, settings.key_password or "")
-        except ssl.SSLError as error:
-            text = f"{settings.certificate_path}: certificate and key do not load ({error.reason or error})"
-            raise TlsConfigError(text) from error
+        _load_certificate(context, settings.certificate_path, settings, name=settings.certificate_path)
+    elif settings.certificate_and_key is not None:
+        with _as_file(settings.certificate_and_key) as path:
+            _load_certificate(context, path, settings, name="ssl.keystore.key and ssl.keystore.certificate.chain")
     if settings.authorities_path is not None:
         _require_pem(settings.authorities_path)
+    if settings.authorities_path is not None or settings.authorities is not None:
         try:
-            context.load_verify_locations(settings.authorities_path)
+            context.load_verify_locations(settings.authorities_path, cadata=settings.authorities)
         except ssl.SSLError as error:
-            text = f"{settings.authorities_path}: no authorities in it ({error.reason or error})"
-            raise TlsConfigError(text) from error
+            name = settings.authorities_path or "ssl.truststore.certificates"
+            raise TlsConfigError(f"{name}: no authorities in it ({error.reason or error})") from error
+
+
+def _set_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
+    try:
+        context.set_ciphers(":".join(suites))
+    except ssl.SSLError as error:
+        raise TlsConfigError(f"ssl.cipher.suites: OpenSSL knows none of {', '.join(suites)}") from error
+
+
+def _load_certificate(context: ssl.SSLContext, path: str, settings: TlsSettings, *, name: str) -> None:
+    try:
+        context.load_cert_chain(path, settings.key_path, settings.key_password or "")
+    except ssl.SSLError as error:
+        raise TlsConfigError(f"{name}: certificate and key do not load ({error.reason or error})") from error
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """PEM text under a path, which is all that `ssl` takes for a key: only this process can read it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as draft:
+        draft.write(text)
+        draft.flush()
+        yield draft.name
 
 
 def _require_pem(path: str) -> None:

@@ -3,7 +3,7 @@ and nothing that implements them. May import nothing else of kraft."""
 
 from kraft.seam.clock import Clock, Random
 from kraft.seam.disk import Buffer, Disk, DiskError, DiskLocked, File, FileRange, HandleRevoked, Lock
-from kraft.seam.errors import InvariantError, StorageCorrupt, WireError, require
+from kraft.seam.errors import InvariantError, StorageCorrupt, WireError, require, sole_error
 from kraft.seam.network import (
     Address,
     AddressInUse,
@@ -55,4 +55,5 @@ __all__ = [
     "WireError",
     "current_seam",
     "require",
+    "sole_error",
 ]

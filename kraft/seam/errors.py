@@ -15,6 +15,13 @@ class InvariantError(Exception):
     """A rule of ours is broken. The node stops: going on could lose data."""
 
 
+def sole_error(error: BaseException) -> BaseException:
+    """What a group of one holds, however deep; a group of several, or no group, as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 def require(condition: object, message: str) -> None:
     """Raise InvariantError(message) unless `condition`; stays on under `python -O`."""
     if not condition:

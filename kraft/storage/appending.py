@@ -162,7 +162,7 @@ class AppendableLog:
             or last > self._roll_offset
             or now_ms > self._roll_now_ms
         ):
-            segment = self._segment_for(base, last, size, timestamp, now_ms)
+            segment = self._segment_for(last, size, timestamp, now_ms)
         file = segment.log.file
         assert file is not None
         try:
@@ -209,11 +209,11 @@ class AppendableLog:
 
     def _append_group(self, view: memoryview, group: list[tuple[int, BatchHeader]], now_ms: int) -> None:
         """Write consecutive batches with one write, then publish each."""
-        start, first = group[0]
+        start = group[0][0]
         end = group[-1][0] + group[-1][1].size_bytes
         last = group[-1][1].last_offset
         timestamp = max(header.max_timestamp for _, header in group)
-        segment = self._segment_for(first.base_offset, last, end - start, timestamp, now_ms)
+        segment = self._segment_for(last, end - start, timestamp, now_ms)
         file = segment.log.file
         assert file is not None
         file.append(view[start:end])
@@ -267,7 +267,7 @@ class AppendableLog:
 
     # segments
 
-    def _segment_for(self, base: int, last: int, size: int, timestamp: int, now_ms: int) -> Segment:
+    def _segment_for(self, last: int, size: int, timestamp: int, now_ms: int) -> Segment:
         """The segment that takes a batch: the active one, opened and pinned, or a new one after a roll."""
         self._make_appendable()
         segment = self.active
@@ -277,7 +277,7 @@ class AppendableLog:
             or last > self._roll_offset
             or now_ms > self._roll_now_ms
         ):
-            self._roll_to(base, now_ms)
+            self._roll(now_ms)
         return self.active
 
     def _make_appendable(self) -> None:
@@ -296,13 +296,15 @@ class AppendableLog:
         """Close the active segment and begin one at the log end; nothing if it is empty. ColdRead, DiskError."""
         self._make_appendable()
         try:
-            self._roll_to(self.log_end_offset, now_ms)
+            self._roll(now_ms)
         except DiskError as error:
             self._fail(error)
             raise
 
-    def _roll_to(self, base_offset: int, now_ms: int) -> None:
-        segment = self.active
+    def _roll(self, now_ms: int) -> None:
+        """The new segment begins at the log end even if the next batch leaves a hole: so recovery can tell a hole from
+        a segment whose end was lost."""
+        segment, base_offset = self.active, self.log_end_offset
         if segment.size == 0:
             return
         segment.close_indexes()

@@ -4,6 +4,7 @@ A crash may leave, above what was synced, any subset of the sectors that were wr
 read as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
 
 - a bad batch below the synced end;
+- a good batch at the wrong place: it is out of order, or the one before it is (no CRC covers an offset);
 - a bad batch with good ones behind it and no lost (zero) sector in it: a crash does not flip bits;
 - in the metadata log (`strict`) also: a whole bad batch without a lost sector, damage further from the end of the file
   than can have been unsynced, and any gap in the offsets. Only the log itself knows what of it was synced last, so a
@@ -49,11 +50,16 @@ class RecoveryReport:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The first thing in a file that is not a good batch, and the offset that was expected there."""
+    """The first thing in a file that is not a good batch, and the offset that was expected there.
+
+    `misplaced`: its CRC matches, but it does not belong there. Then it, or the one before it, was changed on the device
+    outside the bytes that the CRC covers.
+    """
 
     position: int
     expected_offset: int
     reason: str
+    misplaced: bool = False
 
 
 class SegmentScan:
@@ -65,6 +71,7 @@ class SegmentScan:
 
     def __init__(self, file: File, *, expected_offset: int, epoch: int, contiguous: bool) -> None:
         self._file = file
+        self._offset_end = expected_offset + OFFSET_SPAN_MAX
         self._contiguous = contiguous
         self.epoch = epoch
         self.end_offset = expected_offset
@@ -84,8 +91,10 @@ class SegmentScan:
                     break
                 if header is None and at > 0 and len(window) - at < BATCH_HEADER_BYTES <= size - position - at:
                     break
-                if reason or header is None or not check_crc(window, at, header):
-                    self._stop(position + at, reason or "its CRC does not match")
+                intact = header is not None and check_crc(window, at, header)
+                if reason or header is None or not intact:
+                    reason = reason or "its CRC does not match"
+                    self.damage = Damage(position + at, self.end_offset, reason, misplaced=intact)
                     return
                 self.end_offset = header.next_offset
                 self.epoch = header.partition_leader_epoch
@@ -103,16 +112,13 @@ class SegmentScan:
             return str(error), None
         if header.size_bytes > left - at:
             return f"it announces {header.size_bytes} bytes, {left - at} are left", header
-        if header.base_offset < self.end_offset or header.last_offset_delta < 0:
+        if not self.end_offset <= header.base_offset <= header.last_offset < self._offset_end:
             return f"it begins at offset {header.base_offset}, expected {self.end_offset}", header
         if self._contiguous and header.base_offset != self.end_offset:
             return f"it begins at offset {header.base_offset}, expected {self.end_offset}", header
         if header.partition_leader_epoch < self.epoch:
             return f"its leader epoch is {header.partition_leader_epoch} after {self.epoch}", header
         return "", header
-
-    def _stop(self, position: int, reason: str) -> None:
-        self.damage = Damage(position, self.end_offset, reason)
 
 
 def require_torn(file: File, damage: Damage, *, synced_end: int, strict: bool, more_behind: bool) -> None:
@@ -124,6 +130,8 @@ def require_torn(file: File, damage: Damage, *, synced_end: int, strict: bool, m
         raise _corrupt(
             file, damage, f"all below offset {synced_end} was synced, so no crash can have done this", strict
         )
+    if damage.misplaced:
+        raise _corrupt(file, damage, "its CRC matches, so no crash did this", strict)
     tail = file.read(damage.position, SEARCH_BYTES_MAX)
     if strict and file.size - damage.position > STRICT_UNSYNCED_BYTES_MAX:
         raise _corrupt(file, damage, f"it is {file.size - damage.position} bytes before the end of the file", strict)

@@ -44,6 +44,7 @@ _SINGLE_NAME_HEAD = struct.Struct(">BhiBB")
 _SINGLE_ID_HEAD = struct.Struct(">BhiB16s")
 _SINGLE_PARTITION = struct.Struct(">BiBBB")
 _SINGLE_TAIL = struct.Struct(">HB")
+_TOPIC_ID = struct.Struct("16s")
 _PARTITION_V3 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 
@@ -145,8 +146,9 @@ def _decode_flexible(version: int, body: memoryview) -> ProduceRequest:
         name: str | None = None
         topic_id: UUID | None = None
         if version >= FIRST_VERSION_WITH_TOPIC_ID:
-            topic_id = uuid_or_none(bytes(body[position : position + 16]))
-            position += 16
+            (raw_id,) = _TOPIC_ID.unpack_from(body, position)
+            topic_id = uuid_or_none(raw_id)
+            position += _TOPIC_ID.size
         else:
             size, position = _count(body, position)
             name = str(body[position : position + size], "utf-8")
@@ -354,9 +356,9 @@ def _decode_response(version: int, body: memoryview) -> ProduceResponse:
         name: str | None = None
         topic_id: UUID | None = None
         if version >= FIRST_VERSION_WITH_TOPIC_ID:
-            (raw,) = struct.unpack_from("16s", body, position)
-            topic_id = uuid_or_none(raw)
-            position += 16
+            (raw_id,) = _TOPIC_ID.unpack_from(body, position)
+            topic_id = uuid_or_none(raw_id)
+            position += _TOPIC_ID.size
         else:
             name, position = text(body, position)
         result_count, position = count(body, position)
@@ -388,9 +390,9 @@ def _decode_result(version: int, body: memoryview, position: int) -> tuple[Produ
         text = read_compact_string if is_flexible else read_string
         count, position = (read_compact_array_count if is_flexible else read_array_count)(body, position)
         for _ in range(count):
-            (index,) = _INT32.unpack_from(body, position)
+            (batch_index,) = _INT32.unpack_from(body, position)
             error, position = text(body, position + 4)
-            errors.append((index, error))
+            errors.append((batch_index, error))
             if is_flexible:
                 position = skip_tagged_fields(body, position, len(body))
         message, position = text(body, position)

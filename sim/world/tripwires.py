@@ -68,14 +68,14 @@ def deterministic_trio(seed: int) -> Iterator[None]:
     run = trio._core._run
     if not isinstance(getattr(run, "_ALLOW_DETERMINISTIC_SCHEDULING", None), bool) or not hasattr(run, "_r"):
         raise RuntimeError(f"trio {trio.__version__} has no deterministic scheduling under its known names")
-    allowed, generator = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r
+    allowed, state = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate()
     run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    run._r = random.Random(seed)
+    run._r.seed(seed)
     try:
         yield
     finally:
         run._ALLOW_DETERMINISTIC_SCHEDULING = allowed  # type: ignore[misc]
-        run._r = generator
+        run._r.setstate(state)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import trio
 
-from kraft.seam import DialMap, LinkPolicy, Seam, current_seam
+from kraft.seam import DialMap, LinkPolicy, Seam, current_seam, sole_error
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.clock import NodeClock
 from kraft.sim.world.disk import FakeDisk
@@ -85,9 +85,8 @@ class World:
                         self._end_life(name)
                     self._nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from body_error
-            raise
+            sole = sole_error(group)
+            raise sole from sole.__cause__
         if self._error is not None:
             raise self._error
         if body_error is not None:
@@ -238,6 +237,7 @@ class World:
         error = incarnation.failure or error
         if error is None:
             return
+        error = sole_error(error)
         self.trace(incarnation.name, "failed", str(error).encode())
         if plan.on_failure is None:
             error.add_note(f"raised by node {incarnation.name} at {self.now_ns / 1e9:.3f} s, seed {self.seed}")

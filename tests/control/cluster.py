@@ -1,4 +1,4 @@
-"""A little cluster as a value: an image, a clock, sessions, and a way to decide commands on it as the controller does."""
+"""A little cluster as a value: image, clock, sessions, and a way to decide commands on it as the controller does."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -391,7 +392,7 @@ def test_probes_of_a_flapping_broker_are_50_ms_apart() -> None:
         detector.lose(1, connection=number)
         detector.run(7)
     times = [at for at, _ in detector.probes]
-    assert all(later - earlier >= RESULTS_APART_MS for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later - earlier >= RESULTS_APART_MS for earlier, later in itertools.pairwise(times))
 
 
 steps = st.lists(
@@ -478,7 +479,7 @@ honest_fences = Probing._due_fences
 def heartbeat_ignored(self: Probing, heard: HeartbeatHeard) -> None:
     """Bug: a heartbeat does not clear what was gathered."""
     watch = self._watches.get(heard.broker_id)
-    kept = None if watch is None else (watch.is_suspect, watch.first_bad_result_ms, watch.proven_ms, watch.next_probe_ms)
+    kept = watch and (watch.is_suspect, watch.first_bad_result_ms, watch.proven_ms, watch.next_probe_ms)
     honest_heard(self, heard)
     if watch is not None and kept is not None:
         watch.is_suspect, watch.first_bad_result_ms, watch.proven_ms, watch.next_probe_ms = kept
@@ -549,9 +550,7 @@ PLANTED: list[tuple[str, Any, Callable[[], None]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("method", "bug", "notices"), PLANTED, ids=[bug.__name__ for _, bug, _ in PLANTED]
-)
+@pytest.mark.parametrize(("method", "bug", "notices"), PLANTED, ids=[bug.__name__ for _, bug, _ in PLANTED])
 def test_planted_bugs_are_noticed(
     monkeypatch: pytest.MonkeyPatch, method: str, bug: Any, notices: Callable[[], None]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -89,7 +89,7 @@ class Member:
     directory_id: UUID
     quorum: Quorum | None = None
     replica: Replica = field(default_factory=Replica)
-    on_open: Callable[[Quorum], None] | None = None
+    seam: Seam | None = None
 
     async def main(self, seam: Seam, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         meta = MetaProperties(CLUSTER_ID, self.config.node_id, self.directory_id)
@@ -97,6 +97,7 @@ class Member:
         self.replica = Replica()
         quorum.add_listener(self.replica)
         self.quorum = quorum
+        self.seam = seam
         if self.config.is_controller:
             listener = self.config.listeners[0]
             address = Address(listener.host, listener.port)

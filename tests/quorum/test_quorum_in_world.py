@@ -174,12 +174,12 @@ def test_a_wiped_voter_and_a_wiped_observer_rejoin_by_snapshot_after_the_first_s
             await world.sleep_ms(500)
         leader = await cluster.elect()
         folder = f"/data/{leader.config.node_id}/__cluster_metadata-0"
-        disk = world.node("looker", host=f"c{leader.config.node_id}").disk
-        assert f"{0:020d}.log" not in disk.list(folder)
+        assert leader.seam is not None
+        assert f"{0:020d}.log" not in leader.seam.disk.list(folder)
         others = [n for n in cluster.voters if n != leader.config.node_id]
         for n in (others[0], 4):
             cluster.kill(n)
-            world.node("wiper", host=f"c{n}").disk.remove_tree(f"/data/{n}")
+            world.node(f"c{n}").disk.remove_tree(f"/data/{n}")
             cluster.members[n].directory_id = UUID(int=2000 + n)
         await cluster.write(b"meanwhile")
         for n in (others[0], 4):

@@ -183,12 +183,24 @@ def test_a_reset_is_seen_by_a_connection_that_does_not_read() -> None:
 
 def test_a_name_is_looked_up_and_an_unknown_one_is_unreachable() -> None:
     async def body(node: Node) -> None:
-        peer = Peer(None, LISTENER, Address("localhost", node.bound.address.port))
-        await node.seam.network.dial(peer, Recorder, timeout_ms=10_000)
+        for name in ("localhost", socket.gethostbyaddr("127.0.0.1")[0]):
+            peer = Peer(None, LISTENER, Address(name, node.bound.address.port))
+            await node.seam.network.dial(peer, Recorder, timeout_ms=10_000)
         nowhere = Peer(None, LISTENER, Address("no.such.host.invalid", 9092))
         with pytest.raises(DialFailed) as failure:
             await node.seam.network.dial(nowhere, Recorder, timeout_ms=30_000)
         assert failure.value.outcome is DialOutcome.UNREACHABLE
+
+    run(body)
+
+
+def test_a_name_with_several_addresses_is_refused_if_all_that_exist_here_refuse() -> None:
+    async def body(node: Node) -> None:
+        node.bound.close()
+        peer = Peer(None, LISTENER, Address("localhost", node.bound.address.port))
+        with pytest.raises(DialFailed) as failure:
+            await node.seam.network.dial(peer, Recorder, timeout_ms=10_000)
+        assert failure.value.outcome is DialOutcome.REFUSED
 
     run(body)
 

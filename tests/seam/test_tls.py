@@ -11,6 +11,7 @@ import pytest
 import trio
 import trustme
 
+from kraft.config import NodeConfig, TlsConfig
 from kraft.runtime import ClientAuth, TlsConfigError, TlsSettings, open_seam
 from kraft.runtime.tls import distinguished_name
 from kraft.seam import (
@@ -65,7 +66,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 class Serving:
     """One node that serves a TLS listener and dials itself."""
 
-    def __init__(self, seam: Seam, settings: TlsSettings) -> None:
+    def __init__(self, seam: Seam, settings: TlsSettings | TlsConfig) -> None:
         self.seam = seam
         self.accepted: list[Recorder] = []
         binding = Binding(SSL, Address("0.0.0.0", 0), settings)
@@ -77,12 +78,12 @@ class Serving:
         self.accepted.append(connection)
         return connection
 
-    async def dial(self, settings: TlsSettings, host: str = "127.0.0.1") -> Recorder:
+    async def dial(self, settings: TlsSettings | TlsConfig, host: str = "127.0.0.1") -> Recorder:
         peer = Peer(None, SSL, Address(host, self.bound.address.port), settings)
         return await self.seam.network.dial(peer, Recorder, timeout_ms=10_000)
 
 
-def run(settings: TlsSettings, body: Callable[[Serving], Awaitable[None]]) -> None:
+def run(settings: TlsSettings | TlsConfig, body: Callable[[Serving], Awaitable[None]]) -> None:
     async def main() -> None:
         async with open_seam(node_name="tls") as seam:
             await body(Serving(seam, settings))
@@ -244,6 +245,64 @@ def test_a_store_that_cannot_be_used_says_what_to_do(tmp_path: Path, content: by
     store.write_bytes(content)
     with pytest.raises(TlsConfigError, match=expected):
         run(TlsSettings(certificate_path=str(store)), body)
+
+
+def test_a_nodes_configuration_gives_files_or_text(certificates: Certificates) -> None:
+    def body(dialling: TlsConfig) -> Callable[[Serving], Awaitable[None]]:
+        async def talk(serving: Serving) -> None:
+            near = await serving.dial(dialling)
+            near.say(b"x")
+            await near.wait_heard(1)
+            assert str(serving.accepted[0].transport.peer_principal).startswith("CN=orders,")
+
+        return talk
+
+    def properties(certificate: str, *, in_line: bool) -> dict[str, str]:
+        pem = Path(certificate).read_text()
+        key, chain = pem[: pem.index("-----BEGIN CERT")], pem[pem.index("-----BEGIN CERT") :]
+        authorities = Path(certificates.authorities).read_text()
+        if in_line:
+            stores = {"ssl.keystore.key": key, "ssl.keystore.certificate.chain": chain}
+            stores["ssl.truststore.certificates"] = authorities
+        else:
+            stores = {"ssl.keystore.location": certificate, "ssl.truststore.location": certificates.authorities}
+        kinds = {"ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM", "ssl.client.auth": "required"}
+        return {**stores, **kinds}
+
+    def configured(certificate: str, *, in_line: bool) -> TlsConfig:
+        node = {
+            "process.roles": "broker",
+            "node.id": "1",
+            "listeners": "SSL://localhost:9092",
+            "inter.broker.listener.name": "SSL",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": "101@localhost:9192",
+        }
+        config = NodeConfig.parse({**node, **properties(certificate, in_line=in_line)})
+        tls = config.tls("SSL")
+        assert tls is not None
+        return tls
+
+    for in_line in (False, True):
+        serving, dialling = (configured(path, in_line=in_line) for path in (certificates.server, certificates.client))
+        run(serving, body(dialling))
+
+
+def test_cipher_suites_that_openssl_does_not_know_are_an_error(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        raise AssertionError("the listener was bound")
+
+    with pytest.raises(TlsConfigError, match=r"ssl\.cipher\.suites"):
+        run(replace(certificates.serving(), cipher_suites=("NO_SUCH_SUITE",)), body)
+
+
+def test_only_the_chosen_protocols_are_spoken(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        with pytest.raises(DialFailed):
+            await serving.dial(replace(certificates.dialling(), protocols=("TLSv1.2",)))
+        await serving.dial(certificates.dialling())
+
+    run(replace(certificates.serving(), protocols=("TLSv1.3",)), body)
 
 
 def test_a_replaced_certificate_serves_new_connections(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""IncrementalAlterConfigs and AlterConfigs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.image import ConfigResourceType
+from kraft.image.events import ClearElr, PartitionChange
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.control.cluster import Cluster, topic_id
+from tests.control.requests import altered
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def cluster_with_topics() -> Cluster:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    cluster.add_topic("orders", (1, 2), number=1)
+    cluster.add_topic("users", (1, 2), number=2)
+    return cluster
+
+
+def alter(cluster: Cluster, *resources: Any, validate_only: bool = False) -> list[int]:
+    response = cluster.admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=resources, validate_only=validate_only)
+    return [one.error_code for one in response.responses]
+
+
+def test_a_key_is_set_changed_and_deleted() -> None:
+    cluster = cluster_with_topics()
+    assert alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, "5"), ("flush.ms", SET, "6"))) == [0]
+    assert dict(cluster.image.topic_configs("orders")) == {"flush.ms": "6", "retention.ms": "5"}
+    assert alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, "7"), ("flush.ms", DELETE, None))) == [0]
+    assert dict(cluster.image.topic_configs("orders")) == {"retention.ms": "7"}
+
+
+def test_a_list_grows_and_shrinks() -> None:
+    cluster = cluster_with_topics()
+    alter(cluster, altered(TOPIC, "orders", ("cleanup.policy", APPEND, "compact,delete")))
+    assert cluster.image.topic_configs("orders")["cleanup.policy"] == "delete,compact"
+    alter(cluster, altered(TOPIC, "orders", ("cleanup.policy", SUBTRACT, "delete")))
+    assert cluster.image.topic_configs("orders")["cleanup.policy"] == "compact"
+
+
+def test_only_lists_can_be_appended_to() -> None:
+    assert alter(cluster_with_topics(), altered(TOPIC, "orders", ("retention.ms", APPEND, "5"))) == [
+        ErrorCode.INVALID_CONFIG
+    ]
+
+
+def test_what_does_not_change_is_not_written_for_a_topic_but_is_for_a_broker() -> None:
+    cluster = cluster_with_topics()
+    same = altered(TOPIC, "orders", ("retention.ms", SET, "5"))
+    alter(cluster, same)
+    assert cluster.decide(cluster.admin_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[same])).events == ()
+    same = altered(BROKER, "1", ("log.cleaner.threads", SET, "2"))
+    assert alter(cluster, same) == [0]
+    again = cluster.decide(cluster.admin_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[same]))
+    assert len(again.events) == 1
+
+
+WRONG: list[tuple[Any, ErrorCode]] = [
+    (lambda: altered(TOPIC, "gone", ("retention.ms", SET, "5")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (lambda: altered(TOPIC, "orders", ("retention.ms", SET, "soon")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(TOPIC, "orders", ("no.such.key", SET, "1")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(TOPIC, "orders", ("retention.ms", SET, None)), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(TOPIC, "orders", ("retention.ms", 9, "1")), ErrorCode.INVALID_REQUEST),
+    (
+        lambda: altered(TOPIC, "orders", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None)),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    (lambda: altered(BROKER, "9", ("log.cleaner.threads", SET, "2")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(BROKER, "one", ("log.cleaner.threads", SET, "2")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(BROKER, "1", ("node.id", SET, "2")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(16, "x", ("interval.ms", SET, "2")), ErrorCode.INVALID_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("resource", "code"), WRONG)
+def test_each_resource_succeeds_or_fails_alone(resource: Any, code: ErrorCode) -> None:
+    cluster = cluster_with_topics()
+    assert alter(cluster, resource(), altered(TOPIC, "users", ("retention.ms", SET, "5"))) == [code, ErrorCode.NONE]
+    assert dict(cluster.image.topic_configs("users")) == {"retention.ms": "5"}
+
+
+def test_a_resource_that_stands_twice_is_refused() -> None:
+    cluster = cluster_with_topics()
+    twice = [altered(TOPIC, "orders", ("retention.ms", SET, value)) for value in ("5", "6")]
+    assert alter(cluster, *twice) == [ErrorCode.INVALID_REQUEST]
+    assert not cluster.image.topic_configs("orders")
+
+
+def test_validate_only_writes_nothing() -> None:
+    cluster = cluster_with_topics()
+    assert alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, "5")), validate_only=True) == [0]
+    assert not cluster.image.topic_configs("orders")
+
+
+def test_altering_needs_the_right_to() -> None:
+    cluster = cluster_with_topics()
+    cluster.authorize = lambda *_: False
+    resources = [
+        altered(TOPIC, "gone", ("retention.ms", SET, "5")),
+        altered(BROKER, "", ("log.cleaner.threads", SET, "2")),
+    ]
+    assert alter(cluster, *resources) == [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ]
+
+
+def shrunk(cluster: Cluster) -> None:
+    alter(cluster, altered(TOPIC, "orders", ("min.insync.replicas", SET, "2")))
+    cluster.apply([PartitionChange(topic_id(1), 0, isr=(1,), elr=(2,))])
+
+
+def test_changing_min_insync_replicas_clears_the_elr_of_that_topic() -> None:
+    cluster = cluster_with_topics()
+    shrunk(cluster)
+    cluster.apply([PartitionChange(topic_id(2), 0, isr=(1,), elr=(2,))])
+    alter(cluster, altered(TOPIC, "orders", ("min.insync.replicas", SET, "1")))
+    assert (cluster.partition("orders").elr, cluster.partition("users").elr) == ((), (2,))
+
+
+def test_changing_the_cluster_s_min_insync_replicas_clears_every_elr() -> None:
+    cluster = cluster_with_topics()
+    shrunk(cluster)
+    assert alter(cluster, altered(BROKER, "", ("min.insync.replicas", SET, "2"))) == [0]
+    assert cluster.partition("orders").elr == ()
+
+
+def test_an_elr_that_holds_the_only_copies_is_not_cleared() -> None:
+    cluster = cluster_with_topics()
+    cluster.apply([PartitionChange(topic_id(1), 0, isr=(), leader=-1, elr=(2, 1), last_known_elr=(1,))])
+    cluster.apply([ClearElr("orders")])
+    assert cluster.partition("orders").elr == (2, 1)
+
+
+def test_other_changes_leave_the_elr_alone() -> None:
+    cluster = cluster_with_topics()
+    shrunk(cluster)
+    alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, "1")))
+    assert cluster.partition("orders").elr == (2,)
+
+
+def test_min_insync_replicas_is_never_set_for_one_broker_nor_removed_from_the_cluster() -> None:
+    cluster = cluster_with_topics()
+    assert (
+        alter(
+            cluster,
+            altered(BROKER, "1", ("min.insync.replicas", SET, "2")),
+            altered(BROKER, "", ("min.insync.replicas", DELETE, None)),
+        )
+        == [ErrorCode.INVALID_CONFIG] * 2
+    )
+    assert cluster.image.configs_of(ConfigResourceType.BROKER, "")["min.insync.replicas"] == "1"

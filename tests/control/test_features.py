@@ -1,0 +1,153 @@
+"""Features, controllers, producer ids."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kraft.control import ActivateController, AllocateProducerIds, RegisterControllerCommand
+from kraft.control.features import METADATA_VERSIONS, SUPPORTED_FEATURES, loses_metadata
+from kraft.image import Endpoint, FeatureRange
+from kraft.image.image import ELR_FEATURE, METADATA_VERSION_FEATURE
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.control.cluster import CLUSTER_ID, Cluster
+from tests.control.requests import feature_update
+
+NEWEST = max(METADATA_VERSIONS)
+OLDEST = min(METADATA_VERSIONS)
+
+
+def update(cluster: Cluster, *updates: tuple[str, int, int], validate_only: bool = False) -> int:
+    response = cluster.admin(
+        ApiKey.UPDATE_FEATURES,
+        feature_updates=[feature_update(*one) for one in updates],
+        validate_only=validate_only,
+    )
+    code: int = response.error_code
+    return code
+
+
+def test_a_new_cluster_is_bootstrapped_once() -> None:
+    cluster = Cluster()
+    assert dict(cluster.image.features) == {METADATA_VERSION_FEATURE: NEWEST, ELR_FEATURE: 1}
+    assert cluster.image.cluster_id == CLUSTER_ID
+    assert cluster.decide(ActivateController()).events == ()
+
+
+def test_metadata_version_goes_down_only_by_a_downgrade() -> None:
+    cluster = Cluster()
+    assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 1)) == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2)) == ErrorCode.NONE
+    assert cluster.image.metadata_version == OLDEST
+    assert update(cluster, (METADATA_VERSION_FEATURE, NEWEST, 1)) == ErrorCode.NONE
+    assert cluster.image.metadata_version == NEWEST
+
+
+def test_a_level_must_be_supported_by_every_broker_and_controller() -> None:
+    cluster = Cluster()
+    update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2))
+    cluster.add_broker(1)
+    old = tuple(
+        one._replace(max_level=OLDEST) if one.name == METADATA_VERSION_FEATURE else one for one in SUPPORTED_FEATURES
+    )
+    broker = cluster.image.brokers[1]
+    cluster.apply([type(registered(cluster))(*broker._replace(features=old))])
+    assert update(cluster, (METADATA_VERSION_FEATURE, NEWEST, 1)) == ErrorCode.INVALID_UPDATE_VERSION
+    cluster.apply([type(registered(cluster))(*broker)])
+    register_controller(cluster, 102, old)
+    assert update(cluster, (METADATA_VERSION_FEATURE, NEWEST, 1)) == ErrorCode.INVALID_UPDATE_VERSION
+    register_controller(cluster, 102, SUPPORTED_FEATURES)
+    assert update(cluster, (METADATA_VERSION_FEATURE, NEWEST, 1)) == ErrorCode.NONE
+
+
+def registered(cluster: Cluster) -> object:
+    from kraft.image.events import RegisterBroker
+
+    return RegisterBroker(*cluster.image.brokers[1])
+
+
+def register_controller(cluster: Cluster, number: int, features: tuple[FeatureRange, ...]) -> object:
+    return cluster.decide_all(
+        RegisterControllerCommand(
+            cluster_id=CLUSTER_ID,
+            controller_id=number,
+            incarnation_id=UUID(int=number),
+            endpoints=(Endpoint("CONTROLLER", "localhost", 9192),),
+            features=features,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("feature", "level", "upgrade_type", "code"),
+    [
+        ("no.such.feature", 1, 1, ErrorCode.INVALID_UPDATE_VERSION),
+        (METADATA_VERSION_FEATURE, NEWEST + 1, 1, ErrorCode.INVALID_UPDATE_VERSION),
+        (METADATA_VERSION_FEATURE, 0, 3, ErrorCode.INVALID_UPDATE_VERSION),
+        (METADATA_VERSION_FEATURE, NEWEST, 9, ErrorCode.INVALID_REQUEST),
+        (ELR_FEATURE, 0, 3, ErrorCode.INVALID_UPDATE_VERSION),
+    ],
+)
+def test_a_wrong_update_is_refused(feature: str, level: int, upgrade_type: int, code: ErrorCode) -> None:
+    assert update(Cluster(), (feature, level, upgrade_type)) == code
+
+
+def test_updates_are_all_or_nothing() -> None:
+    cluster = Cluster()
+    both = ((METADATA_VERSION_FEATURE, OLDEST, 2), ("no.such.feature", 1, 1))
+    assert update(cluster, *both) == ErrorCode.INVALID_UPDATE_VERSION
+    assert cluster.image.metadata_version == NEWEST
+
+
+def test_an_update_can_be_only_validated() -> None:
+    cluster = Cluster()
+    assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2), validate_only=True) == ErrorCode.NONE
+    assert cluster.image.metadata_version == NEWEST
+
+
+def test_a_downgrade_loses_metadata_only_if_event_versions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kraft.image.events import EVENT_VERSIONS_BY_METADATA_VERSION
+
+    assert not loses_metadata(METADATA_VERSION_FEATURE, NEWEST, OLDEST)
+    monkeypatch.setitem(EVENT_VERSIONS_BY_METADATA_VERSION, NEWEST, {3: 1})
+    assert loses_metadata(METADATA_VERSION_FEATURE, NEWEST, OLDEST)
+    cluster = Cluster()
+    assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2)) == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 3)) == ErrorCode.NONE
+
+
+def test_a_controller_is_registered_once() -> None:
+    cluster = Cluster()
+    register_controller(cluster, 102, SUPPORTED_FEATURES)
+    offset = cluster.image.offset
+    register_controller(cluster, 102, SUPPORTED_FEATURES)
+    assert cluster.image.offset == offset
+    assert cluster.image.controllers[102].endpoints[0].port == 9192
+
+
+def test_a_controller_of_another_cluster_or_an_old_release_is_refused() -> None:
+    cluster = Cluster()
+    foreign = RegisterControllerCommand(
+        cluster_id="other", controller_id=1, incarnation_id=UUID(int=1), endpoints=(), features=SUPPORTED_FEATURES
+    )
+    assert cluster.decide_all(foreign).error_code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert register_controller(cluster, 102, ()).error_code is ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
+
+
+def test_producer_ids_are_handed_out_in_blocks_once() -> None:
+    cluster = Cluster()
+    epoch = cluster.add_broker(1)
+    blocks = [
+        cluster.decide_all(AllocateProducerIds(broker_id=1, broker_epoch=epoch)).first_producer_id for _ in range(3)
+    ]
+    assert blocks == [0, 1_000, 2_000]
+    assert cluster.image.next_producer_id == 3_000
+
+
+def test_producer_ids_need_the_current_broker_epoch() -> None:
+    cluster = Cluster()
+    epoch = cluster.add_broker(1)
+    reply = cluster.decide_all(AllocateProducerIds(broker_id=1, broker_epoch=epoch + 1))
+    assert (reply.error_code, reply.count) == (ErrorCode.STALE_BROKER_EPOCH, 0)

@@ -1,0 +1,277 @@
+"""CreateTopics, DeleteTopics, CreatePartitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX
+from kraft.image import ConfigResourceType
+from kraft.image.events import Config, Partition, PartitionChange, Topic
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.control.cluster import Cluster, node_config, topic_id
+from tests.control.requests import deleted, more_partitions, new_topic
+
+
+def cluster_of(count: int = 3) -> Cluster:
+    cluster = Cluster()
+    cluster.add_brokers(*range(1, count + 1))
+    return cluster
+
+
+def create(cluster: Cluster, *topics: Any, validate_only: bool = False) -> list[Any]:
+    response = cluster.admin(ApiKey.CREATE_TOPICS, topics=topics, validate_only=validate_only)
+    return list(response.topics)
+
+
+def test_the_events_of_a_topic_are_topic_configs_partitions() -> None:
+    cluster = cluster_of()
+    request = new_topic("orders", 2, 3, configs={"retention.ms": "1000", "cleanup.policy": "compact"})
+    decision = cluster.decide(cluster.admin_request(ApiKey.CREATE_TOPICS, topics=[request]))
+    assert [type(event) for event in decision.events] == [Topic, Config, Config, Partition, Partition]
+    result = decision.reply.topics[0]
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (ErrorCode.NONE, 2, 3)
+    topic = cluster.image.topics.get("orders")
+    assert topic is not None
+    assert topic.topic_id == result.topic_id
+    assert dict(cluster.image.topic_configs("orders")) == {"cleanup.policy": "compact", "retention.ms": "1000"}
+
+
+def test_the_answer_tells_every_config_with_its_source() -> None:
+    cluster = cluster_of()
+    result = create(cluster, new_topic("orders", 1, 1, configs={"retention.ms": "7"}))[0]
+    told = {one.name: one for one in result.configs}
+    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("7", 1)
+    assert (told["min.insync.replicas"].value, told["min.insync.replicas"].config_source) == ("1", 3)
+    assert (told["cleanup.policy"].value, told["cleanup.policy"].config_source) == ("delete", 5)
+
+
+def test_configs_are_told_only_to_who_may_see_them() -> None:
+    cluster = cluster_of()
+    cluster.authorize = lambda _requester, operation, *_: operation != "DESCRIBE_CONFIGS"
+    result = create(cluster, new_topic("orders", 1, 1))[0]
+    assert (result.error_code, result.configs, result.num_partitions) == (ErrorCode.NONE, None, -1)
+    assert result.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_leader_and_isr_are_the_active_replicas_in_order() -> None:
+    cluster = cluster_of()
+    cluster.fence(1)
+    create(cluster, new_topic("orders", assignments={0: [1, 2, 3]}))
+    partition = cluster.partition("orders")
+    assert (partition.replicas, partition.isr, partition.leader) == ((1, 2, 3), (2, 3), 2)
+    assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
+
+
+def test_defaults_come_from_the_configuration() -> None:
+    cluster = Cluster(node_config(num_partitions="4", default_replication_factor="2"))
+    cluster.add_brokers(1, 2, 3)
+    result = create(cluster, new_topic("orders"))[0]
+    assert (result.num_partitions, result.replication_factor) == (4, 2)
+
+
+REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
+    ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ({"name": "."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ({"name": ".."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ({"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ({"name": "ä"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ({"name": "a" * 250}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ({"name": "is_there"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ({"name": "is.there"}, ErrorCode.TOPIC_ALREADY_EXISTS),
+    ({"partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+    ({"partitions": -2}, ErrorCode.INVALID_PARTITIONS),
+    ({"factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ({"factor": -2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ({"factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ({"configs": {"retention.ms": None}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"retention.ms": "soon"}}, ErrorCode.INVALID_CONFIG),
+    ({"configs": {"no.such.key": "1"}}, ErrorCode.INVALID_CONFIG),
+    ({"partitions": 1, "assignments": {0: [1]}}, ErrorCode.INVALID_REQUEST),
+    ({"factor": 1, "partitions": -1, "assignments": {0: [1]}}, ErrorCode.INVALID_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("fields", "code"), REFUSED)
+def test_a_wrong_topic_is_refused_alone(fields: dict[str, Any], code: ErrorCode) -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("is.there", 1, 1))
+    wrong = new_topic(**{"name": "wrong", "partitions": 1, "factor": 1, **fields})
+    results = create(cluster, wrong, new_topic("right", 1, 1))
+    assert [result.error_code for result in results] == [code, ErrorCode.NONE]
+    assert results[0].error_message
+    assert cluster.image.topics.names == ("is.there", "right")
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [{1: [1]}, {0: []}, {0: [1, 1]}, {0: [1, 9]}, {0: [1, 2], 1: [1]}],
+)
+def test_a_wrong_manual_assignment_is_refused(assignments: dict[int, list[int]]) -> None:
+    cluster = cluster_of()
+    result = create(cluster, new_topic("orders", assignments=assignments))[0]
+    assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_manual_assignment_without_an_active_broker_is_refused() -> None:
+    cluster = cluster_of()
+    cluster.fence(1)
+    result = create(cluster, new_topic("orders", assignments={0: [1]}))[0]
+    assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_topic_that_stands_twice_is_refused_once() -> None:
+    cluster = cluster_of()
+    results = create(cluster, new_topic("orders", 1, 1), new_topic("orders", 1, 1), new_topic("right", 1, 1))
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+
+
+def test_names_of_one_request_may_not_collide_either() -> None:
+    results = create(cluster_of(), new_topic("a.b", 1, 1), new_topic("a_b", 1, 1))
+    assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_validate_only_does_all_but_write() -> None:
+    cluster = cluster_of()
+    before = cluster.image
+    results = create(cluster, new_topic("orders", 2, 3), new_topic("wrong", 0, 1), validate_only=True)
+    assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS]
+    assert cluster.image == before
+
+
+def test_too_many_events_are_a_policy_violation() -> None:
+    cluster = cluster_of()
+    half = EVENTS_PER_COMMAND_MAX // 2
+    results = create(cluster, new_topic("one", half, 1), new_topic("two", half, 1))
+    assert [result.error_code for result in results] == [ErrorCode.POLICY_VIOLATION] * 2
+    assert create(cluster, new_topic("huge", 2_000_000_000, 1))[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert len(cluster.image.topics) == 0
+
+
+def test_topic_ids_are_never_the_same() -> None:
+    cluster = cluster_of()
+    ids = [create(cluster, new_topic(f"topic-{number}", 1, 1))[0].topic_id for number in range(50)]
+    assert len(set(ids)) == 50
+
+
+def test_creating_needs_the_right_to_create() -> None:
+    cluster = cluster_of()
+    cluster.authorize = lambda _requester, operation, _type, name: operation != "CREATE" or name == "mine"
+    results = create(cluster, new_topic("mine", 1, 1), new_topic("theirs", 1, 1))
+    assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_a_topic_is_deleted_by_name_or_id_with_its_configs() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1, configs={"retention.ms": "1"}), new_topic("two", 1, 1))
+    two = cluster.image.topics.get("two")
+    assert two is not None
+    response = cluster.admin(ApiKey.DELETE_TOPICS, topics=[deleted("one"), deleted(topic_id=two.topic_id)])
+    assert [(one.name, one.error_code) for one in response.responses] == [("one", 0), ("two", 0)]
+    assert len(cluster.image.topics) == 0
+    assert (ConfigResourceType.TOPIC, "one") not in cluster.image.configs
+
+
+def test_a_topic_that_is_not_there_cannot_be_deleted() -> None:
+    response = cluster_of().admin(ApiKey.DELETE_TOPICS, topics=[deleted("gone"), deleted(topic_id=topic_id(9))])
+    codes = [one.error_code for one in response.responses]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+def test_a_topic_that_is_named_twice_is_deleted_once_or_refused() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
+    one = cluster.image.topics.get("one")
+    assert one is not None
+    asked = [deleted("one"), deleted(topic_id=one.topic_id), deleted("two"), deleted("two")]
+    response = cluster.admin(ApiKey.DELETE_TOPICS, topics=asked)
+    codes = [result.error_code for result in response.responses]
+    assert codes == [ErrorCode.NONE] + [ErrorCode.INVALID_REQUEST] * 3
+    assert cluster.image.topics.names == ("two",)
+
+
+def test_deletion_can_be_switched_off() -> None:
+    cluster = Cluster(node_config(delete_topic_enable="false"))
+    cluster.add_brokers(1)
+    create(cluster, new_topic("one", 1, 1))
+    response = cluster.admin(ApiKey.DELETE_TOPICS, topics=[deleted("one")])
+    assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+
+
+def test_unauthorised_wins_over_unknown_and_hides_the_name_behind_an_id() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1))
+    one = cluster.image.topics.get("one")
+    assert one is not None
+    cluster.authorize = lambda *_: False
+    asked = [deleted("gone"), deleted("one"), deleted(topic_id=one.topic_id)]
+    response = cluster.admin(ApiKey.DELETE_TOPICS, topics=asked)
+    assert [(result.name, result.error_code) for result in response.responses] == [
+        ("gone", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("one", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+def test_a_topic_grows_and_what_is_there_stays() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("orders", 2, 2))
+    before = [cluster.partition("orders", index) for index in range(2)]
+    response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("orders", 6)])
+    assert response.results[0].error_code == ErrorCode.NONE
+    topic = cluster.image.topics.get("orders")
+    assert topic is not None
+    assert topic.partition_count == 6
+    assert [topic.partition(index) for index in range(2)] == before
+    assert {len(state.replicas) for _, state in topic.partitions()} == {2}
+
+
+def test_growing_by_hand_needs_one_assignment_per_new_partition() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("orders", 1, 2))
+
+    def grow(given: list[list[int]]) -> int:
+        response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("orders", 3, given)])
+        code: int = response.results[0].error_code
+        return code
+
+    assert grow([[1, 2]]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow([[1, 2], [3]]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow([[1, 2], [3, 1]]) == ErrorCode.NONE
+    assert [cluster.partition("orders", index).replicas for index in (1, 2)] == [(1, 2), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "code"),
+    [
+        ("orders", 2, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 1, ErrorCode.INVALID_PARTITIONS),
+        ("gone", 5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("orders", 1_000_000, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_a_topic_cannot_grow_to_this(name: str, count: int, code: ErrorCode) -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("orders", 2, 1))
+    response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions(name, count)])
+    assert response.results[0].error_code == code
+    assert cluster.image.topics.get("orders").partition_count == 2  # type: ignore[union-attr]
+
+
+def test_a_topic_does_not_grow_while_it_is_reassigned() -> None:
+    cluster = cluster_of()
+    identity = cluster.add_topic("orders", (1, 2))
+    cluster.apply([PartitionChange(identity, 0, replicas=(3, 1, 2), adding=(3,), removing=(1,))])
+    response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("orders", 2)])
+    assert response.results[0].error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+
+def test_growing_can_be_only_validated() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("orders", 1, 1))
+    before = cluster.image
+    request = {"topics": [more_partitions("orders", 2)], "validate_only": True}
+    assert cluster.admin(ApiKey.CREATE_PARTITIONS, **request).results[0].error_code == ErrorCode.NONE
+    assert cluster.image == before

@@ -1,0 +1,313 @@
+"""Images: replay, deltas, dumps, digests, and sizes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.image import (
+    ConfigResourceType,
+    Event,
+    ImageBuilder,
+    ImageDelta,
+    MetadataImage,
+    PartitionState,
+    ReplayFailed,
+    digest,
+    dump,
+    replay,
+    replay_with_delta,
+)
+from kraft.image.events import (
+    BrokerRegistrationChange,
+    ClearElr,
+    ClusterIdentity,
+    Config,
+    FeatureLevel,
+    NoOp,
+    Partition,
+    PartitionChange,
+    ProducerIds,
+    RegisterBroker,
+    RegisterController,
+    RemoveTopic,
+    Topic,
+    UnregisterBroker,
+)
+
+EMPTY = MetadataImage()
+
+
+def identity(number: int) -> UUID:
+    return UUID(int=(1 << 100) + number)
+
+
+def image_of(*events: Event, base: MetadataImage = EMPTY) -> MetadataImage:
+    return replay(base, events, base.offset + len(events), 1)
+
+
+def topic_events(name: str, number: int, partitions: int) -> list[Event]:
+    return [
+        Topic(name, identity(number)),
+        *(Partition(identity(number), index, (1, 2), (1, 2), leader=1) for index in range(partitions)),
+    ]
+
+
+def small_cluster() -> MetadataImage:
+    return image_of(
+        ClusterIdentity("c"),
+        FeatureLevel("metadata.version", 27, "0.1.0"),
+        RegisterController(101, identity(101)),
+        RegisterBroker(1, identity(51), 3),
+        RegisterBroker(2, identity(52), 4),
+        BrokerRegistrationChange(1, 3, fenced=False),
+        *topic_events("orders", 1, 3),
+        *topic_events("users", 2, 600),
+        Config(2, "orders", "retention.ms", "5"),
+        Config(4, "", "min.insync.replicas", "1"),
+        PartitionChange(identity(1), 1, isr=(), leader=-1, elr=(1,), last_known_elr=(1,)),
+        ProducerIds(1, 3, 1000),
+    )
+
+
+def test_a_topic_holds_its_partitions_in_order() -> None:
+    topic = small_cluster().topics.get("users")
+    assert topic is not None
+    assert topic.partition_count == 600
+    assert [index for index, _ in topic.partitions()] == list(range(600))
+    assert topic.partition(599).leader == 1
+    assert topic.find(600) is None
+    with pytest.raises(KeyError):
+        topic.partition(-1)
+
+
+def test_a_partition_change_raises_the_epochs_as_it_must() -> None:
+    image = image_of(*topic_events("orders", 1, 1))
+    image = image_of(PartitionChange(identity(1), 0, isr=(1,)), base=image)
+    first = image.topics.get("orders").partition(0)  # type: ignore[union-attr]
+    assert (first.leader_epoch, first.partition_epoch) == (0, 1)
+    image = image_of(PartitionChange(identity(1), 0, leader=1), base=image)
+    second = image.topics.get("orders").partition(0)  # type: ignore[union-attr]
+    assert (second.leader_epoch, second.partition_epoch) == (1, 2)
+
+
+def test_an_image_is_not_changed_by_what_is_replayed_on_it() -> None:
+    image = small_cluster()
+    before = digest(image)
+    image_of(RemoveTopic(identity(1)), PartitionChange(identity(2), 300, isr=(1,)), base=image)
+    assert digest(image) == before
+
+
+def test_unchanged_leaves_are_shared() -> None:
+    image = small_cluster()
+    changed = image_of(PartitionChange(identity(2), 300, isr=(1,)), base=image)
+    old, new = image.topics.get("users"), changed.topics.get("users")
+    assert old is not None
+    assert new is not None
+    assert [mine is theirs for mine, theirs in zip(old.leaves, new.leaves, strict=True)] == [True, False, True]
+    assert changed.topics.get("orders") is image.topics.get("orders")
+
+
+def test_a_dump_replays_to_the_same_image() -> None:
+    image = small_cluster()
+    again = replay(EMPTY, dump(image), image.offset, image.epoch)
+    assert again == image
+    assert digest(again) == digest(image)
+
+
+def test_the_digest_differs_with_any_difference() -> None:
+    image = small_cluster()
+    changes: list[Event] = [
+        NoOp(),
+        Config(2, "orders", "retention.ms", "6"),
+        PartitionChange(identity(2), 599, isr=(1,)),
+        BrokerRegistrationChange(2, 4, fenced=False),
+        ProducerIds(1, 3, 2000),
+        RemoveTopic(identity(1)),
+    ]
+    digests = {digest(image), *(digest(image_of(change, base=image)) for change in changes)}
+    assert len(digests) == len(changes) + 1
+
+
+def test_the_digest_is_the_same_in_every_process() -> None:
+    program = "from tests.image.test_replay import small_cluster; from kraft.image import digest; print(digest(small_cluster()))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert found == {digest(small_cluster())}
+
+
+WRONG: list[Event] = [
+    Topic("orders", identity(9)),
+    Topic("new", identity(1)),
+    Partition(identity(9), 0, (1,), (1,)),
+    Partition(identity(1), 5, (1,), (1,)),
+    PartitionChange(identity(1), 3, isr=()),
+    PartitionChange(identity(1), -1, isr=()),
+    PartitionChange(identity(9), 0, isr=()),
+    RemoveTopic(identity(9)),
+    UnregisterBroker(9, 1),
+    UnregisterBroker(1, 2),
+    BrokerRegistrationChange(1, 2, fenced=True),
+    Config(99, "orders", "retention.ms", "5"),
+    ProducerIds(1, 3, 999),
+    ClearElr("gone"),
+    ClusterIdentity("other"),
+]
+
+
+@pytest.mark.parametrize("event", WRONG, ids=repr)
+def test_an_event_that_does_not_fit_is_a_broken_invariant(event: Event) -> None:
+    with pytest.raises(ReplayFailed, match="does not fit"):
+        image_of(event, base=small_cluster())
+
+
+def test_configs_disappear_when_their_last_value_does() -> None:
+    image = image_of(Config(2, "orders", "retention.ms", None), base=small_cluster())
+    assert (ConfigResourceType.TOPIC, "orders") not in image.configs
+    assert dict(image.topic_configs("orders")) == {}
+
+
+def test_broker_configs_are_laid_over_the_cluster_s() -> None:
+    image = image_of(
+        Config(4, "1", "log.cleaner.threads", "2"), Config(4, "", "log.cleaner.threads", "1"), base=small_cluster()
+    )
+    assert image.broker_configs(1)["log.cleaner.threads"] == "2"
+    assert image.broker_configs(2)["log.cleaner.threads"] == "1"
+
+
+def test_a_delta_tells_exactly_what_changed() -> None:
+    old = small_cluster()
+    new, delta = replay_with_delta(
+        old,
+        [
+            RemoveTopic(identity(1)),
+            *topic_events("orders", 3, 2),
+            PartitionChange(identity(2), 300, isr=(1,)),
+            BrokerRegistrationChange(2, 4, fenced=False),
+            Config(4, "", "log.cleaner.threads", "1"),
+            FeatureLevel("group.version", 1),
+            RegisterController(102, identity(102)),
+        ],
+        old.offset + 8,
+        1,
+    )
+    assert {one.name: (one.partitions, one.created) for one in delta.topics.values()} == {
+        "orders": ((0, 1), True),
+        "users": ((300,), False),
+    }
+    assert delta.deleted_topics == {identity(1): "orders"}
+    assert (delta.brokers, delta.controllers, delta.features) == ((2,), (102,), ("group.version",))
+    assert delta.configs == ((ConfigResourceType.TOPIC, "orders"), (ConfigResourceType.BROKER, ""))
+    assert ImageDelta.between(old, new) == delta
+
+
+def test_a_topic_that_comes_and_goes_in_one_batch_is_not_in_the_delta() -> None:
+    old = small_cluster()
+    new, delta = replay_with_delta(old, [*topic_events("brief", 7, 1), RemoveTopic(identity(7))], old.offset + 3, 1)
+    assert delta.is_empty
+    assert ImageDelta.between(old, new).is_empty
+
+
+def test_a_delta_against_a_snapshot_deletes_what_the_snapshot_lacks() -> None:
+    old = small_cluster()
+    snapshot = image_of(ClusterIdentity("c"), RegisterBroker(2, identity(52), 4))
+    delta = ImageDelta.between(old, snapshot)
+    assert delta.deleted_topics == {identity(1): "orders", identity(2): "users"}
+    assert delta.brokers == (1,)
+    assert (ConfigResourceType.TOPIC, "orders") in delta.configs
+
+
+def test_clearing_the_elr_touches_only_partitions_that_have_one_and_a_non_empty_isr() -> None:
+    image = image_of(PartitionChange(identity(1), 0, isr=(1,), elr=(2,)), base=small_cluster())
+    image = image_of(ClearElr(), base=image)
+    topic = image.topics.get("orders")
+    assert topic is not None
+    assert [topic.partition(index).elr for index in range(3)] == [(), (1,), ()]
+    assert [topic.partition(index).partition_epoch for index in range(3)] == [2, 1, 0]
+
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), st.integers(0, 5), st.integers(1, 300)),
+        st.tuples(st.just("delete"), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("change"), st.integers(0, 5), st.integers(0, 400)),
+        st.tuples(st.just("grow"), st.integers(0, 5), st.integers(1, 300)),
+        st.tuples(st.just("config"), st.integers(0, 5), st.integers(0, 2)),
+    ),
+    max_size=25,
+)
+
+
+@given(operations=operations, cut=st.integers(0, 25))
+def test_replay_in_pieces_agrees_with_a_naive_twin(operations: list[tuple[str, int, int]], cut: int) -> None:
+    twin: dict[str, list[PartitionState]] = {}
+    ids: dict[str, int] = {}
+    image = EMPTY
+    pending: list[Event] = []
+    number = 0
+    for position, (kind, which, amount) in enumerate(operations):
+        name = f"topic-{which}"
+        if kind == "create" and name not in twin:
+            number += 1
+            ids[name] = number
+            pending += topic_events(name, number, amount)
+            twin[name] = [PartitionState((1, 2), (1, 2), 1, 0, 0)] * amount
+        elif kind == "delete" and name in twin:
+            pending.append(RemoveTopic(identity(ids[name])))
+            del twin[name]
+        elif kind == "change" and name in twin:
+            index = amount % len(twin[name])
+            pending.append(PartitionChange(identity(ids[name]), index, isr=(2,), leader=2))
+            old = twin[name][index]
+            twin[name] = list(twin[name])
+            twin[name][index] = PartitionState((1, 2), (2,), 2, old.leader_epoch + 1, old.partition_epoch + 1)
+        elif kind == "grow" and name in twin:
+            start = len(twin[name])
+            pending += [Partition(identity(ids[name]), start + one, (1, 2), (1, 2), leader=1) for one in range(amount)]
+            twin[name] = twin[name] + [PartitionState((1, 2), (1, 2), 1, 0, 0)] * amount
+        if position == cut:
+            image, pending = image_of(*pending, base=image), []
+    before = image
+    image, delta = replay_with_delta(image, pending, image.offset + len(pending), 1)
+    assert {topic.name: [state for _, state in topic.partitions()] for topic in image.topics} == twin
+    assert image.topics.names == tuple(sorted(twin))
+    assert replay(EMPTY, dump(image), image.offset, image.epoch) == image
+    real = ImageDelta.between(before, image)
+    assert set(real.topics) <= set(delta.topics)
+    assert real.deleted_topics == delta.deleted_topics
+
+
+def test_a_hundred_thousand_partitions_stay_small() -> None:
+    builder = ImageBuilder(EMPTY)
+    directory = UUID(int=1 << 90)
+    tracemalloc.start()
+    try:
+        for topic in range(100):
+            builder.apply(Topic(f"topic-{topic:03}", identity(topic)))
+            for index in range(1_000):
+                first = (topic + index) % 6
+                replicas = (first, (first + 1) % 6, (first + 2) % 6)
+                builder.apply(
+                    Partition(identity(topic), index, replicas, replicas, leader=first, directories=(directory,) * 3)
+                )
+        image = builder.build(100_100, 1)
+        del builder
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(topic.partition_count for topic in image.topics) == 100_000
+    assert used < 40 * 1024 * 1024

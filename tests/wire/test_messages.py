@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import struct
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import kio.index
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
+from kio.schema.find_coordinator.v0.response import FindCoordinatorResponse
+from kio.schema.join_group.v0.response import JoinGroupResponse
+from kio.schema.join_group.v9.response import JoinGroupResponse as FlexibleJoinGroupResponse
+from kio.schema.produce.v13.response import ProduceResponse
+from kio.serial import entity_reader, entity_writer
+
+from kraft.seam import InvariantError, WireError
+from kraft.wire.api_keys import BROKER_APIS, CONTROLLER_APIS, ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.message_quirks import Direction
+from kraft.wire.message_reader import compile_reader
+from kraft.wire.message_schema import ENTITY, fields_of
+from kraft.wire.message_writer import compile_writer
+from kraft.wire.messages import (
+    build,
+    decode_request,
+    decode_response,
+    duration,
+    encode_request,
+    encode_response,
+    milliseconds,
+    nested_class,
+    newest_version,
+    request_class,
+    response_class,
+    versioned_class,
+)
+from tests.wire.kio_strategies import messages
+
+PAIRS = [
+    pytest.param(key, version, direction, id=f"{key.name}-{version}-{direction.value}")
+    for key, row in {**CONTROLLER_APIS, **BROKER_APIS}.items()
+    if key not in (ApiKey.PRODUCE, ApiKey.FETCH)
+    for version in range(row.min, row.max + 1)
+    for direction in Direction
+]
+FEW = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def encode(key: int, version: int, direction: Direction, message: Any) -> bytes:
+    return (encode_request if direction is Direction.REQUEST else encode_response)(key, version, message)
+
+
+def decode(key: int, version: int, direction: Direction, body: bytes | memoryview) -> Any:
+    return (decode_request if direction is Direction.REQUEST else decode_response)(key, version, body)
+
+
+def kio_bytes(message: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(message))(buffer, message)
+    return buffer.getvalue()
+
+
+def ours(wire: Any, message: Any) -> bytes:
+    parts: list[bytes] = []
+    compile_writer(wire, type(message))(parts.append, message)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
+@FEW
+@given(data=st.data())
+def test_every_version_is_written_and_read_as_kio_does(
+    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+) -> None:
+    cls = versioned_class(key, version, direction)
+    message = data.draw(messages(cls))
+    body = kio_bytes(message)
+    assert ours(cls, message) == body
+    assert compile_reader(cls, cls)(memoryview(body), 0) == (message, len(body))
+
+
+def sayable(key: ApiKey, version: int, direction: Direction, message: Any) -> bool:
+    """Whether this version has words for the message."""
+    if (key, direction) == (ApiKey.DELETE_TOPICS, Direction.REQUEST) and version < 6:
+        return all(topic.name is not None for topic in message.topics)
+    if (key, direction, version) == (ApiKey.METADATA, Direction.REQUEST, 0):
+        return message.topics is None or len(message.topics) > 0
+    return True
+
+
+@pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
+@FEW
+@given(data=st.data())
+def test_the_newest_message_goes_through_every_version_and_loses_only_what_that_version_lacks(
+    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+) -> None:
+    newest = versioned_class(key, newest_version(key), direction)
+    message = data.draw(messages(newest).filter(lambda m: sayable(key, version, direction, m)))
+    body = encode(key, version, direction, message)
+    wire = versioned_class(key, version, direction)
+    on_the_wire, size = entity_reader(wire)(body, 0)
+    assert size == len(body), "kio reads all of it"
+    back = decode(key, version, direction, body)
+    assert type(back) is newest
+    assert encode(key, version, direction, back) == body, "nothing more is lost by going round again"
+    if version == newest_version(key) and key is not ApiKey.API_VERSIONS:
+        assert back == message == on_the_wire
+    same = {field.name for field in fields_of(wire) if field.kind != ENTITY and not field.is_nullable}
+    if key is not ApiKey.API_VERSIONS:
+        for name in same & {field.name for field in fields_of(newest)}:
+            if getattr(message, name) is not None:
+                assert getattr(on_the_wire, name) == getattr(message, name)
+
+
+@pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
+@FEW
+@given(data=st.data())
+def test_bytes_behind_a_body_are_ignored_and_a_cut_body_is_a_wire_error(
+    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+) -> None:
+    message = data.draw(messages(versioned_class(key, version, direction)))
+    body = ours(type(message), message)
+    assert decode(key, version, direction, body + b"tail") == decode(key, version, direction, body)
+    for cut in range(len(body)):
+        with pytest.raises(WireError):
+            decode(key, version, direction, body[:cut])
+
+
+@pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
+@FEW
+@given(data=st.data())
+def test_mutated_bodies_raise_nothing_but_wire_errors(
+    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+) -> None:
+    message = data.draw(messages(versioned_class(key, version, direction)))
+    body = bytearray(ours(type(message), message))
+    for _ in range(data.draw(st.integers(1, 5)) if body else 0):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode(key, version, direction, memoryview(body))
+    except WireError:
+        return
+
+
+def test_unknown_tagged_fields_are_skipped_and_any_non_zero_byte_is_true() -> None:
+    body = encode_request(ApiKey.METADATA, 13, build(request_class(ApiKey.METADATA), topics=None))
+    tagged = body[:-1] + b"\2\5\1z\7\0"
+    assert decode_request(ApiKey.METADATA, 13, tagged).topics is None
+    assert decode_request(ApiKey.METADATA, 13, b"\0\5\0\0").allow_auto_topic_creation is True
+    with pytest.raises(WireError, match="does not fit"):
+        decode_request(ApiKey.METADATA, 13, body[:-1] + b"\2\5\0\5\0")
+
+
+def test_delete_topics_by_name_reads_as_topics_and_ids_have_no_place_before_version_6() -> None:
+    cls = request_class(ApiKey.DELETE_TOPICS)
+    topic = nested_class(cls, "topics")
+    named = build(cls, topics=[build(topic, name="a"), build(topic, name="b")], timeout=500)
+    for version in range(1, 7):
+        assert decode_request(20, version, encode_request(20, version, named)) == named
+    by_id = build(cls, topics=[build(topic, name=None, topic_id=UUID(int=5))])
+    assert decode_request(20, 6, encode_request(20, 6, by_id)) == by_id
+    with pytest.raises(ValueError, match="use version 6"):
+        encode_request(20, 5, by_id)
+
+
+def test_metadata_version_0_says_all_topics_by_an_empty_list() -> None:
+    cls = request_class(ApiKey.METADATA)
+    assert decode_request(3, 0, struct.pack(">i", 0)).topics is None
+    assert decode_request(3, 1, struct.pack(">i", 0)).topics == ()
+    assert decode_request(3, 1, struct.pack(">i", -1)).topics is None
+    assert encode_request(3, 0, build(cls, topics=None)) == struct.pack(">i", 0)
+    with pytest.raises(ValueError, match="use version 1"):
+        encode_request(3, 0, build(cls, topics=[]))
+    assert decode_request(3, 0, struct.pack(">i", 0)).allow_auto_topic_creation is True
+
+
+def test_a_null_that_an_old_version_does_not_know_becomes_the_zero_of_its_type() -> None:
+    cls = response_class(ApiKey.METADATA)
+    topic = build(nested_class(cls, "topics"), name=None, topic_id=UUID(int=9), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    message = build(cls, topics=[topic])
+    assert decode_response(3, 12, encode_response(3, 12, message)).topics[0].name is None
+    assert decode_response(3, 9, encode_response(3, 9, message)).topics[0].name == ""
+
+
+def test_update_features_version_0_says_downgrade_by_a_flag() -> None:
+    cls = request_class(ApiKey.UPDATE_FEATURES)
+    update = nested_class(cls, "feature_updates")
+    updates = [build(update, feature="f", max_version_level=3, upgrade_type=kind) for kind in (1, 2, 3)]
+    body = encode_request(57, 0, build(cls, feature_updates=updates))
+    assert [u.upgrade_type for u in decode_request(57, 0, body).feature_updates] == [1, 2, 2]
+    body = encode_request(57, 1, build(cls, feature_updates=updates))
+    assert [u.upgrade_type for u in decode_request(57, 1, body).feature_updates] == [1, 2, 3]
+
+
+def test_api_versions_leaves_out_what_an_old_reader_would_refuse() -> None:
+    cls = response_class(ApiKey.API_VERSIONS)
+    supported = nested_class(cls, "supported_features")
+    finalized = nested_class(cls, "finalized_features")
+    message = build(
+        cls,
+        supported_features=[
+            build(supported, name="old", min_version=1, max_version=2),
+            build(supported, name="new", min_version=0, max_version=1),
+        ],
+        finalized_features=[
+            build(finalized, name="on", max_version_level=2, min_version_level=2),
+            build(finalized, name="off", max_version_level=0, min_version_level=0),
+        ],
+    )
+    shown = {version: decode_response(18, version, encode_response(18, version, message)) for version in range(5)}
+    assert [[f.name for f in shown[v].supported_features] for v in range(5)] == [[], [], [], ["old"], ["old", "new"]]
+    assert [[f.name for f in shown[v].finalized_features] for v in range(5)] == [[], [], [], ["on"], ["on"]]
+
+
+def test_build_fills_in_defaults_and_takes_lists_and_milliseconds() -> None:
+    cls = request_class(ApiKey.CREATE_TOPICS)
+    topic = build(nested_class(cls, "topics"), name="t", num_partitions=3, replication_factor=1)
+    message = build(cls, topics=[topic], timeout=30_000)
+    assert message.topics == (topic,)
+    assert topic.assignments == topic.configs == ()
+    assert message.timeout == timedelta(seconds=30) == duration(30_000)
+    assert milliseconds(message.timeout) == milliseconds(30_000) == 30_000
+    topic_request = nested_class(request_class(ApiKey.METADATA), "topics")
+    assert build(topic_request, name=None, topic_id=UUID(int=0)).topic_id is None
+    with pytest.raises(TypeError, match="has no field nonsense"):
+        build(cls, nonsense=1)
+
+
+def test_error_codes_and_durations_may_be_plain_numbers() -> None:
+    cls = response_class(ApiKey.INIT_PRODUCER_ID)
+    message = dataclasses.replace(build(cls, producer_id=5), error_code=ErrorCode.NOT_COORDINATOR, throttle_time=77)
+    back = decode_response(22, 4, encode_response(22, 4, message))
+    assert (back.error_code, back.throttle_time) == (16, timedelta(milliseconds=77))
+    body = bytearray(encode_response(22, 4, message))
+    struct.pack_into(">h", body, 4, 30_000)
+    assert decode_response(22, 4, body).error_code == 30_000, "a code of a later release is not an error"
+
+
+def test_produce_and_fetch_have_codecs_of_their_own() -> None:
+    for key in (ApiKey.PRODUCE, ApiKey.FETCH):
+        with pytest.raises(InvariantError):
+            decode_request(key, 10, b"")
+        with pytest.raises(InvariantError):
+            encode_response(key, 10, None)
+
+
+def test_a_field_type_without_a_codec_is_refused_when_the_class_is_first_used() -> None:
+    with pytest.raises(TypeError, match="datetime_i64"):
+        compile_reader(ProduceResponse, ProduceResponse)
+
+
+def test_an_array_that_announces_more_than_there_is_is_refused_before_it_is_allocated() -> None:
+    for body in (struct.pack(">i", 2**31 - 1), struct.pack(">i", 5) + b"\0\0\0"):
+        with pytest.raises(WireError, match="an array of"):
+            decode_request(ApiKey.METADATA, 1, body)
+    with pytest.raises(WireError, match="an array of"):
+        decode_request(ApiKey.METADATA, 13, b"\xff\xff\xff\xff\x0f")
+
+
+def test_nulls_where_none_may_be_are_wire_errors() -> None:
+    with pytest.raises(WireError, match="may not be null"):
+        decode_request(ApiKey.CREATE_TOPICS, 7, b"\0")
+    with pytest.raises(WireError, match="may not be null"):
+        decode_request(ApiKey.DELETE_TOPICS, 1, struct.pack(">ih", 1, -1) + bytes(4))
+
+
+def test_a_string_that_is_not_utf_8_is_a_wire_error() -> None:
+    with pytest.raises(WireError, match="not UTF-8"):
+        decode_request(ApiKey.METADATA, 1, struct.pack(">ih", 1, 2) + b"\xff\xff")
+
+
+def test_a_string_too_long_for_an_old_version_is_not_cut_silently() -> None:
+    cls = request_class(ApiKey.METADATA)
+    message = build(cls, topics=[build(nested_class(cls, "topics"), name="x" * 40_000)])
+    with pytest.raises(ValueError, match="16-bit"):
+        encode_request(3, 1, message)
+    assert decode_request(3, 9, encode_request(3, 9, message)).topics[0].name == "x" * 40_000
+
+
+OTHER_CLASSES = [DescribeTopicPartitionsRequest, FindCoordinatorResponse, JoinGroupResponse, FlexibleJoinGroupResponse]
+
+
+@pytest.mark.parametrize("cls", OTHER_CLASSES)
+@FEW
+@given(data=st.data())
+def test_nullable_structs_and_byte_strings_of_later_apis_are_covered(cls: Any, data: st.DataObject) -> None:
+    message = data.draw(messages(cls))
+    body = kio_bytes(message)
+    assert ours(cls, message) == body
+    assert compile_reader(cls, cls)(memoryview(body), 0) == (message, len(body))
+
+
+def test_every_class_is_loaded_only_when_it_is_needed() -> None:
+    assert kio.index.load_request_schema(3, 13) is request_class(3)

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kraft.wire.rpc_cluster
+import kraft.wire.rpc_quorum
+from kraft.seam import InvariantError, WireError
+from kraft.wire.rpc import (
+    FIRST_INTERNAL_KEY,
+    InternalKey,
+    RpcMessage,
+    choose_version,
+    decode_rpc,
+    decode_rpc_request,
+    decode_rpc_response,
+    encode_rpc,
+    request_classes,
+    response_classes,
+    since,
+)
+from kraft.wire.rpc_fields import compile_codec
+
+MESSAGES = [*request_classes().values(), *response_classes().values()]
+every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+assert kraft.wire.rpc_cluster
+assert kraft.wire.rpc_quorum
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a field's type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple and arguments[1:] == (...,):
+        return st.lists(values(arguments[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(values, arguments))
+    if origin is frozenset:
+        return st.frozensets(values(arguments[0]), max_size=2)
+    if origin in (dict, Mapping):
+        return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
+    if arguments:
+        return st.one_of(*[st.none() if argument is type(None) else values(argument) for argument in arguments])
+    if dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return st.builds(hint, **{f.name: values(hints[f.name]) for f in dataclasses.fields(hint)})
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return st.sampled_from(hint)
+    plain: dict[Any, st.SearchStrategy[Any]] = {
+        bool: st.booleans(),
+        int: st.integers(-(2**63), 2**63 - 1),
+        float: st.floats(allow_nan=False),
+        str: st.text(max_size=8),
+        bytes: st.binary(max_size=8),
+        UUID: st.uuids(),
+    }
+    return plain[hint]
+
+
+@every_message
+@given(data=st.data())
+def test_every_message_survives_in_its_newest_version(cls: type[RpcMessage], data: st.DataObject) -> None:
+    message = data.draw(values(cls))
+    body = encode_rpc(message)
+    assert decode_rpc(cls, cls.max_version, body) == message
+    for cut in range(len(body)):
+        with pytest.raises(WireError):
+            decode_rpc(cls, cls.max_version, body[:cut])
+
+
+@every_message
+@given(data=st.data())
+def test_mutated_messages_raise_nothing_but_wire_errors(cls: type[RpcMessage], data: st.DataObject) -> None:
+    body = bytearray(encode_rpc(data.draw(values(cls))))
+    body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode_rpc(cls, cls.max_version, body)
+    except WireError:
+        return
+
+
+@every_message
+def test_every_message_has_a_key_of_its_own_kind_a_bound_and_unknown_trailing_fields_ignored(
+    cls: type[RpcMessage],
+) -> None:
+    assert cls.api_key >= FIRST_INTERNAL_KEY
+    assert InternalKey(cls.api_key)
+    assert 0 <= cls.min_version <= cls.max_version <= 127
+    assert 0 < cls.bytes_max <= 100 << 20
+    assert dataclasses.fields(cls)  # type: ignore[arg-type]
+    for f in compile_codec(cls):
+        assert f.since <= cls.max_version
+
+
+def test_every_internal_key_has_a_request_and_a_response() -> None:
+    assert set(request_classes()) >= {int(key) for key in request_classes()} == set(response_classes())
+
+
+class Color(enum.IntEnum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    number: int
+    text: str = "later"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRequest(RpcMessage):
+    api_key = 19990
+    max_version = 2
+    bytes_max = 200
+
+    name: str
+    number: int = 5
+    ratio: float = 0.5
+    inner: Inner | None = None
+    many: tuple[Inner, ...] = ()
+    pair: tuple[int, str] = (0, "")
+    members: frozenset[int] = frozenset()
+    table: Mapping[str, int] = field(default_factory=dict)
+    color: Color = Color.RED
+    who: UUID | None = None
+    anything: Any = None
+    second: int = field(default=7, metadata=since(1))
+    third: str = field(default="three", metadata=since(2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleResponse(RpcMessage):
+    api_key = 19990
+    ok: bool = False
+
+
+FULL = SampleRequest(
+    name="n",
+    number=-1,
+    ratio=2.0,
+    inner=Inner(1, "x"),
+    many=(Inner(2, "y"), Inner(3, "z")),
+    pair=(4, "w"),
+    members=frozenset({3, 1, 2}),
+    table={"a": 1},
+    color=Color.BLUE,
+    who=UUID(int=5),
+    anything=[1, "two"],
+    second=8,
+    third="drei",
+)
+
+
+def test_every_type_survives() -> None:
+    back = decode_rpc(SampleRequest, 2, encode_rpc(FULL))
+    assert back == dataclasses.replace(FULL, anything=(1, "two"))
+    assert type(back.color) is Color
+
+
+def test_older_versions_leave_out_what_came_later_and_readers_fill_in_defaults() -> None:
+    for version, second, third in ((0, 7, "three"), (1, 8, "three"), (2, 8, "drei")):
+        back = decode_rpc(SampleRequest, version, encode_rpc(FULL, version))
+        assert (back.second, back.third) == (second, third)
+
+
+def test_missing_trailing_fields_get_defaults_and_unknown_ones_are_ignored() -> None:
+    assert decode_rpc(SampleRequest, 2, msgpack.packb(["n"])) == SampleRequest(name="n")
+    longer = msgpack.unpackb(encode_rpc(FULL)) + ["from a later release", {"x": 1}]
+    assert decode_rpc(SampleRequest, 2, msgpack.packb(longer)).third == "drei"
+    assert decode_rpc(SampleRequest, 2, msgpack.packb(["n", 5, 0.5, [9]])).inner == Inner(9)
+    with pytest.raises(WireError, match="ends before its fields name"):
+        decode_rpc(SampleRequest, 2, msgpack.packb([]))
+    with pytest.raises(WireError, match="Inner ends after 0 fields"):
+        decode_rpc(SampleRequest, 2, msgpack.packb(["n", 5, 0.5, []]))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1],
+        ["n", "5"],
+        ["n", True],
+        ["n", 5, "x"],
+        ["n", 5, 1, 9],
+        ["n", 5, 1, None, 7],
+        ["n", 5, 1, None, [], [1]],
+        ["n", 5, 1, None, [], [1, "a"], {}],
+        ["n", 5, 1, None, [], [1, "a"], [], []],
+        ["n", 5, 1, None, [], [1, "a"], [], {"k": "v"}],
+        ["n", 5, 1, None, [], [1, "a"], [], {}, 3],
+        ["n", 5, 1, None, [], [1, "a"], [], {}, [1]],
+        ["n", 5, 1, None, [], [1, "a"], [], {}, 1, b"short"],
+    ],
+)
+def test_a_value_of_another_type_is_a_wire_error(fields: list[Any]) -> None:
+    with pytest.raises(WireError, match=r"SampleRequest\."):
+        decode_rpc(SampleRequest, 2, msgpack.packb(fields))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", b"\x93\1", msgpack.packb({"a": 1}), msgpack.packb(5), b"\x91" * 5000, b"\x81\x90\1"]
+)
+def test_what_is_not_an_array_in_msgpack_is_a_wire_error(body: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_rpc(dataclasses.make_dataclass("Any", [("x", int, 0)], bases=(SampleBound,)), 0, body)
+
+
+class SampleBound(RpcMessage):
+    api_key = 19991
+    bytes_max = 10_000
+
+
+def test_size_limits_hold_both_ways() -> None:
+    with pytest.raises(WireError, match="over its bound of 200"):
+        decode_rpc(SampleRequest, 2, bytes(201))
+    with pytest.raises(InvariantError, match="over its bound of 200"):
+        encode_rpc(SampleRequest(name="x" * 300))
+
+
+def test_versions_are_negotiated_and_checked() -> None:
+    assert choose_version(SampleRequest, 0, 5) == 2
+    assert choose_version(SampleRequest, 0, 1) == 1
+    assert choose_version(SampleRequest, 3, 5) is None
+    with pytest.raises(WireError, match="version 3 is not spoken"):
+        decode_rpc(SampleRequest, 3, b"")
+    with pytest.raises(InvariantError, match="no version 9"):
+        encode_rpc(FULL, 9)
+
+
+def test_messages_are_found_by_their_key() -> None:
+    assert decode_rpc_request(19990, 2, encode_rpc(SampleRequest(name="n"))) == SampleRequest(name="n")
+    assert decode_rpc_response(19990, 0, encode_rpc(SampleResponse(ok=True))) == SampleResponse(ok=True)
+    for decode in (decode_rpc_request, decode_rpc_response):
+        with pytest.raises(WireError, match="key 12345 is not known"):
+            decode(12345, 0, b"")
+
+
+def test_two_messages_with_one_key_are_a_bug_of_ours() -> None:
+    with pytest.raises(InvariantError, match="two messages claim"):
+
+        class OtherRequest(RpcMessage):
+            api_key = 19990
+
+
+@pytest.mark.parametrize("hint", [complex, list[int], int | str])
+def test_a_type_that_has_no_place_on_the_wire_is_refused(hint: Any) -> None:
+    cls = dataclasses.make_dataclass("Odd", [("value", hint)])
+    with pytest.raises(TypeError, match="has no place|has a place"):
+        compile_codec(cls)
