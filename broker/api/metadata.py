@@ -1,7 +1,7 @@
 """Metadata: brokers, topics, partitions, as the clients of one listener may see them.
 
-Unauthorised wins over unknown for every name that the client sent; only unfenced brokers that have the listener are
-shown. A missing topic may be created on the way: the answer then is LEADER_NOT_AVAILABLE, and the client asks again.
+Unauthorised wins over unknown for every name that the client sent; only brokers that have the listener are shown, and
+only unfenced ones, but for those that left a moment ago (`kraft.broker.node.departed`). A missing topic may be created on the way: the answer then is LEADER_NOT_AVAILABLE, and the client asks again.
 Source: MetadataRequest/Response 0 to 13, KIP-4, KIP-516.
 """
 
@@ -93,13 +93,13 @@ class _MetadataReply:
 
     def _brokers(self) -> Iterator[Any]:
         described = kind(ApiKey.METADATA, "MetadataResponseBroker")
-        for broker_id, endpoint in self.endpoints.items():
-            yield described(
-                node_id=broker_id,
-                host=endpoint.host,
-                port=endpoint.port,
-                rack=self.image.brokers[broker_id].rack,
-            )
+        alive = [self.image.brokers[broker_id] for broker_id in self.endpoints]
+        for registration in (*alive, *self.broker.departed.listed()):
+            endpoint = registration.endpoint(self.session.listener)
+            if endpoint is not None:
+                yield described(
+                    node_id=registration.broker_id, host=endpoint.host, port=endpoint.port, rack=registration.rack
+                )
 
     # topics
 

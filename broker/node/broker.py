@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from kraft.broker.node.departed import DepartedBrokers
 from kraft.config import NodeConfig
 from kraft.image import Endpoint, FeatureRange, MetadataImage
 from kraft.seam import Seam
@@ -67,6 +68,7 @@ class Broker:
         self.gates = gates
         self.features = features
         self.dynamic_configs = dynamic_configs
+        self.departed = DepartedBrokers(seam.clock, config.integer("broker.session.timeout.ms"))
         self.advertised: tuple[Endpoint, ...] = ()
         self._publisher = publisher
         self._start_task = start_task

@@ -170,6 +170,7 @@ class BrokerNode:
     def _published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
         """A newer image is in force: settings, then roles, then what is told to the controller."""
         self.broker.dynamic_configs.apply(new, delta)
+        self.broker.departed.published(old, new, delta)
         if self._applied is not None:
             self.broker.replicas.apply_delta(old, new, delta)
             self._applied = new

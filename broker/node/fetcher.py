@@ -121,7 +121,7 @@ class LeaderFetcher:
         if followed is not None:
             followed.is_over = True
             self._changed[partition.key] = None
-        if not self._followed:
+        if not self._followed and self._needed.is_set():  # `run` may wait on one that is not set
             self._needed = trio.Event()
 
     def changed(self, followed: FollowedPartition) -> None:

@@ -9,11 +9,11 @@ crash: nothing is written any more.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from kraft.broker.node.broker_node import BrokerNode, Shared
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity, open_identity
 from kraft.broker.node.metrics import Metrics
@@ -26,6 +26,9 @@ from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import Quorum
 from kraft.seam import InvariantError, Seam
 from kraft.wire.budget import MemoryBudget
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker_node import BrokerNode
 
 log = structlog.get_logger("kraft.node")
 
@@ -80,6 +83,9 @@ class Node:
         """The node's whole life."""
         with self._scope:
             if self.config.is_broker:
+                # A controller alone needs none of the broker, and starts sooner without it.
+                from kraft.broker.node.broker_node import BrokerNode, Shared
+
                 shared = Shared(self.quorum, self.publisher, self.peers, self.metrics, self.gates)
                 self.broker = BrokerNode(self.config, self._seam, self.identity, shared, fail=self.fail)
                 self.broker.bind()

@@ -31,6 +31,7 @@ CODEC_MAX = 4
 NO_TIMESTAMP = -1
 ZSTD_FIRST_PRODUCE_VERSION = 7
 RECORD_ERRORS_MAX = 10
+UNUSUAL_ATTRIBUTES = ATTRIBUTE_CONTROL | ATTRIBUTE_LOG_APPEND_TIME
 OPENED_BYTES_MAX = 64 * 1024 * 1024
 """A compressed batch that must be opened may not grow beyond this."""
 
@@ -83,6 +84,25 @@ def read_batch(data: memoryview | None, api_version: int) -> tuple[BatchHeader, 
 
 def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> Refusal | None:
     """Rows 13 to 23 for the whole batch `data` with this header; None if it may be appended. `now_ms` is wall clock."""
+    base_offset, _, _, _, _, attributes, delta, oldest, newest, producer_id, _, sequence, count = header
+    if (
+        not base_offset
+        and len(data) <= rules.max_message_bytes
+        and len(data) <= rules.segment_bytes
+        and count == delta + 1 > 0
+        and not attributes & UNUSUAL_ATTRIBUTES
+        and attributes & ATTRIBUTE_CODEC_MASK <= CODEC_MAX
+        and (producer_id < 0 or sequence >= 0)
+        and not rules.compacted
+        and now_ms - rules.timestamp_before_max_ms <= oldest <= newest <= now_ms + rules.timestamp_after_max_ms
+        and check_crc(data, 0, header)
+    ):
+        return None
+    return _find_fault(data, header, rules, now_ms)
+
+
+def _find_fault(data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> Refusal | None:
+    """The same rows one by one, in their order."""
     if header.base_offset:
         return Refusal(ErrorCode.INVALID_RECORD, f"the batch has base offset {header.base_offset}, expected 0")
     size = len(data)

@@ -19,14 +19,14 @@ def node(
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
 ) -> None:
     """Run one node (process.roles controller, broker or both) until SIGTERM or ctrl-C."""
-    from kraft.deploy.launch.imports import import_node_modules
+    from kraft.deploy.launch.imports import NodeModules
     from kraft.deploy.launch.logs import LEVELS
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
 
     if log_level not in LEVELS:
         raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log.level")
     parsed = read_config(config, ignore_unknown=ignore_unknown)
-    import_node_modules()
+    NodeModules().import_for_every_node()
     code = run_node(parsed, status=StatusPipe(None), log_level=log_level, log_json=log_json)
     if code:
         warn(f"kraft: node {parsed.node_id} has ended with an error; the log above says why")

@@ -13,24 +13,48 @@ from contextlib import contextmanager
 
 _HIDDEN = ("hypothesis", "pytest", "rich")
 
-_NODE_MODULES = ("kraft.runtime", "kraft.broker.node.serve", "kraft.deploy.launch.child", "kraft.deploy.launch.logs")
+_EVERY_NODE = (
+    "kraft.runtime",
+    "kraft.broker.node.serve",
+    "kraft.deploy.launch.child",
+    "kraft.deploy.launch.logs",
+    "kraft.deploy.launch.node_process",
+)
+_BROKER = ("kraft.broker.node.broker_node",)
 
 
-def import_node_modules() -> None:
-    """Import all that a node of any role runs, and the newest message classes of what it serves."""
+class NodeModules:
+    """What is imported so far. Controllers need less, and start while the rest is still being imported."""
+
+    def __init__(self) -> None:
+        self._has_broker = False
+
+    def import_for_every_node(self) -> None:
+        """What a node of any role runs."""
+        _import(_EVERY_NODE)
+
+    def import_for_broker(self) -> None:
+        """What a broker runs, with the newest message classes of what it serves; at once if that is done already."""
+        if not self._has_broker:
+            _import(_BROKER)
+            _import_messages()
+            self._has_broker = True
+
+
+def _import(names: tuple[str, ...]) -> None:
     with _hidden(_HIDDEN):
-        for name in _NODE_MODULES:
+        for name in names:
             importlib.import_module(name)
-        _import_messages()
 
 
 def _import_messages() -> None:
-    from kraft.wire.api_keys import BROKER_APIS, CONTROLLER_APIS
+    from kraft.wire.api_keys import BROKER_APIS
     from kraft.wire.messages import request_class, response_class
 
-    for key in {*BROKER_APIS, *CONTROLLER_APIS}:
-        request_class(key)
-        response_class(key)
+    with _hidden(_HIDDEN):
+        for key in BROKER_APIS:
+            request_class(key)
+            response_class(key)
 
 
 @contextmanager

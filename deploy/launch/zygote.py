@@ -25,6 +25,7 @@ from pathlib import Path
 from kraft.deploy.launch.control_server import Answer, Client, ControlServer, Pending, refusal
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.imports import NodeModules
 from kraft.deploy.launch.node_table import NodeProcess, NodeTable
 from kraft.deploy.launch.processes import identify, read_identity
 
@@ -37,8 +38,9 @@ _IDLE_SECONDS = 0.5
 class Zygote:
     """The loop, and what its verbs do."""
 
-    def __init__(self, folder: ClusterFolder, *, log_level: str, is_temporary: bool) -> None:
+    def __init__(self, folder: ClusterFolder, modules: NodeModules, *, log_level: str, is_temporary: bool) -> None:
         self._folder = folder
+        self._modules = modules
         self._is_temporary = is_temporary
         self._selector = selectors.DefaultSelector()
         self._table = NodeTable(folder, self._selector, log_level)
@@ -120,6 +122,10 @@ class Zygote:
                 return refusal("running", f"node {node_id} already runs (pid {pid})")
         new = {int(node_id) for node_id in request.get("format", ())}
         for node_id in wanted:
+            if self._folder.plan(node_id).broker_port is not None:
+                self._modules.import_for_broker()
+            # What stands here is never looked at again by the garbage collector, and so stays shared with the children.
+            gc.freeze()
             try:
                 self._table.fork(node_id, request.get("cluster_id") if node_id in new else None, self._close_in_child)
             except OSError as problem:
@@ -217,17 +223,16 @@ def refuse_orphans(folder: ClusterFolder) -> None:
 
 def zygote_main(connection: socket.socket) -> int:
     """The whole life of a zygote. The first line on `connection` names the folder; its end before that ends us."""
-    from kraft.deploy.launch.imports import import_node_modules
-
     _leave_terminal()
     gc.disable()
-    import_node_modules()
+    modules = NodeModules()
+    modules.import_for_every_node()
     request = _first_line(connection)
     if not request:
         return 0
     folder = ClusterFolder(request["data"])
     _redirect_output(folder.zygote_log)
-    zygote = Zygote(folder, log_level=request["log_level"], is_temporary=request["is_temporary"])
+    zygote = Zygote(folder, modules, log_level=request["log_level"], is_temporary=request["is_temporary"])
     try:
         zygote.open(connection, attached=request["attached"])
     except LaunchError as problem:
@@ -236,8 +241,6 @@ def zygote_main(connection: socket.socket) -> int:
     from setproctitle import setproctitle
 
     setproctitle(f"kraft zygote {folder.path}")
-    gc.collect()
-    gc.freeze()
     connection.sendall(b'{"ok": true}\n')
     zygote.run()
     return 0

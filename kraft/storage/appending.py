@@ -238,14 +238,18 @@ class AppendableLog:
         if segment.first_timestamp is None:
             segment.first_timestamp = timestamp
             self._set_roll_limits()
-        if segment.note_batch(last, timestamp, size, self._interval_bytes) and self._index_full(segment):
-            self._roll_bytes = ROLL_AT_ONCE
-        producers = self.producers
-        if header[9] >= 0:
-            if marker is not None:
-                self._publish_marker(segment, header, marker, last, timestamp)
-            elif not header.attributes & ATTRIBUTE_CONTROL:
-                producers.apply_batch(header, base)
+        position, producers = segment.size, self.producers
+        try:
+            if segment.note_batch(last, timestamp, size, self._interval_bytes) and self._index_full(segment):
+                self._roll_bytes = ROLL_AT_ONCE
+            if header[9] >= 0:
+                if marker is not None:
+                    self._publish_marker(segment, header, marker, last, timestamp)
+                elif not header.attributes & ATTRIBUTE_CONTROL:
+                    producers.apply_batch(header, base)
+        except DiskError:  # the batch is in the file, but nobody may read it; the log takes no more
+            segment.size = position
+            raise
         self.log_end_offset = producers.end_offset = last + 1
         segment.remember_boundary(last + 1, segment.size)
 

@@ -20,7 +20,7 @@ Source: DESIGN 2 and 14.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar, TypeVarTuple, Unpack
 
 from kraft.seam import Disk, File
@@ -97,6 +97,12 @@ class Handle:
         self.close()
         self.path = path
 
+    def move_to(self, cache: FileCache) -> None:
+        """Close it, and count it in another cache from now on."""
+        self.close()
+        self.cache = cache
+        self.queued = False
+
     def remove(self) -> None:
         """Close it and unlink it."""
         self.close()
@@ -135,8 +141,8 @@ class ColdRead(Exception):
     def adopt(self) -> None:
         """Hand the opened files to their handles, and close others if there are too many. On the loop."""
         self.keep()
-        for need in self.needs:
-            need.handle.cache.trim()
+        handles = [need.handle for need in self.needs]
+        handles[0].cache.trim(handles)
 
     def keep(self) -> None:
         """Hand the opened files to their handles."""
@@ -182,16 +188,16 @@ class FileCache:
         """A handle has closed its file. It leaves the queue when its turn comes."""
         self._open.discard(handle)
 
-    def trim(self) -> None:
-        """Close files that are not in use until the bound holds; looks at a few handles only, so that it stays cheap
-        when nearly all are pinned. On the loop."""
+    def trim(self, needed: Sequence[Handle] = ()) -> None:
+        """Close files that are not in use, and not `needed` now, until the bound holds; looks at a few handles only, so
+        that it stays cheap when nearly all are pinned. On the loop."""
         for _ in range(min(TRIM_STEPS_MAX, 2 * len(self._queue))):
             if len(self._open) <= self.open_files_max:
                 return
             handle = self._queue.popleft()
             if handle.file is None:
                 handle.queued = False
-            elif handle.used or handle.pinned:
+            elif handle.used or handle.pinned or handle in needed:
                 handle.used = False
                 self._queue.append(handle)
             else:

@@ -189,8 +189,7 @@ class Segment:
     def attach(self, cache: FileCache) -> None:
         """Move the (closed) handles to another cache."""
         for handle in self.handles:
-            handle.close()
-            handle.cache = cache
+            handle.move_to(cache)
 
 
 class HeaderWalk:

@@ -238,6 +238,8 @@ class SnapshotReader:
         for number, (position, header, view) in enumerate(scan):
             if footer:
                 raise self._corrupt(position, "there are batches behind the footer")
+            if header.partition_leader_epoch != self._snapshot.epoch:
+                raise self._corrupt(position, f"the batch's epoch is {header.partition_leader_epoch}")
             if header.is_control:
                 controls = tuple(decode_controls(view))
                 kind = controls[0].type if controls else None

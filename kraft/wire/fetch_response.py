@@ -27,7 +27,7 @@ from kraft.wire.tagged import (
     read_tagged,
     tagged,
 )
-from kraft.wire.varints import encode_unsigned, skip_tagged_fields
+from kraft.wire.varints import encode_unsigned, read_unsigned, skip_tagged_fields
 
 FIRST_VERSION_WITH_ENDPOINTS = 16
 
@@ -110,7 +110,7 @@ def _size(records: Sequence[Chunk]) -> int:
 
 
 def _encode_flexible_result(out: _Chunks, result: FetchResult) -> None:
-    index, error, high_watermark, stable, log_start, aborted, preferred, records, *tags = result
+    index, error, high_watermark, stable, log_start, aborted, preferred, records, diverging, leader, snapshot = result
     parts = out.parts
     if aborted is None:
         parts.append(_USUAL_V12.pack(index, error, high_watermark, stable, log_start, 0, preferred))
@@ -124,7 +124,7 @@ def _encode_flexible_result(out: _Chunks, result: FetchResult) -> None:
         out.records(records)
     else:
         parts.append(b"\1")
-    out.parts.append(_NO_TAGS if tags == [None, None, None] else _result_tags(result))
+    out.parts.append(_NO_TAGS if diverging is leader is snapshot is None else _result_tags(result))
 
 
 def _result_tags(result: FetchResult) -> bytes:
@@ -181,7 +181,8 @@ def _decode(version: int, body: memoryview) -> FetchResponse:
         result_count, position = read_count(body, position)
         results = []
         for _ in range(result_count):
-            result, position = _decode_result(version, body, position)
+            usual = _decode_usual(body, position) if is_flexible else None
+            result, position = usual or _decode_result(version, body, position)
             results.append(result)
         if is_flexible:
             position = skip_tagged_fields(body, position, len(body))
@@ -191,6 +192,24 @@ def _decode(version: int, body: memoryview) -> FetchResponse:
         tags, position = read_tagged(body, position)
         endpoints = read_node_endpoints(tags[0]) if 0 in tags else ()
     return FetchResponse(topics, throttle_time_ms, error_code, session_id, endpoints)
+
+
+def _decode_usual(body: memoryview, position: int) -> tuple[FetchResult, int] | None:
+    """A partition of a flexible version without aborted transactions and tags, fast. None for any other."""
+    try:
+        index, error_code, high_watermark, stable, log_start, aborted, preferred = _USUAL_V12.unpack_from(
+            body, position
+        )
+        if aborted:
+            return None
+        size, position = read_unsigned(body, position + _USUAL_V12.size)
+        end = position + size - 1
+        if size == 0 or body[end]:
+            return None
+    except (struct.error, IndexError):
+        return None
+    records = (body[position:end],) if size > 1 else ()
+    return FetchResult(index, error_code, high_watermark, stable, log_start, None, preferred, records), end + 1
 
 
 def _decode_result(version: int, body: memoryview, position: int) -> tuple[FetchResult, int]:

@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from enum import IntFlag
 
 from kraft.seam import Chunk, CloseReason, FileRange, Transport, WireError
 from kraft.wire.budget import LARGE_BYTES, BudgetWaiter, MemoryBudget
@@ -34,8 +33,8 @@ JOIN_BYTES_MAX = 32 * 1024
 SIZE_BYTES = 4
 
 
-class Block(IntFlag):
-    """Why a connection does not read."""
+class Block:
+    """Why a connection does not read: bits of one number. Plain integers: an enum's arithmetic costs a microsecond."""
 
     MUTED = 1
     BUDGET = 2
@@ -157,7 +156,10 @@ class FramedConnection:
         self._run_frames()
 
     def output(self) -> deque[Chunk]:
-        """What is to be sent, in order."""
+        """What is to be sent, in order. Handles frames that a block had left unhandled: after the wake that ended the
+        block a driver may have nothing to read, and then does not ask for space."""
+        if self._unhandled and not self._blocked and not self._handling:
+            self._run_frames()
         if self._small:
             self._output.append(b"".join(self._small))
             self._small.clear()

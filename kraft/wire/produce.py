@@ -113,7 +113,7 @@ def _decode_single(version: int, body: memoryview) -> ProduceRequest | None:
             topic_id = uuid_or_none(raw_id)
         else:
             transactional_size, acks, timeout_ms, count, name_size = _SINGLE_NAME_HEAD.unpack_from(body)
-            if not 0 < name_size < 128:
+            if transactional_size or count != 2 or not 0 < name_size < 128:
                 return None
             position = _SINGLE_NAME_HEAD.size - 1 + name_size
             name = str(body[_SINGLE_NAME_HEAD.size : position], "utf-8")
@@ -151,6 +151,8 @@ def _decode_flexible(version: int, body: memoryview) -> ProduceRequest:
             position += _TOPIC_ID.size
         else:
             size, position = _count(body, position)
+            if size < 0:
+                raise WireError("a topic name may not be null")
             name = str(body[position : position + size], "utf-8")
             position += size
         partition_count, position = _count(body, position)

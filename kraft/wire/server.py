@@ -28,6 +28,7 @@ from kraft.wire.budget import MemoryBudget
 from kraft.wire.framing import (
     FRAME_BYTES_MAX,
     IDLE_BUFFER_BYTES,
+    JOIN_BYTES_MAX,
     KEPT_BUFFER_BYTES,
     SIZE_BYTES,
     Block,
@@ -312,6 +313,20 @@ class ServerConnection(FramedConnection):
         """Send a frame: the request's slot is the first one."""
         if self._blocked & Block.CLOSED:
             return
+        if len(chunks) == 1 and type(chunks[0]) is bytes and len(chunks[0]) <= JOIN_BYTES_MAX:
+            # the usual answer: one short body
+            size = len(chunks[0])
+            if request._has_tagged_header:
+                header = _RESPONSE_HEADER_V1(size + 5, request.correlation_id, 0)
+            else:
+                header = _RESPONSE_HEADER_V0(size + 4, request.correlation_id)
+            self._small += header, chunks[0]
+            self._output_bytes += len(header) + size
+            if self._output_bytes > self._outstanding_bytes_max:
+                self._blocked |= Block.OUTPUT
+            if not self._handling:
+                self._transport.wake()
+            return
         size = 0
         for chunk in chunks:
             size += chunk.count if type(chunk) is FileRange else len(chunk)  # type: ignore[arg-type]
@@ -319,7 +334,7 @@ class ServerConnection(FramedConnection):
             header = _RESPONSE_HEADER_V1(size + 5, request.correlation_id, 0)
         else:
             header = _RESPONSE_HEADER_V0(size + 4, request.correlation_id)
-        self._push(header, chunks, SIZE_BYTES + 5 + size if request._has_tagged_header else SIZE_BYTES + 4 + size)
+        self._push(header, chunks, len(header) + size)
 
     def _drain(self) -> None:
         """The first slot is done: leave it, and send what was waiting behind it."""

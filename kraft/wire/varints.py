@@ -33,33 +33,42 @@ def encode_zigzag(value: int) -> bytes:
 
 def read_unsigned(buffer: Buffer, position: int) -> tuple[int, int]:
     """(value, next position) of an unsigned varint of at most 32 bits."""
-    return _read(buffer, position, VARINT_BYTES_MAX, 0xFFFFFFFF)
+    try:
+        byte = buffer[position]
+    except IndexError:
+        raise _cut_off(position) from None
+    return (byte, position + 1) if byte < 128 else _read_long(buffer, position, VARINT_BYTES_MAX, 0xFFFFFFFF)
 
 
 def read_unsigned_long(buffer: Buffer, position: int) -> tuple[int, int]:
     """(value, next position) of an unsigned varint of at most 64 bits."""
-    return _read(buffer, position, VARLONG_BYTES_MAX, 0xFFFFFFFFFFFFFFFF)
+    try:
+        byte = buffer[position]
+    except IndexError:
+        raise _cut_off(position) from None
+    return (byte, position + 1) if byte < 128 else _read_long(buffer, position, VARLONG_BYTES_MAX, 0xFFFFFFFFFFFFFFFF)
 
 
 def read_zigzag(buffer: Buffer, position: int) -> tuple[int, int]:
     """(value, next position) of a signed varint of 32 bits."""
-    value, position = _read(buffer, position, VARINT_BYTES_MAX, 0xFFFFFFFF)
+    value, position = read_unsigned(buffer, position)
     return value >> 1 ^ -(value & 1), position
 
 
 def read_zigzag_long(buffer: Buffer, position: int) -> tuple[int, int]:
     """(value, next position) of a signed varint of 64 bits."""
-    value, position = _read(buffer, position, VARLONG_BYTES_MAX, 0xFFFFFFFFFFFFFFFF)
+    value, position = read_unsigned_long(buffer, position)
     return value >> 1 ^ -(value & 1), position
 
 
-def _read(buffer: Buffer, position: int, bytes_max: int, value_max: int) -> tuple[int, int]:
+def _cut_off(position: int) -> WireError:
+    return WireError(f"a variable-length integer at byte {position} runs past the end")
+
+
+def _read_long(buffer: Buffer, position: int, bytes_max: int, value_max: int) -> tuple[int, int]:
+    value = 0
     try:
-        byte = buffer[position]
-        if byte < 128:
-            return byte, position + 1
-        value = byte & 127
-        for index in range(1, bytes_max):
+        for index in range(bytes_max):
             byte = buffer[position + index]
             value |= (byte & 127) << (7 * index)
             if byte < 128:
@@ -67,7 +76,7 @@ def _read(buffer: Buffer, position: int, bytes_max: int, value_max: int) -> tupl
                     break
                 return value, position + index + 1
     except IndexError:
-        raise WireError(f"a variable-length integer at byte {position} runs past the end") from None
+        raise _cut_off(position) from None
     raise WireError(f"the variable-length integer at byte {position} is too long")
 
 

@@ -19,7 +19,7 @@ from kraft.config import NodeConfig
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import ImageDelta, MetadataImage
 from kraft.image.image import EMPTY_IMAGE
-from kraft.seam import CloseReason
+from kraft.seam import CloseReason, Seam
 from kraft.wire import messages
 from kraft.wire.api_keys import is_flexible, response_header_version
 from kraft.wire.budget import MemoryBudget
@@ -78,6 +78,16 @@ class ImageHolder:
         self.image = image
 
 
+class StillClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
 class StillLifecycle:
     """In the lifecycle's place: registered, as the images of the tests have broker 1."""
 
@@ -109,10 +119,11 @@ class BrokerHarness:
         """With a `nursery` the broker's tasks run in it; without, at once and to their end."""
         config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
         self.failures: list[BaseException] = []
+        self.clock = StillClock()
         self.holder = ImageHolder(image)
         self.broker = broker = Broker(
             config,
-            None,  # type: ignore[arg-type]
+            Seam(clock=self.clock, random=None, network=None, disk=None),  # type: ignore[arg-type]
             cluster_id=CLUSTER_ID,
             incarnation_id=INCARNATION,
             publisher=self.holder,  # type: ignore[arg-type]

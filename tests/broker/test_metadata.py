@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraft.broker.node.gates import CLUSTER, Operation
-from kraft.image import MetadataImage, events
+from kraft.image import ImageDelta, MetadataImage, events, replay
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -192,6 +192,38 @@ def test_versions_8_to_10_tell_the_operations_on_the_cluster_when_asked(image: M
         assert (told == -(2**31)) is not wanted
         if wanted:
             assert told >> Operation.CLUSTER_ACTION & 1
+
+
+def test_a_broker_that_was_fenced_a_moment_ago_is_still_listed_but_leads_nothing() -> None:
+    old = image_of(*three_brokers(), *orders())
+    gone = [
+        events.BrokerRegistrationChange(2, 12, fenced=True),
+        events.PartitionChange(ORDERS, 1, isr=(1,), leader=1),
+        events.PartitionChange(ORDERS, 0, isr=(1,)),
+    ]
+    new = replay(old, gone, old.offset + 3, 1)
+    harness = BrokerHarness(old)
+    harness.broker.departed.published(old, new, ImageDelta.between(old, new))
+    harness.holder.image = new
+    response = harness.ask(METADATA, 12, topics=asked("orders"))
+    assert [b.node_id for b in response.brokers] == [1, 2]
+    assert [p.leader_id for p in response.topics[0].partitions] == [1, 1, -1]
+    assert response.topics[0].partitions[0].offline_replicas == (2, 3)
+    harness.clock.now_ms += 9_000
+    assert [b.node_id for b in harness.ask(METADATA, 12, topics=[]).brokers] == [1]
+
+
+def test_a_broker_that_came_back_or_was_unregistered_is_not_listed_as_departed() -> None:
+    old = image_of(*three_brokers())
+    fenced = replay(old, [events.BrokerRegistrationChange(2, 12, fenced=True)], old.offset + 1, 1)
+    for change in (events.BrokerRegistrationChange(2, 12, fenced=False), events.UnregisterBroker(2, 12)):
+        harness = BrokerHarness(old)
+        departed = harness.broker.departed
+        departed.published(old, fenced, ImageDelta.between(old, fenced))
+        assert [broker.broker_id for broker in departed.listed()] == [2]
+        new = replay(fenced, [change], fenced.offset + 1, 1)
+        departed.published(fenced, new, ImageDelta.between(fenced, new))
+        assert departed.listed() == []
 
 
 def test_internal_topics_are_marked() -> None:

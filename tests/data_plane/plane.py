@@ -17,7 +17,7 @@ from kraft.wire.produce import ProduceResponse, ProduceResult, decode_produce_re
 from kraft.wire.records import Record, decode_batch, encode_batch, iter_headers
 from tests.broker.world_cluster import AskingClient, WorldCluster
 
-EPOCH_MS = 1_700_000_000_000
+EPOCH_MS = 1_750_000_000_000
 PRODUCE_VERSION = 12
 FETCH_VERSION = 12
 

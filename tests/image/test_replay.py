@@ -135,11 +135,17 @@ def test_the_digest_differs_with_any_difference() -> None:
     assert len(digests) == len(changes) + 1
 
 
+DIGEST_PROGRAM = """
+from kraft.image import digest
+from tests.image.test_replay import small_cluster
+print(digest(small_cluster()))
+"""
+
+
 def test_the_digest_is_the_same_in_every_process() -> None:
-    program = "from tests.image.test_replay import small_cluster; from kraft.image import digest; print(digest(small_cluster()))"
     found = {
         subprocess.run(
-            [sys.executable, "-c", program],
+            [sys.executable, "-c", DIGEST_PROGRAM],
             capture_output=True,
             text=True,
             check=True,

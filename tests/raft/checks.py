@@ -128,18 +128,33 @@ class Checks:
         if leadership.leader_id is not None:
             self.name_leader(leadership.epoch, leadership.leader_id)
         if leadership.is_local:
-            epoch, chain = self.ledger[self.ledger_end]
-            held = node.disk.base[0] >= self.ledger_end or node.disk.chain_at(self.ledger_end) == chain
-            self.require(
-                "R6", held, f"leader {node.node_id} of {leadership.epoch} lacks {self.ledger_end} of epoch {epoch}"
-            )
+            # What later epochs have committed meanwhile is no business of a leader that comes late.
+            end = max(end for end, (epoch, _) in self.ledger.items() if epoch < leadership.epoch)
+            held = node.disk.base[0] >= end or node.disk.chain_at(end) == self.ledger[end][1]
+            self.require("R6", held, f"leader {node.node_id} of {leadership.epoch} lacks {end}")
 
     def on_append(self, world: World, node: Node, entry: Entry) -> None:
         known = self.written.setdefault((entry.base, entry.epoch), entry.chain)
         self.require("R12", known == entry.chain, f"({entry.base}, {entry.epoch}) names two records")
-        if entry.next <= self.ledger_end and entry.next in self.ledger:
-            # May be above our high watermark, and may be truncated; only what we apply must match.
-            self.counts["R5"] += 1
+        raft = node.raft
+        assert raft is not None
+        if entry.voters is not None and raft.is_leader:
+            self._check_voters(node, entry)
+
+    def _check_voters(self, node: Node, entry: Entry) -> None:
+        """R16: one change at a time, by one voter, and only once a record of this epoch is committed."""
+        raft = node.raft
+        assert raft is not None
+        assert entry.voters is not None
+        committed = self.watermarks.get((node.node_id, node.life), 0)
+        older = [other for other in node.disk.entries[:-1] if other.voters is not None]
+        before = older[-1].voters if older else node.disk.base_voters or raft.log.voters.at(0)
+        assert before is not None
+        pending = [other for other in older if other.next > committed]
+        self.require("R16", not pending, f"a second change at {entry.base} while {pending} is not committed")
+        self.require("R16", entry.voters.differs_by(before) <= 1, f"{entry.voters.ids} follows {before.ids}")
+        own = any(other.epoch == raft.epoch and other.next <= committed for other in node.disk.entries)
+        self.require("R16", own or node.disk.base[1] == raft.epoch, f"no record of epoch {raft.epoch} is committed")
 
     def on_truncate(self, world: World, node: Node, offset: int) -> None:
         raft = node.raft
@@ -246,4 +261,12 @@ def digest(node: Node) -> tuple[Any, ...]:
         times = (role.election_deadline_ms,)
     elif isinstance(role, Follower):
         times = (role.fetch_deadline_ms, role.has_fetched, role.lost_since_ms, role.campaign_at_ms)
-    return (raft.epoch, raft.voted, raft.leader_id, type(role).__name__, raft.log.end_offset, raft.high_watermark, *times)
+    return (
+        raft.epoch,
+        raft.voted,
+        raft.leader_id,
+        type(role).__name__,
+        raft.log.end_offset,
+        raft.high_watermark,
+        *times,
+    )

@@ -186,12 +186,13 @@ class World:
         self._sequence = 0
         self._tokens = 0
         ids = range(1, voters + 1)
-        self.nodes = {
-            n: Node(n, self.chance.uuid(), may_vote=n in ids) for n in range(1, voters + observers + 1)
-        }
+        self.nodes = {n: Node(n, self.chance.uuid(), may_vote=n in ids) for n in range(1, voters + observers + 1)}
         self.voters = VoterSet(
             tuple(
-                Voter(ReplicaKey(n, None if static_directories else self.nodes[n].key.directory_id), Address(f"n{n}", 9000))
+                Voter(
+                    ReplicaKey(n, None if static_directories else self.nodes[n].key.directory_id),
+                    Address(f"n{n}", 9000),
+                )
                 for n in ids
             )
         )

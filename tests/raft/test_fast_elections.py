@@ -24,7 +24,9 @@ def settled(seed: int, voters: int = 3, **arguments: object) -> World:
 
 def replaced(world: World, old_epoch: int) -> bool:
     leader = world.leader
-    return world.has_active_leader() and leader is not None and leader.raft is not None and leader.raft.epoch > old_epoch
+    return (
+        world.has_active_leader() and leader is not None and leader.raft is not None and leader.raft.epoch > old_epoch
+    )
 
 
 def count_votes(world: World) -> list[VoteRequest]:

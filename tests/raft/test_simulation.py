@@ -7,9 +7,17 @@ import pytest
 from .simulation import Odds, World
 
 
-def run_chaos(seed: int, *, voters: int = 3, observers: int = 1, duration: int = 20_000, world: World | None = None) -> World:
+def run_chaos(
+    seed: int, *, voters: int = 3, observers: int = 1, duration: int = 20_000, world: World | None = None
+) -> World:
     """Crashes, power losses, pauses and partitions, then a healed world that must make progress."""
-    odds = Odds(latency=(1, 1 + seed % 20), sync=(1, 1 + seed % 30), state_write=(1, 1 + seed % 15), loss=seed % 3 * 10, snapshot=seed % 4 * 15)
+    odds = Odds(
+        latency=(1, 1 + seed % 20),
+        sync=(1, 1 + seed % 30),
+        state_write=(1, 1 + seed % 15),
+        loss=seed % 3 * 10,
+        snapshot=seed % 4 * 15,
+    )
     world = world or World(seed, voters, observers, odds=odds)
     world.start()
     world.append_every(15)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kraft.storage.handles import FileCache, read_through
+from kraft.storage.handles import ColdRead, FileCache
 from kraft.storage.log import AppendInfo, AppendOrigin, Log, LogConfig, LogSlice
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.records import BatchHeader, Record, encode_batch, iter_headers, read_header
@@ -73,7 +73,12 @@ def open_log(
 
 def warmed(function: Callable[[], T]) -> T:
     """Call something that runs on the loop, dealing with cold reads as its owner would."""
-    return read_through(function)
+    while True:
+        try:
+            return function()
+        except ColdRead as cold:
+            cold.warm()
+            cold.adopt()
 
 
 def lead(

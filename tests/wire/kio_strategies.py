@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@cache
 def messages(cls: Any) -> st.SearchStrategy[Any]:
     """Instances of a kio class."""
     return st.builds(cls, **{field.name: _values(field) for field in fields_of(cls)})

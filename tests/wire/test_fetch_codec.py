@@ -7,7 +7,7 @@ from uuid import UUID
 
 import kio.index
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
@@ -32,7 +32,6 @@ NAMES = st.text(min_size=1, max_size=12)
 IDS = st.uuids().filter(lambda value: value.int != 0)
 INT32 = st.integers(-1, 2**31 - 1)
 INT64 = st.integers(-1, 2**62)
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def partitions_of(version: int) -> st.SearchStrategy[FetchPartition]:
@@ -88,7 +87,6 @@ def load(version: int, body: bytes, *, response: bool = False) -> Any:
 
 
 @every_version
-@SLOW
 @given(data=st.data())
 def test_requests_are_what_kio_writes_and_are_read_back(version: int, data: st.DataObject) -> None:
     request = data.draw(requests_of(version))
@@ -101,7 +99,6 @@ def test_requests_are_what_kio_writes_and_are_read_back(version: int, data: st.D
 
 
 @every_version
-@SLOW
 @given(data=st.data())
 def test_cut_and_mutated_requests_raise_nothing_but_wire_errors(version: int, data: st.DataObject) -> None:
     body = bytearray(encode_fetch_request(version, data.draw(requests_of(version))))
@@ -164,7 +161,6 @@ def results_of(version: int) -> st.SearchStrategy[FetchResult]:
 
 
 @every_version
-@SLOW
 @given(data=st.data())
 def test_responses_are_what_kio_writes_and_are_read_in_place(version: int, data: st.DataObject) -> None:
     topics = data.draw(named(version, st.lists(results_of(version), max_size=3)))

@@ -117,6 +117,7 @@ def test_cut_and_mutated_requests_raise_nothing_but_wire_errors(version: int, da
         (9, b"\0\0\1\0\0\0\0\2\3\xff\xfe\1\0\0"),
         (9, b"\0\0\1\0\0\0\0\xff\xff\xff\xff\xff\xff"),
         (9, b"\0\0\1\0\0\0\0\xff\xff\xff\xff\x07"),
+        (9, b"\0\0\1\0\0\0\0\2\0\1\0\0"),
         (3, struct.pack(">hhiih", -1, 1, 0, 1, -1) + bytes(20)),
     ],
 )

@@ -1,0 +1,16 @@
+"""Hypothesis profiles: `fast` (the default: few examples, the same ones in every run) and `exhaustive`, for long runs:
+`HYPOTHESIS_PROFILE=exhaustive make test`."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+settings.register_profile(
+    "fast", max_examples=20, deadline=None, derandomize=True, suppress_health_check=SLOW_IS_FINE, database=None
+)
+settings.register_profile("exhaustive", max_examples=1000, deadline=None, suppress_health_check=SLOW_IS_FINE)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))

@@ -1,0 +1,271 @@
+"""Controllers, quorum and network together: registration, admin requests, failover, fast and slow fencing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kraft.image import digest
+from kraft.seam import Seam
+from kraft.sim.world import World
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.control.requests import altered, new_topic
+from tests.controller.cluster import Cluster, FakeBroker
+
+Scenario = Callable[[Cluster, Seam], Awaitable[None]]
+
+
+def play(scenario: Scenario, *, seed: int = 1, controllers: int = 3, brokers: int = 3, **extra: str) -> None:
+    world = World(seed)
+
+    async def main(world: World) -> None:
+        cluster = Cluster(world, controllers, brokers, **extra)
+        cluster.start()
+        await cluster.ready()
+        await scenario(cluster, world.node("client"))
+
+    world.run(main)
+
+
+async def create(cluster: Cluster, seam: Seam, name: str, partitions: int = 1, factor: int = 3, **configs: str) -> None:
+    through = next(broker for broker in cluster.brokers.values() if cluster.world.is_running(broker.host))
+    response = await through.forward(
+        seam,
+        ApiKey.CREATE_TOPICS,
+        topics=[new_topic(name, partitions, factor, configs={k.replace("_", "."): v for k, v in configs.items()})],
+    )
+    assert response.topics[0].error_code == ErrorCode.NONE, response
+
+
+def leaders(cluster: Cluster, name: str) -> list[int]:
+    topic = cluster.image.topics.get(name)
+    assert topic is not None
+    return [state.leader for _, state in topic.partitions()]
+
+
+def test_brokers_register_and_are_unfenced_and_controllers_register_too() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        assert cluster.unfenced() == {1, 2, 3}
+        await cluster.wait(lambda: set(cluster.image.controllers) == {101, 102, 103})
+        assert cluster.image.cluster_id == "controller-test-cluster"
+
+    play(scenario)
+
+
+def test_every_controller_holds_the_same_image() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 10)
+        await cluster.world.sleep_ms(1_000)
+        digests = {digest(member.publisher.image) for member in cluster.controllers.values() if member.publisher}
+        assert len(digests) == 1
+
+    play(scenario)
+
+
+def test_what_was_answered_survives_the_active_controller() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 5, 3, retention_ms="777")
+        first = cluster.active
+        assert first is not None
+        epoch = first.quorum.leader_and_epoch[1]
+        cluster.kill_controller(first.config.node_id)
+        took = await cluster.wait(lambda: cluster.active is not None)
+        assert took <= 800
+        assert cluster.active is not None
+        assert cluster.active.quorum.leader_and_epoch[1] > epoch
+        assert cluster.image.topic_configs("orders")["retention.ms"] == "777"
+        await create(cluster, seam, "users")
+        assert cluster.unfenced() == {1, 2, 3}
+
+    play(scenario)
+
+
+def test_a_killed_broker_is_fenced_at_once_and_its_partitions_move() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 6)
+        assert 1 in leaders(cluster, "orders")
+        cluster.kill_broker(1)
+        took = await cluster.wait(lambda: 1 not in cluster.unfenced())
+        assert 50 <= took <= 250
+        assert 1 not in leaders(cluster, "orders")
+        assert -1 not in leaders(cluster, "orders")
+
+    play(scenario)
+
+
+def test_brokers_that_are_killed_together_are_fenced_together() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 6)
+        cluster.kill_broker(1, 2)
+        await cluster.wait(lambda: cluster.unfenced() == {3})
+        assert set(leaders(cluster, "orders")) == {3}
+        topic = cluster.image.topics.get("orders")
+        assert topic is not None
+        assert max(state.leader_epoch for _, state in topic.partitions()) == 1
+
+    play(scenario)
+
+
+def test_a_broker_that_is_cut_off_is_fenced_only_by_its_session() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        for controller in cluster.controllers:
+            cluster.world.partition("b1", f"c{controller}")
+        took = await cluster.wait(lambda: 1 not in cluster.unfenced())
+        assert 8_000 <= took <= 9_600
+
+    play(scenario)
+
+
+def test_a_lost_connection_of_a_live_broker_fences_nobody() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        for _ in range(10):
+            for controller in cluster.controllers:
+                cluster.world.reset_links("b1", f"c{controller}")
+            await cluster.world.sleep_ms(130)
+            assert cluster.unfenced() == {1, 2, 3}
+
+    play(scenario)
+
+
+def test_a_restarted_broker_is_let_in_at_once() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 6)
+        first = cluster.brokers[1].epoch
+        cluster.kill_broker(1)
+        cluster.world.restart("b1")
+        took = await cluster.wait(lambda: cluster.brokers[1].epoch > first and not cluster.brokers[1].is_fenced)
+        assert took <= 1_000
+        assert cluster.unfenced() == {1, 2, 3}
+        await cluster.world.sleep_ms(3_000)
+        assert cluster.unfenced() == {1, 2, 3}
+
+    play(scenario)
+
+
+def test_a_twin_of_a_live_broker_is_kept_out() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        twin = FakeBroker(1, cluster.brokers[1].controllers, life=50, host="twin")
+        cluster.world.start("twin", twin.main)
+        await cluster.world.sleep_ms(3_000)
+        assert twin.epoch == -1
+        assert set(twin.refusals) == {ErrorCode.DUPLICATE_BROKER_REGISTRATION}
+        assert cluster.unfenced() == {1, 2, 3}
+        cluster.kill_broker(1)
+        took = await cluster.wait(lambda: not twin.is_fenced)
+        assert took <= 1_000
+
+    play(scenario)
+
+
+def test_controller_and_broker_that_die_together_are_both_replaced() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 6)
+        first = cluster.active
+        assert first is not None
+        cluster.kill_controller(first.config.node_id)
+        cluster.kill_broker(1)
+        took = await cluster.wait(lambda: cluster.active is not None and 1 not in cluster.unfenced())
+        assert took <= 1_200
+        assert -1 not in leaders(cluster, "orders")
+        assert 1 not in leaders(cluster, "orders")
+
+    play(scenario)
+
+
+def test_controlled_shutdown_moves_leadership_before_the_broker_goes() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 6)
+        cluster.brokers[1].wants_shutdown = True
+        await cluster.wait(lambda: cluster.brokers[1].should_shut_down)
+        assert 1 not in leaders(cluster, "orders")
+        assert cluster.unfenced() == {2, 3}
+
+    play(scenario)
+
+
+def test_an_unclean_election_waits_for_the_session_time_out_after_a_fast_fence() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "lossy", 1, 2, unclean_leader_election_enable="true")
+        topic = cluster.image.topics.get("lossy")
+        assert topic is not None
+        first, second = topic.partition(0).replicas
+        cluster.kill_broker(second)
+        await cluster.wait(lambda: second not in cluster.unfenced())
+        cluster.kill_broker(first)
+        await cluster.wait(lambda: first not in cluster.unfenced())
+        cluster.world.restart(f"b{second}")
+        await cluster.wait(lambda: second in cluster.unfenced())
+        assert leaders(cluster, "lossy") == [-1]
+        took = await cluster.wait(lambda: leaders(cluster, "lossy") == [second])
+        assert took >= 5_000
+
+    play(scenario)
+
+
+def test_an_isolated_active_controller_answers_nothing_and_its_successor_decides() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        first = cluster.active
+        assert first is not None
+        number = first.config.node_id
+        for other in cluster.controllers:
+            if other != number:
+                cluster.world.partition(f"c{number}", f"c{other}")
+        await create(cluster, seam, "orders")
+        assert cluster.active is not None
+        assert cluster.active.config.node_id != number
+        assert cluster.active.publisher.image.topics.get("orders") is not None
+        for other in cluster.controllers:
+            if other != number:
+                cluster.world.heal(f"c{number}", f"c{other}")
+        await cluster.wait(lambda: first.publisher.image.offset == cluster.image.offset)
+        assert digest(first.publisher.image) == digest(cluster.image)
+
+    play(scenario)
+
+
+def test_configs_are_changed_through_a_broker() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders")
+        response = await cluster.brokers[1].forward(
+            seam, ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[altered(2, "orders", ("retention.ms", 0, "5"))]
+        )
+        assert response.responses[0].error_code == ErrorCode.NONE
+        assert cluster.image.topic_configs("orders")["retention.ms"] == "5"
+
+    play(scenario)
+
+
+def test_a_controller_that_was_down_while_snapshots_were_made_catches_up() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        for number in range(30):
+            await create(cluster, seam, f"topic-{number}", 20)
+        await cluster.world.sleep_ms(1_000)
+        standby = next(one for one, member in cluster.controllers.items() if member.controller is not cluster.active)
+        cluster.kill_controller(standby)
+        await create(cluster, seam, "while-it-was-down")
+        cluster.world.restart(f"c{standby}")
+        member = cluster.controllers[standby]
+        await cluster.wait(lambda: member.publisher and member.publisher.image.offset == cluster.image.offset)
+        assert member.publisher is not None
+        assert digest(member.publisher.image) == digest(cluster.image)
+
+    play(scenario, metadata_log_max_record_bytes_between_snapshots="4096")
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    def once() -> str:
+        world = World(77)
+
+        async def main(world: World) -> None:
+            cluster = Cluster(world)
+            cluster.start()
+            await cluster.ready()
+            seam = world.node("client")
+            await create(cluster, seam, "orders", 6)
+            cluster.kill_broker(2)
+            await cluster.wait(lambda: cluster.unfenced() == {1, 3})
+
+        world.run(main)
+        return str(world.trace_hash)
+
+    assert once() == once()

@@ -1,0 +1,452 @@
+"""Each check is trusted after it has failed: twins of core functions with one bug each, and the check that catches it.
+
+A twin names the digest of the source that it replaces, and the test fails when that source has changed, so that a twin
+cannot rot silently. The same seeds pass without the twin (test_simulation, test_fast_elections).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kraft.raft import ballots, campaign, follower, leader, raft, startup, timers, transitions
+from kraft.raft.core import Core
+from kraft.raft.identity import Voter, VoterSet
+from kraft.raft.log_view import LogView
+from kraft.raft.ready import Truncate
+from kraft.raft.state import NEVER, Follower, Leader, Unattached
+from kraft.seam import InvariantError
+from kraft.wire.rpc_quorum import MetadataFetchRequest, VoteRequest
+
+from .checks import Violation
+from .simulation import Odds, World
+from .test_fast_elections import SPEED_MS, replaced, settled
+from .test_simulation import run_chaos
+
+SEEDS = 40
+
+
+def digest(function: Any) -> str:
+    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:8]
+
+
+def plant(patch: pytest.MonkeyPatch, owners: tuple[Any, ...], name: str, twin: Any, expected: str) -> None:
+    """Put `twin` in the place of `name` in every module that has imported it."""
+    original = getattr(owners[0], name)
+    found = digest(original)
+    assert found == expected, f"{name} has changed (digest {found}): look whether its twin still means the same bug"
+    for owner in owners:
+        patch.setattr(owner, name, twin)
+
+
+def first_catch(run: Callable[[int], object], seeds: int = SEEDS) -> str:
+    """The name of the check that fails first on some seed; "" if none does."""
+    for seed in range(seeds):
+        try:
+            run(seed)
+        except Violation as violation:
+            return violation.name
+        except InvariantError:
+            return "invariant"
+    return ""
+
+
+def chaos(seed: int) -> None:
+    run_chaos(seed, duration=8000)
+
+
+def hard_chaos(seed: int) -> None:
+    """Slow disks and much loss: long uncommitted tails."""
+    odds = Odds(latency=(1, 25), sync=(5, 60), state_write=(5, 60), loss=30, snapshot=15)
+    run_chaos(seed, voters=5, observers=0, duration=12_000, world=World(seed, 5, odds=odds))
+
+
+# votes and epochs
+
+
+def test_a_vote_sent_before_it_is_on_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> None:
+        world = World(seed, 3)
+        world.waits_for_state = False
+        run_chaos(seed, duration=5000, world=world)
+
+    assert first_catch(run) in ("R19", "R17", "R2")
+
+
+def test_a_vote_dropped_within_its_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(core: Core, election_deadline_ms: int) -> None:
+        core.voted = None
+        core.role = Unattached(election_deadline_ms)
+        core.forget_ballots()
+
+    owners = (transitions, campaign)
+    plant(monkeypatch, owners, "to_unattached_same_epoch", twin, "b6bef893")
+    assert first_catch(hard_chaos) in ("R2", "R1", "invariant")
+
+
+def test_a_vote_by_offset_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(self: LogView, last_epoch: int, end_offset: int) -> bool:
+        return end_offset >= self.end_offset
+
+    plant(monkeypatch, (LogView,), "is_up_to_date", twin, "0663f3c0")
+    assert first_catch(hard_chaos) in ("R13", "R6", "R7", "R11", "invariant")
+
+
+def test_a_leader_that_resumes_after_a_restart_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(core: Core) -> None:
+        role = Leader(core.log.end_offset, (), core.now_ms + core.settings.check_quorum_ms, core.now_ms)
+        core.role = role
+
+    plant(monkeypatch, (startup,), "_resume_resigned", twin, "4f2f1ebf")
+    assert first_catch(chaos) in ("R12", "R9", "R5", "R7", "R11", "invariant")
+
+
+def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ballots.handle_vote
+
+    def twin(core: Core, token: int, request: Any) -> None:
+        if request.pre_vote and request.epoch > core.epoch:
+            transitions.to_unattached(core, request.epoch)
+        original(core, token, request)
+
+    plant(monkeypatch, (ballots,), "handle_vote", twin, "8535985f")
+    monkeypatch.setitem(raft._REQUESTS, VoteRequest, twin)
+    assert first_catch(hard_chaos) == "K4"
+
+
+# the high watermark
+
+
+def test_commit_by_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B01: no record of the leader's own epoch is asked for."""
+    original = leader.advance_high_watermark
+
+    def twin(core: Core, role: Leader) -> None:
+        kept, role.epoch_start_offset = role.epoch_start_offset, -1
+        original(core, role)
+        role.epoch_start_offset = kept
+
+    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "79188f39")
+    assert first_catch(hard_chaos) == "R9"
+
+
+def test_a_leader_that_counts_its_unsynced_tail_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B11: also what a single voter must not do."""
+    original = leader.advance_high_watermark
+
+    def twin(core: Core, role: Leader) -> None:
+        kept, core.log.synced_end_offset = core.log.synced_end_offset, core.log.end_offset
+        original(core, role)
+        core.log.synced_end_offset = kept
+
+    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "79188f39")
+    real_append = leader.append_events
+
+    def append(core: Core, payload: Any) -> None:
+        real_append(core, payload)
+        if isinstance(core.role, Leader):
+            twin(core, core.role)
+
+    monkeypatch.setattr(leader, "append_events", append)
+    assert first_catch(lambda seed: run_chaos(seed, voters=1, observers=1, duration=5000)) in ("R9", "R10")
+
+
+def test_a_fetch_that_acknowledges_what_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = follower.send_fetch_if_due
+
+    def twin(core: Core) -> None:
+        kept, core.log.synced_end_offset = core.log.synced_end_offset, core.log.end_offset
+        original(core)
+        core.log.synced_end_offset = kept
+
+    plant(monkeypatch, (follower,), "send_fetch_if_due", twin, "d8149810")
+    assert first_catch(chaos) in ("R19", "R9")
+
+
+def test_a_new_leader_that_shows_its_old_high_watermark_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = leader.begin_leadership
+
+    def twin(core: Core, role: Leader) -> None:
+        role.high_watermark = core.high_watermark
+        original(core, role)
+
+    plant(monkeypatch, (leader, campaign), "begin_leadership", twin, "76f98cee")
+    assert first_catch(chaos) == "R9"
+
+
+def test_progress_on_a_diverging_fetch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = leader.handle_fetch
+
+    def twin(core: Core, token: int, request: Any) -> None:
+        if isinstance(core.role, Leader) and request.epoch == core.epoch:
+            leader._record_fetch(core, core.role, request)
+        original(core, token, request)
+
+    plant(monkeypatch, (leader,), "handle_fetch", twin, "6d476303")
+    monkeypatch.setitem(raft._REQUESTS, MetadataFetchRequest, twin)
+    assert first_catch(hard_chaos) in ("R9", "R7", "R11", "invariant")
+
+
+def test_a_high_watermark_taken_from_a_diverging_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B06."""
+    original = follower._truncate
+
+    def twin(core: Core, epoch: int, end_offset: int) -> None:
+        core.raise_high_watermark(core.log.end_offset)
+        original(core, epoch, end_offset)
+
+    plant(monkeypatch, (follower,), "_truncate", twin, "980d187d")
+    assert first_catch(hard_chaos) in ("R7", "R11", "invariant")
+
+
+def test_a_removed_leader_that_counts_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B08, directed: the leader removes itself while one of the voters that remain does not answer."""
+
+    def run(seed: int) -> None:
+        world = settled(seed, 3)
+        old = world.leader
+        assert old is not None
+        others = [n for n in world.voters.ids if n != old.node_id]
+        world.cut = {(others[1], old.node_id), (old.node_id, others[1])}
+        world.change_voters(VoterSet(tuple(v for v in world.voters.voters if v.key.node_id != old.node_id)))
+        world.run(1500)
+
+    assert first_catch(run, 3) == ""
+    original = leader._end_offset_of_voter
+
+    def twin(core: Core, role: Leader, node_id: int) -> int:
+        return max(original(core, role, node_id), core.log.synced_end_offset if not core.is_voter else -1)
+
+    plant(monkeypatch, (leader,), "_end_offset_of_voter", twin, "69e60f17")
+    assert first_catch(run, 3) == "R9"
+
+
+# the log
+
+
+def test_truncating_straight_to_the_leaders_offset_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(core: Core, epoch: int, end_offset: int) -> None:
+        target = max(min(end_offset, core.log.end_offset), core.high_watermark or core.log.start_offset)
+        core.log.truncate(target)
+        core.out.log.append(Truncate(target))
+
+    plant(monkeypatch, (follower,), "_truncate", twin, "980d187d")
+    caught = first_catch(lambda seed: _divergent(seed))
+    assert caught in ("R5", "R7", "R9", "R11", "stuck", "invariant")
+
+
+def _divergent(seed: int) -> None:
+    try:
+        hard_chaos(seed)
+    except AssertionError as error:
+        if isinstance(error, Violation):
+            raise
+        raise Violation("stuck", str(error)) from error
+
+
+def test_a_fetch_below_the_log_start_that_counts_as_divergence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B18."""
+    original = leader._disagreement
+
+    def twin(core: Core, request: Any) -> Any:
+        kept, core.log.snapshots = core.log.snapshots, []
+        found = original(core, request)
+        core.log.snapshots = kept
+        return found
+
+    plant(monkeypatch, (leader,), "_disagreement", twin, "fa2e5011")
+
+    def run(seed: int) -> None:
+        world = World(seed, 3, 1, odds=Odds(snapshot=300))
+        world.start(1, 2, 4)
+        world.append_every(10)
+        world.run(4000)
+        world.start(3)
+        world.run(3000)
+        if not world.caught_up() and world.nodes[3].disk.end == 0:
+            raise Violation("stuck", "the late voter has nothing")
+
+    assert first_catch(run) in ("R11", "invariant", "stuck")
+
+
+# voter changes
+
+
+@pytest.mark.parametrize("bug", ["before the own epoch is committed", "two in flight"])
+def test_an_unguarded_voter_change_is_caught(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    """B09, B10."""
+
+    def run(seed: int) -> None:
+        world = World(seed, 4)
+        world.start()
+        assert world.run_until(lambda: world.leader is not None, 3000)
+        if bug == "two in flight":
+            assert world.run_until(world.has_active_leader, 3000)
+        voters = list(world.voters.voters)
+        for _ in range(2):
+            voters.pop()
+            world.change_voters(VoterSet(tuple(voters)))
+
+    assert first_catch(run, 5) == ""
+    plant(monkeypatch, (leader,), "_check_voters_change", lambda core, voters: None, "04be5917")
+    assert first_catch(run, 5) == "R16"
+
+
+def test_a_voters_record_that_survives_its_truncation_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> None:
+        world = settled(seed, 3)
+        old = world.leader
+        assert old is not None
+        assert old.raft is not None
+        others = tuple(n for n in world.nodes if n != old.node_id)
+        world.partition((old.node_id,), others)
+        grown = (*world.voters.voters, Voter(world.nodes[1].key.__class__(9), world.voters.voters[0].address))
+        world.change_voters(VoterSet(grown))
+        world.run(6000)
+        world.heal()
+        world.run(4000)
+        if old.raft.voters != world.voters:
+            raise Violation("R16", f"node {old.node_id} still has {old.raft.voters.ids}")
+
+    assert first_catch(run, 3) == ""
+    from kraft.raft.voter_history import VoterHistory
+
+    plant(monkeypatch, (VoterHistory,), "truncate", lambda self, end_offset: None, "d89eb78b")
+    assert first_catch(run, 3) in ("R16", "invariant")
+
+
+# leadership and time
+
+
+def test_a_leader_without_check_quorum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = timers.tick_leader
+
+    def twin(core: Core, role: Leader) -> None:
+        kept, role.check_quorum_deadline_ms = role.check_quorum_deadline_ms, NEVER
+        original(core, role)
+        role.check_quorum_deadline_ms = kept
+
+    plant(monkeypatch, (leader, timers), "tick_leader", twin, "a38c8590")
+
+    def run(seed: int) -> None:
+        world = settled(seed, 3)
+        old = world.leader
+        assert old is not None
+        world.partition((old.node_id,), tuple(n for n in world.nodes if n != old.node_id))
+        world.run(12_000)
+
+    assert first_catch(run, 3) == "R18"
+
+
+def test_pre_votes_granted_without_regard_to_leader_contact_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One follower cannot reach the leader; the others can: no epoch may rise."""
+
+    def run(seed: int) -> None:
+        world = settled(seed, 3)
+        world.odds.latency = (1, 1)
+        old = world.leader
+        assert old is not None
+        assert old.raft is not None
+        epoch = old.raft.epoch
+        other = next(n for n in world.voters.ids if n != old.node_id)
+        world.cut = {(other, old.node_id), (old.node_id, other)}
+        # Stop the writes, so that logs are equal and only leader_contact stands in the way.
+        world._heap = [event for event in world._heap if getattr(event[2], "__name__", "") != "write"]
+        heapq.heapify(world._heap)
+        world.run(12_000)
+        if any(node.raft is not None and node.raft.epoch > epoch for node in world.nodes.values()):
+            raise Violation("K4", f"an epoch rose above {epoch}")
+
+    assert first_catch(run, 3) == ""
+
+    def twin(core: Core) -> bool:
+        return not isinstance(core.role, Leader)
+
+    plant(monkeypatch, (ballots,), "grants_pre_vote", twin, "97cdfdf3")
+    assert first_catch(run, 3) == "K4"
+
+
+def speed(seed: int) -> None:
+    world = settled(seed, 3)
+    old = world.leader
+    assert old is not None
+    assert old.raft is not None
+    epoch = old.raft.epoch
+    world.kill(old.node_id)
+    if not world.run_until(lambda: replaced(world, epoch), SPEED_MS + 12):
+        raise Violation("K6", f"seed {seed}: no new leader in {SPEED_MS} ms")
+
+
+def no_contact(core: Core, role: Follower) -> None:
+    """leader_contact is never LOST."""
+
+
+def grants_as_kafka(core: Core) -> bool:
+    role = core.role
+    return not isinstance(role, Leader) and not (isinstance(role, Follower) and role.has_fetched)
+
+
+def test_elections_that_wait_for_the_fetch_time_out_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert first_catch(speed, 10) == ""
+    plant(monkeypatch, (follower, ballots), "lose_contact", no_contact, "587fa7ed")
+    assert first_catch(speed, 10) == "K6"
+
+
+def test_a_follower_that_does_not_grant_when_its_contact_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, (ballots,), "grants_pre_vote", grants_as_kafka, "97cdfdf3")
+    assert first_catch(speed, 10) == "K6"
+
+
+def test_a_prospective_that_does_not_ask_again_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, (Core,), "next_hurried_round", Core.election_timeout, "20342767")
+    assert first_catch(speed, 40) == "K6"
+
+
+def test_a_losing_candidate_that_waits_out_its_time_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both followers stand at the same moment, so that votes split."""
+    monkeypatch.setattr(Core, "first_hurried_round", lambda core: core.now_ms + 1)
+    assert first_catch(speed, 20) == ""
+    plant(monkeypatch, (Core,), "next_candidacy", lambda core: NEVER, "48c54d84")
+    assert first_catch(speed, 20) == "K6"
+
+
+def test_a_redial_that_a_pre_vote_does_not_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower whose connection ended while it was backing off must look at once when it is asked."""
+
+    def run(seed: int) -> None:
+        world = settled(seed, 3)
+        old = world.leader
+        assert old is not None
+        others = [world.nodes[n] for n in world.voters.ids if n != old.node_id]
+        sleeper = others[0]
+        assert sleeper.raft is not None
+        core = sleeper.raft._core
+        world.run_until(lambda: core.fetch.request_id is None, 500)
+        core.fetch.not_before_ms = world.now + 5000
+        assert isinstance(core.role, Follower)
+        epoch = core.epoch
+        world.kill(old.node_id)
+        if not world.run_until(lambda: replaced(world, epoch), SPEED_MS):
+            raise Violation("K6", "no new leader")
+
+    assert first_catch(run, 10) == ""
+    plant(monkeypatch, (ballots,), "redial_leader", lambda core: None, "b17349df")
+    monkeypatch.setattr(follower, "redial_leader", lambda core: None)
+    assert first_catch(run, 10) == "K6"
+
+
+def test_a_start_that_waits_for_an_election_time_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> None:
+        world = World(seed, 3)
+        world.start()
+        if not world.run_until(world.has_active_leader, SPEED_MS):
+            raise Violation("K6", "a slow start")
+
+    assert first_catch(run, 20) == ""
+    plant(monkeypatch, (Core,), "first_hurried_round", Core.election_timeout, "8ec480fd")
+    assert first_catch(run, 20) == "K6"

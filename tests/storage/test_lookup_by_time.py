@@ -1,0 +1,58 @@
+"""Lookups by timestamp against a naive twin."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraft.storage.log import LogConfig
+from kraft.wire.records import Compression, Record, encode_batch
+from tests.storage.batches import NOW_MS, batch, lead, open_log
+from tests.storage.machine import Machine
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_a_lookup_finds_the_first_record_with_that_time_or_later(seed: int) -> None:
+    draw = random.Random(seed)
+    machine = Machine(seed, cold_read_one_in=5)
+    log = open_log(machine, LogConfig(segment_bytes=500, index_interval_bytes=100, segment_ms=1 << 60))
+    records: list[tuple[int, int, int]] = []
+    for epoch in range(25):
+        stamps = [draw.randint(0, 100) for _ in range(draw.randint(1, 4))]
+        compression = draw.choice([Compression.NONE, Compression.GZIP])
+        data = encode_batch([Record(0, stamp, None, b"value") for stamp in stamps], compression=compression)
+        base = lead(log, data, epoch).base_offset
+        records += [(stamp, base + number, epoch) for number, stamp in enumerate(stamps)]
+    if draw.random() < 0.5:
+        log.close(clean=True)
+        log = open_log(machine, log.config, clean=True)
+    start = draw.randint(0, log.log_end_offset)
+    log.advance_log_start(start)
+    live = [record for record in records if record[1] >= start]
+    for timestamp in range(0, 103, 3):
+        expected = next((record for record in live if record[0] >= timestamp), None)
+        assert log.offset_for_timestamp(timestamp) == expected
+
+
+def test_the_offset_of_the_largest_timestamp_is_the_first_record_that_has_it() -> None:
+    log = open_log(Machine(), LogConfig(segment_bytes=200, segment_ms=1 << 60))
+    for timestamp in (5, 90, 90, 7):
+        lead(log, batch(2, timestamp=timestamp))
+    assert log.max_timestamp_offset() == (90, 2, 0)
+
+
+def test_an_empty_log_has_no_largest_timestamp() -> None:
+    log = open_log(Machine())
+    assert log.max_timestamp_offset() is None
+    assert log.offset_for_timestamp(0) is None
+
+
+def test_all_records_of_an_append_time_batch_have_its_time() -> None:
+    log = open_log(Machine(), LogConfig(log_append_time=True))
+    lead(log, batch(3, timestamp=1), now_ms=NOW_MS)
+    lead(log, batch(3, timestamp=NOW_MS * 2), now_ms=NOW_MS + 5)
+    assert log.offset_for_timestamp(NOW_MS + 1) == (NOW_MS + 5, 3, 0)
+    assert log.max_timestamp_offset() == (NOW_MS + 5, 3, 0)

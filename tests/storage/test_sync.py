@@ -1,0 +1,171 @@
+"""Durability: sync plans, group commit, the recovery point, and files that stay closed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.seam import DiskError
+from kraft.storage.handles import ColdRead, FileCache
+from kraft.storage.log import LogConfig
+from tests.storage.batches import LOG, NOW_MS, batch, lead, open_log, read, read_all, sync
+from tests.storage.machine import Machine
+
+
+def test_appends_go_on_while_a_sync_runs_and_join_the_next_one() -> None:
+    machine = Machine()
+    log = open_log(machine)
+    lead(log, batch(3))
+    sync(log)
+    lead(log, batch(2))
+    plan = log.files_to_sync()
+    assert plan is not None
+    assert plan.only_file is not None
+    lead(log, batch(4))
+    plan.run()
+    log.mark_synced(plan)
+    assert (log.synced_end_offset, log.log_end_offset, log.unsynced) == (5, 9, True)
+    sync(log)
+    assert (log.synced_end_offset, log.unsynced, log.files_to_sync()) == (9, False, None)
+
+
+def test_the_first_plan_of_a_log_makes_its_directory_entry_durable() -> None:
+    machine = Machine()
+    log = open_log(machine)
+    lead(log, batch(3))
+    plan = log.files_to_sync()
+    assert plan is not None
+    assert plan.only_file is None
+    plan.run()
+    log.mark_synced(plan)
+    machine.power_off()
+    assert open_log(machine, recovery_point=3).log_end_offset == 3
+
+
+def test_a_rolled_segment_is_on_the_device_with_its_indexes_before_the_recovery_point_moves() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=300, index_interval_bytes=50))
+    for _ in range(12):
+        lead(log, batch(1, producer=(-1, -1, -1)))
+    assert log.recovery_point == 0
+    sync(log)
+    assert log.recovery_point == 12
+    for segment in log.segments[:-1]:
+        for handle in segment.handles:
+            if handle.exists:
+                inode = machine.inode(handle.path)
+                assert bytes(inode.durable) == bytes(inode.data)
+    machine.power_off()
+    log = open_log(machine, LogConfig(segment_bytes=300, index_interval_bytes=50), recovery_point=12)
+    assert log.recovery_report.segments_read == 1
+
+
+def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
+    log = open_log(Machine())
+    for _ in range(5):
+        lead(log, batch(1))
+    plan = log.files_to_sync()
+    assert plan is not None
+    plan.run()
+    log.truncate_to(2, NOW_MS)
+    lead(log, batch(1), 1)
+    log.mark_synced(plan)
+    assert log.recovery_point == 0
+
+
+def test_a_failed_sync_moves_nothing() -> None:
+    machine = Machine()
+    log = open_log(machine)
+    lead(log, batch(3))
+    plan = log.files_to_sync()
+    assert plan is not None
+    machine.host.sync_fails = True
+    with pytest.raises(DiskError):
+        plan.run()
+    assert (log.recovery_point, log.unsynced) == (0, True)
+
+
+def test_a_truncation_is_durable_when_it_returns() -> None:
+    machine = Machine(5)
+    log = open_log(machine, LogConfig(segment_bytes=300))
+    datas = [bytes(batch(1)) for _ in range(12)]
+    for data in datas:
+        lead(log, bytearray(data))
+    sync(log)
+    log.truncate_to(4, NOW_MS)
+    kept = read_all(log)
+    for seed in range(10):
+        machine = Machine(seed)
+        log = open_log(machine, LogConfig(segment_bytes=300))
+        for data in datas:
+            lead(log, bytearray(data))
+        sync(log)
+        log.truncate_to(4, NOW_MS)
+        machine.power_off()
+        assert read_all(open_log(machine, LogConfig(segment_bytes=300), recovery_point=4)) == kept
+
+
+# files that stay closed
+
+
+def test_an_idle_log_holds_no_open_files() -> None:
+    cache = FileCache()
+    machine = Machine()
+    for number in range(20):
+        log = open_log(machine, directory=f"/data/t-{number}", cache=cache)
+        assert log.warm_for_append() is not None
+    assert cache.open_files == 0
+
+
+def test_an_append_to_a_closed_log_asks_for_its_files_and_changes_nothing() -> None:
+    log = open_log(Machine())
+    data = batch(1)
+    with pytest.raises(ColdRead):
+        log.append_as_follower(batch(1, base=0, epoch=0), now_ms=NOW_MS)
+    cold = log.warm_for_append()
+    assert cold is not None
+    cold.warm()
+    assert log.warm_for_append() is not None
+    cold.adopt()
+    assert log.warm_for_append() is None
+    assert lead(log, data).base_offset == 0
+    assert log.warm_for_append() is None
+
+
+def test_the_cache_closes_idle_logs_but_none_with_unsynced_bytes() -> None:
+    machine = Machine()
+    cache = FileCache(6)
+    logs = [open_log(machine, directory=f"/data/t-{number}", cache=cache) for number in range(12)]
+    for log in logs:
+        lead(log, batch(1))
+        sync(log)
+    assert cache.open_files <= 6
+    for log in logs:
+        lead(log, batch(1))
+    assert cache.open_files >= 12
+    assert all(log.active.log.file is not None for log in logs)
+    for log in logs:
+        assert len(read_all(log)) == 2 * len(batch(1))
+
+
+def test_a_range_stays_readable_when_its_file_is_closed_and_removed() -> None:
+    log = open_log(Machine(), LogConfig(segment_bytes=100, retention_bytes=0))
+    datas = [batch(1) for _ in range(4)]
+    for data in datas:
+        lead(log, data)
+    piece = read(log, 0)
+    log.update_high_watermark(3)
+    for path in log.delete_segments(log.deletable_segments(NOW_MS), NOW_MS):
+        log.disk.unlink(path)
+    assert log.log_start_offset == 3
+    assert piece.read() == piece.read_cached() == bytes(datas[0])
+
+
+def test_a_tail_read_needs_no_file_access() -> None:
+    machine = Machine(cold_read_one_in=1)  # every cached read misses
+    log = open_log(machine)
+    for _ in range(10):
+        lead(log, batch(1))
+    piece = log.read(9, 1 << 20, 10)
+    assert piece.size_bytes == len(batch(1))
+    assert log.read(4, 1 << 20, 8).size_bytes == 4 * len(batch(1))
+    assert machine.content(f"{LOG}/{0:020d}.log")[piece.position :] == piece.read()
