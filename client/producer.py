@@ -85,6 +85,11 @@ class Delivery:
     def is_done(self) -> bool:
         return self._outcome is not None
 
+    @property
+    def outcome(self) -> DeliveryReport | DeliveryFailed | None:
+        """How it ended; None as long as it has not."""
+        return self._outcome
+
     def settle(self, outcome: DeliveryReport | DeliveryFailed) -> None:
         """Called once, by the producer."""
         self._outcome = outcome

@@ -1,13 +1,16 @@
 """Metadata: brokers, topics, partitions, as the clients of one listener may see them.
 
 Unauthorised wins over unknown for every name that the client sent; only brokers that have the listener are shown, and
-only unfenced ones, but for those that left a moment ago (`kraft.broker.node.departed`). A missing topic may be created on the way: the answer then is LEADER_NOT_AVAILABLE, and the client asks again.
+only unfenced ones, but for those that left a moment ago (`kraft.broker.node.departed`). A missing topic may be created
+on the way: the answer then is LEADER_NOT_AVAILABLE, and the client asks again. So it is for a leader whose process
+seems to have died a moment ago: a client that trusted it would not ask again for a second.
 Source: MetadataRequest/Response 0 to 13, KIP-4, KIP-516.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,6 +19,7 @@ from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Oper
 from kraft.broker.node.session import Session
 from kraft.control.topic_names import topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
+from kraft.image.partitions import NO_LEADER
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -33,34 +37,67 @@ FIRST_WITH_IDS = 12
 FIRST_WITH_LISTENER_ERRORS = 6
 WITH_CLUSTER_OPERATIONS = range(8, 11)
 
+CHECKED_TOPICS_MAX = 16
+CHECKED_PARTITIONS_MAX = 1_000
+CHECKED_LEADERS_MAX = 16
+
 
 def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
-    """Answer from the newest image."""
-    response = _MetadataReply(broker, request, session, read(request)).build()
-    if request.api_version in WITH_CLUSTER_OPERATIONS:
-        _answer_with_cluster_operations(broker, request, session, response)
-    else:
-        answer(request, response)
-
-
-def _answer_with_cluster_operations(broker: Broker, request: Request, session: Session, response: Any) -> None:
-    """Versions 8 to 10 can also ask for what may be done to the cluster; newer classes do not have that any more, so it
-    is read from the old class, and written over the place where the old version keeps it: its last field."""
+    """Answer from the newest image, after a moment's look whether the leaders asked for live."""
+    message = read(request)
     version = request.api_version
-    old = messages.versioned_class(ApiKey.METADATA, version, Direction.REQUEST)
+    asks_for_cluster = version in WITH_CLUSTER_OPERATIONS and _asks_for_cluster_operations(request)
+
+    def reply(lost: frozenset[int]) -> None:
+        response = _MetadataReply(broker, request, session, message, lost).build()
+        if asks_for_cluster and broker.gates.authorize_cluster(session, Operation.DESCRIBE):
+            request.respond(_with_cluster_operations(broker, session, version, response))
+        else:
+            answer(request, response)
+
+    doubtful = _leaders(broker, message)
+    if doubtful:
+        broker.leader_check.check(doubtful, partial(broker.dispatcher.finish, request, reply))
+    else:
+        reply(frozenset())
+
+
+def _leaders(broker: Broker, message: Any) -> frozenset[int]:
+    """The other brokers that lead what was asked for by name or id, if they are few: whether they live is asked before
+    they are told."""
+    topics, found = broker.image.topics, set()
+    if message.topics is None or len(message.topics) > CHECKED_TOPICS_MAX:
+        return frozenset()
+    for wanted in message.topics:
+        topic = topics.get_by_id(wanted.topic_id) if wanted.name is None else topics.get(wanted.name)
+        if topic is not None and topic.partition_count <= CHECKED_PARTITIONS_MAX:
+            found.update(state.leader for _, state in topic.partitions())
+    found -= {NO_LEADER, broker.node_id}
+    return frozenset(found) if len(found) <= CHECKED_LEADERS_MAX else frozenset()
+
+
+# Versions 8 to 10 can also ask for what may be done to the cluster. Newer classes do not have that any more, so it is
+# read from the old class, and written over the place where the old version keeps it: its last field.
+
+
+def _asks_for_cluster_operations(request: Request) -> bool:
+    old = messages.versioned_class(ApiKey.METADATA, request.api_version, Direction.REQUEST)
     asked, _ = compile_reader(old, old)(request.body, 0)
+    return bool(asked.include_cluster_authorized_operations)
+
+
+def _with_cluster_operations(broker: Broker, session: Session, version: int, response: Any) -> bytearray:
     body = bytearray(messages.encode_response(ApiKey.METADATA, version, response))
-    if asked.include_cluster_authorized_operations and broker.gates.authorize_cluster(session, Operation.DESCRIBE):
-        tags = 1 if messages.is_flexible(ApiKey.METADATA, version) else 0
-        place = len(body) - tags - 4
-        body[place : place + 4] = broker.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
-    request.respond(body)
+    tags = 1 if messages.is_flexible(ApiKey.METADATA, version) else 0
+    place = len(body) - tags - 4
+    body[place : place + 4] = broker.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
+    return body
 
 
 class _MetadataReply:
     """One answer in the making."""
 
-    def __init__(self, broker: Broker, request: Request, session: Session, message: Any) -> None:
+    def __init__(self, broker: Broker, request: Request, session: Session, message: Any, lost: frozenset[int]) -> None:
         self.broker = broker
         self.session = session
         self.message = message
@@ -74,6 +111,7 @@ class _MetadataReply:
             endpoint = broker.endpoint(registration.broker_id, listener)
             if endpoint is not None:
                 self.endpoints[registration.broker_id] = endpoint
+        self.lost = lost
 
     def build(self) -> Any:
         """The whole response, newest class."""
@@ -206,7 +244,7 @@ class _MetadataReply:
         return self.partition_class(
             error_code=error,
             partition_index=index,
-            leader_id=state.leader if state.leader in self.endpoints else -1,
+            leader_id=state.leader if state.leader in self.endpoints and state.leader not in self.lost else -1,
             leader_epoch=state.leader_epoch,
             replica_nodes=self._alive(state.replicas) if hides_dead else state.replicas,
             isr_nodes=self._alive(state.isr) if hides_dead else state.isr,
@@ -218,6 +256,8 @@ class _MetadataReply:
             if not self.image.is_alive(state.leader) or self.version < FIRST_WITH_LISTENER_ERRORS:
                 return ErrorCode.LEADER_NOT_AVAILABLE
             return ErrorCode.LISTENER_NOT_FOUND
+        if state.leader in self.lost:
+            return ErrorCode.LEADER_NOT_AVAILABLE
         if self.version == 0 and not all(replica in self.endpoints for replica in (*state.replicas, *state.isr)):
             return ErrorCode.REPLICA_NOT_AVAILABLE
         return ErrorCode.NONE

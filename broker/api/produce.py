@@ -1,4 +1,4 @@
-"""Produce: check, append, answer. Source: ProduceRequest 3 to 13; broker-spec 1.4 (whose row numbers stand here) and 4.2.
+"""Produce: check, append, answer. Source: ProduceRequest 3 to 13; broker-spec 1.4 (row numbers here are its), 4.2.
 
 A plain batch for one partition that can take it at once goes the short way; everything else, and every refusal, goes
 the long way, which makes the same checks in the order of the table.
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
-from kraft.broker.node.partition import INTERNAL_TOPICS, Partition, PendingAppend
+from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
+from kraft.broker.node.partition_host import PendingAppend
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.recompress import recompress
 from kraft.broker.node.throttling import mute
@@ -279,7 +280,7 @@ class _Produce:
         if header.attributes & ATTRIBUTE_LOG_APPEND_TIME and not partition.rules.log_append_time:
             patch_create_time(data, 0)
             header = read_header(data)
-        if partition.appendable and not partition.pending and not self._broker.seam.disk.dirty_budget_full:
+        if partition.appendable and not partition.pending and not self._broker.replicas.disk.dirty_budget_full:
             self._append(slot, partition, data, header)
         else:
             partition.append_later(self._parked(slot, partition, data, header))
@@ -383,7 +384,7 @@ class _Produce:
         append = PendingAppend(run, ready=False)
 
         async def convert() -> None:
-            converted.append(await self._broker.seam.disk.offload(recompress, source, header, partition.rules))
+            converted.append(await self._broker.replicas.disk.offload(recompress, source, header, partition.rules))
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()

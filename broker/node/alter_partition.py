@@ -38,7 +38,7 @@ class AlterPartitionQueue:
         self._wake = trio.Event()
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Ask for this change as soon as the request in flight is answered. A newer proposal takes the older's place."""
+        """Ask for this change once the request in flight is answered. A newer proposal takes the older's place."""
         self._queued[partition] = proposal
         self._wake.set()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.dispatch import Dispatcher
     from kraft.broker.node.dynamic_configs import DynamicConfigs
     from kraft.broker.node.gates import Gates
+    from kraft.broker.node.leader_check import LeaderCheck
     from kraft.broker.node.lifecycle import BrokerLifecycle
     from kraft.broker.node.metrics import Metrics
     from kraft.broker.node.producer_ids import ProducerIds
@@ -38,6 +39,7 @@ class Broker:
 
     controller: ControllerChannel
     dispatcher: Dispatcher
+    leader_check: LeaderCheck
     lifecycle: BrokerLifecycle
     replicas: ReplicaManager
     auto_topics: AutoTopicCreation

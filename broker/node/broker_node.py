@@ -21,6 +21,7 @@ from kraft.broker.node.dispatch import Dispatcher
 from kraft.broker.node.dynamic_configs import DynamicConfigs
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity
+from kraft.broker.node.leader_check import LeaderCheck
 from kraft.broker.node.lifecycle import BrokerLifecycle
 from kraft.broker.node.metrics import Metrics
 from kraft.broker.node.producer_ids import ProducerIds
@@ -83,6 +84,7 @@ class BrokerNode:
             fail=fail,
         )
         broker.controller = ControllerChannel(config, seam, shared.quorum, shared.peers)
+        broker.leader_check = LeaderCheck(broker, shared.peers)
         broker.lifecycle = BrokerLifecycle(broker)
         broker.producer_ids = ProducerIds(broker)
         broker.auto_topics = AutoTopicCreation(broker)

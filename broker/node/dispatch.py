@@ -111,8 +111,12 @@ class Dispatcher:
             session = replace(session, client_id=request.client_id)
             connection.session = session
         self._requests[key].count += 1
+        self.finish(request, self._handlers[key], self._broker, request, session)
+
+    def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a handler, or the rest of one that waited for a callback; what it raises is the request's trouble."""
         try:
-            self._handlers[key](self._broker, request, session)
+            function(*arguments)
         except (WireError, InvariantError, HandleRevoked):
             raise
         except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others

@@ -130,7 +130,7 @@ class FetchedPartition:
 
 
 class FetchSession:
-    """The partitions of one fetcher. A session with id 0 lasts for one request, and watches only while that is parked."""
+    """The partitions of one fetcher. A session with id 0 lasts for one request, and watches while that is parked."""
 
     __slots__ = (
         "created_ms",

@@ -50,7 +50,7 @@ Wish = tuple[int, int, int, int]
 
 
 class InFlight(Parked):
-    """A request that was sent: what it mentioned and what it dropped. The connection ends if its answer does not come."""
+    """A request that was sent: what it mentioned and dropped. The connection ends if its answer does not come."""
 
     __slots__ = ("connection", "forgotten", "is_full", "mentioned")
 
@@ -302,7 +302,9 @@ class LeaderFetcher:
             if topic_id is not None:
                 for result in results:
                     self._take_result((topic_id, result.partition), result)
-        if not self._in_flight:
+        if self._in_flight:
+            self.nudge()  # what changed while two requests were under way does not wait for the end of a long poll
+        else:
             self._send()
 
     def _take_result(self, key: Key, result: FetchResult) -> None:

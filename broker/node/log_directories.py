@@ -29,8 +29,8 @@ NO_BROKER_EPOCH = -1
 
 
 class HostedDirectory:
-    """One log directory. The three dictionaries are the checkpoints as last read or written: they keep the marks of logs
-    that are not open."""
+    """One log directory. The three dictionaries are the checkpoints as last read or written: they keep the marks of
+    logs that are not open."""
 
     def __init__(self, path: str) -> None:
         self.path = path

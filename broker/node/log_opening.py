@@ -44,7 +44,7 @@ class OpenJob(NamedTuple):
     stray_id: UUID
 
     def run(self) -> Log:
-        """Open (or make) the log, so that it may be appended to as a follower. *Blocking.* DiskError, StorageCorrupt."""
+        """Open (or make) the log, ready for a follower's appends. *Blocking.* DiskError, StorageCorrupt."""
         storage = self.directory.storage
         assert storage is not None
         path = storage.partition_path(self.topic, self.number)
@@ -158,27 +158,34 @@ class LogOpener:
         self._busy_paths.add(path)
         self._running += 1
         try:
-            await manager.wait_retired(*path)
-            job = OpenJob(
-                manager.disk,
-                directory,
-                partition.topic,
-                partition.index,
-                partition.topic_id,
-                log_config(partition.config, manager.producer_id_expiration_ms),
-                manager.file_cache,
-                manager.clock.wall_ms(),
-                manager.random.uuid(),
-            )
-            opened = await manager.disk.offload(job.run)
+            async with partition.blocking:
+                await manager.wait_retired(*path)
+                opened = (
+                    None if partition.is_removed else await manager.disk.offload(self._job(partition, directory).run)
+                )
         except DiskError as error:
             manager.directory_failed(directory, error)
         except StorageCorrupt as error:
             log.error("log is damaged", topic=partition.topic, partition=partition.index, error=str(error))
             partition.failed()
         else:
-            manager.log_opened(partition, opened)
+            if opened is not None:
+                manager.log_opened(partition, opened)
         finally:
             self._running -= 1
             self._busy_paths.discard(path)
             self._wake.set()
+
+    def _job(self, partition: Partition, directory: HostedDirectory) -> OpenJob:
+        manager = self._manager
+        return OpenJob(
+            manager.disk,
+            directory,
+            partition.topic,
+            partition.index,
+            partition.topic_id,
+            log_config(partition.config, manager.producer_id_expiration_ms),
+            manager.file_cache,
+            manager.clock.wall_ms(),
+            manager.random.uuid(),
+        )

@@ -89,7 +89,7 @@ class LogSyncer:
         manager.request_pass()
 
     async def _exclusively(self, partition: Partition, work: Callable[[Log], Awaitable[None]]) -> None:
-        """Run `work` on the open log with no other blocking call of this log beside it; a DiskError ends the directory."""
+        """Run `work` on the open log with no other blocking call of it beside; a DiskError ends the directory."""
         async with partition.blocking:
             log = partition.log
             if log is None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import trio
 
 from kraft.broker.node.gates import Resource, ResourceType
+from kraft.broker.node.partition_host import PartitionHost, PendingAppend, Waiting, Watcher
 from kraft.broker.replica.follower import follower_high_watermark
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
 from kraft.broker.replica.leader import LeaderState
@@ -33,65 +34,12 @@ if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
     from kraft.broker.node.topic_metrics import TopicMeters
     from kraft.config import TopicConfig
-    from kraft.seam import Buffer, Clock
+    from kraft.seam import Buffer
     from kraft.storage.log import Log
     from kraft.storage.segment import Segment
     from kraft.wire.produce import ProduceSuccess
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-
-
-class Watcher(Protocol):
-    """One partition of a fetch: told at the end of a pass in which the partition changed."""
-
-    def partition_changed(self) -> None: ...
-
-
-class Waiting(Protocol):
-    """A produce that waits for the high watermark (or for the disk)."""
-
-    def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """`partition` is done for this produce."""
-        ...
-
-
-class PendingAppend:
-    """An append that waits for its partition. It runs, in its turn, once `ready` and the partition is `appendable`;
-    `run(error)` with an error other than NONE: the partition will not take it."""
-
-    __slots__ = ("ready", "run")
-
-    def __init__(self, run: Callable[[ErrorCode], None], *, ready: bool = True) -> None:
-        self.run = run
-        self.ready = ready
-
-
-class PartitionHost(Protocol):
-    """What a partition needs of the replica manager."""
-
-    node_id: int
-    clock: Clock
-    eligible: dict[int, int]
-    """Brokers that may join an in-sync set, with their epochs."""
-    racks: dict[int, str | None]
-    """The racks of all registered brokers."""
-    changed: dict[Partition, None]
-    """Partitions whose log end or high watermark moved in this pass."""
-    lag_ms_max: int
-
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
-
-    def want_sync(self, partition: Partition) -> None:
-        """The log has something that should reach the disk (an append that waits for it, a rolled segment)."""
-        ...
-
-    def want_ready(self, partition: Partition) -> None:
-        """Open the files that an append needs, save the epoch entries, then call `readied`."""
-        ...
-
-    def want_open(self, partition: Partition) -> None:
-        """Open the log soon: somebody waits for it."""
-        ...
 
 
 class Partition:
@@ -205,7 +153,7 @@ class Partition:
     # the log
 
     def opened(self, log: Log, high_watermark: int) -> None:
-        """The log is open; the role that was taken meanwhile begins to work. `high_watermark` is the checkpointed one."""
+        """The log is open; the role taken meanwhile begins to work. `high_watermark` is the checkpointed one."""
         self.log = log
         self.active_segment = log.active
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))

@@ -27,7 +27,7 @@ HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNSUPPORTED_COMP
 
 
 class SingleProduce(Parked):
-    """The usual case, parked: one partition, its batch appended, the answer built; only the acknowledgement is missing."""
+    """The usual case, parked: one partition, its batch appended, the answer built; the acknowledgement is missing."""
 
     __slots__ = ("broker", "partition_index", "request", "success", "topic", "topic_id")
 

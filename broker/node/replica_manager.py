@@ -1,7 +1,7 @@
-"""ReplicaManager: all replicas that this broker hosts, who leads and follows them, and what happens at the end of a pass.
+"""ReplicaManager: all replicas that this broker hosts, where their parts meet, and what happens at the end of a pass.
 
 Order of a node's life: `open_directories` (locks, meta.properties, clean-shutdown files) → registration → `run` in the
-background → `load(image)` at the first publish → `apply_delta` at every later one → `shutdown`, when `run` is cancelled.
+background → `load(image)` at the first publish → `apply_delta` at every later one → `shutdown` after `run` has ended.
 
 Invariants: roles are taken in the order deletes, leaders, followers; a fetcher is stopped before the role changes, so
 that a late answer finds nothing; a replica is known by topic id, and by name only while that name is its topic's.
@@ -10,7 +10,7 @@ Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -19,7 +19,6 @@ import trio
 
 from kraft.broker.node.alter_partition import AlterPartitionQueue
 from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
-from kraft.broker.node.fetcher import LeaderFetcher
 from kraft.broker.node.fetching import FetchOperation
 from kraft.broker.node.log_directories import HostedDirectory, LogDirectories
 from kraft.broker.node.log_maintenance import LogMaintenance
@@ -28,11 +27,11 @@ from kraft.broker.node.log_syncing import LogSyncer
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.replica_metrics import register_replica_metrics
+from kraft.broker.node.replica_roles import ReplicaRoles
 from kraft.broker.node.retiring import Retirement
 from kraft.broker.node.topic_metrics import TopicMetrics
 from kraft.broker.replica.isr import IsrProposal
-from kraft.broker.replica.role import RoleChange, decide_role
-from kraft.image.partitions import NO_LEADER, PartitionState
+from kraft.image.partitions import PartitionState
 from kraft.image.registrations import ConfigResourceType, Endpoint
 from kraft.seam import DiskError
 from kraft.storage.handles import FileCache
@@ -80,10 +79,10 @@ class ReplicaManager:
         self.maintenance = LogMaintenance(self)
         self._opener = LogOpener(self)
         self._syncer = LogSyncer(self)
-        self._retirement = Retirement(self)
+        self.retirement = Retirement(self)
         self._alter_partition = AlterPartitionQueue(services)
-        self._fetchers: dict[int, LeaderFetcher] = {}
-        self._topics: dict[TopicKey, dict[int, Partition]] = {}
+        self.roles = ReplicaRoles(self)
+        self.topics: dict[TopicKey, dict[int, Partition]] = {}
         self._image: MetadataImage | None = None
         self._nursery: trio.Nursery | None = None
         self._ids_at_start: tuple[UUID, ...] = ()
@@ -132,7 +131,7 @@ class ReplicaManager:
                     self.maintenance.producers_forever,
                 ):
                     nursery.start_soon(task)
-                for fetcher in self._fetchers.values():
+                for fetcher in self.roles.fetchers:
                     nursery.start_soon(fetcher.run)
                 task_status.started()
                 await trio.sleep_forever()
@@ -146,16 +145,16 @@ class ReplicaManager:
         self._image = image
         stray = [key for key in self._found() if not self._is_hosted(image, *key)]
         for topic, index in stray:
-            self._retirement.set_aside(topic, index)
+            self.retirement.set_aside(topic, index)
         for directory in self.directories.online:
-            self._retirement.remove_later(list(directory.found.to_delete))
+            self.retirement.remove_later(list(directory.found.to_delete))
         states = [
             (topic, index, state)
             for topic in image.topics
             for index, state in topic.partitions()
             if self.node_id in state.replicas
         ]
-        self._take_roles(states, is_new=lambda topic, index: False)
+        self.roles.take(states, is_new=lambda topic, index: False)
         if not all(directory.is_clean for directory in self.directories.online):
             await self._opener.wait_idle()
         else:
@@ -199,7 +198,7 @@ class ReplicaManager:
 
     def find(self, topic: TopicKey | None, index: int) -> Partition | None:
         """The hosted replica of a topic's name or id, or None."""
-        hosted = self._topics.get(topic)  # type: ignore[arg-type]
+        hosted = self.topics.get(topic)  # type: ignore[arg-type]
         return None if hosted is None else hosted.get(index)
 
     def partition(self, topic: str, index: int) -> Partition | None:
@@ -219,7 +218,7 @@ class ReplicaManager:
     def hosted(self) -> list[Partition]:
         """Every hosted replica, in the order in which they came."""
         return [
-            partition for key, hosted in self._topics.items() if isinstance(key, UUID) for partition in hosted.values()
+            partition for key, hosted in self.topics.items() if isinstance(key, UUID) for partition in hosted.values()
         ]
 
     async def wait_open(self, partition: Partition) -> None:
@@ -277,6 +276,10 @@ class ReplicaManager:
     def want_open(self, partition: Partition) -> None:
         self._opener.want(partition, urgent=True)
 
+    def open_soon(self, partition: Partition) -> None:
+        """Open the log when nothing more urgent is left."""
+        self._opener.want(partition, urgent=False)
+
     def budget_may_be_full(self, partition: Partition) -> None:
         """An append waits; if it is for the dirty-byte budget, run what waits when there is room again."""
         if self.disk.dirty_budget_full and not self._waits_for_budget:
@@ -311,7 +314,7 @@ class ReplicaManager:
             return
         directory.storage = None
         for partition in list(directory.partitions):
-            self._stop_fetching(partition)
+            self.roles.stop_fetching(partition)
             opened = partition.log
             partition.failed()
             if opened is not None:
@@ -333,12 +336,12 @@ class ReplicaManager:
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
             self._syncer.want_sync(partition)
-        self._begin_to_follow(partition)
+        self.roles.begin_to_follow(partition)
         self.request_pass()
 
     async def wait_retired(self, topic: str, index: int) -> None:
         """Suspend while the folder of an earlier replica of this name is being taken away."""
-        await self._retirement.wait_for(topic, index)
+        await self.retirement.wait_for(topic, index)
 
     # roles
 
@@ -349,8 +352,8 @@ class ReplicaManager:
         if delta.brokers:
             self._take_brokers(new)
         for topic_id in delta.deleted_topics:
-            for partition in list(self._topics.get(topic_id, {}).values()):
-                self._remove(partition)
+            for partition in list(self.topics.get(topic_id, {}).values()):
+                self.roles.remove(partition)
         if delta.configs:
             self._take_configs(delta)
         states: list[tuple[TopicImage, int, PartitionState]] = []
@@ -367,117 +370,12 @@ class ReplicaManager:
             state = before.find(index) if before is not None else None
             return state is None or self.node_id not in state.replicas
 
-        self._take_roles(states, is_new)
+        self.roles.take(states, is_new)
         if delta.brokers:
-            self._redirect_fetchers(delta.brokers)
+            self.roles.redirect(delta.brokers)
             for partition in self.hosted():
                 partition.eligible_changed()
         self.request_pass()
-
-    def _take_roles(
-        self,
-        states: Iterable[tuple[TopicImage, int, PartitionState]],
-        is_new: Callable[[TopicImage, int], bool],
-    ) -> None:
-        leading: list[tuple[Partition, PartitionState, RoleChange]] = []
-        following: list[tuple[Partition, PartitionState, RoleChange]] = []
-        for topic, index, state in states:
-            partition = self.find(topic.topic_id, index)
-            change = decide_role(self.node_id, None if partition is None else partition.state, state)
-            if change is RoleChange.REMOVE:
-                if partition is not None:
-                    self._remove(partition)
-                continue
-            if change is RoleChange.IGNORE:
-                continue
-            if partition is None:
-                partition = self._host(topic, index, state, is_new=is_new(topic, index))
-            leads = change in (RoleChange.LEAD, RoleChange.KEEP_LEADING)
-            (leading if leads else following).append((partition, state, change))
-        for partition, state, change in leading:
-            self._lead(partition, state, change)
-        for partition, state, change in following:
-            self._follow(partition, state, change)
-        for fetcher in self._fetchers.values():
-            fetcher.nudge()
-
-    def _lead(self, partition: Partition, state: PartitionState, change: RoleChange) -> None:
-        if change is RoleChange.LEAD:
-            self._stop_fetching(partition)
-            partition.lead(state)
-        else:
-            partition.keep_leading(state)
-
-    def _follow(self, partition: Partition, state: PartitionState, change: RoleChange) -> None:
-        if change is RoleChange.FOLLOW:
-            self._stop_fetching(partition)
-            partition.follow(state)
-            self._begin_to_follow(partition)
-        else:
-            partition.state = state
-
-    def _host(self, topic: TopicImage, index: int, state: PartitionState, *, is_new: bool) -> Partition:
-        """A replica that is not hosted yet."""
-        partition = Partition(
-            self,
-            topic.name,
-            topic.topic_id,
-            index,
-            self.services.dynamic_configs.topic(topic.name),
-            self.topic_metrics.of(topic.name),
-        )
-        self._topics.setdefault(topic.topic_id, {})[index] = partition
-        self._topics[topic.name] = self._topics[topic.topic_id]
-        directory = self.directories.place(topic.name, index, state.directory_of(self.node_id), is_new=is_new)
-        if directory is None:
-            log.error("replica may be in a log directory that is offline", topic=topic.name, partition=index)
-            partition.is_offline = True
-            return partition
-        partition.directory = directory
-        directory.partitions[partition] = None
-        self._opener.want(partition, urgent=False)
-        return partition
-
-    def _begin_to_follow(self, partition: Partition) -> None:
-        """Fetch from the leader, if there is one and the log is open; else that comes later."""
-        state = partition.state
-        if state is None or partition.log is None or state.leader in (NO_LEADER, self.node_id):
-            return
-        fetcher = self._fetchers.get(state.leader)
-        if fetcher is None:
-            fetcher = self._fetchers[state.leader] = LeaderFetcher(self, state.leader)
-            self.start_task(fetcher.run)
-        if fetcher.followed(partition) is None:
-            fetcher.add(partition, state.leader_epoch)
-            fetcher.nudge()
-
-    def _stop_fetching(self, partition: Partition) -> None:
-        for fetcher in self._fetchers.values():
-            fetcher.remove(partition)
-
-    def _remove(self, partition: Partition) -> None:
-        """The replica is not this broker's any more: stop, then take its folder away."""
-        self._stop_fetching(partition)
-        by_index = self._topics.get(partition.topic_id)
-        if by_index is not None:
-            by_index.pop(partition.index, None)
-            if not by_index:
-                del self._topics[partition.topic_id]
-                if self._topics.get(partition.topic) is by_index:
-                    del self._topics[partition.topic]
-                    self.topic_metrics.forget(partition.topic)
-        opened = partition.log
-        partition.removed()
-        if partition.directory is not None:
-            partition.directory.partitions.pop(partition, None)
-            self._retirement.retire(partition, opened)
-
-    def _redirect_fetchers(self, brokers: Iterable[int]) -> None:
-        """A broker that came back may be reached elsewhere: its fetcher reads the endpoint anew when it dials."""
-        for broker_id in brokers:
-            fetcher = self._fetchers.get(broker_id)
-            if fetcher is not None:
-                fetcher.endpoint_changed()
 
     # what else an image says
 

@@ -65,6 +65,7 @@ class TopicMetrics:
 
     def _total(self, attribute: str) -> Callable[[], float]:
         def total() -> float:
-            return float(self._gone[attribute]) + sum(getattr(meters, attribute).count for meters in self._topics.values())
+            here: int = sum(getattr(meters, attribute).count for meters in self._topics.values())
+            return self._gone[attribute] + here
 
         return total

@@ -52,6 +52,7 @@ class LocalCluster:
         self.layout = layout
         self.cluster_id = cluster_id
         self._held: ZygoteStart | None = None
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     @staticmethod
     def find(folder: ClusterFolder) -> LocalCluster:
@@ -229,6 +230,8 @@ class LocalCluster:
                     raise LaunchError("late", f"node {node_id} (pid {identity.pid}) does not end; kraft kill {node_id}")
                 time.sleep(_POLL_SECONDS)
             clear_identity(self.folder.node(node_id))
+            if node_id in self._children:
+                self._children.pop(node_id).wait()
 
     # without a zygote
 
@@ -267,6 +270,7 @@ class LocalCluster:
                 start_new_session=True,
             )
         os.close(writer)
+        self._children[node_id] = process
         write_identity(folder, identify(process.pid) or ProcessIdentity(process.pid, ""))
         _await_ready(node_id, reader, str(folder / "node.log"))
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kraft.deploy.launch.compiled_cache import CompiledCache, cache_path
+
 _HIDDEN = ("hypothesis", "pytest", "rich")
 
 _EVERY_NODE = (
@@ -27,34 +29,40 @@ class NodeModules:
     """What is imported so far. Controllers need less, and start while the rest is still being imported."""
 
     def __init__(self) -> None:
+        self._compiled = CompiledCache(cache_path())
         self._has_broker = False
+        self._has_messages = False
 
     def import_for_every_node(self) -> None:
         """What a node of any role runs."""
-        _import(_EVERY_NODE)
+        self._import(_EVERY_NODE)
 
     def import_for_broker(self) -> None:
-        """What a broker runs, with the newest message classes of what it serves; at once if that is done already."""
+        """What a broker runs; at once if that is done already."""
         if not self._has_broker:
-            _import(_BROKER)
-            _import_messages()
+            self._import(_BROKER)
             self._has_broker = True
 
+    def import_messages(self) -> None:
+        """The newest message classes of what brokers serve: worth it where several share them."""
+        if not self._has_messages:
+            self._import_messages()
+            self._compiled.forget()
+            self._has_messages = True
 
-def _import(names: tuple[str, ...]) -> None:
-    with _hidden(_HIDDEN):
-        for name in names:
-            importlib.import_module(name)
+    def _import(self, names: tuple[str, ...]) -> None:
+        with _hidden(_HIDDEN), self._compiled.active():
+            for name in names:
+                importlib.import_module(name)
 
+    def _import_messages(self) -> None:
+        from kraft.wire.api_keys import BROKER_APIS
+        from kraft.wire.messages import request_class, response_class
 
-def _import_messages() -> None:
-    from kraft.wire.api_keys import BROKER_APIS
-    from kraft.wire.messages import request_class, response_class
-
-    with _hidden(_HIDDEN):
-        for key in BROKER_APIS:
-            request_class(key)
-            response_class(key)
+        with _hidden(_HIDDEN), self._compiled.active():
+            for key in BROKER_APIS:
+                request_class(key)
+                response_class(key)
 
 
 @contextmanager

@@ -138,10 +138,11 @@ def _first_leaf(problem: BaseException) -> BaseException:
 
 
 def _is_operational(problem: BaseException) -> bool:
-    """Whether an operator can mend it: everything that was raised with a text for people."""
-    from kraft.seam import AddressInUse, DiskError, DiskLocked, StorageCorrupt
+    """Whether an operator can mend it: an error of ours, raised with a text for people, or the system's own."""
+    from kraft.seam import InvariantError
 
-    return isinstance(problem, ConfigError | AddressInUse | DiskError | DiskLocked | StorageCorrupt | OSError)
+    ours = type(problem).__module__.startswith("kraft.")
+    return isinstance(problem, OSError) or (ours and not isinstance(problem, InvariantError))
 
 
 def main(arguments: Sequence[str]) -> int:

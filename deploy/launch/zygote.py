@@ -124,6 +124,8 @@ class Zygote:
         for node_id in wanted:
             if self._folder.plan(node_id).broker_port is not None:
                 self._modules.import_for_broker()
+                if len(wanted) > 1:
+                    self._modules.import_messages()
             # What stands here is never looked at again by the garbage collector, and so stays shared with the children.
             gc.freeze()
             try:

@@ -37,6 +37,7 @@ def fork_zygote() -> ZygoteStart:
         code = 1
         try:
             ours.close()
+            _close_inherited(theirs.fileno())
             from kraft.deploy.launch.zygote import zygote_main
 
             code = zygote_main(theirs)
@@ -49,6 +50,12 @@ def fork_zygote() -> ZygoteStart:
             os.waitpid(pid, 0)
 
     return ZygoteStart(ours, pid, wait)
+
+
+def _close_inherited(kept: int) -> None:
+    """A cluster outlives the command that started it: it must not keep that command's files (a lock, a pipe) open."""
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def spawn_zygote() -> ZygoteStart:

@@ -30,10 +30,20 @@ OUTCOMES: dict[Outcome, ProbeOutcome] = {
 class Prober:
     """Sends probes over the node's pool of connections."""
 
-    def __init__(self, config: NodeConfig, peers: Peers, cluster_id: str) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        peers: Peers,
+        cluster_id: str,
+        *,
+        timeout_ms: int = PROBE_TIMEOUT_MS,
+        purpose: str = PURPOSE,
+    ) -> None:
         self._config = config
         self._peers = peers
         self._cluster_id = cluster_id
+        self._timeout_ms = timeout_ms
+        self._purpose = purpose
 
     def endpoint_of(self, broker: BrokerRegistration) -> Endpoint:
         """Where this broker is probed: its inter-broker listener, or the first one that it registered."""
@@ -48,7 +58,7 @@ class Prober:
         def answered(answer: object) -> None:
             on_outcome(self._outcome(broker_id, incarnation_id, answer))
 
-        self._peers.send(peer, IdentifyRequest(), answered, timeout_ms=PROBE_TIMEOUT_MS, purpose=PURPOSE)
+        self._peers.send(peer, IdentifyRequest(), answered, timeout_ms=self._timeout_ms, purpose=self._purpose)
 
     def _tls(self, listener: str) -> object | None:
         known = any(one.name == listener for one in self._config.listeners)

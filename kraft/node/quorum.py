@@ -264,6 +264,11 @@ class Quorum:
         replicas += [*silent, own] if driver.raft.is_leader or driver.raft.is_voter else silent
         return sorted(replicas, key=lambda replica: replica.replica_id)
 
+    @property
+    def replica(self) -> Raft | None:
+        """The core, to look at and never to change; None until the log is open."""
+        return None if self._driver is None else self._driver.raft
+
     # what it is told to do
 
     def append(self, events: Sequence[bytes]) -> int:

@@ -41,6 +41,8 @@ def send_fetch_if_due(core: Core) -> None:
     if destination is None:
         return
     download = role.download if isinstance(role, Follower) else None
+    if download is not None and download.is_complete:
+        return
     request = _fetch_request(core) if download is None else _snapshot_request(core, download)
     fetch.request_id = core.send(destination.node_id, destination.address, Purpose.FETCH, request)
 
@@ -293,7 +295,8 @@ def handle_snapshot_answer(core: Core, node_id: int, response: FetchSnapshotResp
         abandon_download(core)
         return
     download.position = end
-    core.out.chunk = SnapshotChunk(snapshot, response.position, response.data, end == response.size)
+    download.is_complete = end == response.size
+    core.out.chunk = SnapshotChunk(snapshot, response.position, response.data, download.is_complete)
 
 
 def abandon_download(core: Core) -> None:

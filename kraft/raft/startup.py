@@ -9,8 +9,8 @@ from __future__ import annotations
 from kraft.raft.campaign import restart_candidacy, start_round
 from kraft.raft.core import Core
 from kraft.raft.leader import resign_to
-from kraft.raft.state import NEVER, Follower, Hurry, Resigned, Unattached
-from kraft.raft.transitions import to_candidate_again, to_unattached
+from kraft.raft.state import NEVER, Follower, Hurry, Unattached
+from kraft.raft.transitions import to_candidate_again
 
 
 def resume(core: Core) -> None:
@@ -22,7 +22,8 @@ def resume(core: Core) -> None:
     if core.is_voter and not follows:
         core.hurry = Hurry()
     if core.is_sole_voter:
-        _stand_alone(core)
+        # The only voter waits for nobody, also if it led before: the epoch will be a new one.
+        start_round(core)
     elif core.leader_id == core.node_id:
         _resume_resigned(core)
     elif core.leader_id is not None and core.address_of(core.leader_id) is not None:
@@ -32,14 +33,6 @@ def resume(core: Core) -> None:
         restart_candidacy(core)
     else:
         core.role = Unattached(core.first_hurried_round() if core.is_voter else NEVER)
-
-
-def _stand_alone(core: Core) -> None:
-    """The only voter waits for nobody."""
-    if core.leader_id == core.node_id:
-        core.role = Resigned(core.now_ms)
-        to_unattached(core, core.epoch + 1)
-    start_round(core)
 
 
 def _resume_resigned(core: Core) -> None:

@@ -29,6 +29,8 @@ class Download:
 
     snapshot: SnapshotId
     position: int = 0
+    is_complete: bool = False
+    """All of it is here; the driver is putting it in the place of the log."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kraft.seam import Buffer, Disk, DiskError, InvariantError
+from kraft.seam import Buffer, Disk, DiskError, InvariantError, require
 from kraft.storage import loading, retention
 from kraft.storage.append import AppendInfo, AppendOrigin
 from kraft.storage.epochs import EpochCache
@@ -99,7 +99,7 @@ class AppendableLog:
         self._directory_changes = 1 if loaded.directory_changed else 0
         self._directory_synced = 0
         self._truncations = 0
-        self._ready_written = False
+        self._ready_written = loaded.has_metadata
         for segment in self.segments:
             segment.attach(cache)
         self.update_config(config)
@@ -166,14 +166,20 @@ class AppendableLog:
         file = segment.log.file
         assert file is not None
         try:
-            file.append(buffer)
             if leader_epoch != self.epochs.latest_epoch:
-                self.epochs.assign(leader_epoch, base)
+                self._begin_epoch(leader_epoch)
+            file.append(buffer)
             self._publish(segment, header, base, last, timestamp, size, marker)
         except DiskError as error:
             self._fail(error)
             raise
         return AppendInfo(base, last, stamp, False)
+
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        """A leader appends for the first time in an epoch that was not assigned before."""
+        latest = self.epochs.latest_epoch
+        require(leader_epoch > latest, f"an append in leader epoch {leader_epoch} to a log that has seen {latest}")
+        self.epochs.assign(leader_epoch, self.log_end_offset)
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo:
         """Append whole batches as the leader made them: offsets, epochs and bytes stay; holes are accepted.

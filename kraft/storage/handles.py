@@ -28,7 +28,7 @@ from kraft.seam import Disk, File
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-OPEN_FILES_MAX = 4096
+OPEN_FILES_MAX = 512
 """Files that a cache keeps open unless told otherwise; pinned ones may exceed it."""
 TRIM_STEPS_MAX = 64
 

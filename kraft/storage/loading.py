@@ -14,7 +14,7 @@ from kraft.storage import leftovers
 from kraft.storage.epochs import EpochCache
 from kraft.storage.handles import FileCache, read_through
 from kraft.storage.log_config import LogConfig
-from kraft.storage.log_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
+from kraft.storage.log_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX, PARTITION_METADATA
 from kraft.storage.offset_index import ENTRY as OFFSET_ENTRY
 from kraft.storage.producer_loading import (
     apply_to,
@@ -48,6 +48,7 @@ class LoadedLog:
     producers: ProducerStates
     unsynced: list[Segment]
     directory_changed: bool
+    has_metadata: bool
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
 
@@ -110,6 +111,7 @@ class _Loader:
         self._find_segments()
         self._drop_below(log_start)
         epochs = self._read_epochs()
+        saved, rebuilt = epochs.entries, epochs.dirty
         scan_from = len(self.segments) if clean else self._first_to_scan(recovery_point)
         for segment in self.segments[:scan_from]:
             self._load_whole(segment)
@@ -122,6 +124,8 @@ class _Loader:
         start = max(log_start, self.segments[0].base_offset)
         epochs.truncate_from_end(end)
         epochs.truncate_from_start(start)
+        if epochs.entries == saved and not rebuilt:
+            epochs.mark_saved(epochs.changes)
         if producers is None:
             producers = load_producers(self.disk, self.directory, self.segments, end, self.config, self.now_ms)
         remove_snapshots(self.disk, self.directory, above=end)
@@ -138,6 +142,7 @@ class _Loader:
             producers=producers,
             unsynced=self.segments[scan_from:-1],
             directory_changed=self.changed,
+            has_metadata=self.disk.exists(f"{self.directory}/{PARTITION_METADATA}"),
             report=self.report,
         )
 
@@ -204,6 +209,8 @@ class _Loader:
         if latest is not None:
             segment.max_timestamp, segment.max_timestamp_offset = latest
             times.last_timestamp = latest[0]
+        elif segment.size:  # no timestamps: the segment's age counts from its last change
+            segment.created_ms = self.disk.modified_ms(segment.log.path)
         in_range = last[0] >= 0 and -1 <= last[1] < max(segment.size, 1)
         rising = latest is None or latest[1] >= segment.base_offset
         return in_range and rising and segment.txn_index.sane(segment.base_offset)

@@ -113,11 +113,13 @@ class Log(AppendableLog):
 
     # durability
 
-    def files_to_sync(self) -> SyncPlan | None:
+    def files_to_sync(self, *, rolled_only: bool = False) -> SyncPlan | None:
         """What `run` must put on the device so that `mark_synced` can move the recovery point to the log end of now.
-        None if all of it is there."""
-        if not self.unsynced:
+        None if all of it is there. `rolled_only`: to the active segment's base only (what a roll asks for)."""
+        if not self.unsynced or (rolled_only and not self._rolled):
             return None
+        if rolled_only:
+            return self._plan(self.active.base_offset, None, tuple(self._rolled))
         active = self.active.log if self.recovery_point < self.log_end_offset else None
         return self._plan(self.log_end_offset, active, tuple(self._rolled))
 
@@ -126,8 +128,10 @@ class Log(AppendableLog):
         the epoch entry, the directory's entries. It does not move the recovery point. None if there is nothing."""
         if self._ready_written and not self.epochs.dirty:
             return None
-        metadata = (f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-        return self._plan(-1, None, (), metadata)
+        writes: list[tuple[str, bytes]] = []
+        if not self._ready_written:
+            writes.append((f"{self.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)))
+        return self._plan(-1, None, (), *writes)
 
     def _plan(
         self, end_offset: int, active: Handle | None, rolled: tuple[RolledSegment, ...], *writes: tuple[str, bytes]

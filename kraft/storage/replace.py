@@ -44,7 +44,7 @@ def replace_segments(log: Log, old: list[Segment], cleaned: list[int]) -> list[s
     for base in reversed(cleaned):
         rename_segment(disk, directory, base, SWAP_SUFFIX, "")
         disk.sync_directory(directory)
-    segments = [_open_replaced(log, base) for base in cleaned]
+    segments = [_open_replaced(log, base, old[-1].created_ms) for base in cleaned]
     log.put_segments([*log.segments[:first], *segments, *log.segments[first + len(old) :]])
     return paths
 
@@ -58,11 +58,11 @@ def _sync_files(log: Log, base: int) -> None:
             file.close()
 
 
-def _open_replaced(log: Log, base: int) -> Segment:
+def _open_replaced(log: Log, base: int, created_ms: int) -> Segment:
     """The segment that now has its final name."""
     stem = f"{log.directory}/{offset_name(base)}"
     present = frozenset(suffix for suffix in SEGMENT_SUFFIXES if log.disk.exists(stem + suffix))
-    segment = Segment(log.disk, log.active.log.cache, log.directory, base, present=present, created_ms=0)
+    segment = Segment(log.disk, log.active.log.cache, log.directory, base, present=present, created_ms=created_ms)
     segment.size = segment.log.open_blocking().size
     for index, entry in ((segment.index, OFFSET_ENTRY), (segment.time_index, TIME_ENTRY)):
         index.in_file(index.handle.open_blocking().size // entry.size)

@@ -144,8 +144,6 @@ class MemoryBudget:
         """Evict holders of half-received frames that stall while others wait. For a timer of about a second."""
         has_waiters = self.has_waiters
         for holder, (bytes_seen, since_ms) in list(self._filling.items()):
-            if holder not in self._filling:
-                continue
             if not has_waiters or since_ms is None or holder.received_bytes - bytes_seen >= STALL_BYTES_MIN:
                 self._filling[holder] = (holder.received_bytes, now_ms if has_waiters else None)
             elif now_ms - since_ms >= STALL_MS_MAX and not holder.evict():

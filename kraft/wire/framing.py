@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 
 from kraft.seam import Chunk, CloseReason, FileRange, Transport, WireError
@@ -67,7 +68,7 @@ def _first_step(capacity: int) -> int:
     return capacity if capacity <= LARGE_BYTES else FIRST_STEP_BYTES
 
 
-class FramedConnection:
+class FramedConnection(ABC):
     """Base of ServerConnection and ClientConnection: implements kraft.seam.Connection but for `_handle_frames`."""
 
     __slots__ = (
@@ -248,10 +249,10 @@ class FramedConnection:
                 return
         self._settle(needed)
 
+    @abstractmethod
     def _handle_frames(self) -> int:
         """Handle whole frames from `_start` on, and set `_start`. Gives the bytes that the frame at `_start` needs in
         all (0 if its size is not known yet)."""
-        raise NotImplementedError
 
     def _check_frame_bytes(self, size: int, start: int) -> None:
         """WireError if a frame may not have this size; says what else the bytes may be."""

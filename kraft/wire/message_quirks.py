@@ -115,8 +115,6 @@ def _upgrade_api_versions(message: Any, newest: Any, version: int) -> Any:
 
 def _downgrade_api_versions(message: Any, old: Any, version: int) -> Any:
     downgraded = _carry(message, old)
-    if version < 3:
-        return downgraded
     supported = tuple(f for f in downgraded.supported_features if version >= 4 or f.min_version > 0)
     finalized = tuple(f for f in downgraded.finalized_features if f.max_version_level > 0)
     return _carry(downgraded, old, supported_features=supported, finalized_features=finalized)

@@ -36,7 +36,8 @@ _ZEROES: dict[str, object] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """One field of one message version. `kind` is kio's wire type or ENTITY; `entity` the nested class."""
+    """One field of one message version. `kind` is kio's wire type or ENTITY; `entity` the nested class; `default` its
+    default or the zero of its type, which is also the value where a version does not have the field."""
 
     name: str
     kind: str
@@ -45,11 +46,6 @@ class Field:
     is_nullable: bool
     tag: int | None
     default: object
-
-    @property
-    def zero(self) -> object:
-        """The value where a version does not have this field: its default, else the zero of its type."""
-        return self.default
 
 
 @cache

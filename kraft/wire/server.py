@@ -226,7 +226,7 @@ class ServerConnection(FramedConnection):
         self.session: object | None = None
 
     @property
-    def pending_requests(self) -> int:
+    def in_flight(self) -> int:
         """Requests that were handled and have not been answered."""
         return len(self._slots)
 

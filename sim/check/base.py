@@ -47,6 +47,9 @@ class Check:
         """Which observation goes to which method."""
         raise AttributeError(f"{type(self).__name__} declares no readers")
 
+    def finish(self) -> None:
+        """The run is over: report what was still due."""
+
     def count(self) -> None:
         """This observation was non-trivial."""
         self.seen += 1
@@ -73,6 +76,13 @@ class Checks:
             check.event = self._event
             check.at_ms = at_ms
             reader(observation)
+
+    def finish(self, at_ms: int) -> None:
+        """The run is over."""
+        for check in self.checks:
+            check.event = self._event
+            check.at_ms = at_ms
+            check.finish()
 
     @property
     def findings(self) -> list[Finding]:

@@ -20,6 +20,10 @@ from kraft.sim.check.observations import (
 )
 
 PROBE_SPACING_MS = 50
+CLOCK_ERROR_MS = 2
+"""Two clocks that are read in whole ms may differ by this much over such a time."""
+Incarnation = tuple[int, int, int]
+"""(controller that asks, broker, broker epoch)."""
 PROBES_PER_BROKER_AND_SECOND_MAX = 25
 FENCE_MS_MAX = 200
 CONTROLLER_MS_MAX = 500
@@ -75,15 +79,15 @@ class FenceNeedsProof(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._probes: dict[tuple[int, int], list[ProbeAnswered]] = {}
-        self._same: set[tuple[int, int]] = set()
-        self._heartbeats: dict[tuple[int, int], int] = {}
+        self._probes: dict[Incarnation, list[ProbeAnswered]] = {}
+        self._same: set[Incarnation] = set()
+        self._heartbeats: dict[Incarnation, int] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {ProbeAnswered: self.probed, HeartbeatHandled: self.heartbeat, BrokerFenced: self.fenced}
 
     def probed(self, seen: ProbeAnswered) -> None:
-        key = (seen.broker, seen.broker_epoch)
+        key = (seen.controller, seen.broker, seen.broker_epoch)
         if seen.outcome == "SAME":
             self._same.add(key)
             self._probes.pop(key, None)
@@ -91,13 +95,13 @@ class FenceNeedsProof(Check):
             self._probes.setdefault(key, []).append(seen)
 
     def heartbeat(self, seen: HeartbeatHandled) -> None:
-        self._heartbeats[(seen.broker, seen.broker_epoch)] = seen.at_ms
+        self._heartbeats[(seen.controller, seen.broker, seen.broker_epoch)] = seen.at_ms
 
     def fenced(self, seen: BrokerFenced) -> None:
         if seen.session_age_ms >= seen.session_timeout_ms:
             return
         self.count()
-        key = (seen.broker, seen.current_epoch)
+        key = (seen.controller, seen.broker, seen.current_epoch)
         probes = self._probes.get(key, [])
         if seen.superseded and any(p.outcome in ("OTHER", "REFUSED", "CLOSED") for p in probes):
             return
@@ -105,15 +109,18 @@ class FenceNeedsProof(Check):
             return
         heard = self._heartbeats.get(key, -1)
         dead = [p.at_ms for p in probes if p.outcome in ("REFUSED", "CLOSED") and p.at_ms >= heard]
-        spaced = len(dead) >= 2 and dead[-1] - dead[0] >= PROBE_SPACING_MS
+        spaced = len(dead) >= 2 and dead[-1] - dead[0] >= PROBE_SPACING_MS - CLOCK_ERROR_MS
         if not spaced or key not in self._same:
             self.fail(
                 "a broker was fenced without proof",
+                controller=seen.controller,
                 broker=seen.broker,
                 epoch=seen.current_epoch,
+                superseded=seen.superseded,
                 dead_answers_ms=dead,
                 answered_same_before=key in self._same,
                 last_heartbeat_ms=heard,
+                session_age_ms=seen.session_age_ms,
             )
 
 
@@ -240,6 +247,13 @@ class Speed(Check):
         took_ms = self.at_ms - death.at_ms
         if took_ms > CONTROLLER_MS_MAX + 3 * self._latency_ms:
             self.fail("a dead controller was replaced late", dead=death.node, new=seen.node, took_ms=took_ms)
+
+    def finish(self) -> None:
+        for death in self._broker_deaths.values():
+            if self.at_ms - death.at_ms > FENCE_MS_MAX + 2 * self._latency_ms:
+                self.fail("a dead broker was never fenced", broker=death.node, died_ms=death.at_ms)
+        if self._controller_death is not None:
+            self.fail("a dead controller was never replaced", dead=self._controller_death.node)
 
 
 class EpochsRest(Check):

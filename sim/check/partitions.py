@@ -34,6 +34,13 @@ class Damage:
     def lost(self, node: int, topic_partition: TopicPartition) -> None:
         self._nodes.add((node, topic_partition))
 
+    def repaired(self, node: int, topic_partition: TopicPartition) -> None:
+        self._nodes.discard((node, topic_partition))
+
+    def anyone(self) -> bool:
+        """Whether any replica is damaged now."""
+        return bool(self._nodes)
+
     def holds(self, node: int, topic_partition: TopicPartition) -> bool:
         return (node, topic_partition) in self._nodes
 
@@ -162,14 +169,16 @@ class NoDivergence(Check):
 
 
 class HighWatermarkJustified(Check):
-    """Followers' true log ends come from their disks. A pending shrink does not free the leader from its members."""
+    """Followers' true log ends come from their disks. A pending shrink does not free the leader from its members. What
+    a power loss took from a replica after it had acknowledged it does not count against the leader."""
 
     id: ClassVar[str] = "D4"
     statement: ClassVar[str] = "A leader's high watermark is held by every member of the maximal ISR."
 
-    def __init__(self, shadows: Shadows) -> None:
+    def __init__(self, shadows: Shadows, damage: Damage) -> None:
         super().__init__()
         self._shadows = shadows
+        self._damage = damage
         self._upto: dict[tuple[int, int, TopicPartition], int] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -186,7 +195,7 @@ class HighWatermarkJustified(Check):
         self.count()
         for member in sorted(seen.maximal_isr):
             end = self._shadows.log(member, seen.topic_partition).end_offset
-            if end < seen.high_watermark:
+            if end < seen.high_watermark and not self._damage.holds(member, seen.topic_partition):
                 self.fail(
                     "the high watermark passes an in-sync replica",
                     partition=seen.topic_partition,
@@ -218,6 +227,25 @@ class MarksInOrder(Check):
                 high_watermark=seen.high_watermark,
                 log_end=seen.log_end_offset,
             )
+
+
+class LeaderInSync(Check):
+    """Unclean elections are enabled nowhere in these runs, and the faults' budget leaves a clean choice."""
+
+    id: ClassVar[str] = "M5"
+    statement: ClassVar[str] = "The leader is in the ISR, or there is none, and it was chosen from ISR or ELR."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        self.count()
+        if seen.unclean:
+            self.fail("an unclean election", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
+        if seen.leader >= 0 and seen.leader not in seen.isr:
+            self.fail("a leader outside the ISR", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
+        if not (seen.isr or seen.elr or seen.last_known_elr) or set(seen.isr) & set(seen.elr):
+            self.fail("ISR and ELR are not as they must be", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
 
 
 class AcksAllReply(Check):
@@ -267,8 +295,7 @@ class EligibleReplicas(Check):
         self._shadows = shadows
         self._ledgers = ledgers
         self._damage = damage
-        self._high_watermarks: dict[tuple[int, int, TopicPartition], int] = {}
-        self._committed_isr: dict[TopicPartition, tuple[int, int]] = {}
+        self._leading: dict[tuple[int, int, TopicPartition], PartitionSeen] = {}
         self._unclean_since: dict[int, set[TopicPartition]] = {}
         self._recorded: dict[TopicPartition, PartitionRecorded] = {}
 
@@ -285,21 +312,23 @@ class EligibleReplicas(Check):
         if not seen.is_leader:
             return
         key = (seen.node, seen.leader_epoch, seen.topic_partition)
-        before = self._high_watermarks.get(key)
-        self._high_watermarks[key] = seen.high_watermark
-        if before is not None and seen.high_watermark > before:
+        before = self._leading.get(key)
+        self._leading[key] = seen
+        if before is not None and seen.high_watermark > before.high_watermark:
             self.count()
-            if len(seen.maximal_isr) < seen.min_isr:
+            # The set may have shrunk behind the move, between two looks.
+            if max(len(seen.isr), len(before.isr)) < seen.min_isr:
                 self.fail(
                     "the high watermark moved under min.insync.replicas",
                     partition=seen.topic_partition,
                     leader=seen.node,
-                    in_sync=sorted(seen.maximal_isr),
+                    in_sync=sorted(seen.isr),
                     min_in_sync=seen.min_isr,
                 )
 
     def recorded(self, seen: PartitionRecorded) -> None:
         tp = seen.topic_partition
+        before = self._recorded.get(tp)
         self._recorded[tp] = seen
         if tp in self._ledgers.unclean or seen.unclean:
             return
@@ -315,7 +344,8 @@ class EligibleReplicas(Check):
                     replica_end=held,
                     committed_end=end,
                 )
-        if seen.leader in self._unclean_since and tp in self._unclean_since[seen.leader]:
+        chosen = before is None or seen.leader_epoch != before.leader_epoch
+        if chosen and tp in self._unclean_since.get(seen.leader, ()):
             self.fail(
                 "a replica was chosen after an unclean restart before it caught up", partition=tp, replica=seen.leader
             )

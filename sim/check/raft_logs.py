@@ -205,7 +205,8 @@ class HighWatermarkSanity(Check):
 
 
 class CommitRule(Check):
-    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the set in force."""
+    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the set in force. What a leader
+    knew to be committed before its election is its predecessors' work."""
 
     id: ClassVar[str] = "R9"
     statement: ClassVar[str] = "A leader commits only with a record of its epoch, durable on a majority of voters."
@@ -214,16 +215,19 @@ class CommitRule(Check):
         super().__init__()
         self._shadows = shadows
         self.voters = voters
-        self._committed: dict[tuple[int, int], int] = {}
+        self._known: dict[int, int] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {RoleSeen: self.role}
+        return {RoleSeen: self.role, Restarted: self.restarted}
+
+    def restarted(self, seen: Restarted) -> None:
+        self._known.pop(seen.node, None)
 
     def role(self, seen: RoleSeen) -> None:
-        key = (seen.node, seen.epoch)
-        if not seen.is_leader or seen.high_watermark <= self._committed.get(key, 0):
+        before = self._known.get(seen.node, 0)
+        self._known[seen.node] = seen.high_watermark
+        if not seen.is_leader or seen.high_watermark <= before:
             return
-        self._committed[key] = seen.high_watermark
         self.count()
         own = self._shadows.log(seen.node, None)
         last = own.at_end(seen.high_watermark)

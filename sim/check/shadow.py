@@ -68,6 +68,10 @@ class ShadowLog:
         index = bisect_right(self._ends, offset)
         return self.batches[index] if index < len(self.batches) else None
 
+    def content(self) -> tuple[tuple[int, int, int], ...]:
+        """(end offset, epoch, digest) of every batch."""
+        return tuple((batch.next_offset, batch.epoch, batch.digest) for batch in self.batches)
+
     def between(self, start: int, end: int) -> list[ShadowBatch]:
         """Batches with an end in (start, end]."""
         return self.batches[bisect_right(self._ends, start) : bisect_right(self._ends, end)]

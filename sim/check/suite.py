@@ -14,13 +14,14 @@ from kraft.sim.check.failure_detection import (
     NoUncleanElectionFromFastFence,
     Speed,
 )
-from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation
+from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation, TopicPartition
 from kraft.sim.check.partitions import (
     AckedDurability,
     AcksAllReply,
     Damage,
     EligibleReplicas,
     HighWatermarkJustified,
+    LeaderInSync,
     MarksInOrder,
     NoDivergence,
     PartitionLedgers,
@@ -72,9 +73,10 @@ class Suite:
             PersistBeforeReply(self.shadows),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
-            HighWatermarkJustified(self.shadows),
+            HighWatermarkJustified(self.shadows, self.damage),
             MarksInOrder(),
             AcksAllReply(),
+            LeaderInSync(),
             NothingUncommittedEscapes(),
             FenceNeedsProof(),
             FenceHitsItsTarget(),
@@ -90,11 +92,26 @@ class Suite:
     def observe(self, observation: Observation, at_ms: int) -> None:
         if isinstance(observation, BatchWritten):
             self.shadows.on_written(observation)
+            if observation.log is not None and self.damage.holds(observation.node, observation.log):
+                self._note_repair(observation.node, observation.log)
         elif isinstance(observation, LogDurable):
             self.shadows.on_durable(observation)
         self.checks.observe(observation, at_ms)
         if isinstance(observation, LogCut):
             self.shadows.on_cut(observation)
+
+    def _note_repair(self, node: int, log: TopicPartition) -> None:
+        """A damaged replica that holds all that is committed is damaged no more."""
+        committed = self.partitions.committed.get(log)
+        shadow = self.shadows.log(node, log)
+        if committed is None or shadow.end_offset >= max(committed):
+            held = {batch.next_offset: (batch.epoch, batch.digest) for batch in shadow.batches}
+            if all(held.get(end) == entry for end, entry in (committed or {}).items() if end > shadow.start_offset):
+                self.damage.repaired(node, log)
+
+    def finish(self, at_ms: int) -> None:
+        """The run is over."""
+        self.checks.finish(at_ms)
 
     @property
     def findings(self) -> list[Finding]:

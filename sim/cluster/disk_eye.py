@@ -1,12 +1,13 @@
 """The eye on the disks: what the logs of a host hold and would keep, told as observations.
 
 It reads the simulated file system itself, so a node's own bookkeeping cannot fool it. Only what changed since the last
-look is parsed.
+look is parsed: an append costs what was appended, whatever the log's size.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,6 +23,7 @@ from kraft.wire.records import check_crc, iter_headers
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
+SEGMENT_SUFFIX = ".log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,39 +39,48 @@ class Seen:
 
 @dataclass(slots=True)
 class _FileView:
+    """The whole batches of one segment file; `ends` are the bytes at which they end."""
+
     inode: Inode
     mark: int = -1
     batches: list[Seen] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
 
-    def update(self) -> bool:
-        """Parse what is new. True if anything changed."""
-        if self.inode.mark == self.mark and self.inode.cut_to is None:
-            return False
-        if self.inode.cut_to is not None:
-            while self.batches and self.batches[-1].end > self.inode.cut_to:
-                self.batches.pop()
-            self.inode.cut_to = None
-        self.mark = self.inode.mark
-        start = self.batches[-1].end if self.batches else 0
-        data = self.inode.data
+    def update(self) -> int | None:
+        """Parse what is new. Gives how many batches are the same as before, or None if nothing changed."""
+        inode = self.inode
+        if inode.mark == self.mark and inode.cut_to is None:
+            return None
+        if inode.cut_to is not None:
+            keep = bisect_right(self.ends, inode.cut_to)
+            del self.batches[keep:]
+            del self.ends[keep:]
+            inode.cut_to = None
+        self.mark = inode.mark
+        same = len(self.batches)
+        self._parse(inode.data, self.ends[-1] if self.ends else 0)
+        return same
+
+    def _parse(self, data: bytearray, start: int) -> None:
         try:
             for position, header in iter_headers(data, start):
                 end = position + header.size_bytes
                 if not check_crc(data, position, header):
-                    break  # torn by a power loss
+                    return  # torn by a power loss
                 digest = crc32c(bytes(data[position:end]))
-                self.batches.append(
-                    Seen(header.base_offset, header.next_offset, header.partition_leader_epoch, digest, end)
-                )
+                epoch = header.partition_leader_epoch
+                self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end))
+                self.ends.append(end)
         except WireError:
-            return True  # torn by a power loss: not a batch until somebody writes one there
-        return True
+            return  # torn by a power loss: not a batch until somebody writes one there
 
 
 @dataclass(slots=True)
 class _LogView:
+    """What was told of a log."""
+
     files: dict[str, _FileView] = field(default_factory=dict)
-    batches: list[Seen] = field(default_factory=list)
+    told: list[Seen] = field(default_factory=list)
     durable_end: int = 0
 
 
@@ -81,26 +92,42 @@ class DiskEye:
         self._host = host
         self._tell = tell
         self._logs: dict[TopicPartition | None, _LogView] = {}
-        self._voted: tuple[int, int] | None = None
+        self._state: tuple[Inode, int] | None = None
+        self._changes = -1
 
     def look(self) -> None:
         """Tell what changed."""
+        if self._host.disk_changes == self._changes:
+            return
+        self._changes = self._host.disk_changes
         root = self._directory(self._host.root, DATA_ROOT.strip("/"), str(self._node))
         if root is None:
             return
+        gone = dict.fromkeys(self._logs)
         for name, entry in root.entries.items():
-            if isinstance(entry, Directory):
-                log = _log_of(name)
-                if log is not False:
-                    self._look_at_log(log, entry)
-                    if log is None:
-                        self._look_at_votes(entry)
+            log = _log_of(name)
+            if log is not False and isinstance(entry, Directory):
+                gone.pop(log, None)
+                self._look_at_log(log, entry)
+                if log is None:
+                    self._look_at_votes(entry)
+        for log in gone:
+            del self._logs[log]
+            self._tell(LogCut(self._node, log, 0, 0))
 
-    def log_ends(self) -> dict[TopicPartition, int]:
-        """The end of every partition's log as it was seen last."""
-        return {
-            log: view.batches[-1].next_offset for log, view in self._logs.items() if log is not None and view.batches
-        }
+    def metadata_batches(self, start: int, end: int) -> list[bytes]:
+        """The bytes of the metadata log's batches that end in (start, end]."""
+        view = self._logs.get(None)
+        found: list[bytes] = []
+        for name in sorted(view.files) if view is not None else ():
+            assert view is not None
+            file = view.files[name]
+            first = 0
+            for batch in file.batches:
+                if start < batch.next_offset <= end:
+                    found.append(bytes(memoryview(file.inode.data)[first : batch.end]))
+                first = batch.end
+        return found
 
     @staticmethod
     def _directory(root: Directory, *path: str) -> Directory | None:
@@ -112,43 +139,70 @@ class DiskEye:
         return root
 
     def _look_at_log(self, log: TopicPartition | None, directory: Directory) -> None:
-        view = self._logs.setdefault(log, _LogView())
-        segments = {
-            name: entry
-            for name, entry in directory.entries.items()
-            if name.endswith(".log") and isinstance(entry, Inode)
-        }
-        changed = view.files.keys() != segments.keys()
+        view = self._logs.get(log)
+        if view is None:
+            view = self._logs[log] = _LogView()
+        segments = {name: inode for name, inode in directory.entries.items() if _is_segment(name, inode)}
+        last = max(segments, default=None)
+        changed: dict[str, int] = {}
+        replaced = view.files.keys() - segments.keys()
         for name, inode in segments.items():
+            assert isinstance(inode, Inode)
             known = view.files.get(name)
             if known is None or known.inode is not inode:
+                if known is not None:
+                    replaced.add(name)
                 known = view.files[name] = _FileView(inode)
-                changed = True
-            changed |= known.update()
-        for gone in view.files.keys() - segments.keys():
-            del view.files[gone]
-        if changed:
-            self._tell_changes(log, view)
+            same = known.update()
+            if same is not None:
+                changed[name] = same
+        for name in replaced - segments.keys():
+            del view.files[name]
+        if replaced or any(name != last and view.files[name].batches for name in changed):
+            self._tell_all(log, view)
+        elif last in changed:
+            assert last is not None
+            self._tell_tail(log, view, view.files[last], changed[last])
         self._tell_durable(log, view, directory)
 
-    def _tell_changes(self, log: TopicPartition | None, view: _LogView) -> None:
+    def _tell_tail(self, log: TopicPartition | None, view: _LogView, file: _FileView, same: int) -> None:
+        """Only the last file changed, behind its first `same` batches."""
+        lost = len(view.told) - self._count_before(view, file) - same
+        if lost > 0:
+            del view.told[-lost:]
+            self._cut(log, view)
+        self._write(log, view, file.batches[same:])
+
+    @staticmethod
+    def _count_before(view: _LogView, file: _FileView) -> int:
+        return sum(len(other.batches) for other in view.files.values() if other is not file)
+
+    def _tell_all(self, log: TopicPartition | None, view: _LogView) -> None:
+        """Files went, or one in the middle changed: compare the whole log."""
         now = [batch for name in sorted(view.files) for batch in view.files[name].batches]
-        before = view.batches
-        start = now[0].base_offset if now else 0
-        skipped = 0
-        while skipped < len(before) and now and before[skipped].next_offset <= start:
-            skipped += 1
-        kept = before[skipped:]
+        start = now[0].base_offset if now else _first_offset(view.files)
+        deleted = 0
+        while deleted < len(view.told) and view.told[deleted].next_offset <= start:
+            deleted += 1
+        kept = view.told[deleted:]
         same = 0
-        while same < len(kept) and same < len(now) and kept[same] == now[same]:
+        while same < min(len(kept), len(now)) and kept[same] == now[same]:
             same += 1
-        view.batches = now
-        if same < len(kept) or skipped:
-            end = now[same - 1].next_offset if same else start
-            self._tell(LogCut(self._node, log, start, end))
-            view.durable_end = min(view.durable_end, end)
-        for batch in now[same:]:
+        view.told = kept[:same]
+        if deleted or same < len(kept):
+            self._cut(log, view)
+        self._write(log, view, now[same:])
+
+    def _cut(self, log: TopicPartition | None, view: _LogView) -> None:
+        start = _first_offset(view.files)
+        end = view.told[-1].next_offset if view.told else start
+        self._tell(LogCut(self._node, log, start, end))
+        view.durable_end = min(view.durable_end, end)
+
+    def _write(self, log: TopicPartition | None, view: _LogView, batches: list[Seen]) -> None:
+        for batch in batches:
             self._tell(BatchWritten(self._node, log, batch.epoch, batch.base_offset, batch.next_offset, batch.digest))
+            view.told.append(batch)
 
     def _tell_durable(self, log: TopicPartition | None, view: _LogView, directory: Directory) -> None:
         end = 0
@@ -156,14 +210,10 @@ class DiskEye:
             file = view.files[name]
             if directory.durable.get(name) is not file.inode:
                 break
-            whole = True
-            durable_bytes = len(file.inode.durable)
-            for batch in file.batches if durable_bytes < len(file.inode.data) else file.batches[-1:]:
-                if batch.end > durable_bytes:
-                    whole = False
-                    break
-                end = batch.next_offset
-            if not whole:
+            whole = bisect_right(file.ends, len(file.inode.durable))
+            if whole:
+                end = file.batches[whole - 1].next_offset
+            if whole < len(file.batches):
                 break
         if end != view.durable_end:
             view.durable_end = end
@@ -171,13 +221,21 @@ class DiskEye:
 
     def _look_at_votes(self, directory: Directory) -> None:
         inode = directory.durable.get(QUORUM_STATE)
-        if not isinstance(inode, Inode) or not inode.durable:
+        if not isinstance(inode, Inode) or not inode.durable or self._state == (inode, inode.applied):
             return
+        self._state = (inode, inode.applied)
         state = json.loads(bytes(inode.durable))
         voted = (int(state["leaderEpoch"]), int(state["votedId"]))
-        if voted != self._voted:
-            self._voted = voted
-            self._tell(VoteDurable(self._node, str(state.get("votedDirectoryId", "")), *voted))
+        self._tell(VoteDurable(self._node, str(state.get("votedDirectoryId", "")), *voted))
+
+
+def _first_offset(files: dict[str, _FileView]) -> int:
+    """Where a log begins: the name of its first segment."""
+    return int(min(files).removesuffix(SEGMENT_SUFFIX)) if files else 0
+
+
+def _is_segment(name: str, entry: Inode | Directory) -> bool:
+    return name.endswith(SEGMENT_SUFFIX) and isinstance(entry, Inode)
 
 
 def _log_of(name: str) -> TopicPartition | Literal[False] | None:

@@ -1,26 +1,23 @@
 """The eye on the wire: frames are put together from what leaves each node, decoded, and told as observations.
 
-Only what the checks need is decoded: the quorum's messages, heartbeats and probes, and Produce.
+What a message promises is told when it leaves; what it changes at its receiver is told when its last byte is handled
+there, so that what is lost on the way never counts. Only what the checks need is decoded: the quorum's messages,
+registrations, heartbeats and probes, and Produce.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
+from uuid import UUID
 
-from kraft.seam import DialOutcome, Peer
-from kraft.sim.check.observations import (
-    EpochClaimed,
-    FetchSent,
-    HeartbeatHandled,
-    Observation,
-    ProbeAnswered,
-    TopicPartition,
-    VoteGranted,
-)
-from kraft.sim.cluster.shape import node_of
+from kraft.seam import CloseReason, DialOutcome, Peer
+from kraft.sim.check.observations import EpochClaimed, FetchSent, Observation, ProbeAnswered, VoteGranted
+from kraft.sim.cluster.shape import CONTROLLER_PORT, node_of
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.streams import Stream
 from kraft.wire.api_keys import ApiKey
@@ -28,7 +25,7 @@ from kraft.wire.client import ClientConnection
 from kraft.wire.produce import decode_produce_request, decode_produce_response
 from kraft.wire.records import read_header
 from kraft.wire.rpc import InternalKey, decode_rpc_request, decode_rpc_response
-from kraft.wire.rpc_cluster import HeartbeatRequest, IdentifyResponse
+from kraft.wire.rpc_cluster import HeartbeatRequest, IdentifyResponse, RegisterBrokerRequest, RegisterBrokerResponse
 from kraft.wire.rpc_quorum import MetadataFetchRequest, VoteRequest, VoteResponse
 
 _SIZE = struct.Struct(">i")
@@ -42,7 +39,20 @@ QUORUM_KEYS = frozenset(
         InternalKey.FETCH_SNAPSHOT,
     }
 )
+BROKER_KEYS = frozenset({InternalKey.REGISTER_BROKER, InternalKey.HEARTBEAT, InternalKey.IDENTIFY})
 FLEXIBLE_PRODUCE = 9
+ACKS_ALL = -1
+
+PROBE_FAILURES = {DialOutcome.REFUSED: "REFUSED", DialOutcome.RESET: "CLOSED"}
+SILENT = "SILENT"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedBatch:
+    """A batch of an acks=all request: its record count, and where the leader's log ended when the request left."""
+
+    count: int
+    log_end_then: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,138 +66,251 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a connection: bytes that are no whole frame yet, and requests by correlation id."""
+    """One direction of a connection. `asked` and `probed` are requests that went this way; `due` is what to tell when
+    the receiver has handled everything up to a position."""
 
-    buffer: bytearray = field(default_factory=bytearray)
+    rest: bytes = b""
     asked: dict[int, _Asked] = field(default_factory=dict)
+    probed: int = 0
+    sent: int = 0
+    handled: int = 0
+    due: deque[tuple[int, Callable[[], None]]] = field(default_factory=deque)
+    prevotes: deque[int] = field(default_factory=deque)
+    """Where pre-vote requests end in the stream."""
+
+    def frames(self, data: bytes) -> Iterator[memoryview]:
+        """The whole frames that end in `data`, without their size."""
+        first = self.sent - len(self.rest)
+        whole = self.rest + data if self.rest else data
+        position = 0
+        while len(whole) - position >= _SIZE.size:
+            end = position + _SIZE.size + _SIZE.unpack_from(whole, position)[0]
+            if end > len(whole):
+                break
+            frame = memoryview(whole)[position + _SIZE.size : end]
+            position = end
+            self.sent = first + end
+            yield frame
+        self.rest = whole[position:]
+        self.sent = first + len(whole)
+
+    def when_handled(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once the receiver has handled the frame that is being looked at."""
+        self.due.append((self.sent, tell))
 
 
 class ClusterView(Protocol):
-    """What the eye must ask of the run."""
+    """What the eye asks of, and tells to, the run."""
 
-    def incarnation_of(self, broker: int) -> tuple[Any, int] | None:
-        """(incarnation id, broker epoch) that the controllers' probes mean by this broker."""
+    def incarnation_of(self, controller: int, broker: int) -> tuple[UUID, int] | None:
+        """(incarnation id, broker epoch) that this controller's probes mean by this broker."""
         ...
 
     def directory_of(self, node: int) -> str: ...
 
-    def produce_answered(self, node: int, topic_partition: TopicPartition, base_offset: int, next_offset: int) -> None:
+    def is_voter(self, node: int) -> bool: ...
+
+    def quorum_state_of(self, node: int) -> tuple[int, int, int]:
+        """(epoch, leader id, voted id) in the node's memory."""
+        ...
+
+    def fetched(self, voter: int, leader: int, epoch: int, endpoint: Endpoint) -> None:
+        """A voter's fetch was handled by the node that it takes for the leader of `epoch`."""
+        ...
+
+    def heartbeat_handled(self, controller: int, request: HeartbeatRequest, connection: int) -> None: ...
+
+    def registered(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
+        """A registration's success leaves the controller."""
+        ...
+
+    def log_end(self, node: int, topic: str, partition: int) -> int: ...
+
+    def produce_answered(self, node: int, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
         """A success for acks=all leaves this node."""
         ...
 
-    def prevote_answered(self, node: int) -> None: ...
+    def produce_acknowledged(self, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
+        """It has reached the client."""
+        ...
+
+    def prevote_answered(self, node: int, before: tuple[int, int, int]) -> None: ...
 
 
 class WireEye:
-    """Reads every stream of the world."""
+    """Reads every stream of the world that a node of the cluster has an end of."""
 
     def __init__(self, view: ClusterView, tell: Callable[[Observation], None], now_ms: Callable[[], int]) -> None:
         self._view = view
         self._tell = tell
         self._now_ms = now_ms
         self._streams: dict[Stream, _Direction] = {}
+        self._before: tuple[int, int, int] | None = None
+
+    def _direction(self, stream: Stream) -> _Direction:
+        direction = self._streams.get(stream)
+        if direction is None:
+            direction = self._streams[stream] = _Direction()
+        return direction
+
+    # what leaves
 
     def sending(self, endpoint: Endpoint, data: bytes) -> None:
         """Bytes leave; whole frames are looked at."""
         source, target = node_of(endpoint.outgoing.source.name), node_of(endpoint.outgoing.target.name)
         if source is None and target is None:
             return
-        is_request = isinstance(endpoint.connection, ClientConnection)
-        direction = self._streams.setdefault(endpoint.outgoing, _Direction())
-        buffer = direction.buffer
-        buffer += data
-        position = 0
-        while len(buffer) - position >= _SIZE.size:
-            size: int = _SIZE.unpack_from(buffer, position)[0]
-            start = position + _SIZE.size
-            if len(buffer) - start < size:
-                break
-            frame = memoryview(bytes(buffer[start : start + size]))
-            position = start + size
-            if is_request:
-                self._request(direction, source, frame)
-            else:
-                back = self._streams.setdefault(endpoint.incoming, _Direction())
-                self._answer(back, source, target, frame)
-        del buffer[:position]
+        direction = self._direction(endpoint.outgoing)
+        if isinstance(endpoint.connection, ClientConnection):
+            for frame in direction.frames(data):
+                self._request(endpoint, direction, source, target, frame)
+        elif source is not None:
+            asked = self._direction(endpoint.incoming)
+            for frame in direction.frames(data):
+                known = asked.asked.pop(_SIZE.unpack_from(frame, 0)[0], None)
+                if known is not None:
+                    self._answer(endpoint, direction, source, target, known, frame[_SIZE.size :])
 
-    def _request(self, direction: _Direction, source: int | None, frame: memoryview) -> None:
+    def _request(
+        self, endpoint: Endpoint, direction: _Direction, source: int | None, target: int | None, frame: memoryview
+    ) -> None:
         key, version, correlation_id, client_id_size = _HEAD.unpack_from(frame, 0)
         body = frame[_HEAD.size + max(0, client_id_size) :]
-        if key in QUORUM_KEYS or key in (InternalKey.HEARTBEAT, InternalKey.IDENTIFY):
+        if key in QUORUM_KEYS and source is not None:
             message = decode_rpc_request(key, version, body)
             direction.asked[correlation_id] = _Asked(key, version, message)
-            if source is not None and key in QUORUM_KEYS:
-                self._quorum_request(source, message)
-        elif key == ApiKey.PRODUCE:
-            produce = decode_produce_request(version, body[1:] if version >= FLEXIBLE_PRODUCE else body)
-            if produce.acks == -1:
-                counts = {
-                    (name or "", index): read_header(records).last_offset_delta + 1
-                    for name, _, partitions in produce.topics
-                    for index, records in partitions
-                    if records is not None
-                }
-                direction.asked[correlation_id] = _Asked(key, version, counts)
+            self._quorum_request(endpoint, direction, source, target, message)
+        elif key in BROKER_KEYS:
+            message = decode_rpc_request(key, version, body)
+            direction.asked[correlation_id] = _Asked(key, version, message)
+            if key == InternalKey.IDENTIFY:
+                direction.probed += 1
+            elif key == InternalKey.HEARTBEAT and target is not None:
+                connection: Any = endpoint.outgoing.receiver
+                number = connection.connection.number
+                direction.when_handled(partial(self._view.heartbeat_handled, target, message, number))
+        elif key == ApiKey.PRODUCE and target is not None:
+            self._produce_request(direction, target, correlation_id, version, body)
 
-    def _quorum_request(self, source: int, message: Any) -> None:
+    def _quorum_request(
+        self, endpoint: Endpoint, direction: _Direction, source: int, target: int | None, message: Any
+    ) -> None:
         if isinstance(message, VoteRequest):
-            if not message.pre_vote:
+            if message.pre_vote:
+                direction.prevotes.append(direction.sent)
+            else:
                 self._tell(EpochClaimed(source, message.epoch, -1))
             return
-        leader = getattr(message, "leader_id", -1)
-        self._tell(EpochClaimed(source, message.epoch, leader))
-        if isinstance(message, MetadataFetchRequest):
+        self._tell(EpochClaimed(source, message.epoch, getattr(message, "leader_id", -1)))
+        if isinstance(message, MetadataFetchRequest) and target is not None and self._view.is_voter(source):
             self._tell(FetchSent(source, message.epoch, message.fetch_offset))
+            direction.when_handled(partial(self._view.fetched, source, target, message.epoch, endpoint))
 
-    def _answer(self, direction: _Direction, source: int | None, target: int | None, frame: memoryview) -> None:
-        asked = direction.asked.pop(_SIZE.unpack_from(frame, 0)[0], None)
-        if asked is None or source is None:
+    def _produce_request(
+        self, direction: _Direction, target: int, correlation_id: int, version: int, body: memoryview
+    ) -> None:
+        request = decode_produce_request(version, body[1:] if version >= FLEXIBLE_PRODUCE else body)
+        if request.acks != ACKS_ALL:
             return
-        body = frame[_SIZE.size :]
+        batches = {
+            (name or "", index): ProducedBatch(
+                read_header(records).last_offset_delta + 1, self._view.log_end(target, name or "", index)
+            )
+            for name, _, partitions in request.topics
+            for index, records in partitions
+            if records is not None
+        }
+        direction.asked[correlation_id] = _Asked(ApiKey.PRODUCE, version, batches)
+
+    def _answer(
+        self,
+        endpoint: Endpoint,
+        direction: _Direction,
+        source: int,
+        target: int | None,
+        asked: _Asked,
+        body: memoryview,
+    ) -> None:
+        if asked.key == ApiKey.PRODUCE:
+            self._produced(direction, source, asked, body)
+            return
+        answer = decode_rpc_response(asked.key, asked.version, body)
         if asked.key in QUORUM_KEYS:
-            self._quorum_answer(source, asked.message, decode_rpc_response(asked.key, asked.version, body))
-        elif asked.key == InternalKey.HEARTBEAT and isinstance(asked.message, HeartbeatRequest):
-            request = asked.message
-            self._tell(HeartbeatHandled(source, request.broker_id, request.broker_epoch, self._now_ms()))
-        elif asked.key == InternalKey.IDENTIFY and target is not None:
-            self._identified(target, source, decode_rpc_response(asked.key, asked.version, body))
-        elif asked.key == ApiKey.PRODUCE:
-            self._produced(source, asked, body)
+            self._quorum_answer(source, asked.message, answer)
+        elif isinstance(answer, RegisterBrokerResponse) and isinstance(asked.message, RegisterBrokerRequest):
+            connection: Any = endpoint.connection
+            if answer.error_code == 0:
+                self._view.registered(source, asked.message.broker_id, answer.broker_epoch, connection.number)
+        elif isinstance(answer, IdentifyResponse) and target is not None:
+            direction.when_handled(partial(self._identified, endpoint.incoming, target, source, answer))
 
     def _quorum_answer(self, source: int, request: Any, answer: Any) -> None:
         self._tell(EpochClaimed(source, answer.epoch, answer.leader_id))
-        if not isinstance(request, VoteRequest) or not isinstance(answer, VoteResponse):
-            return
-        if request.pre_vote:
-            self._view.prevote_answered(source)
-        elif answer.vote_granted:
-            claim = (request.last_epoch, request.last_offset)
-            directory = self._view.directory_of(source)
-            self._tell(VoteGranted(source, directory, request.epoch, request.candidate_id, claim))
+        if isinstance(request, VoteRequest) and isinstance(answer, VoteResponse) and not request.pre_vote:
+            if answer.vote_granted:
+                claim = (request.last_epoch, request.last_offset)
+                directory = self._view.directory_of(source)
+                self._tell(VoteGranted(source, directory, request.epoch, request.candidate_id, claim))
 
-    def _identified(self, controller: int, broker: int, answer: Any) -> None:
-        meant = self._view.incarnation_of(broker)
-        if meant is None or not isinstance(answer, IdentifyResponse):
+    def _produced(self, direction: _Direction, source: int, asked: _Asked, body: memoryview) -> None:
+        answer = decode_produce_response(asked.version, body[1:] if asked.version >= FLEXIBLE_PRODUCE else body)
+        for name, _, results in answer.topics:
+            for result in results:
+                batch = asked.message.get((name or "", result.partition))
+                if result.error_code == 0 and batch is not None and result.base_offset >= 0:
+                    place = (name or "", result.partition, result.base_offset, batch)
+                    self._view.produce_answered(source, *place)
+                    direction.when_handled(partial(self._view.produce_acknowledged, *place))
+
+    # what arrives
+
+    def receiving(self, endpoint: Endpoint, count: int) -> None:
+        """Bytes are about to be handled. A heartbeat counts before what it leads to; a pre-vote changes nothing."""
+        direction = self._streams.get(endpoint.incoming)
+        if direction is None:
             return
-        outcome = "SAME" if answer.incarnation_id == meant[0] else "OTHER"
-        self._tell(ProbeAnswered(controller, broker, meant[1], outcome, self._now_ms()))
+        direction.handled += count
+        while direction.due and direction.due[0][0] <= direction.handled:
+            direction.due.popleft()[1]()
+        self._before = None
+        while direction.prevotes and direction.prevotes[0] <= direction.handled:
+            direction.prevotes.popleft()
+            node = node_of(endpoint.incoming.target.name)
+            if node is not None:
+                self._before = self._view.quorum_state_of(node)
+
+    def received(self, endpoint: Endpoint, count: int) -> None:
+        """They were handled."""
+        node = node_of(endpoint.incoming.target.name)
+        if self._before is not None and node is not None:
+            self._view.prevote_answered(node, self._before)
+        self._before = None
+
+    # probes
+
+    def _identified(self, request_stream: Stream, controller: int, broker: int, answer: IdentifyResponse) -> None:
+        self._direction(request_stream).probed -= 1
+        meant = self._view.incarnation_of(controller, broker)
+        if meant is not None:
+            outcome = "SAME" if answer.incarnation_id == meant[0] else "OTHER"
+            self._probe_ended(controller, broker, outcome)
+
+    def ended(self, endpoint: Endpoint, reason: CloseReason) -> None:
+        """A connection is over: a probe on it that was not answered has failed."""
+        direction = self._streams.get(endpoint.outgoing)
+        controller, broker = node_of(endpoint.outgoing.source.name), node_of(endpoint.outgoing.target.name)
+        if direction is None or not direction.probed or controller is None or broker is None:
+            return
+        is_theirs = reason in (CloseReason.PEER, CloseReason.RESET)
+        self._probe_ended(controller, broker, "CLOSED" if is_theirs else SILENT)
 
     def dial_failed(self, source: int, peer: Peer, outcome: DialOutcome) -> None:
         """A controller's dial to a broker is a probe."""
         broker = node_of(peer.address.host)
-        if broker is None or peer.listener == "CONTROLLER":
-            return
-        meant = self._view.incarnation_of(broker)
-        told = {DialOutcome.REFUSED: "REFUSED", DialOutcome.RESET: "CLOSED"}.get(outcome, "SILENT")
-        if meant is not None:
-            self._tell(ProbeAnswered(source, broker, meant[1], told, self._now_ms()))
+        if broker is not None and peer.address.port != CONTROLLER_PORT:
+            self._probe_ended(source, broker, PROBE_FAILURES.get(outcome, SILENT))
 
-    def _produced(self, source: int, asked: _Asked, body: memoryview) -> None:
-        answer = decode_produce_response(asked.version, body[1:] if asked.version >= FLEXIBLE_PRODUCE else body)
-        for name, _, results in answer.topics:
-            for result in results:
-                count = asked.message.get((name or "", result.partition))
-                if result.error_code == 0 and count is not None and result.base_offset >= 0:
-                    place = (name or "", result.partition)
-                    self._view.produce_answered(source, place, result.base_offset, result.base_offset + count)
+    def _probe_ended(self, controller: int, broker: int, outcome: str) -> None:
+        meant = self._view.incarnation_of(controller, broker)
+        if meant is not None:
+            self._tell(ProbeAnswered(controller, broker, meant[1], outcome, self._now_ms()))

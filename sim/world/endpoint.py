@@ -135,6 +135,8 @@ class Endpoint:
         self.outgoing.finish(Finish.RST if self._unread else Finish.FIN)
         self._unread.clear()
         self.driver.trace("end", reason.name.encode())
+        if self.driver.fabric.observer is not None:
+            self.driver.fabric.observer.ended(self, reason)
         if self.connection is not None:
             self.connection.closed(reason)
 
@@ -197,11 +199,16 @@ class Endpoint:
     def _deliver(self, connection: Connection, count: int) -> None:
         self.driver.stats.bytes_received += count
         self.driver.trace("received", b"%d" % count)
+        observer = self.driver.fabric.observer
+        if observer is not None:
+            observer.receiving(self, count)
         try:
             connection.received(count)
         except WireError as error:
             self.driver.trace("bad bytes", str(error).encode())
             self.close(CloseReason.BAD_BYTES)
+        if observer is not None:
+            observer.received(self, count)
 
     # sending
 

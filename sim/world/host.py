@@ -36,6 +36,8 @@ class Host:
         self.sync_fails = False
         self.dirty_bytes = 0
         self.dirty: dict[Inode, None] = {}
+        self.disk_changes = 0
+        """Rises with every change of the disk, so that an observer looks only when there is something to see."""
         self.incarnation: Incarnation | None = None
         self.lives = 0
 
@@ -45,12 +47,14 @@ class Host:
 
     def write_back(self) -> None:
         """The kernel writes everything back."""
+        self.disk_changes += 1
         for inode in self.dirty:
             self.dirty_bytes -= inode.settle(inode.mark)
         self.dirty.clear()
 
     def lose_power(self) -> None:
         """The disk keeps what was durable and a seeded part of the rest; other hosts hear nothing."""
+        self.disk_changes += 1
         oldest_ns = self.schedule.now_ns - self.options.write_back_age_ns
         for inode in self.dirty:
             inode.age(oldest_ns)

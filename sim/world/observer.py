@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kraft.seam import DialOutcome, Peer
+    from kraft.seam import CloseReason, DialOutcome, Peer
     from kraft.sim.world.endpoint import Endpoint
 
 
@@ -18,6 +18,18 @@ class WorldObserver(Protocol):
 
     def sending(self, endpoint: Endpoint, data: bytes) -> None:
         """These bytes leave a node now."""
+        ...
+
+    def receiving(self, endpoint: Endpoint, count: int) -> None:
+        """The next `count` bytes are about to be handled at this end."""
+        ...
+
+    def received(self, endpoint: Endpoint, count: int) -> None:
+        """They were handled."""
+        ...
+
+    def ended(self, endpoint: Endpoint, reason: CloseReason) -> None:
+        """A connection is over, as this end sees it; its owner is not told yet. Not called for a node that crashed."""
         ...
 
     def dial_failed(self, node: str, peer: Peer, outcome: DialOutcome) -> None:

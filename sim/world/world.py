@@ -302,6 +302,10 @@ class World:
             if other != name:
                 self.partition(name, other)
 
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether what `source` sends to `target` is held now."""
+        return self._fabric.is_cut(self._hosts[source], self._hosts[target])
+
     def heal(self, one: str, other: str) -> None:
         """End the partition between two nodes: what was held arrives, in order."""
         self.trace(one, "heal", other.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -88,6 +89,16 @@ class StillClock:
         return self.now_ms
 
 
+class StillCheck:
+    """In the leader check's place: knows at once who is gone."""
+
+    def __init__(self, lost: set[int]) -> None:
+        self.lost = lost
+
+    def check(self, broker_ids: frozenset[int], then: Callable[[frozenset[int]], None]) -> None:
+        then(broker_ids & self.lost)
+
+
 class StillLifecycle:
     """In the lifecycle's place: registered, as the images of the tests have broker 1."""
 
@@ -135,6 +146,8 @@ class BrokerHarness:
             fail=self.failures.append,
         )
         broker.lifecycle = StillLifecycle()  # type: ignore[assignment]
+        self.lost: set[int] = set()
+        broker.leader_check = StillCheck(self.lost)  # type: ignore[assignment]
         broker.producer_ids = ProducerIds(broker)
         self.auto_topics = RecordingTopics()
         broker.auto_topics = self.auto_topics  # type: ignore[assignment]

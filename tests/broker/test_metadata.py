@@ -226,6 +226,20 @@ def test_a_broker_that_came_back_or_was_unregistered_is_not_listed_as_departed()
         assert departed.listed() == []
 
 
+def test_a_leader_whose_process_seems_to_have_died_is_not_available_for_a_moment() -> None:
+    harness = BrokerHarness(image_of(*three_brokers(), *orders()))
+    harness.lost.add(2)
+    (topic,) = harness.ask(METADATA, 12, topics=asked("orders")).topics
+    assert [(p.leader_id, p.error_code) for p in topic.partitions] == [
+        (1, 0),
+        (-1, ErrorCode.LEADER_NOT_AVAILABLE),
+        (-1, ErrorCode.LEADER_NOT_AVAILABLE),
+    ]
+    harness.lost.clear()
+    (topic,) = harness.ask(METADATA, 12, topics=asked("orders")).topics
+    assert topic.partitions[1].leader_id == 2
+
+
 def test_internal_topics_are_marked() -> None:
     image = image_of(
         *three_brokers(), events.Topic("__consumer_offsets", INTERNAL), events.Partition(INTERNAL, 0, (1,), (1,))

@@ -6,13 +6,13 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, values
 
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import decode_produce_response, encode_produce_request
 from kraft.wire.records import read_header, write_crc
+from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, values
 
 NONE = ErrorCode.NONE
 
@@ -66,7 +66,9 @@ def test_partitions_of_one_request_have_their_own_fates() -> None:
                 ("items", [(0, batch("d", "e"))]),
             ]
         )
-        found = {name: [(row.partition, error(row), row.base_offset) for row in rows] for name, _, rows in response.topics}
+        found = {
+            name: [(row.partition, error(row), row.base_offset) for row in rows] for name, _, rows in response.topics
+        }
         assert found == {
             "orders": [
                 (2, NONE, 0),

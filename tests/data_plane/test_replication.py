@@ -1,11 +1,72 @@
-"""Three brokers: replication, in-sync sets, failover, truncation."""
+"""Three brokers: replication, in-sync sets, failover, truncation, durability."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import trio
+
+from kraft.seam import DiskError
+from kraft.storage.handles import read_through
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import iter_headers
 from tests.data_plane.plane import Plane, batch, error, three, values
 
-from kraft.wire.error_codes import ErrorCode
+NONE = ErrorCode.NONE
+BROKERS = (1, 2, 3)
+
+
+async def produce_numbers(plane: Plane, count: int, *, first: int = 0, **options: Any) -> None:
+    for number in range(first, first + count):
+        row = await plane.produce("orders", batch(f"{number}"), **options)
+        assert error(row) == NONE, row
+
+
+async def new_leader(plane: Plane, *, without: int) -> int:
+    """Until another broker than `without` leads and takes appends."""
+    await plane.until(lambda: plane.leader("orders") not in (without, -1))
+    leader = plane.leader("orders")
+    await plane.until(lambda: plane.partition("orders", leader).leader is not None)
+    return leader
+
+
+def contents(plane: Plane, broker_id: int) -> list[tuple[int, int, bytes]]:
+    """(base offset, leader epoch, bytes) of every batch in a replica's log."""
+    log = plane.partition("orders", broker_id).log
+    found: list[tuple[int, int, bytes]] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = read_through(log.read, offset, 2**30, log.log_end_offset).read()
+        for position, header in iter_headers(data):
+            found.append((header.base_offset, header.partition_leader_epoch, data[position:][: header.size_bytes]))
+            offset = header.next_offset
+    return found
+
+
+async def settled(plane: Plane, *brokers: int) -> None:
+    """Until these replicas end at the same offset and are all in sync."""
+    brokers = brokers or BROKERS
+
+    def is_settled() -> bool:
+        logs = [plane.partition("orders", broker).log for broker in brokers]
+        leader = plane.partition("orders", plane.leader("orders")).leader
+        return (
+            None not in logs
+            and len({log.log_end_offset for log in logs}) == 1
+            and leader is not None
+            and leader.isr.committed >= set(brokers)
+        )
+
+    await plane.until(is_settled, timeout_ms=60_000)
+
+
+async def restart(plane: Plane, broker_id: int) -> None:
+    plane.world.restart(plane.cluster.name(broker_id))
+    await plane.world.sleep_ms(20)
+    await plane.cluster.wait_ready(30_000)
 
 
 def test_acks_all_means_that_every_replica_has_it() -> None:
@@ -13,12 +74,12 @@ def test_acks_all_means_that_every_replica_has_it() -> None:
         await plane.create_topic("orders", leader=1)
         for number in range(5):
             began_ns = plane.world.now_ns
-            result = await plane.produce("orders", batch(f"{number}"), acks=-1)
-            assert error(result) == ErrorCode.NONE
+            await produce_numbers(plane, 1, first=number)
             assert (plane.world.now_ns - began_ns) / 1e6 < 100
-            ends = [plane.partition("orders", broker).log.log_end_offset for broker in (1, 2, 3)]
+            ends = [plane.partition("orders", broker).log.log_end_offset for broker in BROKERS]
             assert ends == [number + 1] * 3
         assert plane.partition("orders", 1).high_watermark == 5
+        assert contents(plane, 1) == contents(plane, 2) == contents(plane, 3)
 
     three(test)
 
@@ -27,19 +88,364 @@ def test_acks_all_means_that_every_replica_has_it() -> None:
 def test_a_killed_leaders_records_survive_and_another_leads_soon(seed: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
-        for number in range(10):
-            await plane.produce("orders", batch(f"{number}"))
+        await produce_numbers(plane, 10)
         plane.world.kill("b1")
         began_ns = plane.world.now_ns
-        await plane.until(lambda: plane.leader("orders") in (2, 3))
-        leader = plane.leader("orders")
-        while True:
-            result = await plane.produce("orders", batch("after"), broker_id=leader)
-            if error(result) == ErrorCode.NONE:
-                break
-            await plane.world.sleep_ms(5)
-        assert (plane.world.now_ns - began_ns) / 1e6 < 300
+        leader = await new_leader(plane, without=1)
+        await produce_numbers(plane, 1, first=10, broker_id=leader)
+        assert (plane.world.now_ns - began_ns) / 1e6 < 200
         found = await plane.fetch("orders", 0, broker_id=leader)
-        assert values(found.records) == [b"%d" % number for number in range(10)] + [b"after"]
+        assert values(found.records) == [b"%d" % number for number in range(11)]
+        await restart(plane, 1)
+        await settled(plane)
+        assert contents(plane, 1) == contents(plane, 2) == contents(plane, 3)
 
     three(test, seed=seed)
+
+
+def test_a_request_to_the_wrong_broker_names_the_leader() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        epoch = plane.partition("orders", 1).leader_epoch
+        for version in (9, 10, 13):
+            response = await plane.produce_many([("orders", [(0, batch("x"))])], broker_id=2, version=version)
+            row = response.topics[0][2][0]
+            assert error(row) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if version >= 10:
+                assert row.current_leader == (1, epoch)
+                assert [(node.node_id, node.port) for node in response.node_endpoints] == [(1, 9092)]
+        answer = await plane.fetch_many([("orders", 0, 0)], broker_id=2, version=16, leader_epoch=epoch - 1)
+        row = answer.topics[0][2][0]
+        if epoch:
+            assert error(row) == ErrorCode.FENCED_LEADER_EPOCH
+            assert row.current_leader == (1, epoch)
+            assert answer.node_endpoints[0].node_id == 1
+        assert error(await plane.fetch("orders", 0, broker_id=2, version=10)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    three(test)
+
+
+# in-sync sets
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all_and_hold_the_high_watermark() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, min_insync_replicas="2")
+        await produce_numbers(plane, 3)
+        plane.world.kill("b2")
+        plane.world.kill("b3")
+        await plane.until(lambda: plane.partition("orders", 1).leader.isr.committed == {1})
+        row = await plane.produce("orders", batch("refused"))
+        assert error(row) == ErrorCode.NOT_ENOUGH_REPLICAS
+        row = await plane.produce("orders", batch("lonely"), acks=1)
+        assert (error(row), row.base_offset) == (NONE, 3)
+        assert plane.partition("orders", 1).high_watermark == 3
+        assert (await plane.fetch("orders", 3)).records == ()
+        await restart(plane, 2)
+        await plane.until(lambda: plane.partition("orders", 1).high_watermark == 4)
+        await produce_numbers(plane, 1, first=4)
+
+    three(test)
+
+
+def test_a_waiting_produce_hears_when_too_few_are_left() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, min_insync_replicas="2")
+        await produce_numbers(plane, 1)
+        plane.world.isolate("b2")
+        plane.world.isolate("b3")
+        began_ns = plane.world.now_ns
+        row = await plane.produce("orders", batch("unsure"), timeout_ms=2_000)
+        assert error(row) == ErrorCode.REQUEST_TIMED_OUT
+        assert 2_000 <= (plane.world.now_ns - began_ns) / 1e6 < 2_100
+
+    three(test)
+
+
+def test_a_follower_that_cannot_be_reached_leaves_the_in_sync_set_and_comes_back() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 3)
+        plane.world.partition("b1", "b3")
+        row = await plane.produce("orders", batch("3"), timeout_ms=60_000)
+        assert error(row) == NONE, "the in-sync set shrank to those that answer"
+        assert plane.partition("orders", 1).leader.isr.committed == {1, 2}
+        plane.world.heal("b1", "b3")
+        await settled(plane)
+        assert contents(plane, 1) == contents(plane, 3)
+
+    three(test, replica_lag_time_max_ms="3000")
+
+
+def test_an_idle_partitions_followers_stay_in_sync() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await plane.create_topic("other", leader=1)
+        changes = plane.partition("orders", 1).state.partition_epoch
+        for _ in range(20):
+            await plane.world.sleep_ms(1_000)
+            await plane.produce("other", batch("noise"))
+        await produce_numbers(plane, 1)
+        plane.cluster.node(1).broker.broker.replicas.check_lag()
+        await plane.world.sleep_ms(1_000)
+        assert plane.partition("orders", 1).state.partition_epoch == changes
+
+    three(test, replica_lag_time_max_ms="3000")
+
+
+# divergence
+
+
+def test_a_tail_that_was_never_replicated_is_cut_when_its_leader_comes_back() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 5)
+        for other in ("b2", "b3", "c101"):
+            plane.world.partition("b1", other)
+        for number in range(7):
+            row = await plane.produce("orders", batch(f"lost {number}"), acks=1)
+            assert error(row) == NONE
+        await plane.until(lambda: plane.leader("orders") in (2, 3))
+        leader = await new_leader(plane, without=1)
+        await produce_numbers(plane, 3, first=5, broker_id=leader)
+        assert plane.partition("orders", 1).log.log_end_offset == 12
+        plane.world.heal_all()
+        await settled(plane)
+        assert contents(plane, 1) == contents(plane, 2) == contents(plane, 3)
+        found = await plane.fetch("orders", 0, broker_id=leader)
+        assert values(found.records) == [b"%d" % number for number in range(8)]
+
+    three(test)
+
+
+def test_a_produce_that_waits_at_a_deposed_leader_is_not_acknowledged() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 1)
+        for other in ("b2", "b3", "c101"):
+            plane.world.partition("b1", other)
+        rows: list[Any] = []
+
+        async def unsure() -> None:
+            rows.append(await plane.produce("orders", batch("unsure"), timeout_ms=60_000))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(unsure)
+            await new_leader(plane, without=1)
+            plane.world.heal_all()
+            await plane.until(lambda: bool(rows))
+        assert error(rows[0]) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    three(test)
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_unclean_election_on_and_off(unclean: bool) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, unclean_leader_election_enable=str(unclean).lower())
+        await produce_numbers(plane, 2)
+        plane.world.kill("b2")
+        plane.world.kill("b3")
+        await plane.until(lambda: plane.partition("orders", 1).leader.isr.committed == {1})
+        await produce_numbers(plane, 3, first=2)
+        plane.world.kill("b1")
+        plane.world.restart("b2")
+        plane.world.restart("b3")
+        await plane.world.sleep_ms(15_000)
+        if not unclean:
+            assert plane.leader("orders") in (-1, 1)
+            await restart(plane, 1)
+            await plane.until(lambda: plane.leader("orders") == 1)
+            await settled(plane)
+            assert len(contents(plane, 2)) == 5
+            return
+        leader = plane.leader("orders")
+        assert leader in (2, 3)
+        await plane.until(lambda: plane.partition("orders", leader).leader is not None)
+        await produce_numbers(plane, 1, first=99, broker_id=leader)
+        await restart(plane, 1)
+        await settled(plane)
+        assert contents(plane, 1) == contents(plane, 2) == contents(plane, 3)
+        found = await plane.fetch("orders", 0, broker_id=leader)
+        assert values(found.records) == [b"0", b"1", b"99"]
+
+    three(test)
+
+
+def test_a_replica_whose_log_is_far_behind_the_leaders_start_begins_there() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, internal_segment_bytes="500", retention_bytes="600")
+        await produce_numbers(plane, 3)
+        plane.world.kill("b3")
+        await plane.until(lambda: 3 not in plane.partition("orders", 1).leader.isr.committed)
+        for number in range(40):
+            await plane.produce("orders", batch(f"{number}".ljust(100, ".")))
+        await plane.world.sleep_ms(310_000)
+        start = plane.partition("orders", 1).log.log_start_offset
+        assert start > 3
+        await restart(plane, 3)
+        await settled(plane)
+        assert plane.partition("orders", 3).log.log_start_offset == start
+        assert contents(plane, 3) == contents(plane, 1)
+
+    three(test)
+
+
+# what clients see across elections
+
+
+def test_a_new_leader_does_not_tell_an_end_below_one_that_was_seen() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 5)
+        plane.world.partition("b2", "b3")
+        plane.world.kill("b1")
+        leader = await new_leader(plane, without=1)
+        partition = plane.partition("orders", leader)
+        seen: set[ErrorCode] = set()
+        for _ in range(300):
+            if partition.leader is None:
+                break
+            row = await plane.list_offset("orders", -1, broker_id=leader)
+            seen.add(error(row))
+            assert row.offset in (-1, 5)
+            older = await plane.list_offset("orders", -1, broker_id=leader, version=4)
+            assert error(older) in (NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+            if error(row) == NONE:
+                break
+            assert error(row) == ErrorCode.OFFSET_NOT_AVAILABLE
+            await plane.world.sleep_ms(100)
+            if len(seen) == 1:
+                plane.world.heal("b2", "b3")
+        assert seen == {ErrorCode.OFFSET_NOT_AVAILABLE, NONE}
+
+    three(test)
+
+
+def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 3)
+        row = await plane.fetch("orders", 0, rack_id="unknown")
+        assert len(row.records) == 1
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        replicas.selects_by_rack = True
+        replicas.racks.update({1: "here", 2: "there", 3: "there"})
+        row = await plane.fetch("orders", 0, rack_id="there")
+        assert (error(row), row.records, row.high_watermark) == (NONE, (), 3)
+        assert row.preferred_read_replica in (2, 3)
+        assert (await plane.fetch("orders", 0, rack_id="here")).preferred_read_replica == -1
+        await plane.world.sleep_ms(1_000)
+        near = await plane.fetch("orders", 0, broker_id=2, rack_id="there")
+        assert values(near.records) == [b"0", b"1", b"2"]
+        beyond = await plane.fetch("orders", 9, broker_id=2)
+        assert error(beyond) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    three(test)
+
+
+# topics come and go
+
+
+def test_a_topic_that_is_created_again_begins_empty() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 3)
+        plane.world.kill("b3")
+        row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
+        client = await plane.client(1)
+        answer = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name="orders")], timeout=5000)
+        assert answer.responses[0].error_code == 0
+        await plane.until(lambda: not plane.hosts(1, "orders"))
+        await restart(plane, 3)
+        await plane.create_topic("orders", leader=3)
+        await plane.until(lambda: plane.partition("orders", 3).leader is not None)
+        await plane.until(lambda: plane.partition("orders", 3).log is not None)
+        assert plane.partition("orders", 3).log.log_end_offset == 0
+        await produce_numbers(plane, 2, broker_id=3)
+        await settled(plane)
+        names = plane.cluster.node(3).broker.broker.seam.disk.list("/data")
+        assert [name for name in names if name.endswith("-stray")]
+        names = plane.cluster.node(1).broker.broker.seam.disk.list("/data")
+        assert [name for name in names if name.endswith("-delete")]
+        await plane.world.sleep_ms(70_000)
+        names = plane.cluster.node(1).broker.broker.seam.disk.list("/data")
+        assert not [name for name in names if name.endswith("-delete")]
+
+    three(test)
+
+
+# durability
+
+
+def test_with_a_flush_per_message_a_power_failure_of_all_loses_nothing() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, flush_messages="1")
+        await produce_numbers(plane, 20)
+        await produce_numbers(plane, 5, first=20, acks=1)
+        for broker in BROKERS:
+            plane.world.power_off(f"b{broker}")
+        for broker in BROKERS:
+            plane.world.restart(f"b{broker}")
+        await plane.world.sleep_ms(20)
+        await plane.cluster.wait_ready(60_000)
+        await plane.until(lambda: plane.leader("orders") in BROKERS)
+        leader = plane.leader("orders")
+        await plane.until(lambda: plane.partition("orders", leader).log is not None)
+        await settled(plane)
+        client = await plane.another_client(leader)
+        found = await plane.fetch("orders", 0, broker_id=leader, client=client)
+        assert values(found.records)[:20] == [b"%d" % number for number in range(20)]
+
+    three(test)
+
+
+def test_a_full_disk_ends_the_broker_and_the_others_go_on() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 3)
+        plane.world.disk_full("b2", True)
+        row = await plane.produce("orders", batch("3"), timeout_ms=60_000)
+        assert error(row) == NONE
+        assert plane.partition("orders", 1).leader.isr.committed == {1, 3}
+        failures, plane.cluster.failures = plane.cluster.failures, []
+        assert all(isinstance(failure, DiskError) for _, failure in failures)
+
+    three(test, replica_lag_time_max_ms="3000")
+
+
+def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", 2, leader=1)
+        for index in (0, 1):
+            assert error(await plane.produce("orders", batch("before"), index)) == NONE
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        failing = next(one for one in replicas.directories.all if one.path == "/more")
+        (lost,) = [index for index in (0, 1) if plane.partition("orders", 1, index).directory is failing]
+        replicas.directory_failed(failing, DiskError("the device is gone", errno=5, path="/more"))
+        row = await plane.produce("orders", batch("refused"), lost)
+        assert error(row) in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert error(await plane.produce("orders", batch("taken"), 1 - lost)) == NONE
+        await plane.until(lambda: plane.leader("orders", lost) in (2, 3))
+        leader = plane.leader("orders", lost)
+        await plane.until(lambda: plane.partition("orders", leader, lost).leader is not None)
+        assert error(await plane.produce("orders", batch("after"), lost, broker_id=leader)) == NONE
+
+    three(test, log_dirs="/data,/more")
+
+
+def test_a_clean_stop_and_start_keeps_everything() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 5, acks=1)
+        for broker in BROKERS:
+            plane.cluster.node(broker).request_stop()
+            await plane.world.wait_ended(f"b{broker}")
+            await restart(plane, broker)
+            await plane.until(lambda: plane.leader("orders") in BROKERS)
+            await plane.until(lambda broker=broker: plane.partition("orders", broker).log is not None, timeout_ms=5_000)
+        await settled(plane)
+        found = await plane.fetch("orders", 0, broker_id=plane.leader("orders"))
+        assert values(found.records) == [b"%d" % number for number in range(5)]
+
+    three(test)

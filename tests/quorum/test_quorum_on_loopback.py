@@ -64,7 +64,7 @@ class Cluster:
     async def wait(self, condition: Callable[[], object], limit_s: float = 20.0) -> float:
         began = time.monotonic()
         with trio.fail_after(limit_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await trio.sleep(0.001)
         return time.monotonic() - began
 

@@ -41,9 +41,14 @@ class Checks:
         """(base offset, epoch) → chain, of everything ever appended anywhere."""
         self.ledger: dict[int, tuple[int, int]] = {0: (0, 0)}
         """End offset of a committed batch → (epoch, chain)."""
+        self.committed_in: dict[int, int] = {0: -1}
+        """End offset of a committed batch → epoch of the leader that committed it."""
         self.ledger_end = 0
         self.epochs: dict[ReplicaKey, int] = {}
         self.durable_epochs: dict[ReplicaKey, int] = {}
+        self.heard: dict[tuple[int, int], int] = {}
+        """(who heard, from whom) → when a fetch was delivered last."""
+        self.led_since: dict[tuple[int, int, int], int] = {}
         self.watermarks: dict[tuple[int, int], int] = {}
 
     def fail(self, name: str, evidence: str) -> None:
@@ -78,9 +83,11 @@ class Checks:
 
     # steps
 
-    def before(self, node: Node, event: Any) -> Any:
+    def before(self, world: World, node: Node, event: Any) -> Any:
         if isinstance(event, RequestReceived):
             request, raft = event.request, node.raft
+            if isinstance(request, MetadataFetchRequest | FetchSnapshotRequest):
+                self.heard[(node.node_id, request.replica_id)] = world.now
             assert raft is not None
             is_pre_vote = isinstance(request, VoteRequest) and request.pre_vote
             if is_pre_vote or request.epoch < raft.epoch:
@@ -100,15 +107,24 @@ class Checks:
         role = raft.role
         if isinstance(role, Leader):
             self.name_leader(raft.epoch, node.node_id)
-            if not raft.is_voter or len(raft.voters) > 1:
-                late = world.now - role.check_quorum_deadline_ms
-                limit = world.settings.fetch_timeout_ms
-                self.require("R18", late <= limit or world.now < node.paused_until + limit, f"{late} ms late")
+            self._check_contact(world, node)
         elif isinstance(role, Candidate | Prospective):
             self.require("R14", raft.is_voter and node.may_vote, f"node {node.node_id} is no voter, but {role}")
         committed = raft.high_watermark
         if committed is not None:
             self.require("R8", committed <= raft.log.end_offset, f"{committed} > {raft.log.end_offset}")
+
+    def _check_contact(self, world: World, node: Node) -> None:
+        """R18, by the fetches that were delivered: a majority was heard within 1.5 + 1 fetch time-outs."""
+        raft = node.raft
+        assert raft is not None
+        began = self.led_since.setdefault((node.node_id, node.life, raft.epoch), world.now)
+        times = [world.now if n == node.node_id else self.heard.get((node.node_id, n), began) for n in raft.voters.ids]
+        if len(times) == 1:
+            return
+        last = max(sorted(times, reverse=True)[len(times) // 2], began, node.paused_until)
+        limit = world.settings.check_quorum_ms + world.settings.fetch_timeout_ms
+        self.require("R18", world.now - last <= limit, f"leader {node.node_id} heard no majority since {last}")
 
     def name_leader(self, epoch: int, leader_id: int) -> None:
         known = self.leaders.setdefault(epoch, leader_id)
@@ -129,7 +145,7 @@ class Checks:
             self.name_leader(leadership.epoch, leadership.leader_id)
         if leadership.is_local:
             # What later epochs have committed meanwhile is no business of a leader that comes late.
-            end = max(end for end, (epoch, _) in self.ledger.items() if epoch < leadership.epoch)
+            end = max(end for end, epoch in self.committed_in.items() if epoch < leadership.epoch)
             held = node.disk.base[0] >= end or node.disk.chain_at(end) == self.ledger[end][1]
             self.require("R6", held, f"leader {node.node_id} of {leadership.epoch} lacks {end}")
 
@@ -206,6 +222,8 @@ class Checks:
             if entry.next > offset:
                 break
             known = self.ledger.setdefault(entry.next, (entry.epoch, entry.chain))
+            assert node.raft is not None
+            self.committed_in.setdefault(entry.next, node.raft.epoch)
             self.require("R7", known == (entry.epoch, entry.chain), f"node {node.node_id} applies {entry}, not {known}")
             self.ledger_end = max(self.ledger_end, entry.next)
 

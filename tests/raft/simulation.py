@@ -1,11 +1,12 @@
-"""A heap of events around raft cores: no trio, no bytes. Messages are delayed, lost and cut; disks lose what is not synced.
+"""A heap of events around raft cores: no trio, no bytes. Messages are delayed, lost, cut; disks lose unsynced bytes.
 
-Every node has a `Disk` (what a crash leaves), a `Raft` (what it takes away), and a log of entries (base offset, next offset,
-epoch, chain hash). `checks.Checks` looks at everything that is done, said or written.
+Every node has a `Disk` (what a crash leaves), a `Raft` (what it takes away), and a log of entries (base offset, next
+offset, epoch, chain hash). `checks.Checks` looks at everything that is done, said or written.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import random
 from collections import deque
@@ -187,15 +188,7 @@ class World:
         self._tokens = 0
         ids = range(1, voters + 1)
         self.nodes = {n: Node(n, self.chance.uuid(), may_vote=n in ids) for n in range(1, voters + observers + 1)}
-        self.voters = VoterSet(
-            tuple(
-                Voter(
-                    ReplicaKey(n, None if static_directories else self.nodes[n].key.directory_id),
-                    Address(f"n{n}", 9000),
-                )
-                for n in ids
-            )
-        )
+        self.voters = VoterSet(tuple(self._voter(n, static=static_directories) for n in ids))
         self.cut: set[tuple[int, int]] = set()
         """Directed pairs between which nothing arrives (silence)."""
         self.refused: set[tuple[int, int]] = set()
@@ -204,6 +197,10 @@ class World:
         self.counter = 0
         self.elections: list[tuple[int, int, int]] = []
         self.trace: list[str] | None = None
+
+    def _voter(self, node_id: int, *, static: bool) -> Voter:
+        directory_id = None if static else self.nodes[node_id].key.directory_id
+        return Voter(ReplicaKey(node_id, directory_id), Address(f"n{node_id}", 9000))
 
     # the heap
 
@@ -221,6 +218,11 @@ class World:
         while self._heap and self._heap[0][0] <= end:
             self._pop()
         self.now = end
+
+    def forget(self, name: str) -> None:
+        """Nothing of this name will happen any more (`write`, `fault`)."""
+        self._heap = [event for event in self._heap if getattr(event[2], "__name__", "") != name]
+        heapq.heapify(self._heap)
 
     def run_until(self, condition: Any, limit: int) -> bool:
         """Until `condition()` holds, at most `limit` virtual ms."""
@@ -311,7 +313,7 @@ class World:
     def _step(self, node: Node, event: Any) -> None:
         raft = node.raft
         assert raft is not None
-        before = self.checks.before(node, event)
+        before = self.checks.before(self, node, event)
         ready = raft.step(event, self.now, self.chance)
         if self.trace is not None:
             self.trace.append(f"{self.now} {node.node_id} {event} -> {ready}")
@@ -470,11 +472,11 @@ class World:
     # the network
 
     def _send(self, node: Node, send: Send) -> None:
-        target = self.nodes[send.destination.node_id]
         self.checks.on_send(self, node, send.request)
-        pair = (node.node_id, target.node_id)
+        pair = (node.node_id, send.destination.node_id)
         life = node.life
-        if pair in self.cut or self.chance.below(1000) < self.odds.loss:
+        target = self.nodes.get(send.destination.node_id)
+        if target is None or pair in self.cut or self.chance.below(1000) < self.odds.loss:
             self.at(send.timeout_ms, self._fail, node, life, send.request_id, Failure.TIMED_OUT)
             return
         delay = self.between(self.odds.latency)
@@ -498,12 +500,12 @@ class World:
         if isinstance(answer, ReplyWithRecords):
             entries = node.disk.entries
             first = node.disk.position(answer.offset)
-            picked = tuple(entries[first : first + 3])
-            response = _with(response, records=picked)
+            picked = tuple(entries[first : first + 1 + self.chance.below(60)])
+            response = dataclasses.replace(response, records=picked)
             batches = tuple(BatchSummary(e.base, e.next, e.epoch, e.voters) for e in picked)
         elif not isinstance(answer, Reply):
             held = node.disk.snapshots.get(answer.snapshot, (None, None))
-            response = _with(response, size=1, data=(held,))
+            response = dataclasses.replace(response, size=1, data=(held,))
         self.checks.on_answer(self, node, response)
         if waiting is None:
             return
@@ -589,9 +591,3 @@ class World:
             return False
         end = leader.raft.log.end_offset
         return all(n.raft is None or (n.raft.high_watermark == end == n.disk.end) for n in self.nodes.values())
-
-
-def _with(response: Any, **changes: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(response, **changes)

@@ -130,7 +130,8 @@ class Single:
 
     def become_leader(self) -> None:
         for send in self.become_candidate():
-            self.answer(send, VoteResponse(epoch=self.raft.epoch, vote_granted=True))
+            if not self.raft.is_leader:
+                self.answer(send, VoteResponse(epoch=self.raft.epoch, vote_granted=True))
         assert self.raft.is_leader
 
     def follow(self, leader: int, epoch: int) -> Any:
@@ -166,7 +167,7 @@ class Single:
             "voter_directory_id": directory(ME),
             "epoch": epoch,
             "candidate_id": candidate,
-            "candidate_directory_id": directory(candidate),
+            "candidate_directory_id": directory(abs(candidate)),
             "last_epoch": last_epoch,
             "last_offset": offset,
         }

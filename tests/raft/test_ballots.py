@@ -14,6 +14,8 @@ from kraft.wire.rpc_quorum import (
     FetchSnapshotRequest,
     MetadataFetchRequest,
     MetadataFetchResponse,
+    VoteRequest,
+    VoteResponse,
 )
 
 from .single import CLUSTER, ME, A, B, C, Single, directory, key, voter_set
@@ -163,6 +165,21 @@ def test_a_vote_is_given_once_per_epoch_and_again_to_the_same_candidate_only() -
     assert again.vote_of(A, 6, 3, 20).vote_granted
 
 
+def second_vote_after_a_lost_pre_vote_round() -> bool:
+    """Whether B gets a vote in the epoch in which A has got it, after a pre-vote round of our own was lost."""
+    single = unattached()
+    assert single.vote_of(A, 6, 3, 20).vote_granted
+    single.become_prospective()
+    for send in single.take_sent(VoteRequest):
+        single.answer(send, VoteResponse(epoch=6, vote_granted=False))
+    assert isinstance(single.raft.role, Unattached)
+    return single.vote_of(B, 6, 3, 20).vote_granted
+
+
+def test_a_vote_survives_a_lost_pre_vote_round() -> None:
+    assert not second_vote_after_a_lost_pre_vote_round()
+
+
 def test_the_same_candidate_with_another_directory_is_another_candidate() -> None:
     single = unattached()
     assert single.vote_of(A, 6, 3, 20).vote_granted
@@ -211,7 +228,10 @@ def test_a_vote_request_is_checked_in_order(changes: dict[str, object], error: E
     if pre_vote and changes == {"last_epoch": 6}:
         fields["epoch"] = 5
     fields |= changes
-    response = unattached().vote_of(A, 0, 0, 0, **fields)
+    single = unattached()
+    names = {"epoch": "epoch", "last_epoch": "last_epoch", "last_offset": "offset"}
+    arguments = {names.get(name, name): value for name, value in fields.items()}
+    response = single.vote_of(arguments.pop("candidate_id", A), **arguments)  # type: ignore[arg-type]
     assert response.error_code == error
     assert response.vote_granted is (error is ErrorCode.NONE)
 

@@ -1,4 +1,4 @@
-"""Whole quorums of raft cores under seeds: elections, crashes, partitions, lost disks; every invariant after every event."""
+"""Whole quorums of raft cores under seeds: elections, crashes, partitions; every invariant after every event."""
 
 from __future__ import annotations
 
@@ -62,10 +62,7 @@ def run_chaos(
 
 def fault_free(world: World) -> None:
     """Heal, and demand progress on every node."""
-    world._heap = [event for event in world._heap if getattr(event[2], "__name__", "") != "fault"]
-    import heapq
-
-    heapq.heapify(world._heap)
+    world.forget("fault")
     world.heal()
     world.odds.loss = 0
     world.start()
@@ -74,8 +71,7 @@ def fault_free(world: World) -> None:
     before = world.checks.ledger_end
     world.run(3000)
     assert world.checks.ledger_end > before, "no progress after healing"
-    world._heap = [event for event in world._heap if getattr(event[2], "__name__", "") != "write"]
-    heapq.heapify(world._heap)
+    world.forget("write")
     assert world.run_until(world.caught_up, 20_000), "not everyone caught up"
     alone = len(world.nodes) == 1
     for name in ("R1", "R3", "R7", "R8", "R9", "R12", *(() if alone else ("R17", "R19"))):

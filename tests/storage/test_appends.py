@@ -39,6 +39,15 @@ def test_an_append_time_log_stamps_the_batch_and_computes_its_crc() -> None:
     assert check_crc(stored, 0, header)
 
 
+def test_a_leader_of_an_older_epoch_appends_nothing() -> None:
+    log = open_log(Machine())
+    lead(log, batch(1), 5)
+    before = read_all(log)
+    with pytest.raises(InvariantError, match="epoch 4 to a log that has seen 5"):
+        lead(log, batch(1), 4)
+    assert (read_all(log), log.epochs.entries) == (before, ((5, 0),))
+
+
 def test_more_than_one_batch_is_not_taken() -> None:
     log = open_log(Machine())
     data = batch(1) + batch(1)
@@ -127,6 +136,14 @@ def test_index_entries_name_the_last_offset_and_the_start_of_a_batch_after_each_
     times = [(NOW_MS + 2, 5), (NOW_MS + 4, 9), (NOW_MS + 6, 13), (NOW_MS + 7, 15)]
     expected = b"".join(stamp.to_bytes(8, "big") + offset.to_bytes(4, "big") for stamp, offset in times)
     assert machine.content(f"{LOG}/{0:020d}.timeindex") == expected
+
+
+@pytest.mark.parametrize(("interval", "entries"), [(317, 3), (318, 2)])
+def test_an_index_entry_is_due_when_more_than_the_interval_has_passed(interval: int, entries: int) -> None:
+    log = open_log(Machine(), LogConfig(index_interval_bytes=interval))
+    for _ in range(8):
+        lead(log, batch(2, size=40))
+    assert len(log.active.index) == entries
 
 
 # followers

@@ -114,3 +114,18 @@ def test_the_epoch_entry_of_a_leader_is_durable_before_its_first_append() -> Non
     assert files["partition.metadata"].startswith(b"version: 0\ntopic_id: ")
     assert log.recovery_point == 0
     assert log.ready_plan(machine.host.chance.uuid()) is None
+    machine.kill()
+    log = open_log(machine, LogConfig())
+    plan = log.ready_plan(machine.host.chance.uuid())
+    assert plan is not None  # the entry at the log end went with the leader that made it
+    assert plan.writes == ((f"{LOG}/leader-epoch-checkpoint", b"0\n0\n"),)
+
+
+def test_a_restart_that_changes_no_epoch_has_nothing_to_save() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig())
+    lead(log, batch(1), 3)
+    lead(log, batch(1), 5)
+    log.close(clean=True)
+    for clean in (True, False):
+        assert not open_log(machine, LogConfig(), clean=clean).epochs.dirty

@@ -109,6 +109,19 @@ def test_a_power_loss_during_a_deletion_leaves_a_log_without_a_gap(seed: int) ->
     assert log.log_end_offset == 10
 
 
+def test_without_timestamps_the_age_counts_from_the_last_change_also_after_a_restart() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=2 * SIZE, retention_ms=10_000))
+    for _ in range(4):
+        lead(log, batch(1, timestamp=-1))
+    log.close(clean=True)
+    changed = machine.disk.modified_ms(f"{LOG}/{0:020d}.log")
+    log = open_log(machine, LogConfig(segment_bytes=2 * SIZE, retention_ms=10_000), clean=True)
+    log.update_high_watermark(4)
+    assert deletable(log, changed + 10_000) == []
+    assert deletable(log, changed + 10_001) == [0, 2]
+
+
 def test_a_restart_keeps_the_largest_timestamps_of_closed_segments() -> None:
     machine = Machine(cold_read_one_in=2)
     log = filled(machine, retention_ms=10_000)

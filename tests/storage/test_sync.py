@@ -59,6 +59,24 @@ def test_a_rolled_segment_is_on_the_device_with_its_indexes_before_the_recovery_
     assert log.recovery_report.segments_read == 1
 
 
+def test_after_a_roll_the_closed_segments_alone_can_be_synced() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=300))
+    lead(log, batch(1))
+    assert log.files_to_sync(rolled_only=True) is None
+    for _ in range(7):
+        lead(log, batch(1))
+    plan = log.files_to_sync(rolled_only=True)
+    assert plan is not None
+    assert plan.end_offset == log.active.base_offset < log.log_end_offset
+    plan.run()
+    log.mark_synced(plan)
+    assert (log.recovery_point, log.unsynced) == (log.active.base_offset, True)
+    machine.power_off()
+    log = open_log(machine, LogConfig(segment_bytes=300), recovery_point=plan.end_offset)
+    assert log.log_end_offset >= plan.end_offset
+
+
 def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
     log = open_log(Machine())
     for _ in range(5):

@@ -142,6 +142,14 @@ def test_many_small_frames_in_full_reads_get_a_larger_buffer_if_there_is_room() 
     assert len(poor.sizes) == len(peer.sizes) == 5000
 
 
+def test_a_read_that_fills_the_buffer_with_whole_frames_makes_it_grow() -> None:
+    peer = Peer(MemoryBudget(64 * MIB))
+    one = frame(bytes(IDLE_BUFFER_BYTES - len(frame())))
+    assert len(one) == IDLE_BUFFER_BYTES
+    feed(peer.connection, one)
+    assert peer.buffer_bytes == 4 * IDLE_BUFFER_BYTES
+
+
 def test_idle_buffers_are_reclaimed_when_another_needs_the_bytes() -> None:
     budget = MemoryBudget(4 * MIB)
     peers = [Peer(budget) for _ in range(8)]

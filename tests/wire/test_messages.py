@@ -16,6 +16,7 @@ from kio.schema.find_coordinator.v0.response import FindCoordinatorResponse
 from kio.schema.join_group.v0.response import JoinGroupResponse
 from kio.schema.join_group.v9.response import JoinGroupResponse as FlexibleJoinGroupResponse
 from kio.schema.produce.v13.response import ProduceResponse
+from kio.schema.voters_record.v0.data import VotersRecord
 from kio.serial import entity_reader, entity_writer
 
 from kraft.seam import InvariantError, WireError
@@ -231,6 +232,20 @@ def test_build_fills_in_defaults_and_takes_lists_and_milliseconds() -> None:
         build(cls, nonsense=1)
 
 
+def test_build_makes_structs_of_mappings() -> None:
+    cls = request_class(ApiKey.CREATE_TOPICS)
+    topic = nested_class(cls, "topics")
+    config = nested_class(topic, "configs")
+    built = build(cls, topics=[{"name": "t", "configs": [{"name": "k", "value": "v"}]}])
+    assert built == build(cls, topics=[build(topic, name="t", configs=[build(config, name="k", value="v")])])
+    with pytest.raises(TypeError, match="has no field nonsense"):
+        build(cls, topics=[{"nonsense": 1}])
+    voter = build(nested_class(VotersRecord, "voters"), k_raft_version_feature={"max_supported_version": 4})
+    assert voter.k_raft_version_feature.max_supported_version == 4
+    reply = response_class(ApiKey.API_VERSIONS)
+    assert build(reply, api_keys=[{"api_key": 3}]).api_keys[0].api_key == 3
+
+
 def test_error_codes_and_durations_may_be_plain_numbers() -> None:
     cls = response_class(ApiKey.INIT_PRODUCER_ID)
     message = dataclasses.replace(build(cls, producer_id=5), error_code=ErrorCode.NOT_COORDINATOR, throttle_time=77)
@@ -282,7 +297,13 @@ def test_a_string_too_long_for_an_old_version_is_not_cut_silently() -> None:
     assert decode_request(3, 9, encode_request(3, 9, message)).topics[0].name == "x" * 40_000
 
 
-OTHER_CLASSES = [DescribeTopicPartitionsRequest, FindCoordinatorResponse, JoinGroupResponse, FlexibleJoinGroupResponse]
+OTHER_CLASSES = [
+    DescribeTopicPartitionsRequest,
+    FindCoordinatorResponse,
+    JoinGroupResponse,
+    FlexibleJoinGroupResponse,
+    VotersRecord,
+]
 
 
 @pytest.mark.parametrize("cls", OTHER_CLASSES)

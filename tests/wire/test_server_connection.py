@@ -130,7 +130,7 @@ def test_answers_leave_in_request_order_whatever_the_order_in_which_they_are_giv
     for index, expected in leaves.items():
         server.requests[index].respond(b"answer %d" % index)
         assert answers(drain(server.connection)) == [(i, b"answer %d" % i) for i in expected]
-    assert server.connection.pending_requests == 0
+    assert server.connection.in_flight == 0
 
 
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
@@ -161,9 +161,16 @@ def test_an_answer_given_inside_the_handler_waits_behind_an_earlier_parked_reque
     connection = ServerConnection(RecordingTransport(), handle, limits=ServerLimits(), budget=None)
     feed(connection, b"".join(frame(correlation_id=i) for i in range(4)))
     assert not connection.output()
-    assert connection.pending_requests == 4
+    assert connection.in_flight == 4
     parked[0].respond(b"later")
     assert answers(drain(connection)) == [(0, b"later"), (1, b"now"), (3, b"now")]
+
+
+def test_a_request_that_gets_no_answer_leaves_nothing_behind() -> None:
+    connection = ServerConnection(RecordingTransport(), Request.respond_nothing, limits=ServerLimits(), budget=None)
+    feed(connection, frame() + frame())
+    assert connection.in_flight == 0
+    assert not connection.output()
 
 
 def test_a_late_answer_wakes_the_driver_and_one_inside_the_handler_does_not() -> None:
@@ -286,6 +293,30 @@ def test_muting_stops_reading_and_handling_and_unmuting_goes_on() -> None:
     server.connection.unmute()
     server.connection.space()
     assert server.bodies == [b"came after muting"]
+
+
+def test_frames_that_a_block_had_left_are_handled_when_only_the_output_is_asked_for() -> None:
+    server = Server(echo=True)
+    space = server.connection.space()
+    server.connection.mute()
+    data = frame(b"left")
+    space[: len(data)] = data
+    server.connection.received(len(data))
+    server.connection.unmute()
+    assert answers(drain(server.connection)) == [(1, b"left")]
+
+
+def test_a_large_answer_blocks_reading_until_it_has_left() -> None:
+    server = Server(limits=ServerLimits(outstanding_bytes_max=100_000))
+    feed(server.connection, frame())
+    server.requests[0].respond(bytes(300_000))
+    assert len(server.connection.space()) == 0
+    drain(server.connection, count_max=200_000)
+    assert len(server.connection.space()) == 0
+    wakes = server.transport.wakes
+    drain(server.connection)
+    assert server.transport.wakes == wakes + 1
+    assert len(server.connection.space()) > 0
 
 
 def test_held_requests_wait_unread_but_for_the_keys_that_are_let_through() -> None:

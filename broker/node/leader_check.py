@@ -1,0 +1,56 @@
+"""LeaderCheck: do these brokers live at this very moment?
+
+A client whose connection to a leader ended asks another broker at once who leads now. It comes before the controller
+can know, and librdkafka believes the old answer for a second. So a broker asks the leaders themselves (Identify, on a
+connection that it keeps) before it names them: a process that lives answers within a millisecond or two, one that is
+dying never does. No answer in CHECK_MS means that nothing is known, and the image is told as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kraft.control.probing import ProbeOutcome
+from kraft.node.peers import Peers
+from kraft.node.probes import Prober
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+CHECK_MS = 30
+PURPOSE = "leader check"
+
+DEAD = frozenset((ProbeOutcome.REFUSED, ProbeOutcome.CLOSED, ProbeOutcome.OTHER))
+
+
+class LeaderCheck:
+    """The checks of one broker."""
+
+    def __init__(self, broker: Broker, peers: Peers) -> None:
+        self._broker = broker
+        self._prober = Prober(broker.config, peers, broker.cluster_id, timeout_ms=CHECK_MS, purpose=PURPOSE)
+
+    def check(self, broker_ids: frozenset[int], then: Callable[[frozenset[int]], None]) -> None:
+        """Ask these brokers, and call `then` once, later, with those that are gone."""
+        waiting = set(broker_ids)
+        lost: set[int] = set()
+
+        def answered(broker_id: int, outcome: ProbeOutcome) -> None:
+            waiting.discard(broker_id)
+            if outcome in DEAD:
+                lost.add(broker_id)
+            if not waiting:
+                then(frozenset(lost))
+
+        image = self._broker.image
+        for broker_id in sorted(broker_ids):
+            registration = image.brokers.get(broker_id)
+            if registration is None:
+                waiting.discard(broker_id)
+                continue
+            endpoint = self._prober.endpoint_of(registration)
+            self._prober.probe(broker_id, registration.incarnation_id, endpoint, partial(answered, broker_id))
+        if not waiting:
+            then(frozenset())

@@ -1,0 +1,153 @@
+"""A simulated cluster: real nodes in a world, their lives and deaths, and what state they are in together."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from kraft.broker.node.serve import serve
+from kraft.image import MetadataImage
+from kraft.seam import Seam
+from kraft.sim.cluster.findings import Report
+from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name
+from kraft.sim.cluster.watch import ClusterWatch
+from kraft.sim.world.world import World
+
+LINK_LATENCY_MS = 5
+"""The longest that a piece travels when nothing is cut."""
+POLL_MS = 20
+
+
+class SimCluster:
+    """Nodes by id. Everything that is asked here is answered from committed metadata and from the world."""
+
+    def __init__(self, world: World, shape: ClusterShape, report: Report) -> None:
+        self.world = world
+        self.shape = shape
+        self.report = report
+        self.watch = ClusterWatch(world, shape, link_latency_ms=LINK_LATENCY_MS)
+
+    # lives
+
+    def start_all(self) -> None:
+        for node_id in self.shape.node_ids:
+            self.start(node_id)
+
+    def start(self, node_id: int) -> None:
+        """Start a node, for the first time or again."""
+        config, name = self.shape.config(node_id), host_name(node_id)
+
+        async def live(seam: Seam) -> None:
+            incarnation = self.world.host(name).lives
+            async with trio.open_nursery() as nursery:
+                node = await nursery.start(partial(serve, config, seam, cluster_id=CLUSTER_ID))
+                self.watch.started(node_id, node, incarnation)
+
+        life = self.world.start(name, live, on_failure=partial(self._failed, node_id))
+        if life.number > 1:
+            self.watch.restarted(node_id, life.number, clean=False)
+
+    def crash(self, node_id: int, *, lose_power: bool, is_noticed: bool) -> None:
+        """Kill the process, or cut the power of its host. `is_noticed`: see ClusterWatch.died."""
+        name = host_name(node_id)
+        if lose_power:
+            self.world.power_off(name)
+        else:
+            self.world.kill(name)
+        self.watch.died(node_id, lost_power=lose_power, is_noticed=is_noticed)
+
+    def _failed(self, node_id: int, name: str, error: BaseException) -> None:
+        """A node stopped on its own."""
+        where = "".join(traceback.format_exception(error)[-6:])
+        self.report.fail("N1", f"{name} stopped: {error!r}", where=where)
+        self.watch.died(node_id, lost_power=True, is_noticed=False)
+
+    def is_running(self, node_id: int) -> bool:
+        return self.world.is_running(host_name(node_id))
+
+    @property
+    def down(self) -> list[int]:
+        return [node_id for node_id in self.shape.node_ids if not self.is_running(node_id)]
+
+    # state
+
+    @property
+    def image(self) -> MetadataImage:
+        """All that is committed."""
+        return self.watch.fold.image
+
+    @property
+    def is_led(self) -> bool:
+        """Whether an active controller is known and runs."""
+        return self.watch.active_controller is not None
+
+    def trouble(self) -> str:
+        """What keeps the cluster from being whole, in words; "" if nothing does."""
+        image = self.image
+        if self.down:
+            return f"nodes {self.down} are down"
+        if not self.is_led:
+            return "no active controller"
+        fenced = [broker for broker in self.shape.broker_ids if not image.is_alive(broker)]
+        if fenced:
+            return f"brokers {fenced} are fenced"
+        for topic in image.topics:
+            for index, state in topic.partitions():
+                if state.leader < 0:
+                    return f"{topic.name}-{index} has no leader (ISR {state.isr}, ELR {state.elr})"
+                if set(state.isr) != set(state.replicas):
+                    return f"{topic.name}-{index} has ISR {state.isr} of {state.replicas}"
+        return self._lagging()
+
+    def _lagging(self) -> str:
+        """Replicas whose end or high watermark is not the leader's."""
+        for topic in self.image.topics:
+            for index, state in topic.partitions():
+                ends = {}
+                for broker in state.replicas:
+                    eye = self.watch.nodes.get(broker)
+                    node = None if eye is None else eye.node.broker
+                    replica = None if node is None else node.broker.replicas.partition(topic.name, index)
+                    log = None if replica is None else replica.log
+                    ends[broker] = None if log is None or replica is None else (replica.high_watermark, log.log_end_offset)
+                if len({*ends.values()}) != 1 or None in ends.values():
+                    return f"{topic.name}-{index} has marks {ends}"
+        return ""
+
+    def is_in_sync(self, node_id: int) -> bool:
+        """Whether a node that was down is all back: it runs, and a broker is unfenced and in every ISR it belongs to."""
+        if not self.is_running(node_id) or node_id not in self.watch.nodes:
+            return False
+        if node_id in self.shape.controller_ids:
+            return self.is_led
+        return self.image.is_alive(node_id) and not any(
+            node_id in state.replicas and node_id not in state.isr
+            for topic in self.image.topics
+            for _, state in topic.partitions()
+        )
+
+    def can_lose(self, broker: int) -> bool:
+        """The fault budget: without this broker, each partition that it holds keeps an in-sync replica that runs and has
+        lost nothing."""
+        damage = self.watch.suite.damage
+        return all(
+            any(
+                member != broker and self.is_running(member) and not damage.holds(member, (topic.name, index))
+                for member in state.isr
+            )
+            for topic in self.image.topics
+            for index, state in topic.partitions()
+            if broker in state.replicas
+        )
+
+    async def wait_until(self, condition: Callable[[], bool], timeout_ms: int) -> bool:
+        """Let virtual time pass until it holds. False if it did not in time."""
+        deadline_ns = self.world.now_ns + timeout_ms * 1_000_000
+        while not condition():
+            if self.world.now_ns >= deadline_ns:
+                return False
+            await self.world.sleep_ms(POLL_MS)
+        return True

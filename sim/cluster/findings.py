@@ -1,0 +1,56 @@
+"""What a run found beside the checks: nodes that stopped on their own, errors that were logged, promises not kept."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+
+from kraft.seam import current_seam
+from kraft.sim.check.base import FINDINGS_MAX, Finding
+from kraft.sim.world.network import FakeNetwork
+
+LOG_LINES_KEPT = 400
+ERROR_LEVELS = ("error", "critical", "exception")
+
+
+class Report:
+    """Findings of the run itself, in the form of the checks' findings, and the last lines that nodes logged."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.findings: list[Finding] = []
+        self.log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self._now_ms = now_ms
+
+    def fail(self, check: str, text: str, **evidence: Any) -> None:
+        """Add a finding, unless this check has said enough already."""
+        if sum(finding.check == check for finding in self.findings) < FINDINGS_MAX:
+            self.findings.append(Finding(check, 0, self._now_ms(), text, evidence))
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what nodes log; an error that a node logs is a finding (N1)."""
+        before = structlog.get_config()
+        structlog.configure(
+            processors=[self._take], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO)
+        )
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+
+    def _take(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
+        seam = current_seam.get()
+        network = None if seam is None else seam.network
+        node = network.host.name if isinstance(network, FakeNetwork) else "?"
+        problem = event.pop("exc_info", None)
+        facts = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+        text = str(event.get("event", ""))
+        self.log_lines.append(f"{self._now_ms():>7} ms {node:<10} {level:<8} {text} {facts}")
+        if level in ERROR_LEVELS:
+            self.fail("N1", f"{node} logged an error: {text}", facts=facts, problem=repr(problem))
+        raise structlog.DropEvent

@@ -1,0 +1,101 @@
+"""The committed metadata, folded batch by batch from the bytes on the disks, and told as observations.
+
+It takes every batch the first time that any replica counts it as committed. So partitions and fences are told one
+record after the other, however coarsely the nodes publish, and each node's image has an independent one to equal (M1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kraft.image import BrokerRegistration, ImageBuilder, MetadataImage, decode_event
+from kraft.image.dump import digest
+from kraft.image.image import EMPTY_IMAGE
+from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState
+from kraft.sim.check.observations import ImagePublished, Observation, PartitionRecorded
+from kraft.wire.records import decode_batch, read_header
+
+THE_FOLD = 0
+"""The node id under which the fold publishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRecorded:
+    """An unfenced registration is fenced (or replaced, `superseded`) by the batch that ends at `end_offset`."""
+
+    broker: BrokerRegistration
+    superseded: bool
+    end_offset: int
+
+
+class MetadataFold:
+    """`image` is the committed metadata; `end_offset` how far it goes."""
+
+    def __init__(
+        self,
+        tell: Callable[[Observation], None],
+        fenced: Callable[[FenceRecorded], None],
+        min_isr: Callable[[MetadataImage, str], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.image = EMPTY_IMAGE
+        self._tell = tell
+        self._fenced = fenced
+        self._min_isr = min_isr
+        self._now_ms = now_ms
+
+    @property
+    def end_offset(self) -> int:
+        return self.image.offset
+
+    def take(self, batches: Iterable[bytes]) -> None:
+        """Committed batches, in order, from `end_offset` on."""
+        for data in batches:
+            header = read_header(data)
+            if header.base_offset != self.image.offset:
+                return  # behind a snapshot: the rest is told by a log that has it all
+            builder = ImageBuilder(self.image)
+            if not header.is_control:
+                for record in decode_batch(data):
+                    builder.apply(decode_event(record.value or b""))
+            old, self.image = self.image, builder.build(header.next_offset, header.partition_leader_epoch)
+            delta = builder.delta()
+            for broker_id in delta.brokers:
+                self._tell_broker(old.brokers.get(broker_id), self.image.brokers.get(broker_id))
+            for topic_id, changed in delta.topics.items():
+                before, after = old.topics.get_by_id(topic_id), self.image.topics.get_by_id(topic_id)
+                for index in changed.partitions:
+                    if after is not None:
+                        held = None if before is None else before.find(index)
+                        self._tell_partition(after.name, index, held, after.partition(index))
+            if self.image.offset:
+                committed = self.image.offset
+                self._tell(ImagePublished(THE_FOLD, 1, committed, digest(self.image), committed))
+
+    def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
+        if old is None or old.fenced or new is None:
+            return
+        superseded = new.broker_epoch != old.broker_epoch
+        if superseded or new.fenced:
+            self._fenced(FenceRecorded(old, superseded, self.image.offset))
+
+    def _tell_partition(self, topic: str, index: int, old: PartitionState | None, new: PartitionState) -> None:
+        elected = old is not None and new.leader not in (NO_LEADER, old.leader)
+        unclean = new.leader_recovery_state == RecoveryState.RECOVERING
+        if old is not None and elected:
+            unclean = unclean or new.leader not in (*old.isr, *old.elr)
+        self._tell(
+            PartitionRecorded(
+                (topic, index),
+                new.isr,
+                new.elr,
+                new.last_known_elr,
+                new.leader,
+                new.leader_epoch,
+                new.partition_epoch,
+                unclean,
+                min(self._min_isr(self.image, topic), len(new.replicas)),
+                self._now_ms(),
+            )
+        )

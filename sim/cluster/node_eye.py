@@ -1,0 +1,179 @@
+"""The eye on a running node: read-only looks at its quorum, its published image and its partitions.
+
+Told only when something differs from the last look. Two spies on the active controller note what a decision named and
+depended on at the moment when it was taken; they change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kraft.broker.node.partition import Partition
+from kraft.broker.node.serve import Node
+from kraft.control import Decision, FenceBrokers, FenceCause
+from kraft.image.dump import digest
+from kraft.node.controller import Controller
+from kraft.node.controller_commands import NOBODY, Waiter
+from kraft.sim.check.observations import ControllerReplied, ImagePublished, Observation, PartitionSeen, RoleSeen
+
+NO_NODE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FenceDecided:
+    """A fast fence as the decision named it, and where its record stands."""
+
+    broker: int
+    broker_epoch: int
+    connection: int | None
+    end_offset: int
+
+
+@dataclass(slots=True)
+class _Tag:
+    """The offset that a waiter's reply depends on."""
+
+    depends_on: int = 0
+
+
+class NodeEye:
+    """Looks at one life of one node."""
+
+    def __init__(
+        self,
+        node_id: int,
+        incarnation: int,
+        node: Node,
+        tell: Callable[[Observation], None],
+        fence_decided: Callable[[int, FenceDecided], None],
+    ) -> None:
+        self.node = node
+        self._id = node_id
+        self._incarnation = incarnation
+        self._tell = tell
+        self._fence_decided = fence_decided
+        self._role: RoleSeen | None = None
+        self._published = 0
+        self._partitions: dict[Partition, PartitionSeen] = {}
+        self._tags: list[_Tag] = []
+        if node.controller is not None:
+            self._spy(node.controller)
+
+    # looks
+
+    def quorum_state(self) -> tuple[int, int, int]:
+        """(epoch, leader id, voted id) in memory."""
+        raft = self.node.quorum.replica
+        if raft is None:
+            return (0, NO_NODE, NO_NODE)
+        voted: Any = raft.voted
+        return (raft.epoch, _id(raft.leader_id), NO_NODE if voted is None else voted.node_id)
+
+    def look_for_lost_role(self) -> None:
+        """A leader that leads no more: told before the disk is looked at, for it may cut its log from then on."""
+        before, raft = self._role, self.node.quorum.replica
+        if before is None or not before.is_leader or raft is None or (raft.is_leader and raft.epoch == before.epoch):
+            return
+        marks = (before.high_watermark, before.log_end_offset, before.log_start_offset)
+        self._tell(RoleSeen(self._id, self._incarnation, raft.epoch, False, NO_NODE, raft.is_voter, *marks))
+
+    def look(self) -> None:
+        """Tell what changed: the quorum first, then the image, then the partitions."""
+        self._look_at_quorum()
+        self._look_at_image()
+        if self.node.broker is not None:
+            for partition in self.node.broker.broker.replicas.hosted():
+                self._look_at_partition(partition)
+
+    def _look_at_quorum(self) -> None:
+        raft = self.node.quorum.replica
+        if raft is None:
+            return
+        role = RoleSeen(
+            self._id,
+            self._incarnation,
+            raft.epoch,
+            raft.is_leader,
+            _id(raft.leader_id),
+            raft.is_voter,
+            -1 if raft.high_watermark is None else raft.high_watermark,
+            raft.log.end_offset,
+            raft.log.start_offset,
+        )
+        if role != self._role:
+            self._role = role
+            self._tell(role)
+
+    def _look_at_image(self) -> None:
+        image = self.node.publisher.image
+        if image.offset != self._published:
+            self._published = image.offset
+            committed = self.node.quorum.high_watermark
+            self._tell(ImagePublished(self._id, self._incarnation, image.offset, digest(image), committed))
+
+    def _look_at_partition(self, partition: Partition) -> None:
+        log, state = partition.log, partition.state
+        if log is None or state is None:
+            return
+        before = self._partitions.get(partition)
+        leader = partition.leader
+        marks = (log.log_start_offset, partition.high_watermark, log.last_stable_offset, log.log_end_offset)
+        isr = frozenset(state.isr) if leader is None else leader.isr.committed
+        maximal = frozenset[int]() if leader is None else leader.isr.maximal
+        if before is not None and before.log_end_offset == marks[3] and before.high_watermark == marks[1]:
+            same_role = before.is_leader == (leader is not None) and before.leader_epoch == state.leader_epoch
+            if same_role and before.isr == isr and before.maximal_isr == maximal and before.log_start_offset == marks[0]:
+                return
+        seen = self._partitions[partition] = PartitionSeen(
+            self._id,
+            self._incarnation,
+            (partition.topic, partition.index),
+            leader is not None,
+            state.leader_epoch if leader is None else leader.leader_epoch,
+            isr,
+            maximal,
+            min(partition.min_isr, len(state.replicas)),
+            *marks,
+        )
+        self._tell(seen)
+
+    # spies
+
+    def _spy(self, controller: Controller) -> None:
+        line = controller.line
+        decided, submit = controller.decided, line.submit
+
+        def spy_decided(command: Any, decision: Decision) -> None:
+            self._decided(controller, command, decision)
+            decided(command, decision)
+
+        def spy_submit(command: Any, waiter: Waiter = NOBODY) -> None:
+            tag = _Tag()
+            self._tags.append(tag)
+            spied = waiter if waiter is NOBODY else Waiter(partial(self._replies, tag, waiter), waiter.lost)
+            submit(command, spied)
+            self._tags.remove(tag)
+
+        # An instance's own attributes: the classes stay as they are.
+        controller.decided = spy_decided  # type: ignore[method-assign]
+        line.submit = spy_submit  # type: ignore[method-assign]
+
+    def _decided(self, controller: Controller, command: Any, decision: Decision) -> None:
+        end_offset = controller.quorum.log_end_offset if decision.events else 0
+        if self._tags:
+            tag = self._tags[-1]
+            tag.depends_on = max(tag.depends_on, decision.depends_on, end_offset)
+        if isinstance(command, FenceBrokers) and command.cause is FenceCause.PROCESS_DIED and decision.events:
+            for target in command.targets:
+                self._fence_decided(self._id, FenceDecided(*target, end_offset))
+
+    def _replies(self, tag: _Tag, waiter: Waiter, reply: Any) -> None:
+        self._tell(ControllerReplied(self._id, tag.depends_on, self.node.quorum.high_watermark))
+        waiter.reply(reply)
+
+
+def _id(node_id: int | None) -> int:
+    return NO_NODE if node_id is None else node_id

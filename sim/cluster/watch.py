@@ -1,0 +1,294 @@
+"""The watch: what the world shows goes through the eyes to the checks, in one order.
+
+After each pass of a node: first its disk, then what committed metadata says, then its state, and only then what it
+sends. So a message is judged by what its sender's disk would keep when it leaves. Watching draws no chance and takes
+no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from kraft.broker.node.serve import Node
+from kraft.config import topic_value
+from kraft.image import ConfigResourceType, MetadataImage
+from kraft.seam import CloseReason, DialOutcome, Peer
+from kraft.sim.check.observations import (
+    BrokerFenced,
+    HeartbeatHandled,
+    LogCut,
+    Observation,
+    PreVoteAnswered,
+    ProcessDied,
+    ProduceAcknowledged,
+    ProduceAnswered,
+    Restarted,
+    RoleSeen,
+)
+from kraft.sim.check.suite import Suite
+from kraft.sim.cluster.disk_eye import DiskEye
+from kraft.sim.cluster.fold import FenceRecorded, MetadataFold
+from kraft.sim.cluster.node_eye import FenceDecided, NodeEye
+from kraft.sim.cluster.shape import ClusterShape, host_name, node_of
+from kraft.sim.cluster.wire_eye import ProducedBatch, WireEye
+from kraft.sim.world.endpoint import Endpoint
+from kraft.sim.world.world import World
+from kraft.wire.rpc_cluster import HeartbeatRequest
+
+STEADY_MS = 100
+"""A voter has contact if its fetches of this epoch were handled for so long, on one connection that still stands."""
+FETCH_GAP_MS_MAX = 1_000
+"""Contact is over if the next fetch came later than this after the last one (a long poll takes half of it)."""
+
+CLOCKS_DIFFER_MS = 20
+"""A session time-out by a node's own clock may be this much shorter by the world's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Contact:
+    """A voter's fetch of `epoch`, handled by its leader."""
+
+    leader: int
+    epoch: int
+    endpoint: Endpoint
+    since_ms: int
+    last_ms: int
+
+
+class ClusterWatch:
+    """Implements what the world calls (WorldObserver) and what the wire eye asks (ClusterView)."""
+
+    def __init__(self, world: World, shape: ClusterShape, *, link_latency_ms: int) -> None:
+        self.shape = shape
+        self.suite = Suite(
+            frozenset(shape.controller_ids), link_latency_ms=link_latency_ms, is_steady=self._is_steady
+        )
+        self.nodes: dict[int, NodeEye] = {}
+        self.active_controller: int | None = None
+        self.fold = MetadataFold(self.tell, self._fence_recorded, self._min_isr, lambda: self.now_ms)
+        self._world = world
+        self._config = shape.config(shape.broker_ids[0] if shape.broker_ids else shape.controller_ids[0])
+        self._session_timeout_ms = self._config.integer("broker.session.timeout.ms") - CLOCKS_DIFFER_MS
+        self._wire = WireEye(self, self.tell, lambda: self.now_ms)
+        self._disks = {node: DiskEye(node, world.host(host_name(node)), self.tell) for node in shape.node_ids}
+        self._losing_power: int | None = None
+        self._roles: dict[int, RoleSeen] = {}
+        self._active_since: dict[int, int] = {}
+        self._contacts: dict[int, _Contact] = {}
+        self._heard: dict[tuple[int, int, int], int] = {}
+        self._connections: dict[tuple[int, int, int], int] = {}
+        self._asked_for_it: set[tuple[int, int]] = set()
+        self._decided: dict[tuple[int, int, int], tuple[FenceDecided, int | None]] = {}
+        world.watch(self)
+
+    @property
+    def now_ms(self) -> int:
+        return self._world.now_ns // 1_000_000
+
+    def tell(self, observation: Observation) -> None:
+        """To the checks; what the watch itself keeps comes first."""
+        if isinstance(observation, RoleSeen):
+            self._role_seen(observation)
+        elif isinstance(observation, LogCut) and observation.log is not None:
+            if observation.node == self._losing_power:
+                end = self.suite.shadows.log(observation.node, observation.log).end_offset
+                if observation.end_offset < end:
+                    self.suite.damage.lost(observation.node, observation.log)
+        self.suite.observe(observation, self.now_ms)
+
+    # lives of nodes
+
+    def started(self, node_id: int, node: Node, incarnation: int) -> None:
+        """A node has come up as far as that it can be looked at."""
+        self.nodes[node_id] = NodeEye(node_id, incarnation, node, self.tell, self._fence_decided)
+
+    def restarted(self, node_id: int, incarnation: int, *, clean: bool) -> None:
+        self.tell(Restarted(node_id, incarnation, clean=clean, wiped=False))
+
+    def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:
+        """A node has crashed. `is_noticed`: others are able to notice it at once (K6)."""
+        was_active = self.active_controller == node_id
+        self.nodes.pop(node_id, None)
+        self._contacts.pop(node_id, None)
+        if was_active:
+            self.active_controller = None
+        self._losing_power = node_id if lost_power else None
+        self._disks[node_id].look()
+        self._losing_power = None
+        if not lost_power:
+            role = "controller" if node_id in self.shape.controller_ids else "broker"
+            died = ProcessDied(node_id, frozenset({role}), was_active, is_noticed, self.now_ms)
+            self.tell(died)
+
+    # what the world calls
+
+    def handled(self, node: str) -> None:
+        """A pass is over, nothing has left yet."""
+        node_id = node_of(node)
+        if node_id is None:
+            return
+        eye = self.nodes.get(node_id)
+        if eye is not None:
+            eye.look_for_lost_role()
+        self._disks[node_id].look()
+        if eye is not None:
+            eye.look()
+
+    def sending(self, endpoint: Endpoint, data: bytes) -> None:
+        self._wire.sending(endpoint, data)
+
+    def receiving(self, endpoint: Endpoint, count: int) -> None:
+        self._wire.receiving(endpoint, count)
+
+    def received(self, endpoint: Endpoint, count: int) -> None:
+        self._wire.received(endpoint, count)
+
+    def ended(self, endpoint: Endpoint, reason: CloseReason) -> None:
+        self._wire.ended(endpoint, reason)
+
+    def dial_failed(self, node: str, peer: Peer, outcome: DialOutcome) -> None:
+        node_id = node_of(node)
+        if node_id is not None:
+            self._wire.dial_failed(node_id, peer, outcome)
+
+    # what the wire eye asks and tells
+
+    def incarnation_of(self, controller: int, broker: int) -> tuple[UUID, int] | None:
+        eye = self.nodes.get(controller)
+        registration = None if eye is None else eye.node.publisher.image.brokers.get(broker)
+        return None if registration is None else (registration.incarnation_id, registration.broker_epoch)
+
+    def directory_of(self, node: int) -> str:
+        eye = self.nodes.get(node)
+        return "" if eye is None else str(eye.node.identity.metadata.directory_id)
+
+    def is_voter(self, node: int) -> bool:
+        return node in self.shape.controller_ids
+
+    def quorum_state_of(self, node: int) -> tuple[int, int, int]:
+        eye = self.nodes.get(node)
+        return (0, -1, -1) if eye is None else eye.quorum_state()
+
+    def fetched(self, voter: int, leader: int, epoch: int, endpoint: Endpoint) -> None:
+        now_ms, before = self.now_ms, self._contacts.get(voter)
+        goes_on = (
+            before is not None
+            and (before.leader, before.epoch, before.endpoint) == (leader, epoch, endpoint)
+            and now_ms - before.last_ms <= FETCH_GAP_MS_MAX
+        )
+        since_ms = before.since_ms if before is not None and goes_on else now_ms
+        self._contacts[voter] = _Contact(leader, epoch, endpoint, since_ms, now_ms)
+
+    def heartbeat_handled(self, controller: int, request: HeartbeatRequest, connection: int) -> None:
+        place = (controller, request.broker_id, request.broker_epoch)
+        registration = self.fold.image.brokers.get(request.broker_id)
+        if (request.want_fence or request.want_shut_down) and registration is not None and not registration.fenced:
+            self._asked_for_it.add(place[1:])
+        self._heard[place] = self.now_ms
+        self._connections[place] = connection
+        self.tell(HeartbeatHandled(*place, self.now_ms))
+
+    def registered(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
+        place = (controller, broker, broker_epoch)
+        self._heard[place] = self.now_ms
+        self._connections[place] = connection
+
+    def log_end(self, node: int, topic: str, partition: int) -> int:
+        return self.suite.shadows.log(node, (topic, partition)).end_offset
+
+    def produce_answered(self, node: int, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
+        eye = self.nodes.get(node)
+        replica = None
+        if eye is not None and eye.node.broker is not None:
+            replica = eye.node.broker.broker.replicas.partition(topic, partition)
+        if replica is None or replica.leader is None:
+            return
+        next_offset = base_offset + batch.count
+        written = self.suite.shadows.log(node, (topic, partition)).at_end(next_offset)
+        is_new = written is not None and base_offset >= batch.log_end_then
+        epoch_now = replica.leader.leader_epoch
+        self.tell(
+            ProduceAnswered(
+                node,
+                (topic, partition),
+                next_offset,
+                replica.high_watermark,
+                written.epoch if written is not None and is_new else epoch_now,
+                epoch_now,
+                len(replica.leader.isr.maximal),
+                replica.leader.effective_min_isr,
+            )
+        )
+
+    def produce_acknowledged(self, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
+        self.tell(ProduceAcknowledged((topic, partition), base_offset, base_offset + batch.count))
+
+    def prevote_answered(self, node: int, before: tuple[int, int, int]) -> None:
+        self.tell(PreVoteAnswered(node, before, self.quorum_state_of(node)))
+
+    # roles, and what is committed
+
+    def _role_seen(self, seen: RoleSeen) -> None:
+        self._roles[seen.node] = seen
+        if seen.is_leader and self.active_controller != seen.node:
+            current = self._roles.get(self.active_controller or 0)
+            if current is None or not current.is_leader or current.epoch < seen.epoch:
+                self.active_controller = seen.node
+                self._active_since[seen.node] = self.now_ms
+        elif not seen.is_leader and self.active_controller == seen.node:
+            self.active_controller = None
+        if seen.high_watermark > self.fold.end_offset:
+            self.fold.take(self._disks[seen.node].metadata_batches(self.fold.end_offset, seen.high_watermark))
+
+    def _is_steady(self) -> bool:
+        """Whether a leader that runs has had a majority's contact for a while: nothing should raise the epoch now."""
+        leader = self.active_controller
+        role = self._roles.get(leader or 0)
+        if leader is None or role is None or leader not in self.nodes:
+            return False
+        keeping = sum(
+            (contact.leader, contact.epoch) == (leader, role.epoch) and self._keeps_contact(voter, contact)
+            for voter, contact in self._contacts.items()
+            if voter != leader and voter in self.nodes
+        )
+        return 2 * (keeping + 1) > len(self.shape.controller_ids)
+
+    def _keeps_contact(self, voter: int, contact: _Contact) -> bool:
+        there, here = host_name(voter), host_name(contact.leader)
+        is_open = not (contact.endpoint.ended or self._world.is_cut(there, here) or self._world.is_cut(here, there))
+        is_fresh = self.now_ms - contact.last_ms <= FETCH_GAP_MS_MAX
+        return is_open and is_fresh and self.now_ms - contact.since_ms >= STEADY_MS
+
+    def _min_isr(self, image: MetadataImage, topic: str) -> int:
+        dynamic = image.configs_of(ConfigResourceType.BROKER, "")
+        return int(str(topic_value("min.insync.replicas", image.topic_configs(topic), dynamic, self._config)))
+
+    def _fence_decided(self, controller: int, decided: FenceDecided) -> None:
+        place = (controller, decided.broker, decided.broker_epoch)
+        first = self._decided.get(place)
+        connection = self._connections.get(place) if first is None else first[1]
+        self._decided[place] = (decided, connection)
+
+    def _fence_recorded(self, fence: FenceRecorded) -> None:
+        broker, epoch = fence.broker.broker_id, fence.broker.broker_epoch
+        controller = self.active_controller or 0
+        if (broker, epoch) in self._asked_for_it and not fence.superseded:
+            return
+        place = (controller, broker, epoch)
+        decided = self._decided.pop(place, None)
+        heard_ms = max(self._heard.get(place, 0), self._active_since.get(controller, 0))
+        self.tell(
+            BrokerFenced(
+                controller,
+                broker,
+                None if decided is None else decided[0].broker_epoch,
+                epoch,
+                None if decided is None else decided[0].connection,
+                None if decided is None else decided[1],
+                self.now_ms - heard_ms,
+                self._session_timeout_ms,
+                fence.superseded,
+                self.now_ms,
+            )
+        )

@@ -1,0 +1,197 @@
+"""The clients of a run, and what they were promised: two producers, a consumer that reads along, and a final reader.
+
+Source of the anomalies: the Kafka workload of Jepsen. An acknowledged record must be read by the final reader; a record
+of the idempotent producer is read once; whatever was read before is read again, at the same offset; a consumer skips
+nothing and goes back nowhere; what nobody sent is never read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from kraft.client import Consumer, Producer
+from kraft.client.cluster import RETRY_BACKOFF_MS, Cluster, parse_bootstrap
+from kraft.client.core.records import DeliveryFailed, TopicPartition
+from kraft.client.producer import Delivery
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+TOPIC = "orders"
+REQUEST_TIMEOUT_MS = 5_000
+DELIVERY_TIMEOUT_MS = 120_000
+IDEMPOTENT, PLAIN = "producer-exact", "producer-plain"
+CREATED = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+
+
+@dataclass(slots=True)
+class Sent:
+    """What one producer handed over, in order: (value, partition, its delivery)."""
+
+    name: str
+    records: list[tuple[bytes, int, Delivery]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Read:
+    """What one reader was given: partition → offset → value."""
+
+    records: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.records.values()))
+
+
+class Workload:
+    """All clients of one run. `stop` ends sending and reading along; deliveries under way go on."""
+
+    def __init__(self, cluster: SimCluster, *, partitions: int = 3, pause_ms_max: int = 60) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.partitions = [(TOPIC, index) for index in range(partitions)]
+        self.sent = {IDEMPOTENT: Sent(IDEMPOTENT), PLAIN: Sent(PLAIN)}
+        self.read_along = Read()
+        self._bootstrap = cluster.shape.bootstrap_servers
+        self._pause_ms_max = pause_ms_max
+        self._stopped = False
+        self._finished = trio.Event()
+
+    async def create_topic(self) -> None:
+        """Through any broker, until it is there."""
+        seam = self.world.node("admin")
+        admin = Cluster(parse_bootstrap(self._bootstrap), seam, client_id="admin")
+        request_class = messages.request_class(ApiKey.CREATE_TOPICS)
+        topic = {"name": TOPIC, "num_partitions": len(self.partitions), "replication_factor": 3}
+        request = messages.build(request_class, topics=(topic,), timeout=messages.duration(REQUEST_TIMEOUT_MS))
+        try:
+            while True:
+                answer: Any = await admin.ask_any(ApiKey.CREATE_TOPICS, request)
+                if ErrorCode(int(answer.topics[0].error_code)) in CREATED:
+                    return
+                await self.world.sleep_ms(RETRY_BACKOFF_MS)
+        finally:
+            admin.close()
+
+    # writing
+
+    async def run(self) -> None:
+        """Send and read until stopped, then until every delivery is settled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_along)
+            async with trio.open_nursery() as senders:
+                for name in (IDEMPOTENT, PLAIN):
+                    senders.start_soon(self._send, name)
+            self._finished.set()
+            nursery.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    @property
+    def is_settled(self) -> bool:
+        return self._finished.is_set()
+
+    async def _send(self, name: str) -> None:
+        random = self.world.random.stream(name)
+        sent = self.sent[name].records
+        async with Producer(
+            bootstrap_servers=self._bootstrap,
+            client_id=name,
+            enable_idempotence=name == IDEMPOTENT,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            seam=self.world.node(name),
+        ) as producer:
+            while not self._stopped:
+                value = f"{name}/{len(sent)}".encode()
+                partition = random.below(len(self.partitions))
+                delivery = await producer.enqueue(TOPIC, value, partition=partition)
+                sent.append((value, partition, delivery))
+                await self.world.sleep_ms(1 + random.below(self._pause_ms_max))
+
+    # reading
+
+    async def _read_along(self) -> None:
+        async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node("consumer")) as consumer:
+            await consumer.assign(self.partitions)
+            while True:
+                self._take(self.read_along, await consumer.poll(), "the consumer")
+
+    async def read_back(self, timeout_ms: int) -> Read:
+        """Everything, by a fresh consumer; as much as came within the time."""
+        read = Read()
+        with trio.move_on_after(timeout_ms / 1000):
+            async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node("reader")) as consumer:
+                ends = await consumer.offsets(self.partitions)
+                await consumer.assign(self.partitions)
+                while any(consumer.position(place) < end for place, end in ends.items()):
+                    self._take(read, await consumer.poll(timeout_ms=1000), "the final reader")
+        return read
+
+    def _take(self, read: Read, records: list[Any], reader: str) -> None:
+        for record in records:
+            place = (record.topic, record.partition)
+            known = read.records.setdefault(place, {})
+            expected = max(known) + 1 if known else 0
+            if record.offset != expected:
+                self._fail("C2", f"{reader} was not given the next offset", place, offset=record.offset, due=expected)
+            known[record.offset] = record.value
+
+    def _fail(self, check: str, text: str, place: TopicPartition, **evidence: Any) -> None:
+        self.cluster.report.fail(check, text, partition=place, **evidence)
+
+    # judging
+
+    def judge(self, final: Read) -> None:
+        """Compare what was promised with what the final reader was given."""
+        for sent in self.sent.values():
+            self._judge_promises(sent, final)
+        self._judge_exactly_once(final)
+        for place, records in self.read_along.records.items():
+            for offset, value in records.items():
+                if final.records.get(place, {}).get(offset) != value:
+                    self._fail("D10", "a record that was read once is gone", place, offset=offset, value=value)
+        known = {value for sent in self.sent.values() for value, _, _ in sent.records}
+        for place, records in final.records.items():
+            for offset, value in records.items():
+                if value not in known:
+                    self._fail("D14", "a record that nobody sent", place, offset=offset, value=value)
+
+    def _judge_promises(self, sent: Sent, final: Read) -> None:
+        last: dict[int, int] = {}
+        for value, partition, delivery in sent.records:
+            outcome = delivery.outcome
+            if outcome is None:
+                self._fail("L7", "a record was neither delivered nor given up", (TOPIC, partition), value=value)
+            elif isinstance(outcome, DeliveryFailed):
+                self._fail("L7", "a delivery failed", (TOPIC, partition), value=value, why=str(outcome))
+            else:
+                place = (outcome.topic, outcome.partition)
+                found = final.records.get(place, {}).get(outcome.offset)
+                if found != value:
+                    told = {"offset": outcome.offset, "value": value, "found": found}
+                    self._fail("L10", "an acknowledged record was not read", place, **told)
+                if sent.name == IDEMPOTENT and outcome.offset <= last.get(partition, -1):
+                    self._fail("C1", "records of one producer are out of order", place, offset=outcome.offset)
+                last[partition] = outcome.offset
+
+    def _judge_exactly_once(self, final: Read) -> None:
+        for place, records in final.records.items():
+            for value, times in Counter(records.values()).items():
+                if times > 1 and value.startswith(IDEMPOTENT.encode()):
+                    offsets = sorted(offset for offset, held in records.items() if held == value)
+                    self._fail("T1", "a record of the idempotent producer is doubled", place, offsets=offsets)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(
+            delivery.outcome is not None and not isinstance(delivery.outcome, DeliveryFailed)
+            for sent in self.sent.values()
+            for _, _, delivery in sent.records
+        )

@@ -1,0 +1,128 @@
+"""Requests without a client library: prebuilt Produce frames over plain sockets; only the broker is measured."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from dataclasses import dataclass, field
+
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.produce import decode_produce_response, encode_produce_request
+from kraft.wire.records import Record, encode_batch
+
+PRODUCE_VERSION = 10
+CLIENT_ID = b"bench"
+_SIZE = struct.Struct(">i")
+_RESPONSE_HEADER_BYTES = 5
+RECEIVE_BYTES = 1 << 18
+SECONDS_MAX = 60.0
+
+
+class RequestRefused(Exception):
+    """A broker answered a measured request with an error."""
+
+
+def produce_frame(topic: str, payload: bytes, *, acks: int, partition: int = 0) -> bytes:
+    """A whole frame: one record of `payload` to one partition. Correlation id 0."""
+    batch = encode_batch([Record(0, int(time.time() * 1000), None, payload, ())])
+    body = b"".join(
+        encode_produce_request(
+            PRODUCE_VERSION, acks=acks, timeout_ms=30_000, topics=[(topic, None, [(partition, bytes(batch))])]
+        )
+    )
+    header = struct.pack(">hhih", ApiKey.PRODUCE, PRODUCE_VERSION, 0, len(CLIENT_ID)) + CLIENT_ID + b"\0"
+    return _SIZE.pack(len(header) + len(body)) + header + body
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One connection: what is unread, and when each unanswered request left."""
+
+    socket: socket.socket
+    unread: bytearray = field(default_factory=bytearray)
+    sent_at: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined:
+    """What a run gave: requests a second, and seconds from sending to answer of each."""
+
+    requests_per_second: float
+    latencies: list[float]
+
+
+def run(address: tuple[str, int], frame: bytes, *, connections: int, window: int, total: int) -> Pipelined:
+    """Keep `window` copies of `frame` in flight on each connection until `total` are answered. RequestRefused if one
+    is answered with an error."""
+    selector = selectors.DefaultSelector()
+    streams = []
+    for _ in range(connections):
+        stream = _Stream(socket.create_connection(address))
+        stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        selector.register(stream.socket, selectors.EVENT_READ, stream)
+        streams.append(stream)
+    try:
+        return _drive(selector, streams, frame, window, total)
+    finally:
+        selector.close()
+        for stream in streams:
+            stream.socket.close()
+
+
+def _drive(
+    selector: selectors.BaseSelector, streams: list[_Stream], frame: bytes, window: int, total: int
+) -> Pipelined:
+    to_send, answered = total, 0
+    latencies: list[float] = []
+    start = time.monotonic()
+    for stream in streams:
+        to_send -= _send(stream, frame, min(window, to_send))
+    while answered < total:
+        if time.monotonic() - start > SECONDS_MAX:
+            raise TimeoutError(f"{answered} of {total} requests were answered within {SECONDS_MAX} s")
+        for key, _ in selector.select(1.0):
+            stream = key.data
+            count = _receive(stream, latencies)
+            answered += count
+            if len(stream.sent_at) <= window // 2 and to_send:
+                to_send -= _send(stream, frame, min(window - len(stream.sent_at), to_send))
+    return Pipelined(total / (time.monotonic() - start), latencies)
+
+
+def _send(stream: _Stream, frame: bytes, count: int) -> int:
+    if count > 0:
+        stream.socket.sendall(frame * count)
+        stream.sent_at.extend([time.monotonic()] * count)
+    return count
+
+
+def _receive(stream: _Stream, latencies: list[float]) -> int:
+    """Take what has come; gives the number of whole answers."""
+    data = stream.socket.recv(RECEIVE_BYTES)
+    if not data:
+        raise ConnectionError("the broker ended the connection")
+    unread = stream.unread
+    unread += data
+    now, count, position, checked = time.monotonic(), 0, 0, False
+    while len(unread) - position >= _SIZE.size:
+        end = position + _SIZE.size + _SIZE.unpack_from(unread, position)[0]
+        if end > len(unread):
+            break
+        if not checked:  # every answer of a pass costs the client; one of each pass is looked at whole
+            _check(bytes(unread[position + _SIZE.size + _RESPONSE_HEADER_BYTES : end]))
+            checked = True
+        position = end
+        count += 1
+    del unread[:position]
+    latencies.extend(now - sent for sent in stream.sent_at[:count])
+    del stream.sent_at[:count]
+    return count
+
+
+def _check(body: bytes) -> None:
+    for _, _, results in decode_produce_response(PRODUCE_VERSION, body).topics:
+        for result in results:
+            if result.error_code:
+                raise RequestRefused(f"partition {result.partition} answered error {result.error_code}")

@@ -1,0 +1,120 @@
+"""Local clusters for benchmarks and foreign clients: started by the `kraft` command, ended whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+UP_SECONDS_MAX = 30
+IN_SYNC_SECONDS_MAX = 30
+KRAFT = [sys.executable, "-m", "kraft.deploy.cli"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """A running cluster. `broker_pids` are the processes whose CPU is counted."""
+
+    bootstrap: str
+    broker_pids: tuple[int, ...]
+    folder: Path
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(host, int(port)) for host, port in (entry.split(":") for entry in self.bootstrap.split(","))]
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all brokers so far."""
+        times = [psutil.Process(pid).cpu_times() for pid in self.broker_pids]
+        return sum(one.user + one.system for one in times)
+
+    def pss_bytes(self) -> int:
+        """Proportional set size of all brokers."""
+        return sum(psutil.Process(pid).memory_full_info().pss for pid in self.broker_pids)
+
+    def create_topic(self, name: str, *, partitions: int, replication_factor: int) -> None:
+        """Create it and wait until every partition has a leader."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor)
+        admin.create_topics([topic])[name].result(timeout=10)
+        while True:
+            known = admin.list_topics(topic=name, timeout=5).topics[name].partitions
+            if len(known) == partitions and all(one.leader >= 0 for one in known.values()):
+                return
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads the partition; -1 if nobody does."""
+        known = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(topic=topic, timeout=5)
+        return known.topics[topic].partitions[partition].leader
+
+    def wait_in_sync(self, topic: str, replicas: int) -> None:
+        """Until every partition of the topic has this many replicas in sync. TimeoutError after 30 s."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        deadline = time.monotonic() + IN_SYNC_SECONDS_MAX
+        while time.monotonic() < deadline:
+            partitions = admin.list_topics(topic=topic, timeout=5).topics[topic].partitions
+            if partitions and all(len(one.isrs) == replicas and one.leader >= 0 for one in partitions.values()):
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"{topic} is not in sync after {IN_SYNC_SECONDS_MAX} s: {partitions}")
+
+    def kill(self, node: int) -> None:
+        """kill -9 of a node's process."""
+        os.kill(int((self.folder / str(node) / "pid").read_text()), signal.SIGKILL)
+
+    def start(self, node: int) -> None:
+        subprocess.run(
+            [*KRAFT, "start", str(node), "--data", str(self.folder)],
+            check=True,
+            timeout=UP_SECONDS_MAX,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def leader_address(self, topic: str, partition: int = 0) -> tuple[str, int]:
+        """Host and port of the partition's leader."""
+        known = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(topic=topic, timeout=5)
+        broker = known.brokers[known.topics[topic].partitions[partition].leader]
+        return broker.host, broker.port
+
+
+def free_port(count: int) -> int:
+    """The first of `count` consecutive ports that are free now, and of as many 100 further on."""
+    for first in range(24_000, 30_000, 200):
+        try:
+            for port in (*range(first, first + count), *range(first + 100, first + 100 + count)):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise RuntimeError("no free ports between 24000 and 30000")
+
+
+@contextmanager
+def running(*, combined: int = 0) -> Iterator[LocalCluster]:
+    """Three controllers and three brokers, or `combined` nodes of both roles."""
+    folder = Path(tempfile.mkdtemp(prefix="kraft-test-"))
+    port = free_port(3)
+    shape = ["--combined", str(combined)] if combined else []
+    try:
+        command = [*KRAFT, "up", "--data", str(folder), "--port", str(port), "--background", *shape]
+        subprocess.run(command, check=True, timeout=UP_SECONDS_MAX, stdout=subprocess.DEVNULL)
+        nodes = range(1, 1 + (combined or 3))
+        pids = tuple(int((folder / str(node) / "pid").read_text()) for node in nodes)
+        bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(len(nodes)))
+        yield LocalCluster(bootstrap, pids, folder)
+    finally:
+        subprocess.run([*KRAFT, "down", "--data", str(folder)], timeout=UP_SECONDS_MAX, stdout=subprocess.DEVNULL)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,411 @@
+"""Fetch against one node: limits, long polls, sessions, isolation, and the offsets' bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from kraft.storage.append import AppendOrigin
+from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.fetch import FetchResponse
+from kraft.wire.records import read_header
+from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, run, values
+
+NONE = ErrorCode.NONE
+
+
+async def filled(plane: Plane, count: int = 10, name: str = "orders", size: int = 100) -> int:
+    """A topic with `count` batches of one record each; the bytes of one batch."""
+    await plane.create_topic(name)
+    for number in range(count):
+        await plane.produce(name, batch(f"{number}".ljust(size, ".")))
+    return len(batch("0".ljust(size, ".")))
+
+
+def told(response: FetchResponse) -> dict[tuple[Any, int], tuple[ErrorCode, int]]:
+    """(topic, partition) → (error, bytes of records)."""
+    return {
+        (name or topic_id, row.partition): (error(row), sum(len(piece) for piece in row.records))
+        for name, topic_id, rows in response.topics
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_every_version_fetches(version: int) -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 3)
+        result = await plane.fetch("orders", 1, version=version)
+        assert [value[:1] for value in values(result.records)] == [b"1", b"2"]
+        assert (result.high_watermark, result.last_stable_offset) == (3, 3)
+
+    run(test)
+
+
+def test_a_fetch_is_bounded_but_gives_at_least_one_batch() -> None:
+    async def test(plane: Plane) -> None:
+        size = await filled(plane)
+        assert len(values((await plane.fetch("orders", 0, partition_bytes=3 * size)).records)) == 3
+        assert len(values((await plane.fetch("orders", 0, partition_bytes=3 * size + 1)).records)) == 3
+        assert len(values((await plane.fetch("orders", 0, partition_bytes=1)).records)) == 1
+        assert len(values((await plane.fetch("orders", 0, max_bytes=1)).records)) == 1
+        assert len(values((await plane.fetch("orders", 0, max_bytes=2 * size)).records)) == 2
+
+    run(test)
+
+
+def test_the_requests_limit_is_shared_in_its_order() -> None:
+    async def test(plane: Plane) -> None:
+        size = await filled(plane, name="a")
+        await filled(plane, name="b")
+        both = [("a", 0, 0), ("b", 0, 0)]
+        found = told(await plane.fetch_many(both, max_bytes=4 * size, partition_bytes=3 * size))
+        assert found == {("a", 0): (NONE, 3 * size), ("b", 0): (NONE, size)}
+        found = told(await plane.fetch_many(both, max_bytes=size, partition_bytes=3 * size))
+        assert found == {("a", 0): (NONE, size), ("b", 0): (NONE, 0)}
+
+    run(test)
+
+
+def test_offsets_outside_the_log_are_out_of_range() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 3)
+        assert error(await plane.fetch("orders", 3)) == NONE
+        for offset in (4, -1, 2**40):
+            result = await plane.fetch("orders", offset)
+            assert (error(result), result.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert error(await plane.fetch("nowhere", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert error(await plane.fetch("orders", 0, 5)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert error(await plane.fetch("nowhere", 0, version=13)) == ErrorCode.UNKNOWN_TOPIC_ID
+
+    run(test)
+
+
+def test_an_old_or_future_leader_epoch_is_told() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        epoch = plane.partition("orders").leader_epoch
+        assert error(await plane.fetch("orders", 0, leader_epoch=epoch)) == NONE
+        assert error(await plane.fetch("orders", 0, leader_epoch=epoch + 1)) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        if epoch:
+            assert error(await plane.fetch("orders", 0, leader_epoch=epoch - 1)) == ErrorCode.FENCED_LEADER_EPOCH
+
+    run(test)
+
+
+def test_a_fetch_with_nothing_to_tell_waits_until_there_is_or_its_time_is_over() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        began_ns = plane.world.now_ns
+        result = await plane.fetch("orders", 1, max_wait_ms=700)
+        assert result.records == ()
+        assert 700 <= (plane.world.now_ns - began_ns) / 1e6 < 760
+        async with trio.open_nursery() as nursery:
+            results: list[Any] = []
+
+            async def poll() -> None:
+                client = await plane.another_client()
+                results.append(await plane.fetch("orders", 1, max_wait_ms=10_000, client=client))
+
+            nursery.start_soon(poll)
+            await plane.world.sleep_ms(200)
+            assert not results
+            await plane.produce("orders", batch("news"))
+            await plane.until(lambda: bool(results), timeout_ms=50)
+        assert values(results[0].records) == [b"news"]
+
+    run(test)
+
+
+def test_a_fetch_waits_for_its_minimum_of_bytes() -> None:
+    async def test(plane: Plane) -> None:
+        size = await filled(plane, 1)
+        results: list[Any] = []
+
+        async def poll() -> None:
+            client = await plane.another_client()
+            results.append(await plane.fetch("orders", 0, max_wait_ms=10_000, min_bytes=3 * size, client=client))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            for number in range(2):
+                await plane.world.sleep_ms(100)
+                assert not results
+                await plane.produce("orders", batch(f"{number}".ljust(100, ".")))
+            await plane.until(lambda: bool(results), timeout_ms=50)
+        assert len(values(results[0].records)) == 3
+
+    run(test)
+
+
+def test_deleting_the_topic_ends_a_parked_fetch() -> None:
+    async def test(plane: Plane) -> None:
+        from kraft.wire import messages
+        from kraft.wire.api_keys import ApiKey
+
+        await filled(plane, 1)
+        results: list[Any] = []
+
+        async def poll() -> None:
+            client = await plane.another_client()
+            results.append(await plane.fetch("orders", 1, max_wait_ms=60_000, client=client))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            await plane.world.sleep_ms(100)
+            row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
+            client = await plane.client()
+            answer = await client.ask(
+                ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name="orders")], timeout=5000
+            )
+            assert answer.responses[0].error_code == 0
+            await plane.until(lambda: bool(results), timeout_ms=200)
+        assert error(results[0]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(test)
+
+
+def test_many_segments_are_read_one_after_the_other() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", internal_segment_bytes="500")
+        for number in range(30):
+            await plane.produce("orders", batch(f"{number}".ljust(100, ".")))
+        assert len(plane.partition("orders").log.segments) > 5
+        offset, found = 0, []
+        while offset < 30:
+            got = values((await plane.fetch("orders", offset)).records)
+            found += got
+            offset += len(got)
+        assert [int(value.rstrip(b".")) for value in found] == list(range(30))
+
+    run(test)
+
+
+# sessions
+
+
+class Session:
+    """A consumer's incremental session, as a client keeps it."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+        self.session_id = 0
+        self.epoch = 0
+
+    async def fetch(self, *wishes: tuple[str, int, int], forgotten: Any = (), **options: Any) -> FetchResponse:
+        response = await self.plane.fetch_many(
+            wishes, session_id=self.session_id, session_epoch=self.epoch, forgotten=forgotten, **options
+        )
+        self.session_id = response.session_id
+        self.epoch += 1
+        return response
+
+
+def test_an_incremental_fetch_tells_only_what_changed() -> None:
+    async def test(plane: Plane) -> None:
+        size = await filled(plane, 2, name="a")
+        await filled(plane, 0, name="b")
+        session = Session(plane)
+        first = await session.fetch(("a", 0, 0), ("b", 0, 0))
+        assert session.session_id > 0
+        assert told(first) == {("a", 0): (NONE, 2 * size), ("b", 0): (NONE, 0)}
+        assert told(await session.fetch(("a", 0, 2))) == {}
+        await plane.produce("b", batch("0".ljust(100, ".")))
+        assert told(await session.fetch()) == {("b", 0): (NONE, size)}
+        assert told(await session.fetch()) == {("b", 0): (NONE, size)}, "it was not consumed: it comes again"
+        assert told(await session.fetch(("b", 0, 1))) == {}
+        assert told(await session.fetch(("a", 0, 0))) == {("a", 0): (NONE, 2 * size)}
+
+    run(test)
+
+
+def test_a_parked_incremental_fetch_is_woken_by_a_partition_it_did_not_name() -> None:
+    async def test(plane: Plane) -> None:
+        size = await filled(plane, 0, name="a")
+        await filled(plane, 0, name="b")
+        session = Session(plane)
+        await session.fetch(("a", 0, 0), ("b", 0, 0))
+        results: list[FetchResponse] = []
+
+        async def poll() -> None:
+            results.append(await session.fetch(max_wait_ms=10_000))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            await plane.world.sleep_ms(50)
+            await plane.produce("b", batch("0".ljust(100, ".")), client=await plane.another_client())
+            await plane.until(lambda: bool(results), timeout_ms=50)
+        assert told(results[0]) == {("b", 0): (NONE, size)}
+
+    run(test)
+
+
+def test_forgotten_partitions_are_not_told_and_an_emptied_session_is_closed() -> None:
+    async def test(plane: Plane) -> None:
+        size = await filled(plane, 1, name="a")
+        await filled(plane, 1, name="b")
+        session = Session(plane)
+        await session.fetch(("a", 0, 0), ("b", 0, 0))
+        assert told(await session.fetch(forgotten=[("a", None, [0])])) == {("b", 0): (NONE, size)}
+        known = session.session_id
+        emptied = await session.fetch(forgotten=[("b", None, [0])])
+        assert (emptied.session_id, emptied.topics) == (0, [])
+        gone = await plane.fetch_many([], session_id=known, session_epoch=3)
+        assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(test)
+
+
+def test_sessions_refuse_wrong_ids_and_epochs() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1, name="a")
+        session = Session(plane)
+        await session.fetch(("a", 0, 0))
+        wrong = await plane.fetch_many([], session_id=session.session_id, session_epoch=7)
+        assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        unknown = await plane.fetch_many([], session_id=session.session_id + 1, session_epoch=1)
+        assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        mixed = await plane.fetch_many([], session_id=session.session_id, session_epoch=1, version=13)
+        assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        assert (await session.fetch()).error_code == 0
+        closing = await plane.fetch_many([("a", 0, 0)], session_id=session.session_id, session_epoch=-1)
+        assert (closing.error_code, closing.session_id) == (0, 0)
+        assert (await session.fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(test)
+
+
+def test_an_error_in_a_session_is_told_each_time_until_it_is_gone() -> None:
+    async def test(plane: Plane) -> None:
+        session = Session(plane)
+        await session.fetch(("later", 0, 0))
+        for _ in range(2):
+            found = told(await session.fetch(max_wait_ms=500))
+            assert found == {("later", 0): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}
+        await filled(plane, 0, name="later")
+        assert told(await session.fetch()) == {("later", 0): (NONE, 0)}
+        assert told(await session.fetch()) == {}
+
+    run(test)
+
+
+def test_without_a_free_slot_fetches_are_served_without_a_session() -> None:
+    async def test(plane: Plane) -> None:
+        size = await filled(plane, 1, name="a")
+        first, second = Session(plane), Session(plane)
+        await first.fetch(("a", 0, 0))
+        found = await second.fetch(("a", 0, 0))
+        assert (first.session_id > 0, second.session_id) == (True, 0)
+        assert told(found) == {("a", 0): (NONE, size)}
+
+    run(test, combined=1, max_incremental_fetch_session_cache_slots="1")
+
+
+# read_committed
+
+
+def write_marker(plane: Plane, name: str, producer_id: int, *, commit: bool, epoch: int = 0) -> None:
+    """What a transaction coordinator would have written."""
+    partition = plane.partition(name)
+    kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    data = encode_control(
+        ControlRecord(type=kind, coordinator_epoch=1),
+        timestamp_ms=EPOCH_MS,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+    partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS, AppendOrigin.COORDINATOR)
+
+
+def write_in_transaction(plane: Plane, name: str, producer_id: int, sequence: int, text: str) -> None:
+    partition = plane.partition(name)
+    data = batch(text, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
+
+
+def test_read_committed_stops_at_the_first_open_transaction() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        write_in_transaction(plane, "orders", 7, 0, "maybe")
+        await plane.produce("orders", batch("plain"))
+        committed = await plane.fetch("orders", 0, isolation_level=1)
+        assert len(values(committed.records)) == 1
+        assert (committed.last_stable_offset, committed.high_watermark) == (1, 3)
+        assert committed.aborted_transactions == []
+        everything = await plane.fetch("orders", 0)
+        assert len(values(everything.records)) == 3
+        assert everything.aborted_transactions is None
+        write_marker(plane, "orders", 7, commit=True)
+        committed = await plane.fetch("orders", 0, isolation_level=1)
+        assert committed.last_stable_offset == 4
+        assert [value[:5] for value in values(committed.records)][1:] == [b"maybe", b"plain"]
+
+    run(test)
+
+
+def test_aborted_transactions_are_listed_also_when_they_end_segments_later() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", internal_segment_bytes="400")
+        await plane.produce("orders", batch("first"))
+        write_in_transaction(plane, "orders", 7, 0, "gone")
+        for number in range(20):
+            await plane.produce("orders", batch(f"{number}".ljust(100, ".")))
+        write_in_transaction(plane, "orders", 8, 0, "kept")
+        write_marker(plane, "orders", 7, commit=False)
+        write_marker(plane, "orders", 8, commit=True)
+        assert len(plane.partition("orders").log.segments) > 3
+        result = await plane.fetch("orders", 0, isolation_level=1, partition_bytes=200)
+        assert list(result.aborted_transactions) == [(7, 1)]
+        late = await plane.fetch("orders", 24, isolation_level=1)
+        assert list(late.aborted_transactions) == []
+
+    run(test)
+
+
+def test_a_read_committed_fetch_waits_for_the_decision() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        write_in_transaction(plane, "orders", 7, 0, "maybe")
+        results: list[Any] = []
+
+        async def poll() -> None:
+            client = await plane.another_client()
+            results.append(await plane.fetch("orders", 1, isolation_level=1, max_wait_ms=10_000, client=client))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            await plane.world.sleep_ms(100)
+            await plane.produce("orders", batch("plain"))
+            await plane.world.sleep_ms(100)
+            assert not results
+            write_marker(plane, "orders", 7, commit=True)
+            plane.cluster.node(1).broker.broker.replicas.request_pass()
+            await plane.until(lambda: bool(results), timeout_ms=50)
+        assert values(results[0].records) == [b"maybe", b"plain"]
+
+    run(test)
+
+
+def test_what_is_not_in_memory_is_read_all_the_same() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", internal_segment_bytes="2000")
+        for number in range(60):
+            await plane.produce("orders", batch(f"{number}".ljust(100, ".")))
+        plane.world.power_off("b1")
+        plane.world.restart("b1")
+        await plane.world.sleep_ms(20)
+        await plane.cluster.wait_ready()
+        client = await plane.another_client()
+        await plane.until(lambda: plane.partition("orders").log is not None)
+        end = plane.partition("orders").log.log_end_offset
+        offset, found = 0, []
+        while offset < end:
+            got = values((await plane.fetch("orders", offset, client=client, max_wait_ms=100)).records)
+            found += got
+            offset += len(got)
+        assert [int(value.rstrip(b".")) for value in found] == list(range(end))
+
+    run(test)

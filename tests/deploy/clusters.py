@@ -1,0 +1,75 @@
+"""Helpers: a folder and ports for a local cluster, and the kraft command as a child process."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from kraft.deploy.cli.app import run
+from kraft.deploy.launch.layout import ClusterLayout
+from kraft.deploy.launch.ports import is_free
+
+FIRST_PORT, STEP = 24000, 300
+
+
+def free_port(layout: ClusterLayout) -> int:
+    """The port of broker 1 for a layout of this shape, such that all its ports are free. Test runs that go on side by
+    side begin at different places."""
+    for turn in range(30):
+        port = FIRST_PORT + STEP * ((os.getpid() + turn) % 30)
+        shifted = ClusterLayout(
+            controllers=layout.controllers, brokers=layout.brokers, combined=layout.combined, port=port
+        )
+        if all(is_free(number) for node in shifted.nodes() for number in node.ports):
+            return port
+    raise AssertionError("no free block of ports")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`kraft`, with a state folder of its own: called in this process, which is quick, or as a process."""
+
+    state: Path
+
+    def run(self, *arguments: str | Path, text: str = "", code: int = 0) -> str:
+        """What it prints; the exit code must be `code`, and if that is not 0, what it says on standard error."""
+        out, error = _stream(), _stream()
+        home = mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(self.state)})
+        given = mock.patch.object(sys, "stdin", _stream(text))
+        with home, given, redirect_stdout(out), redirect_stderr(error), pytest.raises(SystemExit) as ended:
+            run([str(word) for word in arguments])
+        printed, said = _text(out), _text(error)
+        assert ended.value.code == code, f"{arguments}: {ended.value.code}\n{printed}{said}"
+        return said if code else printed
+
+    def spawn(self, *arguments: str | Path, code: int = 0) -> str:
+        """The same in a process of its own."""
+        command = [sys.executable, "-m", "kraft.deploy.cli", *map(str, arguments)]
+        environment = {**os.environ, "XDG_STATE_HOME": str(self.state)}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
+        assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stderr if code else done.stdout
+
+    def json(self, *arguments: str | Path, text: str = "") -> Any:
+        """The JSON value that it prints with --json."""
+        return json.loads(self.run(*arguments, "--json", text=text))
+
+
+def _stream(text: str = "") -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(text.encode()), write_through=True)
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
