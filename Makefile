@@ -34,6 +34,7 @@ bench: $(SETUP) ## ours and the bare loops in one go, with targets and alarm val
 	$(BIN)/python -m tests.bench
 
 interop: $(SETUP) ## foreign clients (confluent-kafka, kafka-python, aiokafka, kcat, Java) against a cluster with leader kills
+	tests/interop/tools.sh
 	$(BIN)/python -m pytest -m interop --timeout 900
 
 sim: $(SETUP) ## the in-memory cluster, many seeds: make sim SEEDS=300

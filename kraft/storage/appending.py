@@ -17,7 +17,7 @@ from kraft.storage import loading, retention
 from kraft.storage.append import AppendInfo, AppendOrigin
 from kraft.storage.epochs import EpochCache
 from kraft.storage.follower_append import FollowerBatches
-from kraft.storage.handles import ColdRead, FileCache, Need
+from kraft.storage.handles import ColdRead, FileCache, HandleNeed
 from kraft.storage.log_config import LogConfig
 from kraft.storage.log_names import SNAPSHOT_SUFFIX, offset_name
 from kraft.storage.markers import Marker, read_marker
@@ -114,8 +114,8 @@ class AppendableLog:
 
     def warm_for_append(self) -> ColdRead | None:
         """What must be opened before the next append; None if it can go ahead. Deal with it as with a raised one."""
-        needs = tuple(Need(handle) for handle in self.active.handles if handle.exists and handle.file is None)
-        return ColdRead(needs) if needs and not self._appendable else None
+        needs = tuple(HandleNeed(handle) for handle in self.active.handles if handle.exists and handle.file is None)
+        return ColdRead(*needs) if needs and not self._appendable else None
 
     def append_as_leader(
         self,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar, TypeVarTuple, Unpack
+from typing import Protocol, TypeVar, TypeVarTuple, Unpack
 
 from kraft.seam import Disk, File
 
@@ -85,11 +85,11 @@ class Handle:
         """Up to `count` bytes from memory. ColdRead if the file is closed or the bytes are not in memory."""
         file = self.file
         if file is None:
-            raise ColdRead((Need(self, position, count),))
+            raise ColdRead(HandleNeed(self, position, count))
         self.used = True
         data = file.read_cached(position, count)
         if data is None:
-            raise ColdRead((Need(self, position, count),))
+            raise ColdRead(HandleNeed(self, position, count))
         return data
 
     def moved(self, path: str) -> None:
@@ -110,46 +110,72 @@ class Handle:
         self.exists = False
 
 
-class Need:
-    """Bytes of one handle that must come into memory. `count` 0 only opens the file."""
+class Need(Protocol):
+    """Something that must come into memory."""
 
-    __slots__ = ("count", "handle", "opened", "position")
+    @property
+    def path(self) -> str: ...
+
+    def warm(self) -> None:
+        """*Blocking*; touches no state of the log."""
+        ...
+
+    def keep(self) -> Handle | None:
+        """Take over what `warm` has opened; the handle that must stay open now."""
+        ...
+
+
+class HandleNeed:
+    """Bytes of one handle. `count` 0 only opens the file."""
+
+    __slots__ = ("_count", "_handle", "_opened", "_position")
 
     def __init__(self, handle: Handle, position: int = 0, count: int = 0) -> None:
-        self.handle = handle
-        self.position = position
-        self.count = count
-        self.opened: File | None = None
+        self._handle = handle
+        self._position = position
+        self._count = count
+        self._opened: File | None = None
+
+    @property
+    def path(self) -> str:
+        return self._handle.path
+
+    def warm(self) -> None:
+        file = self._handle.file
+        if file is None or file.closed:
+            file = self._opened = self._handle.disk.open(self._handle.path)
+        if self._count:
+            file.read(self._position, self._count)
+
+    def keep(self) -> Handle:
+        if self._opened is not None:
+            self._handle.adopt(self._opened)
+            self._opened = None
+        return self._handle
 
 
 class ColdRead(Exception):
     """What is asked for is not in memory. `warm` off the loop, `adopt` on it, then ask again."""
 
-    def __init__(self, needs: tuple[Need, ...]) -> None:
-        super().__init__(f"not in memory: {', '.join(need.handle.path for need in needs)}")
-        self.needs = needs
+    def __init__(self, *needs: Need) -> None:
+        super().__init__(f"not in memory: {', '.join(need.path for need in needs)}")
+        self._needs = needs
 
     def warm(self) -> None:
         """Open the files and read the bytes once. *Blocking*; touches no state of the log. DiskError if it fails."""
-        for need in self.needs:
-            file = need.handle.file
-            if file is None or file.closed:
-                file = need.opened = need.handle.disk.open(need.handle.path)
-            if need.count:
-                file.read(need.position, need.count)
+        for need in self._needs:
+            need.warm()
 
     def adopt(self) -> None:
         """Hand the opened files to their handles, and close others if there are too many. On the loop."""
-        self.keep()
-        handles = [need.handle for need in self.needs]
-        handles[0].cache.trim(handles)
+        handles = self.keep()
+        if handles:
+            handles[0].cache.trim(handles)
 
-    def keep(self) -> None:
-        """Hand the opened files to their handles."""
-        for need in self.needs:
-            if need.opened is not None:
-                need.handle.adopt(need.opened)
-                need.opened = None
+    def keep(self) -> list[Handle]:
+        """Hand the opened files to their handles; those handles."""
+        kept = [need.keep() for need in self._needs]
+        return [handle for handle in kept if handle is not None]
 
 
 def read_through(function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:

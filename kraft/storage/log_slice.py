@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kraft.seam import FileRange
-from kraft.storage.handles import ColdRead, Handle, Need
+from kraft.storage.handles import ColdRead
 
 
 class OffsetOutOfRange(Exception):
@@ -40,7 +40,7 @@ class LogSlice(NamedTuple):
         for piece in self.ranges:
             data = piece.file.read_cached(piece.position, piece.count)
             if data is None:
-                raise ColdRead((PinnedNeed(piece),))
+                raise ColdRead(RangeNeed(piece))
             parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -49,21 +49,20 @@ class LogSlice(NamedTuple):
         return b"".join(piece.file.read(piece.position, piece.count) for piece in self.ranges)
 
 
-class PinnedNeed(Need):
+class RangeNeed:
     """Bytes of a file that a range holds open."""
 
-    __slots__ = ()
+    __slots__ = ("_range",)
 
     def __init__(self, piece: FileRange) -> None:
-        handle = _RangeHandle(piece)
-        super().__init__(handle, piece.position, piece.count)
+        self._range = piece
 
+    @property
+    def path(self) -> str:
+        return self._range.file.path
 
-class _RangeHandle(Handle):
-    """A range's file in a handle's clothes: it is open for as long as the range lives."""
+    def warm(self) -> None:
+        self._range.file.read(self._range.position, self._range.count)
 
-    __slots__ = ()
-
-    def __init__(self, piece: FileRange) -> None:
-        self.path = piece.file.path
-        self.file = piece.file
+    def keep(self) -> None:
+        return None

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraft.seam import FileRange
-from kraft.storage.handles import ColdRead, Need, read_through
+from kraft.storage.handles import ColdRead, HandleNeed, read_through
 from kraft.storage.log_slice import LogSlice
 from kraft.storage.segment import Segment
 from kraft.wire.records import BatchHeader, decode_batch
@@ -68,7 +68,7 @@ def read_slice(
         return LogSlice(offset, segment.base_offset, start, 0, ())
     file = segment.log.file
     if file is None:
-        raise ColdRead((Need(segment.log),))
+        raise ColdRead(HandleNeed(segment.log))
     segment.log.used = True
     return LogSlice(offset, segment.base_offset, start, limit - start, (FileRange(file, start, limit - start),))
 

@@ -85,7 +85,11 @@ class SimCluster:
         return self.watch.active_controller is not None
 
     def trouble(self) -> str:
-        """What keeps the cluster from being whole, in words; "" if nothing does."""
+        """What keeps the cluster from being whole and at rest, in words; "" if nothing does."""
+        return self.loss() or self._lagging()
+
+    def loss(self) -> str:
+        """What is not as it should be, also while clients write."""
         image = self.image
         if self.down:
             return f"nodes {self.down} are down"
@@ -100,7 +104,7 @@ class SimCluster:
                     return f"{topic.name}-{index} has no leader (ISR {state.isr}, ELR {state.elr})"
                 if set(state.isr) != set(state.replicas):
                     return f"{topic.name}-{index} has ISR {state.isr} of {state.replicas}"
-        return self._lagging()
+        return ""
 
     def _lagging(self) -> str:
         """Replicas whose end or high watermark is not the leader's."""

@@ -101,7 +101,7 @@ class Nemesis:
         """Whether all others are up and well connected, so that the death must be noticed at once (K6)."""
         cluster = self._cluster
         others_up = all(node == victim or cluster.is_running(node) for node in cluster.shape.node_ids)
-        return others_up and not cluster.trouble() and self._now_ms - self._calm_since_ms >= CALM_MS
+        return others_up and not cluster.loss() and self._now_ms - self._calm_since_ms >= CALM_MS
 
     # the network
 

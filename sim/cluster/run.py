@@ -107,17 +107,12 @@ class ClusterRun:
         self.world.heal_all()
         for node_id in cluster.down:
             cluster.start(node_id)
-        if not await cluster.wait_until(lambda: not self._trouble_but_lag(), WHOLE_MS_MAX):
-            report.fail("L5", "the cluster did not get well", trouble=self._trouble_but_lag())
+        if not await cluster.wait_until(lambda: not cluster.loss(), WHOLE_MS_MAX):
+            report.fail("L5", "the cluster did not get well", trouble=cluster.loss())
         self._whole_ms = (self.world.now_ns - started_ns) // 1_000_000
         workload.stop()
         if not await cluster.wait_until(lambda: workload.is_settled, SETTLED_MS_MAX):
             report.fail("L7", "clients did not finish", acknowledged=workload.acknowledged)
-
-    def _trouble_but_lag(self) -> str:
-        """While clients write, marks differ for a moment."""
-        trouble = self.cluster.trouble()
-        return "" if "has marks" in trouble else trouble
 
     async def _final_phase(self) -> None:
         cluster, report, suite = self.cluster, self.report, self.cluster.watch.suite

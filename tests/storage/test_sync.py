@@ -178,6 +178,24 @@ def test_a_range_stays_readable_when_its_file_is_closed_and_removed() -> None:
     assert piece.read() == piece.read_cached() == bytes(datas[0])
 
 
+def test_the_bytes_of_a_slice_that_are_not_in_memory_are_asked_for_also_when_its_file_was_closed() -> None:
+    log = open_log(Machine(4, cold_read_one_in=2))
+    data = batch(3)
+    lead(log, data)
+    piece = read(log, 0)
+    log.release()
+    colds = 0
+    for _ in range(20):
+        try:
+            assert piece.read_cached() == bytes(data)
+        except ColdRead as cold:
+            colds += 1
+            cold.warm()
+            cold.adopt()
+            cold.keep()
+    assert 0 < colds < 20
+
+
 def test_a_tail_read_needs_no_file_access() -> None:
     machine = Machine(cold_read_one_in=1)  # every cached read misses
     log = open_log(machine)
