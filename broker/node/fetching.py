@@ -92,7 +92,7 @@ class FetchOperation(Parked):
         """Answer now, or park."""
         previous = self.kept.parked
         if previous is not None:
-            previous.expire()
+            previous.give_way()
         self._try(final=self.max_wait_ms <= 0 or not self.kept.partitions)
 
     def wake(self) -> None:
@@ -110,6 +110,12 @@ class FetchOperation(Parked):
             self.bucket = -1
             self.max_wait_ms = 0
             self._try(final=True)
+
+    def give_way(self) -> None:
+        """The session's next request is here: answer with nothing, and leave to it what it names, so that the offsets in
+        it are counted as the follower's progress."""
+        if not self.is_done:
+            self._finish([], 0)
 
     def _try(self, *, final: bool) -> None:
         try:

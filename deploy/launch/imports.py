@@ -1,15 +1,14 @@
 """What a zygote imports before it forks, so that every node starts with it and shares its pages.
 
 Two libraries look for optional ones that a development environment has and a node never needs: kio for hypothesis
-(which brings pytest), structlog for rich. While nodes' modules are imported these are hidden.
+(which brings pytest), structlog for rich. In the processes of nodes these are hidden, for good: a node imports message
+classes also while it serves, and must not stand still for seconds then.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from kraft.deploy.launch.compiled_cache import CompiledCache, cache_path
 
@@ -34,7 +33,8 @@ class NodeModules:
         self._has_messages = False
 
     def import_for_every_node(self) -> None:
-        """What a node of any role runs."""
+        """What a node of any role runs. Hides what none needs."""
+        hide_optional_modules()
         self._import(_EVERY_NODE)
 
     def import_for_broker(self) -> None:
@@ -51,7 +51,7 @@ class NodeModules:
             self._has_messages = True
 
     def _import(self, names: tuple[str, ...]) -> None:
-        with _hidden(_HIDDEN), self._compiled.active():
+        with self._compiled.active():
             for name in names:
                 importlib.import_module(name)
 
@@ -59,20 +59,13 @@ class NodeModules:
         from kraft.wire.api_keys import BROKER_APIS
         from kraft.wire.messages import request_class, response_class
 
-        with _hidden(_HIDDEN), self._compiled.active():
+        with self._compiled.active():
             for key in BROKER_APIS:
                 request_class(key)
                 response_class(key)
 
 
-@contextmanager
-def _hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Make `import name` fail for modules that are not imported yet."""
-    hidden = [name for name in names if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+def hide_optional_modules() -> None:
+    """Make `import name` fail, from now on and in every process forked from this one, for what a node never needs."""
+    for name in _HIDDEN:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]

@@ -28,6 +28,14 @@ EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_BROKEN = 70
 
+START_IS_OVER_SECONDS = 1.0
+IMPORT_PAUSE_SECONDS = 0.01
+"""Between two imports while the node serves."""
+
+
+class StartTookTooLong(Exception):
+    """The node was not ready within server.max.startup.time.ms."""
+
 
 class StatusPipe:
     """Where a node tells its launcher how it fares; nowhere if `descriptor` is None."""
@@ -107,8 +115,45 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
         life = partial(_serve_to_the_end, partial(serve, config, seam, cluster_id=cluster_id), nursery.cancel_scope)
         node = await nursery.start(life)
         nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)
-        await node.wait_ready()
+        await _wait_ready(node, config.integer("server.max.startup.time.ms"))
         status.tell(event="ready")
+        if config.is_controller:
+            await _import_messages()
+
+
+async def _import_messages() -> None:
+    """Import what a controller is asked before it is asked, a few milliseconds at a time: the question who leads at
+    once, the rest when the other nodes of this machine are up as well and do not need its processors."""
+    import trio
+
+    from kraft.wire.api_keys import ApiKey
+    from kraft.wire.messages import request_class, response_class
+
+    changes = (
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.DESCRIBE_CLUSTER,
+    )
+    for key in (ApiKey.DESCRIBE_QUORUM, *changes):
+        for load in (request_class, response_class):
+            load(key)
+            await trio.sleep(IMPORT_PAUSE_SECONDS)
+        if key is ApiKey.DESCRIBE_QUORUM:
+            await trio.sleep(START_IS_OVER_SECONDS)
+
+
+async def _wait_ready(node: Node, time_ms: int) -> None:
+    import trio
+
+    with trio.move_on_after(time_ms / 1000) as waiting:
+        await node.wait_ready()
+    if waiting.cancelled_caught:
+        raise StartTookTooLong(
+            f"the node is not ready after server.max.startup.time.ms={time_ms}; is a majority of the controllers up?"
+        )
 
 
 async def _serve_to_the_end(
@@ -147,6 +192,9 @@ def _is_operational(problem: BaseException) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m kraft.deploy.launch.node_process server.properties [status descriptor]`: start without a zygote."""
+    from kraft.deploy.launch.imports import hide_optional_modules
+
+    hide_optional_modules()
     path = Path(arguments[0])
     status = StatusPipe(int(arguments[1]) if len(arguments) > 1 else None)
     try:

@@ -30,12 +30,8 @@ def decide_register_broker(image: MetadataImage, context: Context, command: Regi
     if old is None:
         return _record(image, context, command, ())
     unclean = frozenset[int]() if is_clean(old, command) else frozenset((command.broker_id,))
-    cursor = command.cursor or START
     leaving = frozenset((command.broker_id,))
-    part = leave_partitions(image, context, leaving, cursor, unclean_restarted=unclean)
-    if part.cursor is None and cursor != START:
-        # Partitions that were created behind the cursor while the plan ran; the last slice is found again.
-        part = leave_partitions(image, context, leaving, START, unclean_restarted=unclean)
+    part = leave_partitions(image, context, leaving, command.cursor or START, unclean_restarted=unclean)
     if part.cursor is not None:
         rest = replace(command, cursor=part.cursor)
         return Decision(events=tuple(part.events), depends_on=image.offset, effects=(FollowUp(rest),))
@@ -138,8 +134,6 @@ def decide_unregister(image: MetadataImage, context: Context, command: Unregiste
         return Decision(reply=command.not_registered, depends_on=image.offset)
     leaving = frozenset((command.broker_id,))
     part = leave_partitions(image, context, leaving, command.cursor, unclean_restarted=leaving)
-    if part.cursor is None and command.cursor != START:
-        part = leave_partitions(image, context, leaving, START, unclean_restarted=leaving)
     if part.cursor is not None:
         rest = replace(command, cursor=part.cursor)
         return Decision(events=tuple(part.events), depends_on=image.offset, effects=(FollowUp(rest),))

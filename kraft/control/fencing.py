@@ -23,11 +23,7 @@ def decide_fence(image: MetadataImage, context: Context, command: FenceBrokers) 
         return Decision(reply=command.reply, depends_on=image.offset)
     brokers = frozenset(target.broker_id for target in targets)
     expired = command.cause is FenceCause.SESSION_EXPIRED
-    cursor = command.cursor or START
-    part = leave_partitions(image, context, brokers, cursor, may_be_unclean=expired)
-    if part.cursor is None and cursor != START:
-        # Partitions that were created behind the cursor while the plan ran.
-        part = leave_partitions(image, context, brokers, START, may_be_unclean=expired)
+    part = leave_partitions(image, context, brokers, command.cursor or START, may_be_unclean=expired)
     if part.cursor is not None:
         rest = replace(command, targets=targets, cursor=part.cursor)
         return Decision(events=tuple(part.events), depends_on=image.offset, effects=(FollowUp(rest),))

@@ -61,6 +61,24 @@ class _Elected(NamedTuple):
     unclean: bool
 
 
+@dataclass(slots=True)
+class _Draft:
+    """The partition while it is changed."""
+
+    isr: Replicas
+    replicas: Replicas
+    removing: Replicas
+    adding: Replicas
+    directories: tuple[UUID, ...]
+    recovery_state: RecoveryState
+    leader: int
+    elr: Replicas
+    last_known_elr: Replicas
+
+    def directory_of(self, replica: int) -> UUID | None:
+        return self.directories[self.replicas.index(replica)] if self.directories else None
+
+
 NO_TARGET = Target()
 
 
@@ -75,133 +93,115 @@ def change_partition(
     target: Target = NO_TARGET,
 ) -> PartitionChange | None:
     """The change that brings the partition to the target with a leader chosen by `election`; None if it is there."""
-    new = state._replace(
-        isr=state.isr if target.isr is None else target.isr,
-        replicas=state.replicas if target.replicas is None else target.replicas,
-        removing=state.removing if target.removing is None else target.removing,
-        adding=state.adding if target.adding is None else target.adding,
-        directories=state.directories if target.directories is None else target.directories,
-        leader_recovery_state=(state.leader_recovery_state if target.recovery_state is None else target.recovery_state),
+    draft = _Draft(
+        state.isr if target.isr is None else target.isr,
+        state.replicas if target.replicas is None else target.replicas,
+        state.removing if target.removing is None else target.removing,
+        state.adding if target.adding is None else target.adding,
+        state.directories if target.directories is None else target.directories,
+        state.leader_recovery_state if target.recovery_state is None else target.recovery_state,
+        state.leader,
+        state.elr,
+        state.last_known_elr,
     )
-    new = _complete_reassignment(new)
-    new = _with_elr(state, new, min_insync_replicas, target.unclean_restarted)
-    elected = _elect(new, election, eligibility)
-    new = _with_leader(new, elected, min_insync_replicas)
-    new = _with_last_known(state, new)
-    dropped = set(state.replicas) - set(new.replicas)
-    return _difference(topic_id, partition_id, state, new, rewrite_leader=bool(dropped))
+    if draft.removing or draft.adding:
+        _complete_reassignment(draft)
+    enough = min(min_insync_replicas, len(draft.replicas))
+    _keep_eligible(state, draft, enough, target.unclean_restarted)
+    _lead(draft, _elect(draft, election, eligibility), enough)
+    if not draft.isr:
+        _remember_last_leader(state, draft)
+    return _difference(topic_id, partition_id, state, draft)
 
 
-def _complete_reassignment(new: PartitionState) -> PartitionState:
+def _complete_reassignment(draft: _Draft) -> None:
     """Drop the removing replicas once what remains of the ISR covers all that shall remain."""
-    if not new.is_reassigning:
-        return new
-    isr = tuple(replica for replica in new.isr if replica not in new.removing)
-    replicas = tuple(replica for replica in new.replicas if replica not in new.removing)
+    isr = tuple(replica for replica in draft.isr if replica not in draft.removing)
+    replicas = tuple(replica for replica in draft.replicas if replica not in draft.removing)
     if not isr or not replicas or not set(isr) >= set(replicas):
-        return new
-    directories = new.directories
-    if directories:
-        directories = tuple(
-            directory
-            for replica, directory in zip(new.replicas, directories, strict=True)
-            if replica not in new.removing
-        )
-    return new._replace(isr=isr, replicas=replicas, removing=(), adding=(), directories=directories)
+        return
+    if draft.directories:
+        placed = zip(draft.replicas, draft.directories, strict=True)
+        draft.directories = tuple(directory for replica, directory in placed if replica not in draft.removing)
+    draft.isr, draft.replicas, draft.removing, draft.adding = isr, replicas, (), ()
 
 
-def _with_elr(
-    old: PartitionState, new: PartitionState, min_insync_replicas: int, unclean_restarted: frozenset[int]
-) -> PartitionState:
+def _keep_eligible(old: PartitionState, draft: _Draft, enough: int, unclean_restarted: frozenset[int]) -> None:
     """Replicas that left an ISR that is now too small are still eligible, until they restart uncleanly."""
-    if len(new.isr) >= min(min_insync_replicas, len(new.replicas)):
-        return new._replace(elr=(), last_known_elr=())
+    if len(draft.isr) >= enough:
+        draft.elr = draft.last_known_elr = ()
+        return
     candidates = (*old.elr, *(replica for replica in old.isr if replica not in old.elr))
-    elr = tuple(
+    draft.elr = tuple(
         replica
         for replica in candidates
-        if replica not in new.isr and replica not in unclean_restarted and replica in new.replicas
+        if replica not in draft.isr and replica not in unclean_restarted and replica in draft.replicas
     )
-    return new._replace(elr=elr)
 
 
-def _elect(new: PartitionState, election: Election, eligibility: Eligibility) -> _Elected:
+def _elect(draft: _Draft, election: Election, eligibility: Eligibility) -> _Elected:
     def may_lead(replica: int) -> bool:
-        return eligibility.may_lead(replica, new.directory_of(replica))
+        return eligibility.may_lead(replica, draft.directory_of(replica))
 
-    def is_valid(replica: int) -> bool:
-        in_sync = replica in new.isr or (not new.isr and replica in new.elr)
-        return in_sync and may_lead(replica)
-
-    if election is Election.PREFERRED and is_valid(new.replicas[0]):
-        return _Elected(new.replicas[0], unclean=False)
-    if new.leader != NO_LEADER and is_valid(new.leader):
-        return _Elected(new.leader, unclean=False)
-    valid = [replica for replica in new.replicas if is_valid(replica)]
+    in_sync = draft.isr or draft.elr
+    preferred = draft.replicas[0]
+    if election is Election.PREFERRED and preferred in in_sync and may_lead(preferred):
+        return _Elected(preferred, unclean=False)
+    if draft.leader in in_sync and draft.leader in draft.replicas and may_lead(draft.leader):
+        return _Elected(draft.leader, unclean=False)
+    valid = [replica for replica in draft.replicas if replica in in_sync and may_lead(replica)]
     if valid:
         connected = (replica for replica in valid if eligibility.is_connected(replica))
         return _Elected(next(connected, valid[0]), unclean=False)
-    if eligibility.last_known and not new.isr and not new.elr and len(new.last_known_elr) == 1:
-        last = new.last_known_elr[0]
-        if last in new.replicas and may_lead(last):
+    if eligibility.last_known and not in_sync and len(draft.last_known_elr) == 1:
+        last = draft.last_known_elr[0]
+        if last in draft.replicas and may_lead(last):
             return _Elected(last, unclean=True)
     if election is Election.UNCLEAN:
-        online = [replica for replica in new.replicas if may_lead(replica)]
+        online = [replica for replica in draft.replicas if may_lead(replica)]
         if online:
             connected = (replica for replica in online if eligibility.is_connected(replica))
             return _Elected(next(connected, online[0]), unclean=True)
     return _Elected(NO_LEADER, unclean=False)
 
 
-def _with_leader(new: PartitionState, elected: _Elected, min_insync_replicas: int) -> PartitionState:
-    leader = elected.leader
+def _lead(draft: _Draft, elected: _Elected, enough: int) -> None:
+    """Put the elected leader in its place."""
+    leader = draft.leader = elected.leader
     if leader == NO_LEADER:
-        return new._replace(leader=leader)
+        return
+    draft.last_known_elr = ()
     if elected.unclean:
         # What the ELR members have may differ from the new leader's log from here on.
-        return new._replace(
-            leader=leader,
-            isr=(leader,),
-            elr=(),
-            last_known_elr=(),
-            leader_recovery_state=RecoveryState.RECOVERING,
-        )
-    if leader not in new.isr:
+        draft.isr, draft.elr, draft.recovery_state = (leader,), (), RecoveryState.RECOVERING
+    elif leader not in draft.isr:
         # Elected from the ELR. If that alone is enough for the high watermark to move, the others are no longer safe.
-        is_enough = min(min_insync_replicas, len(new.replicas)) <= 1
-        elr = () if is_enough else tuple(replica for replica in new.elr if replica != leader)
-        new = new._replace(isr=(leader,), elr=elr)
-    return new._replace(leader=leader, last_known_elr=())
+        draft.isr = (leader,)
+        draft.elr = () if enough <= 1 else tuple(replica for replica in draft.elr if replica != leader)
 
 
-def _with_last_known(old: PartitionState, new: PartitionState) -> PartitionState:
+def _remember_last_leader(old: PartitionState, draft: _Draft) -> None:
     """Remember who led when the ISR became empty, and never let ISR, ELR and last known ELR all be empty."""
-    if new.isr:
-        return new
     if old.isr and old.leader != NO_LEADER:
-        return new._replace(last_known_elr=(old.leader,))
-    if new.last_known_elr or new.elr:
-        return new
-    return new._replace(last_known_elr=(old.last_known_elr or old.elr or old.isr or new.replicas)[:1])
+        draft.last_known_elr = (old.leader,)
+    elif not draft.last_known_elr and not draft.elr:
+        draft.last_known_elr = (old.last_known_elr or old.elr or old.isr or draft.replicas)[:1]
 
 
-def _difference(
-    topic_id: UUID, partition_id: int, old: PartitionState, new: PartitionState, *, rewrite_leader: bool
-) -> PartitionChange | None:
-    set_leader = new.leader != old.leader or rewrite_leader
-    if new == old and not set_leader:
-        return None
-    recovery_changed = new.leader_recovery_state != old.leader_recovery_state
-    return PartitionChange(
+def _difference(topic_id: UUID, partition_id: int, old: PartitionState, new: _Draft) -> PartitionChange | None:
+    """Only what changed. The leader is written again when a replica is dropped, so that its epoch rises."""
+    is_dropping = new.replicas != old.replicas and not set(old.replicas) <= set(new.replicas)
+    change = PartitionChange(
         topic_id,
         partition_id,
-        isr=None if new.isr == old.isr else new.isr,
-        leader=new.leader if set_leader else UNCHANGED_LEADER,
-        replicas=None if new.replicas == old.replicas else new.replicas,
-        removing=None if new.removing == old.removing else new.removing,
-        adding=None if new.adding == old.adding else new.adding,
-        leader_recovery_state=int(new.leader_recovery_state) if recovery_changed else UNCHANGED_RECOVERY_STATE,
-        directories=None if new.directories == old.directories else new.directories,
-        elr=None if new.elr == old.elr else new.elr,
-        last_known_elr=None if new.last_known_elr == old.last_known_elr else new.last_known_elr,
+        None if new.isr == old.isr else new.isr,
+        new.leader if new.leader != old.leader or is_dropping else UNCHANGED_LEADER,
+        None if new.replicas == old.replicas else new.replicas,
+        None if new.removing == old.removing else new.removing,
+        None if new.adding == old.adding else new.adding,
+        UNCHANGED_RECOVERY_STATE if new.recovery_state == old.leader_recovery_state else int(new.recovery_state),
+        None if new.directories == old.directories else new.directories,
+        None if new.elr == old.elr else new.elr,
+        None if new.last_known_elr == old.last_known_elr else new.last_known_elr,
     )
+    return None if change == PartitionChange(topic_id, partition_id) else change

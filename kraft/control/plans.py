@@ -37,14 +37,19 @@ class Located(NamedTuple):
 
 def partitions_from(image: MetadataImage, cursor: Cursor) -> Iterator[Located]:
     """All partitions from the cursor on, by topic name and number."""
+    for topic, start in _topics_from(image, cursor):
+        for index, state in topic.partitions():
+            if index >= start:
+                yield Located(topic, index, state)
+
+
+def _topics_from(image: MetadataImage, cursor: Cursor) -> Iterator[tuple[TopicImage, int]]:
+    """Topics from the cursor on, each with the first partition to look at."""
     names = image.topics.names
     by_name = image.topics.by_name
     for position in range(bisect_left(names, cursor.topic), len(names)):
         topic = by_name[names[position]]
-        start = cursor.partition if topic.name == cursor.topic else 0
-        for index, state in topic.partitions():
-            if index >= start:
-                yield Located(topic, index, state)
+        yield topic, cursor.partition if topic.name == cursor.topic else 0
 
 
 def take_slice(
@@ -143,9 +148,6 @@ def leave_partitions(
 
     def change(located: Located) -> PartitionChange | None:
         state = located.state
-        in_isr = not brokers.isdisjoint(state.isr)
-        if not in_isr and state.leader not in brokers and unclean_restarted.isdisjoint(state.elr):
-            return None
         election = settings.unclean_election(located) if may_be_unclean else Election.ONLINE
         return change_partition(
             located.topic.topic_id,
@@ -160,7 +162,23 @@ def leave_partitions(
             ),
         )
 
-    return take_slice(partitions_from(image, cursor), change)
+    return take_slice(_partitions_to_leave(image, cursor, brokers, unclean_restarted), change)
+
+
+def _partitions_to_leave(
+    image: MetadataImage, cursor: Cursor, brokers: frozenset[int], unclean_restarted: frozenset[int]
+) -> Iterator[Located]:
+    """Those that have one of the brokers in the ISR or as leader, or one that restarted uncleanly in the ELR."""
+    for topic, start in _topics_from(image, cursor):
+        index = -1
+        for leaf in topic.leaves:
+            for state in leaf:
+                index += 1
+                if (
+                    (not brokers.isdisjoint(state.isr) or state.leader in brokers)
+                    or (state.elr and not unclean_restarted.isdisjoint(state.elr))
+                ) and index >= start:
+                    yield Located(topic, index, state)
 
 
 def elect_leaderless(
@@ -173,8 +191,6 @@ def elect_leaderless(
 
     def change(located: Located) -> PartitionChange | None:
         state = located.state
-        if state.leader >= 0 or (broker_id is not None and broker_id not in state.replicas):
-            return None
         return change_partition(
             located.topic.topic_id,
             located.partition_id,
@@ -184,7 +200,17 @@ def elect_leaderless(
             min_insync_replicas=settings.min_insync_replicas(located.topic.name),
         )
 
-    return take_slice(partitions_from(image, cursor), change)
+    return take_slice(_leaderless_partitions(image, cursor, broker_id), change)
+
+
+def _leaderless_partitions(image: MetadataImage, cursor: Cursor, broker_id: int | None) -> Iterator[Located]:
+    for topic, start in _topics_from(image, cursor):
+        index = -1
+        for leaf in topic.leaves:
+            for state in leaf:
+                index += 1
+                if state.leader < 0 and index >= start and (broker_id is None or broker_id in state.replicas):
+                    yield Located(topic, index, state)
 
 
 def leads_anything(image: MetadataImage, broker_id: int) -> bool:

@@ -1,9 +1,9 @@
 """Fast failure detection: who is suspected, who is asked, and who is proven dead. A pure state machine (DESIGN 12a).
 
 A broker whose connection to the active controller ended is asked with Identify who it is. Invariants:
-- About a suspect, OTHER proves that this incarnation is gone. REFUSED and CLOSED prove it only together: two such results at least 50 ms
-  apart, with no heartbeat of this broker epoch in between, and only if this address has answered SAME for this broker
-  epoch before (K1). SILENT proves nothing: the session time-out stays in charge.
+- About a suspect, OTHER proves that this incarnation is gone. REFUSED and CLOSED prove it only together: two such
+  results at least 50 ms apart, with no heartbeat of this broker epoch in between, and only if this address has answered
+  SAME for this broker epoch before (K1). SILENT proves nothing: the session time-out stays in charge.
 - A fence names broker id, broker epoch and connection number (K2); a connection that we closed starts no probe.
 - Losses within 20 ms are fenced in one plan. At most 32 probes are under way, at most one per broker, and two probes of
   one broker start at least 50 ms apart (K5).

@@ -8,8 +8,9 @@ release in the same version) is ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -63,11 +64,38 @@ FEATURES = FieldCodec(None, lambda values: tuple([FeatureRange(*value[:3]) for v
 @dataclass(frozen=True, slots=True)
 class EventType:
     """One event type of the registry: its number (Kafka's record type where there is one), the highest version that
-    this release reads, its class, and the codecs of the fields in order."""
+    this release reads, its class, and how its fields are taken out and converted. Positions count from the first
+    field."""
 
     number: int
     max_version: int
     event_class: type
-    attributes: tuple[str, ...]
-    codecs: tuple[FieldCodec, ...]
-    plain: bool
+    field_count: int
+    values: Callable[[Any], tuple[Any, ...]]
+    to_wire: tuple[tuple[int, Callable[[Any], Any]], ...]
+    from_wire: tuple[tuple[int, Callable[[Any], Any]], ...]
+
+
+def event_type(number: int, max_version: int, event_class: type, codecs: tuple[FieldCodec, ...]) -> EventType:
+    """The registry's entry of a dataclass with these codecs, one per field in order."""
+    attributes = [field.name for field in fields(event_class)]
+    if len(codecs) != len(attributes):
+        raise TypeError(f"{event_class.__name__} needs a codec for each field")
+    return EventType(
+        number,
+        max_version,
+        event_class,
+        len(attributes),
+        _getter(attributes),
+        tuple((position, codec.to_wire) for position, codec in enumerate(codecs) if codec.to_wire is not None),
+        tuple((position, codec.from_wire) for position, codec in enumerate(codecs) if codec.from_wire is not None),
+    )
+
+
+def _getter(attributes: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if not attributes:
+        return lambda _event: ()
+    if len(attributes) == 1:
+        only = attrgetter(attributes[0])
+        return lambda event: (only(event),)
+    return attrgetter(*attributes)

@@ -8,7 +8,7 @@ finalized metadata.version: `written_version`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from kraft.image.codec import (
     UUID_FIELD,
     EventType,
     FieldCodec,
+    event_type,
 )
 from kraft.image.partitions import NO_LEADER, Replicas
 from kraft.image.registrations import Endpoint, FeatureRange
@@ -58,14 +59,9 @@ def event(number: int, *codecs: FieldCodec, max_version: int = 0) -> Callable[[E
     """Register an event class under its number, with the codecs of its fields in order."""
 
     def register(event_class: EventClass) -> EventClass:
-        if len(codecs) != len(fields(event_class)):
-            raise TypeError(f"{event_class.__name__} needs a codec for each field")
-        plain = all(codec == PLAIN for codec in codecs)
-        attributes = tuple(field.name for field in fields(event_class))
-        registered = EventType(number, max_version, event_class, attributes, codecs, plain)
         if number in BY_NUMBER:
             raise TypeError(f"event type {number} is taken")
-        BY_NUMBER[number] = BY_CLASS[event_class] = registered
+        BY_NUMBER[number] = BY_CLASS[event_class] = event_type(number, max_version, event_class, codecs)
         event_class.type_number = number  # type: ignore[attr-defined]
         return event_class
 
@@ -264,12 +260,10 @@ _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 def encode_event(value: Event, version: int = 0) -> bytes:
     """The bytes of one event: msgpack `[type, version, field, ...]`."""
-    event_class = type(value)
-    known = BY_CLASS[event_class]
-    row: list[Any] = [known.number, version]
-    for attribute, codec in zip(known.attributes, known.codecs, strict=True):
-        field_value = getattr(value, attribute)
-        row.append(field_value if codec.to_wire is None else codec.to_wire(field_value))
+    known = BY_CLASS[type(value)]
+    row: list[Any] = [known.number, version, *known.values(value)]
+    for position, to_wire in known.to_wire:
+        row[2 + position] = to_wire(row[2 + position])
     packed: bytes = _pack(row)
     return packed
 
@@ -284,13 +278,13 @@ def decode_event(data: bytes | memoryview) -> Event:
     known = BY_NUMBER.get(number)
     if known is None or version > known.max_version:
         raise UnknownEvent(number, version)
-    values = row[2 : 2 + len(known.codecs)]
+    values = row[2 : 2 + known.field_count]
     try:
-        if not known.plain:
-            for position, (field_value, codec) in enumerate(zip(values, known.codecs, strict=False)):
-                if codec.from_wire is not None:
-                    values[position] = codec.from_wire(field_value)
+        for position, from_wire in known.from_wire:
+            if position >= len(values):
+                break
+            values[position] = from_wire(values[position])
         decoded: Event = known.event_class(*values)
-    except (ValueError, TypeError, IndexError) as problem:
+    except (ValueError, TypeError, IndexError, AttributeError) as problem:
         raise WireError(f"damaged metadata event of type {number} version {version}: {problem}") from problem
     return decoded

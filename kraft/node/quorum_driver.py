@@ -354,7 +354,8 @@ class QuorumDriver:
     async def _answer_chunk(self, request: Request, answer: ReplyWithSnapshot) -> None:
         read = self.metadata.read_chunk
         try:
-            size, data = await self._seam.disk.offload(read, answer.snapshot, answer.position, answer.max_bytes)
+            async with self.files:
+                size, data = await self._seam.disk.offload(read, answer.snapshot, answer.position, answer.max_bytes)
             response = replace(answer.response, size=size, data=data)
         except SnapshotNotFound:
             response = replace(answer.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)

@@ -17,7 +17,7 @@ class RaftSettings:
     fetch_bytes_max: int = 8 * 1024 * 1024
     snapshot_chunk_bytes: int = 8 * 1024 * 1024
     observer_session_ms: int = 300_000
-    observer_retry_max_ms: int = 200
+    observer_retry_max_ms: int = 100
     rank_step_ms: int = 15
     """A voter that lost its leader waits rank * step + jitter before it asks, so that two rarely ask at once."""
     jitter_ms: int = 10

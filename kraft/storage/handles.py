@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, TypeVarTuple, Unpack
 
-from kraft.seam import Disk, File
+from kraft.seam import Disk, DiskError, File
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -31,12 +31,16 @@ Ts = TypeVarTuple("Ts")
 OPEN_FILES_MAX = 512
 """Files that a cache keeps open unless told otherwise; pinned ones may exceed it."""
 TRIM_STEPS_MAX = 64
+NO_SUCH_FILE = 2
 
 
 class Handle:
-    """One file: where it is, whether it is there, and the open file if there is one."""
+    """One file: where it is, whether it is there, and the open file if there is one.
 
-    __slots__ = ("cache", "disk", "exists", "file", "path", "pinned", "queued", "used")
+    `gone`: its segment or log is being taken away, so that a read that is under way in a thread may miss the file.
+    """
+
+    __slots__ = ("cache", "disk", "exists", "file", "gone", "path", "pinned", "queued", "used")
 
     def __init__(self, disk: Disk, cache: FileCache, path: str, *, exists: bool) -> None:
         self.disk = disk
@@ -44,6 +48,7 @@ class Handle:
         self.path = path
         self.exists = exists
         self.file: File | None = None
+        self.gone = False
         self.pinned = False
         self.used = False
         self.queued = False
@@ -53,6 +58,7 @@ class Handle:
         self.close()
         file = self.disk.create(self.path)
         self.exists = True
+        self.gone = False
         self.adopt(file)
         return file
 
@@ -105,6 +111,7 @@ class Handle:
 
     def remove(self) -> None:
         """Close it and unlink it."""
+        self.gone = True
         self.close()
         self.disk.unlink(self.path)
         self.exists = False
@@ -143,7 +150,12 @@ class HandleNeed:
     def warm(self) -> None:
         file = self._handle.file
         if file is None or file.closed:
-            file = self._opened = self._handle.disk.open(self._handle.path)
+            try:
+                file = self._opened = self._handle.disk.open(self._handle.path)
+            except DiskError as error:
+                if error.errno == NO_SUCH_FILE and self._handle.gone:
+                    return  # the caller asks again, and finds another segment, or no log
+                raise
         if self._count:
             file.read(self._position, self._count)
 

@@ -308,5 +308,4 @@ class Log(AppendableLog):
         """Close the files as they are (the log was deleted, or its directory failed)."""
         self._appendable = False
         for segment in self.segments:
-            segment.pin(pinned=False)
-            segment.close_handles()
+            segment.leave()

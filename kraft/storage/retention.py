@@ -62,6 +62,7 @@ def rename_deleted(disk: Disk, directory: str, segments: list[Segment]) -> list[
     for segment in segments:
         for handle in reversed(segment.handles):
             handle.pinned = False
+            handle.gone = True
             if handle.exists:
                 disk.rename(handle.path, handle.path + DELETED_SUFFIX)
                 handle.moved(handle.path + DELETED_SUFFIX)

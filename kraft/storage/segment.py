@@ -181,6 +181,13 @@ class Segment:
         for handle in self.handles:
             handle.close()
 
+    def leave(self) -> None:
+        """The log is not used any more: its folder may go at any time."""
+        for handle in self.handles:
+            handle.gone = True
+            handle.pinned = False
+            handle.close()
+
     def pin(self, pinned: bool) -> None:
         """Keep the files open (there are unsynced bytes), or let the cache decide again."""
         for handle in self.handles:

@@ -93,21 +93,36 @@ class DiskEye:
         self._tell = tell
         self._logs: dict[TopicPartition | None, _LogView] = {}
         self._state: tuple[Inode, int] | None = None
-        self._changes = -1
+        self._places: dict[Inode, TopicPartition | None] = {}
+        self._directories: dict[TopicPartition | None, Directory] = {}
 
     def look(self) -> None:
         """Tell what changed."""
-        if self._host.disk_changes == self._changes:
-            return
-        self._changes = self._host.disk_changes
-        root = self._directory(self._host.root, DATA_ROOT.strip("/"), str(self._node))
-        if root is None:
-            return
+        host = self._host
+        if host.entries_changed:
+            host.entries_changed = False
+            host.touched.clear()
+            self._look_at_all()
+        elif host.touched:
+            touched, host.touched = host.touched, {}
+            logs = {self._places[inode]: None for inode in touched if inode in self._places}
+            for log in logs:
+                self._look_at_log(log, self._directories[log])
+                if log is None:
+                    self._look_at_votes(self._directories[log])
+
+    def _look_at_all(self) -> None:
+        """Directories changed: find out again which file belongs to which log."""
+        self._places.clear()
+        self._directories.clear()
         gone = dict.fromkeys(self._logs)
-        for name, entry in root.entries.items():
+        root = self._directory(self._host.root, DATA_ROOT.strip("/"), str(self._node))
+        for name, entry in root.entries.items() if root is not None else ():
             log = _log_of(name)
             if log is not False and isinstance(entry, Directory):
                 gone.pop(log, None)
+                self._directories[log] = entry
+                self._places.update({file: log for file in entry.entries.values() if isinstance(file, Inode)})
                 self._look_at_log(log, entry)
                 if log is None:
                     self._look_at_votes(entry)

@@ -13,8 +13,10 @@ from typing import Any
 
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.serve import Node
+from kraft.broker.replica.leader import LeaderState
 from kraft.control import Decision, FenceBrokers, FenceCause
 from kraft.image.dump import digest
+from kraft.image.partitions import PartitionState
 from kraft.node.controller import Controller
 from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.sim.check.observations import ControllerReplied, ImagePublished, Observation, PartitionSeen, RoleSeen
@@ -39,6 +41,18 @@ class _Tag:
     depends_on: int = 0
 
 
+@dataclass(slots=True)
+class _Look:
+    """What a partition looked like; its values are replaced, never changed, when something happens."""
+
+    log_end_offset: int
+    high_watermark: int
+    log_start_offset: int
+    state: PartitionState
+    leader: LeaderState | None
+    maximal: frozenset[int] | None
+
+
 class NodeEye:
     """Looks at one life of one node."""
 
@@ -56,8 +70,9 @@ class NodeEye:
         self._tell = tell
         self._fence_decided = fence_decided
         self._role: RoleSeen | None = None
+        self._quorum: tuple[int, bool, int | None, int | None, int, int] | None = None
         self._published = 0
-        self._partitions: dict[Partition, PartitionSeen] = {}
+        self._partitions: dict[Partition, _Look] = {}
         self._tags: list[_Tag] = []
         if node.controller is not None:
             self._spy(node.controller)
@@ -92,20 +107,17 @@ class NodeEye:
         raft = self.node.quorum.replica
         if raft is None:
             return
-        role = RoleSeen(
-            self._id,
-            self._incarnation,
-            raft.epoch,
-            raft.is_leader,
-            _id(raft.leader_id),
-            raft.is_voter,
-            -1 if raft.high_watermark is None else raft.high_watermark,
-            raft.log.end_offset,
-            raft.log.start_offset,
+        log = raft.log
+        now = (raft.epoch, raft.is_leader, raft.leader_id, raft.high_watermark, log.end_offset, log.start_offset)
+        if now == self._quorum:
+            return
+        self._quorum = now
+        epoch, is_leader, leader_id, high_watermark, end, start = now
+        mark = -1 if high_watermark is None else high_watermark
+        self._role = RoleSeen(
+            self._id, self._incarnation, epoch, is_leader, _id(leader_id), raft.is_voter, mark, end, start
         )
-        if role != self._role:
-            self._role = role
-            self._tell(role)
+        self._tell(self._role)
 
     def _look_at_image(self) -> None:
         image = self.node.publisher.image
@@ -115,28 +127,36 @@ class NodeEye:
             self._tell(ImagePublished(self._id, self._incarnation, image.offset, digest(image), committed))
 
     def _look_at_partition(self, partition: Partition) -> None:
-        log, state = partition.log, partition.state
+        log, state, leader = partition.log, partition.state, partition.leader
         if log is None or state is None:
             return
-        before = self._partitions.get(partition)
-        leader = partition.leader
-        marks = (log.log_start_offset, partition.high_watermark, log.last_stable_offset, log.log_end_offset)
-        isr = frozenset(state.isr) if leader is None else leader.isr.committed
-        maximal = frozenset[int]() if leader is None else leader.isr.maximal
-        if before is not None and before.log_end_offset == marks[3] and before.high_watermark == marks[1]:
-            same_role = before.is_leader == (leader is not None) and before.leader_epoch == state.leader_epoch
-            if same_role and before.isr == isr and before.maximal_isr == maximal and before.log_start_offset == marks[0]:
-                return
-        seen = self._partitions[partition] = PartitionSeen(
+        look = self._partitions.get(partition)
+        maximal = None if leader is None else leader.isr.maximal
+        if (
+            look is not None
+            and look.log_end_offset == log.log_end_offset
+            and look.high_watermark == partition.high_watermark
+            and look.log_start_offset == log.log_start_offset
+            and look.state is state
+            and look.leader is leader
+            and look.maximal is maximal
+        ):
+            return
+        look = _Look(log.log_end_offset, partition.high_watermark, log.log_start_offset, state, leader, maximal)
+        self._partitions[partition] = look
+        seen = PartitionSeen(
             self._id,
             self._incarnation,
             (partition.topic, partition.index),
             leader is not None,
             state.leader_epoch if leader is None else leader.leader_epoch,
-            isr,
-            maximal,
+            frozenset(state.isr) if leader is None else leader.isr.committed,
+            frozenset() if maximal is None else maximal,
             min(partition.min_isr, len(state.replicas)),
-            *marks,
+            look.log_start_offset,
+            look.high_watermark,
+            log.last_stable_offset,
+            look.log_end_offset,
         )
         self._tell(seen)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from kraft.config import NodeConfig
 
@@ -65,6 +66,7 @@ def host_name(node_id: int) -> str:
     return f"node-{node_id}"
 
 
+@cache
 def node_of(name: str) -> int | None:
     """The id of the node that has this name; None for a client."""
     prefix, _, number = name.partition("-")

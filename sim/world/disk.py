@@ -118,7 +118,7 @@ class FakeDisk:
 
     def _parent(self, path: str, verb: str) -> tuple[Directory, str]:
         """Where an entry of a directory is about to be changed."""
-        self._host.disk_changes += 1
+        self._host.entries_changed = True
         directory, name = posixpath.split(path)
         parent = self._find(directory)
         if not isinstance(parent, Directory):
@@ -149,7 +149,7 @@ class FakeDisk:
     def write(self, file: FakeFile, data: bytes) -> None:
         self._require_room(file.path, "append to")
         host = self._host
-        host.disk_changes += 1
+        host.touched[file.inode] = None
         file.inode.append(data, self._schedule.now_ns)
         file.inode.modified_ms = host.clock.wall_ms()
         host.dirty_bytes += len(data)
@@ -158,7 +158,7 @@ class FakeDisk:
 
     def cut(self, file: FakeFile, size: int) -> None:
         file.inode.truncate(size, self._schedule.now_ns)
-        self._host.disk_changes += 1
+        self._host.touched[file.inode] = None
         self._host.trace.add(self._schedule.now_ns, self._host.name, "truncate", b"%d" % size)
 
     def peek(self, inode: Inode, position: int, count: int) -> bytes | None:
@@ -169,7 +169,7 @@ class FakeDisk:
     def settle(self, file: FakeFile, mark: int) -> None:
         """What a sync does when it comes to its end."""
         host = self._host
-        host.disk_changes += 1
+        host.touched[file.inode] = None
         if host.sync_fails:
             file.inode.lose_sync(mark)
             raise _error(errno.EIO, file.path, "sync", "Input/output error")
@@ -231,7 +231,7 @@ class FakeDisk:
 
     def make_directory(self, path: str) -> None:
         self._require_room(path, "make directory")
-        self._host.disk_changes += 1
+        self._host.entries_changed = True
         node: Inode | Directory = self._host.root
         for name in _parts(path):
             below = node.entries.get(name) if isinstance(node, Directory) else None
@@ -276,7 +276,7 @@ class FakeDisk:
         if self._host.sync_fails:
             raise _error(errno.EIO, path, "sync directory", "Input/output error")
         directory.sync()
-        self._host.disk_changes += 1
+        self._host.entries_changed = True
 
     def lock(self, path: str) -> Lock:
         self._incarnation.check()

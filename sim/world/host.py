@@ -36,8 +36,10 @@ class Host:
         self.sync_fails = False
         self.dirty_bytes = 0
         self.dirty: dict[Inode, None] = {}
-        self.disk_changes = 0
-        """Rises with every change of the disk, so that an observer looks only when there is something to see."""
+        self.touched: dict[Inode, None] = {}
+        """Files that changed since an observer emptied this."""
+        self.entries_changed = True
+        """Some directory changed since an observer took this back."""
         self.incarnation: Incarnation | None = None
         self.lives = 0
 
@@ -47,14 +49,15 @@ class Host:
 
     def write_back(self) -> None:
         """The kernel writes everything back."""
-        self.disk_changes += 1
+        self.touched.update(self.dirty)
         for inode in self.dirty:
             self.dirty_bytes -= inode.settle(inode.mark)
         self.dirty.clear()
 
     def lose_power(self) -> None:
         """The disk keeps what was durable and a seeded part of the rest; other hosts hear nothing."""
-        self.disk_changes += 1
+        self.entries_changed = True
+        self.touched.update(self.dirty)
         oldest_ns = self.schedule.now_ns - self.options.write_back_age_ns
         for inode in self.dirty:
             inode.age(oldest_ns)

@@ -8,11 +8,11 @@ import pytest
 
 from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
 from kraft.control import fencing as fencing_module
-from kraft.control.commands import START
 from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX
-from kraft.image.events import BrokerRegistrationChange, Config, PartitionChange
+from kraft.image.events import BrokerRegistrationChange, Config, PartitionChange, RemoveTopic
 from kraft.wire.api_keys import ApiKey
 from tests.control.cluster import Cluster
+from tests.control.requests import new_topic
 
 
 def target(cluster: Cluster, broker_id: int, **changed: Any) -> FenceTarget:
@@ -108,13 +108,25 @@ def test_a_slice_is_built_on_the_newest_image() -> None:
     cluster = many_partitions(1_500)
     first = cluster.decide(died(cluster, 1))
     cluster.being_fenced = frozenset((1,))
-    cluster.add_topic("a-new-one", (1, 2), (3, 1), number=2)  # sorts before the cursor
-    decision = cluster.decide(first.follow_up)
-    while decision.follow_up is not None:
-        decision = cluster.decide(decision.follow_up)
+    cluster.decide(cluster.admin_request(ApiKey.CREATE_TOPICS, topics=[new_topic("a-new-one", 6, 3)]))
+    many = cluster.image.topics.get("many")
+    assert many is not None
+    cluster.apply([PartitionChange(many.topic_id, 1_400, isr=(1, 3))])
+    cluster.decide_all(first.follow_up)
     assert cluster.image.brokers[1].fenced
+    assert cluster.partition("many", 1_400).leader == 3
     for topic in cluster.image.topics:
         assert all(state.leader != 1 and 1 not in state.isr for _, state in topic.partitions())
+
+
+def test_a_topic_that_is_deleted_between_slices_is_no_longer_changed() -> None:
+    cluster = many_partitions(1_500)
+    first = cluster.decide(died(cluster, 1))
+    many = cluster.image.topics.get("many")
+    assert many is not None
+    cluster.apply([RemoveTopic(many.topic_id)])
+    cluster.decide_all(first.follow_up)
+    assert cluster.image.brokers[1].fenced
 
 
 def test_a_heartbeat_or_a_new_connection_between_slices_does_not_stop_the_plan() -> None:
@@ -261,17 +273,14 @@ def test_planted_fencing_one_after_the_other_is_noticed(monkeypatch: pytest.Monk
         test_brokers_that_died_together_take_nothing_over_from_each_other()
 
 
-def test_planted_a_plan_that_does_not_look_behind_its_cursor_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_a_plan_on_the_image_that_it_began_with_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = fencing_module.leave_partitions
-    calls: list[Any] = []
+    seen: list[Any] = []
 
-    def once(image: Any, context: Any, brokers: Any, cursor: Any, **options: Any) -> Any:
-        calls.append(cursor)
-        part = honest(image, context, brokers, cursor, **options)
-        if len(calls) > 2 and cursor == START:
-            return part._replace(events=[])
-        return part
+    def on_the_first_image(image: Any, *rest: Any, **options: Any) -> Any:
+        seen.append(image)
+        return honest(seen[0], *rest, **options)
 
-    monkeypatch.setattr(fencing_module, "leave_partitions", once)
+    monkeypatch.setattr(fencing_module, "leave_partitions", on_the_first_image)
     with pytest.raises(AssertionError):
         test_a_slice_is_built_on_the_newest_image()

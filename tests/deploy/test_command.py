@@ -160,7 +160,7 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
     [
         (("status",), 2, "start one with kraft up"),
         (("kill", "1"), 2, "start one with kraft up"),
-        (("kill", "one"), 2, "valid integer"),
+        (("kill", "one"), 2, "NODE"),
         (("nothing",), 2, "nothing"),
         (("topics", "list", "--bootstrap", "nowhere"), 2, "is not HOST:PORT"),
         (("up", "--set", "num.partition=1"), 2, "did you mean num.partitions?"),

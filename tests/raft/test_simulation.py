@@ -78,21 +78,28 @@ def fault_free(world: World) -> None:
         assert world.checks.counts[name] > 0, f"{name} never ran"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(14))
 def test_three_voters_keep_every_invariant_through_crashes_and_partitions(seed: int) -> None:
-    run_chaos(seed)
+    run_chaos(seed, duration=15_000)
 
 
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_five_voters_keep_every_invariant_through_crashes_and_partitions(seed: int) -> None:
-    run_chaos(seed, voters=5, observers=2, duration=15_000)
+    run_chaos(seed, voters=5, observers=2, duration=12_000)
 
 
-@pytest.mark.parametrize("seed", range(200, 206))
+@pytest.mark.parametrize("seed", range(200, 203))
 def test_a_single_voter_and_its_observers_keep_every_invariant(seed: int) -> None:
-    run_chaos(seed, voters=1, observers=2, duration=15_000)
+    run_chaos(seed, voters=1, observers=2, duration=12_000)
 
 
-@pytest.mark.parametrize("seed", range(300, 306))
+@pytest.mark.parametrize("seed", range(300, 304))
 def test_two_and_four_voters_keep_every_invariant(seed: int) -> None:
-    run_chaos(seed, voters=2 + seed % 2 * 2, observers=0, duration=15_000)
+    run_chaos(seed, voters=2 + seed % 2 * 2, observers=0, duration=12_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 1600, 50))
+def test_many_seeds_of_every_size_keep_every_invariant(first: int) -> None:
+    for seed in range(first, first + 50):
+        run_chaos(seed, voters=(3, 5, 3, 1, 4, 2)[seed % 6], observers=seed % 3)

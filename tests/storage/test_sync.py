@@ -165,6 +165,30 @@ def test_the_cache_closes_idle_logs_but_none_with_unsynced_bytes() -> None:
         assert len(read_all(log)) == 2 * len(batch(1))
 
 
+def test_a_cold_read_that_meets_the_deletion_of_its_segment_or_log_is_no_disk_error() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=100))
+    for _ in range(4):
+        lead(log, batch(1))
+    sync(log)
+    for segment in log.segments:
+        segment.close_handles()
+    colds: list[ColdRead] = []
+    for offset in range(4):
+        with pytest.raises(ColdRead) as caught:
+            log.read(offset, 1 << 20, 4)
+        colds.append(caught.value)
+    log.truncate_to(2, NOW_MS)
+    colds[3].warm()
+    log.truncate_fully(9, NOW_MS)
+    colds[1].warm()
+    log.release()
+    machine.disk.rename(LOG, f"{LOG}-gone")
+    colds[0].warm()
+    for cold in colds:
+        cold.adopt()
+
+
 def test_a_range_stays_readable_when_its_file_is_closed_and_removed() -> None:
     log = open_log(Machine(), LogConfig(segment_bytes=100, retention_bytes=0))
     datas = [batch(1) for _ in range(4)]

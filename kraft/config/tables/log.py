@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import JAVA_CLASS, NO_CLEANER, NO_CORDON, NO_MOVE, NO_PREALLOCATION, NO_TIER, ONE_POOL
+from kraft.config.tables.reasons import (
+    AT_ONCE,
+    DEFAULT_LEVELS,
+    FIXED,
+    JAVA_CLASS,
+    NO_CLEANER,
+    NO_CORDON,
+    NO_MOVE,
+    NO_PREALLOCATION,
+    NO_TIER,
+    NO_TIMED_FLUSH,
+    WITH_RECOVERY_POINTS,
+)
 from kraft.config.tables.row import BOOLEAN, CLASS, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, PER_BROKER, STRING, key
 from kraft.config.validators import at_least, between, each_of, one_of
 
@@ -17,6 +29,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "30000",
         "How long the controller may take to note a failed folder before the broker stops.",
         at_least(1),
+        no_effect=AT_ONCE,
     ),
     key(
         "num.recovery.threads.per.data.dir",
@@ -24,7 +37,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2",
         "Threads that load and close the logs of one folder.",
         at_least(1),
-        no_effect=ONE_POOL,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -65,9 +77,23 @@ KEYS: tuple[ConfigKey, ...] = (
         update=CLUSTER_WIDE,
     ),
     key(
-        "compression.gzip.level", INT, "-1", "Level when compression.type is gzip.", between(-1, 9), update=CLUSTER_WIDE
+        "compression.gzip.level",
+        INT,
+        "-1",
+        "Level when compression.type is gzip.",
+        between(-1, 9),
+        update=CLUSTER_WIDE,
+        no_effect=DEFAULT_LEVELS,
     ),
-    key("compression.lz4.level", INT, "9", "Level when compression.type is lz4.", between(1, 17), update=CLUSTER_WIDE),
+    key(
+        "compression.lz4.level",
+        INT,
+        "9",
+        "Level when compression.type is lz4.",
+        between(1, 17),
+        update=CLUSTER_WIDE,
+        no_effect=DEFAULT_LEVELS,
+    ),
     key(
         "compression.zstd.level",
         INT,
@@ -75,6 +101,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Level when compression.type is zstd.",
         between(-131_072, 22),
         update=CLUSTER_WIDE,
+        no_effect=DEFAULT_LEVELS,
     ),
     key(
         "log.segment.bytes",
@@ -156,8 +183,21 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least(1),
         update=CLUSTER_WIDE,
     ),
-    key("log.flush.interval.ms", LONG, None, "Longest time that a record stays unsynced.", update=CLUSTER_WIDE),
-    key("log.flush.scheduler.interval.ms", LONG, "9223372036854775807", "How often unsynced logs are looked for."),
+    key(
+        "log.flush.interval.ms",
+        LONG,
+        None,
+        "Longest time that a record stays unsynced.",
+        update=CLUSTER_WIDE,
+        no_effect=NO_TIMED_FLUSH,
+    ),
+    key(
+        "log.flush.scheduler.interval.ms",
+        LONG,
+        "9223372036854775807",
+        "How often unsynced logs are looked for.",
+        no_effect=NO_TIMED_FLUSH,
+    ),
     key("log.flush.offset.checkpoint.interval.ms", INT, "60000", "How often recovery points are written.", at_least(0)),
     key(
         "log.flush.start.offset.checkpoint.interval.ms",
@@ -165,6 +205,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "60000",
         "How often log start offsets are written.",
         at_least(0),
+        no_effect=WITH_RECOVERY_POINTS,
     ),
     key(
         "log.initial.task.delay.ms",
@@ -173,6 +214,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Wait before the first background work on logs after a start.",
         at_least(0),
         internal=True,
+        no_effect=FIXED,
     ),
     key(
         "log.message.timestamp.type",

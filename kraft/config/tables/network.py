@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import EARLY, NO_PURGE, NO_SASL, NO_SHARE_GROUPS, ONE_LOOP
+from kraft.config.tables.reasons import (
+    EARLY,
+    FIXED,
+    NO_CONNECTION_LIMITS,
+    NO_PURGE,
+    NO_SASL,
+    NO_SHARE_GROUPS,
+    NOT_SERVED,
+    ONE_LOOP,
+    OWN_BOUNDS,
+    SYSTEM_BUFFERS,
+)
 from kraft.config.tables.row import CLUSTER_WIDE, INT, LIST, LONG, PER_BROKER, STRING, key
 from kraft.config.validators import at_least, one_of
 
@@ -39,13 +50,31 @@ KEYS: tuple[ConfigKey, ...] = (
     key("controller.listener.names", LIST, None, "Names of the listeners of controllers; the first one is dialled."),
     key("early.start.listeners", LIST, None, "Listeners that accept before the authorizer is ready.", no_effect=EARLY),
     key("socket.listen.backlog.size", INT, "50", "Connections that may wait to be accepted.", at_least(1)),
-    key("socket.receive.buffer.bytes", INT, "102400", "SO_RCVBUF of accepted sockets; -1 leaves the system's."),
-    key("socket.send.buffer.bytes", INT, "102400", "SO_SNDBUF of accepted sockets; -1 leaves the system's."),
+    key(
+        "socket.receive.buffer.bytes",
+        INT,
+        "102400",
+        "SO_RCVBUF of accepted sockets; -1 leaves the system's.",
+        no_effect=SYSTEM_BUFFERS,
+    ),
+    key(
+        "socket.send.buffer.bytes",
+        INT,
+        "102400",
+        "SO_SNDBUF of accepted sockets; -1 leaves the system's.",
+        no_effect=SYSTEM_BUFFERS,
+    ),
     key(
         "socket.request.max.bytes", INT, "104857600", "Largest request; a larger one ends its connection.", at_least(1)
     ),
-    key("socket.connection.setup.timeout.ms", LONG, "10000", "How long a dial may take."),
-    key("socket.connection.setup.timeout.max.ms", LONG, "30000", "Upper end of the growing dial time-out."),
+    key("socket.connection.setup.timeout.ms", LONG, "10000", "How long a dial may take.", no_effect=FIXED),
+    key(
+        "socket.connection.setup.timeout.max.ms",
+        LONG,
+        "30000",
+        "Upper end of the growing dial time-out.",
+        no_effect=FIXED,
+    ),
     key("connections.max.idle.ms", LONG, "600000", "A connection on which nothing is heard this long is closed."),
     key(
         "connections.max.reauth.ms",
@@ -62,7 +91,15 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least(0),
         no_effect=NO_SASL,
     ),
-    key("max.connections", INT, "2147483647", "Most connections of this broker.", at_least(0), update=CLUSTER_WIDE),
+    key(
+        "max.connections",
+        INT,
+        "2147483647",
+        "Most connections of this broker.",
+        at_least(0),
+        update=CLUSTER_WIDE,
+        no_effect=NO_CONNECTION_LIMITS,
+    ),
     key(
         "max.connections.per.ip",
         INT,
@@ -70,6 +107,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Most connections from one address.",
         at_least(0),
         update=CLUSTER_WIDE,
+        no_effect=NO_CONNECTION_LIMITS,
     ),
     key(
         "max.connections.per.ip.overrides",
@@ -77,6 +115,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "",
         "Other limits for named addresses, as host:count.",
         update=CLUSTER_WIDE,
+        no_effect=NO_CONNECTION_LIMITS,
     ),
     key(
         "max.connection.creation.rate",
@@ -85,8 +124,16 @@ KEYS: tuple[ConfigKey, ...] = (
         "Most new connections per second.",
         at_least(0),
         update=CLUSTER_WIDE,
+        no_effect=NO_CONNECTION_LIMITS,
     ),
-    key("queued.max.requests", INT, "500", "Requests under way above which sockets are not read.", at_least(1)),
+    key(
+        "queued.max.requests",
+        INT,
+        "500",
+        "Requests under way above which sockets are not read.",
+        at_least(1),
+        no_effect=OWN_BOUNDS,
+    ),
     key(
         "queued.max.request.bytes",
         LONG,
@@ -121,7 +168,14 @@ KEYS: tuple[ConfigKey, ...] = (
         update=CLUSTER_WIDE,
     ),
     key("request.timeout.ms", INT, "30000", "How long a request to another node may take."),
-    key("max.request.partition.size.limit", INT, "2000", "Most partitions that one request may describe.", at_least(1)),
+    key(
+        "max.request.partition.size.limit",
+        INT,
+        "2000",
+        "Most partitions that one request may describe.",
+        at_least(1),
+        no_effect=NOT_SERVED,
+    ),
     key("fetch.max.bytes", INT, "57671680", "Largest fetch response to a client.", at_least(1024)),
     key("max.incremental.fetch.session.cache.slots", INT, "1000", "Fetch sessions that are kept.", at_least(0)),
     key(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kraft.config.key import ConfigKey
 from kraft.config.tables.reasons import (
+    ALWAYS_CLEAN,
     FIXED,
+    NO_IDLE_EVENTS,
     NO_LINGER,
     NO_PROVIDERS,
     ONE_CLIENT,
@@ -134,7 +136,13 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least(0),
         internal=True,
     ),
-    key("controlled.shutdown.enable", BOOLEAN, "true", "Whether a stopping broker first moves its leaderships away."),
+    key(
+        "controlled.shutdown.enable",
+        BOOLEAN,
+        "true",
+        "Whether a stopping broker first moves its leaderships away.",
+        no_effect=ALWAYS_CLEAN,
+    ),
     key(
         "auto.leader.rebalance.enable",
         BOOLEAN,
@@ -192,6 +200,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "500",
         "How often an idle active controller may write a no-op event; here only when it must prove progress.",
         at_least(0),
+        no_effect=NO_IDLE_EVENTS,
     ),
     key(
         "internal.metadata.log.segment.bytes",

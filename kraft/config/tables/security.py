@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import JAVA_CLASS, JVM, NO_AUTHORIZER, NO_RELOAD, NO_SASL, NO_TOKENS, PEM_ONLY
+from kraft.config.tables.reasons import (
+    JAVA_CLASS,
+    JVM,
+    NEWEST_PROTOCOL,
+    NO_AUTHORIZER,
+    NO_RELOAD,
+    NO_SASL,
+    NO_TOKENS,
+    PEM_ONLY,
+)
 from kraft.config.tables.row import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, PER_BROKER, SHORT, STRING, key
 from kraft.config.validators import at_least, between, one_of, pem_store
 
@@ -99,7 +108,14 @@ KEYS: tuple[ConfigKey, ...] = (
         one_of("required", "requested", "none"),
         update=PER_BROKER,
     ),
-    key("ssl.protocol", STRING, "TLSv1.3", "TLS version that is offered first.", update=PER_BROKER),
+    key(
+        "ssl.protocol",
+        STRING,
+        "TLSv1.3",
+        "TLS version that is offered first.",
+        update=PER_BROKER,
+        no_effect=NEWEST_PROTOCOL,
+    ),
     key("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", "TLS versions that are accepted.", update=PER_BROKER),
     key(
         "ssl.cipher.suites",

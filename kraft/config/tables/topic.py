@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import NO_CLEANER, NO_PREALLOCATION, NO_QUOTAS, NO_TIER
+from kraft.config.tables.reasons import (
+    DEFAULT_LEVELS,
+    NO_CLEANER,
+    NO_PREALLOCATION,
+    NO_QUOTAS,
+    NO_TIER,
+    NO_TIMED_FLUSH,
+)
 from kraft.config.tables.row import BOOLEAN, DOUBLE, INT, LIST, LONG, STRING, key
 from kraft.config.validators import at_least, between, each_of, one_of, throttled_replicas
 
@@ -108,6 +115,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Longest time that a record stays unsynced.",
         at_least(0),
         broker="log.flush.interval.ms",
+        no_effect=NO_TIMED_FLUSH,
     ),
     key(
         "max.message.bytes",
@@ -140,6 +148,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Level when compression.type is gzip.",
         between(-1, 9),
         broker="compression.gzip.level",
+        no_effect=DEFAULT_LEVELS,
     ),
     key(
         "compression.lz4.level",
@@ -148,6 +157,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Level when compression.type is lz4.",
         between(1, 17),
         broker="compression.lz4.level",
+        no_effect=DEFAULT_LEVELS,
     ),
     key(
         "compression.zstd.level",
@@ -156,6 +166,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Level when compression.type is zstd.",
         between(-131_072, 22),
         broker="compression.zstd.level",
+        no_effect=DEFAULT_LEVELS,
     ),
     key(
         "message.timestamp.type",

@@ -1,0 +1,241 @@
+"""The line of commands: replies wait for the high watermark, and nothing uncommitted outlives leadership."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.control import AllocateProducerIds, Context, Decision, ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
+from kraft.image import MetadataImage, digest, replay
+from kraft.image.events import decode_event
+from kraft.node import controller_commands as module
+from kraft.node.controller_commands import CommandLine, Waiter
+from kraft.seam import InvariantError
+from tests.control.cluster import Cluster
+from tests.controller.fake_quorum import FakeQuorum
+
+
+class Host:
+    """A controller's side of the line, with a cluster of plain values behind it."""
+
+    def __init__(self, *, at_once: bool = False, partitions: int = 0) -> None:
+        self.quorum = FakeQuorum(at_once=at_once)
+        self.cluster = Cluster()
+        self.cluster.add_brokers(1, 2, 3)
+        if partitions:
+            self.cluster.add_topic("orders", *[(1, 2, 3)] * partitions)
+        self.quorum.values = [b""] * self.cluster.image.offset
+        self.quorum.high_watermark = self.cluster.image.offset
+        self.line = CommandLine(self.quorum, self)  # type: ignore[arg-type]
+        self.line.activate(self.cluster.image, 1, self.quorum.high_watermark)
+        self.told: list[Any] = []
+        self.commands: list[Any] = []
+        self.waiting = 0
+
+    def context(self) -> Context:
+        self.cluster.being_fenced = self.line.brokers_being_fenced()
+        context = self.cluster.context()
+        return Context(
+            **{
+                **{name: getattr(context, name) for name in context.__dataclass_fields__},
+                "next_offset": self.quorum.log_end_offset,
+            }
+        )
+
+    def decided(self, command: Any, decision: Decision) -> None:
+        self.commands.append(command)
+
+    def shutdown_offset(self, effect: Any) -> None:
+        self.told.append(effect)
+
+    def work_waits(self) -> None:
+        self.waiting += 1
+
+    def submit(self, command: Any, name: str) -> None:
+        self.line.submit(
+            command, Waiter(lambda reply: self.told.append((name, reply)), lambda: self.told.append((name, "lost")))
+        )
+
+    def commit(self, end_offset: int | None = None) -> None:
+        self.quorum.commit(end_offset)
+        self.line.high_watermark_reached(self.quorum.high_watermark)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.told]
+
+    def block(self) -> AllocateProducerIds:
+        return AllocateProducerIds(broker_id=1, broker_epoch=self.cluster.epoch(1))
+
+    def fence(self, broker_id: int) -> FenceBrokers:
+        session = self.cluster.sessions[broker_id]
+        target = FenceTarget(broker_id, session.broker_epoch, session.connection_number)
+        return FenceBrokers(targets=(target,), cause=FenceCause.PROCESS_DIED)
+
+
+def test_a_reply_waits_until_its_events_are_committed() -> None:
+    host = Host()
+    host.submit(host.block(), "first")
+    assert host.told == []
+    host.commit()
+    assert host.names == ["first"]
+
+
+def test_a_reply_without_events_waits_for_what_it_has_read() -> None:
+    host = Host()
+    host.submit(host.block(), "writes")
+    host.submit(ElectLeaderless(), "reads what is pending")
+    assert host.told == []
+    host.commit()
+    assert host.names == ["writes", "reads what is pending"]
+
+
+def test_a_reply_that_depends_on_nothing_pending_leaves_at_once() -> None:
+    host = Host()
+    host.submit(ElectLeaderless(), "reads")
+    assert host.names == ["reads"]
+
+
+def test_replies_leave_in_order_and_only_as_far_as_the_high_watermark() -> None:
+    host = Host()
+    ends = []
+    for name in ("a", "b", "c"):
+        host.submit(host.block(), name)
+        ends.append(host.quorum.log_end_offset)
+    host.commit(ends[1])
+    assert host.names == ["a", "b"]
+    host.commit(ends[2])
+    assert host.names == ["a", "b", "c"]
+
+
+def test_the_next_command_sees_what_is_not_committed_yet() -> None:
+    host = Host()
+    host.submit(host.block(), "first")
+    host.submit(host.block(), "second")
+    host.commit()
+    assert [reply.first_producer_id for _, reply in host.told] == [0, 1000]
+
+
+def test_the_speculative_image_is_the_committed_one_plus_what_is_appended() -> None:
+    host = Host(partitions=5)
+    before = host.cluster.image
+    host.submit(host.fence(1), "fence")
+    host.submit(host.block(), "block")
+    appended = [decode_event(value) for value in host.quorum.values[before.offset :]]
+    assert host.line.image is not None
+    expected = replay(before, appended, host.quorum.log_end_offset, 1)
+    assert digest(host.line.image) == digest(expected)
+
+
+def test_losing_leadership_drops_what_is_pending_and_fails_who_waits() -> None:
+    host = Host(partitions=1_500)
+    host.submit(host.block(), "committed")
+    host.commit()
+    host.submit(host.block(), "pending")
+    host.submit(host.fence(1), "plan")
+    assert host.waiting == 1
+    host.line.deactivate()
+    assert host.told[1:] == [("pending", "lost"), ("plan", "lost")]
+    assert host.line.image is None
+    assert not host.line.run_follow_up()
+    host.submit(host.block(), "later")
+    assert host.told[-1] == ("later", "lost")
+
+
+def test_a_new_leadership_starts_from_the_committed_image() -> None:
+    host = Host()
+    host.submit(host.block(), "lost")
+    host.line.deactivate()
+    host.quorum.truncate()
+    host.line.activate(host.cluster.image, 2, host.quorum.high_watermark)
+    host.submit(host.block(), "again")
+    host.commit()
+    assert host.told[-1][1].first_producer_id == 0
+
+
+def test_an_append_that_is_refused_fails_the_command_alone() -> None:
+    host = Host()
+    host.quorum.is_leader = False
+    host.submit(host.block(), "refused")
+    assert host.told == [("refused", "lost")]
+    assert host.line.image is host.cluster.image
+    assert host.commands == []
+
+
+def test_an_offset_that_differs_from_what_was_decided_is_a_broken_invariant() -> None:
+    host = Host()
+    host.quorum.on_append = lambda: host.quorum.values.append(b"somebody else")
+    with pytest.raises(InvariantError, match="decided for offset"):
+        host.submit(host.block(), "surprised")
+
+
+def test_a_plan_runs_slice_by_slice_with_other_commands_in_between() -> None:
+    host = Host(at_once=True, partitions=2_500)
+    host.submit(host.fence(1), "plan")
+    assert (host.waiting, host.told) == (1, [])
+    assert host.line.brokers_being_fenced() == frozenset((1,))
+    host.submit(host.block(), "in between")
+    assert host.line.run_follow_up()
+    assert host.line.run_follow_up()
+    assert not host.line.run_follow_up()
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    assert host.names == ["in between", "plan"]
+    assert host.line.brokers_being_fenced() == frozenset()
+    assert host.line.image is not None
+    assert host.line.image.brokers[1].fenced
+
+
+def test_the_reply_of_a_plan_waits_for_its_last_slice_to_commit() -> None:
+    host = Host(partitions=1_500)
+    host.submit(host.fence(1), "plan")
+    host.commit()
+    assert host.told == []
+    host.line.run_follow_up()
+    assert host.told == []
+    host.commit()
+    assert host.names == ["plan"]
+
+
+# planted bugs
+
+
+def reply_on_append(self: CommandLine, parked: Any) -> None:
+    """Bug B31: the reply leaves when the events are appended."""
+    parked.waiter.reply(parked.reply)
+
+
+def keep_on_resign(self: CommandLine) -> None:
+    """Bug B32: what is not committed survives the loss of leadership."""
+    kept = self.image
+    honest_deactivate(self)
+    self.image = kept
+
+
+def activate_only_if_empty(self: CommandLine, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
+    """The other half of B32."""
+    honest_activate(self, self.image or committed, epoch, high_watermark)
+
+
+honest_deactivate = CommandLine.deactivate
+honest_activate = CommandLine.activate
+
+
+def test_planted_reply_on_append_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.CommandLine, "_park", reply_on_append)
+    for notices in (
+        test_a_reply_waits_until_its_events_are_committed,
+        test_a_reply_without_events_waits_for_what_it_has_read,
+        test_the_reply_of_a_plan_waits_for_its_last_slice_to_commit,
+    ):
+        with pytest.raises(AssertionError):
+            notices()
+
+
+def test_planted_no_rollback_on_resign_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.CommandLine, "deactivate", keep_on_resign)
+    with pytest.raises(AssertionError):
+        test_losing_leadership_drops_what_is_pending_and_fails_who_waits()
+    monkeypatch.setattr(module.CommandLine, "activate", activate_only_if_empty)
+    with pytest.raises((AssertionError, InvariantError)):
+        test_a_new_leadership_starts_from_the_committed_image()

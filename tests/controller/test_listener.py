@@ -1,0 +1,295 @@
+"""The controller listener as clients, brokers and strangers see it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from kraft.control.features import SUPPORTED_FEATURES
+from kraft.seam import Address, Peer, Seam
+from kraft.sim.world import World
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.client import ClientConnection
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import InternalKey, RpcMessage, decode_rpc_response, encode_rpc
+from kraft.wire.rpc_cluster import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    ForwardRequest,
+    HeartbeatRequest,
+    PartitionToAlter,
+    RegisterBrokerRequest,
+    RegisterControllerRequest,
+)
+from tests.control.requests import elections, feature_update
+from tests.controller.cluster import CLUSTER_ID, PORT, Cluster
+
+Scenario = Callable[[Cluster, Seam], Awaitable[None]]
+
+
+def play(scenario: Scenario, *, controllers: int = 3, brokers: int = 1) -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world, controllers, brokers)
+        cluster.start()
+        await cluster.ready()
+        await cluster.wait(lambda: set(cluster.image.controllers) == set(cluster.controllers))
+        await scenario(cluster, world.node("client"))
+
+    World(5).run(main)
+
+
+class Client:
+    """One connection to one controller."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    @classmethod
+    async def to(cls, seam: Seam, number: int) -> Client:
+        peer = Peer(number, "CONTROLLER", Address(f"c{number}", PORT))
+        make = partial(ClientConnection, client_id="t")
+        return cls(await seam.network.dial(peer, make, timeout_ms=1_000))
+
+    async def send(self, key: int, version: int, body: bytes) -> bytes | None:
+        answers: list[bytes | None] = []
+        over = trio.Event()
+
+        def on_reply(view: memoryview | None) -> None:
+            answers.append(None if view is None else bytes(view))
+            over.set()
+
+        self.connection.send(key, version, [body], on_reply)
+        await over.wait()
+        return answers[0]
+
+    async def ask(self, key: int, version: int, **fields: Any) -> Any:
+        request = messages.build(messages.request_class(key), **fields)
+        body = await self.send(key, version, messages.encode_request(key, version, request))
+        assert body is not None, "the connection was closed"
+        return messages.decode_response(key, version, body)
+
+    async def tell(self, message: RpcMessage) -> Any:
+        body = await self.send(message.api_key, 0, encode_rpc(message))
+        assert body is not None, "the connection was closed"
+        return decode_rpc_response(message.api_key, 0, body)
+
+
+def active_and_standby(cluster: Cluster) -> tuple[int, int]:
+    assert cluster.active is not None
+    number = cluster.active.config.node_id
+    return number, next(one for one in cluster.controllers if one != number)
+
+
+def quorum_topic(name: str = "__cluster_metadata", partition: int = 0) -> Any:
+    topic = messages.nested_class(messages.request_class(ApiKey.DESCRIBE_QUORUM), "topics")
+    index = messages.nested_class(topic, "partitions")
+    return messages.build(topic, topic_name=name, partitions=[messages.build(index, partition_index=partition)])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_describe_quorum_tells_leader_voters_and_observers(version: int) -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        client = await Client.to(seam, number)
+        response = await client.ask(ApiKey.DESCRIBE_QUORUM, version, topics=[quorum_topic()])
+        partition = response.topics[0].partitions[0]
+        assert (response.error_code, partition.error_code, partition.leader_id) == (0, 0, number)
+        assert partition.leader_epoch >= 1
+        assert partition.high_watermark > 0
+        assert {voter.replica_id for voter in partition.current_voters} == set(cluster.controllers)
+        if version == 2:
+            assert {node.node_id for node in response.nodes} == set(cluster.controllers)
+
+    play(scenario)
+
+
+def test_a_standby_does_not_describe_the_quorum() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[1])
+        response = await client.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic()])
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        response = await client.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic("orders", 3)])
+        refused = response.topics[0].partitions[0]
+        assert (refused.partition_index, refused.error_code) == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_what_is_served_and_nothing_internal(version: int) -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, 101)
+        response = await client.ask(ApiKey.API_VERSIONS, version, client_software_name="t", client_software_version="1")
+        keys = {one.api_key for one in response.api_keys}
+        assert {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_CLUSTER} <= keys
+        assert max(keys) < InternalKey.VOTE
+        if version >= 3:
+            assert {one.name for one in response.finalized_features} >= {"metadata.version"}
+            known = {feature.name for feature in SUPPORTED_FEATURES if feature.min_level > 0 or version >= 4}
+            assert {one.name for one in response.supported_features} == known
+
+    play(scenario, controllers=1)
+
+
+def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, 101)
+        over = trio.Event()
+        found: list[bytes] = []
+
+        def on_reply(view: memoryview | None) -> None:
+            found.append(b"" if view is None else bytes(view))
+            over.set()
+
+        client.connection.send(ApiKey.API_VERSIONS, 99, [b"\x00"], on_reply)
+        await over.wait()
+        assert struct.unpack(">hihhh", found[0][:12]) == (ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, 0, 4)
+
+    play(scenario, controllers=1)
+
+
+def test_describe_cluster_tells_the_controllers_to_who_asks_for_controllers() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, 102)
+        response = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, endpoint_type=2)
+        assert response.cluster_id == CLUSTER_ID
+        assert {one.broker_id for one in response.brokers} == set(cluster.controllers)
+        assert response.controller_id == active_and_standby(cluster)[0]
+        for endpoint_type, code in ((1, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
+            refused = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, endpoint_type=endpoint_type)
+            assert refused.error_code == code
+
+    play(scenario)
+
+
+def test_features_are_updated_by_the_active_controller_alone() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        active, standby = active_and_standby(cluster)
+        updates = {"feature_updates": [feature_update("metadata.version", 26, 2)]}
+        refused = await (await Client.to(seam, standby)).ask(ApiKey.UPDATE_FEATURES, 2, **updates)
+        assert refused.error_code == ErrorCode.NOT_CONTROLLER
+        done = await (await Client.to(seam, active)).ask(ApiKey.UPDATE_FEATURES, 2, **updates)
+        assert done.error_code == ErrorCode.NONE
+        assert cluster.image.metadata_version == 26
+
+    play(scenario)
+
+
+def test_a_dead_broker_is_unregistered() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        cluster.kill_broker(2)
+        await cluster.wait(lambda: 2 not in cluster.unfenced())
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        assert (await client.ask(ApiKey.UNREGISTER_BROKER, 0, broker_id=2)).error_code == ErrorCode.NONE
+        assert cluster.image.broker_ids() == [1]
+        assert (await client.ask(ApiKey.UNREGISTER_BROKER, 0, broker_id=2)).error_code != ErrorCode.NONE
+
+    play(scenario, brokers=2)
+
+
+def broker_messages() -> list[RpcMessage]:
+    isr = ((1, -1),)
+    topic = PartitionToAlter(topic_id=UUID(int=5), partition_id=0, leader_epoch=0, partition_epoch=0, new_isr=isr)
+    return [
+        RegisterBrokerRequest(
+            cluster_id=CLUSTER_ID,
+            broker_id=9,
+            incarnation_id=UUID(int=9),
+            endpoints=(("PLAINTEXT", "b9", 1, "PLAINTEXT"),),
+            log_dirs=(UUID(int=1 << 70),),
+            features=tuple(tuple(one) for one in SUPPORTED_FEATURES),  # type: ignore[misc]
+        ),
+        HeartbeatRequest(broker_id=1, broker_epoch=-5, metadata_offset=0),
+        AlterPartitionRequest(broker_id=1, broker_epoch=-5, partitions=(topic,)),
+        AllocateProducerIdsRequest(broker_id=1, broker_epoch=-5),
+        RegisterControllerRequest(
+            cluster_id="another", controller_id=104, incarnation_id=UUID(int=1), endpoints=(("C", "c", 1, "PLAINTEXT"),)
+        ),
+        forwarded(ApiKey.ELECT_LEADERS, election_type=0, topic_partitions=[elections("gone", 0)]),
+    ]
+
+
+def forwarded(key: int, **fields: Any) -> ForwardRequest:
+    newest = messages.newest_version(key)
+    body = messages.encode_request(key, newest, messages.build(messages.request_class(key), **fields))
+    return ForwardRequest(forwarded_key=key, forwarded_version=newest, body=body)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_standby_names_the_active_controller(number: int) -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        active, standby = active_and_standby(cluster)
+        answer = await (await Client.to(seam, standby)).tell(broker_messages()[number])
+        assert (answer.error_code, answer.leader_id) == (ErrorCode.NOT_CONTROLLER, active)
+
+    play(scenario)
+
+
+def test_the_active_controller_answers_each_message_with_its_own_error() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        codes = [(await client.tell(message)).error_code for message in broker_messages()]
+        stale = ErrorCode.STALE_BROKER_EPOCH
+        assert codes == [0, stale, stale, stale, ErrorCode.INCONSISTENT_CLUSTER_ID, 0]
+
+    play(scenario)
+
+
+def test_an_isr_is_altered_and_producer_ids_are_handed_out() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        epoch = cluster.image.brokers[1].broker_epoch
+        first = await client.tell(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
+        second = await client.tell(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
+        assert second.first_producer_id == first.first_producer_id + first.count
+        message = broker_messages()[2]
+        assert isinstance(message, AlterPartitionRequest)
+        answer = await client.tell(
+            AlterPartitionRequest(broker_id=1, broker_epoch=epoch, partitions=message.partitions)
+        )
+        assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+    play(scenario)
+
+
+def test_a_forwarded_read_is_answered() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        answer = await client.tell(forwarded(ApiKey.DESCRIBE_QUORUM, topics=[quorum_topic()]))
+        response = messages.decode_response(ApiKey.DESCRIBE_QUORUM, 2, answer.body)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        (InternalKey.HEARTBEAT, b"garbage"),
+        (InternalKey.HEARTBEAT, b""),
+        (InternalKey.FORWARD, encode_rpc(ForwardRequest(forwarded_key=3, forwarded_version=13, body=b""))),
+        (InternalKey.FORWARD, encode_rpc(ForwardRequest(forwarded_key=19, forwarded_version=2, body=b""))),
+        (InternalKey.FORWARD, encode_rpc(ForwardRequest(forwarded_key=19, forwarded_version=7, body=b"\xff" * 9))),
+        (InternalKey.IDENTIFY, b"\x90"),
+        (ApiKey.PRODUCE, b""),
+        (ApiKey.DESCRIBE_QUORUM, b"\xff\xff\xff"),
+    ],
+)
+def test_bad_bytes_end_their_own_connection_and_touch_nothing_else(key: int, body: bytes) -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        other = await Client.to(seam, number)
+        stranger = await Client.to(seam, number)
+        version = 9 if key == ApiKey.PRODUCE else 0
+        assert await stranger.send(key, version, body) is None
+        response = await other.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic()])
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    play(scenario)

@@ -1,0 +1,60 @@
+"""Compiled dataclass methods are remembered, and a file that is damaged or cannot be written changes nothing."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+from pathlib import Path
+
+from kraft.deploy.launch.compiled_cache import CompiledCache
+
+
+def make_class() -> type:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Point:
+        x: int
+        y: int = 2
+
+    return Point
+
+
+def require_working(point: type) -> None:
+    assert point(1) == point(1, 2)
+    assert repr(point(1)).endswith("Point(x=1, y=2)")
+    assert hash(point(1)) == hash(point(1, 2))
+
+
+def test_what_was_compiled_once_is_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "code"
+    with CompiledCache(path).active():
+        require_working(make_class())
+    written = path.read_bytes()
+    again = CompiledCache(path)
+    assert again._known
+    with again.active():
+        require_working(make_class())
+    assert path.read_bytes() == written
+
+
+def test_outside_of_the_cache_nothing_is_changed(tmp_path: Path) -> None:
+    with CompiledCache(tmp_path / "code").active():
+        assert dataclasses.__dict__["exec"] is not builtins.exec
+    assert "exec" not in dataclasses.__dict__
+    require_working(make_class())
+
+
+def test_a_damaged_file_is_ignored_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "code"
+    with CompiledCache(path).active():
+        make_class()
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + b"?")
+    with CompiledCache(path).active():
+        require_working(make_class())
+    assert path.read_bytes() == good
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with CompiledCache(tmp_path / "file" / "code").active():
+        require_working(make_class())

@@ -1,0 +1,84 @@
+"""`kraft up` in the foreground and `kraft node`: they say when they are ready, and end with what they started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from kraft.deploy.launch.layout import ClusterLayout
+from tests.deploy.clusters import Command, free_port
+
+SHAPE = ClusterLayout(combined=1)
+
+
+def spawn(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_up_alone_uses_a_temporary_folder_and_takes_it_away(tmp_path: Path) -> None:
+    port = free_port(SHAPE)
+    with spawn(tmp_path, "up", "--combined", "1", "--port", str(port)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        (folder,) = tmp_path.glob("kraft-*/cluster.json")
+        assert answers(port)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        assert process.returncode == 0
+    assert not answers(port)
+    assert not folder.parent.exists()
+
+
+def test_up_with_json_tells_where_the_cluster_is(tmp_path: Path) -> None:
+    port = free_port(SHAPE)
+    data = str(tmp_path / "data")
+    with spawn(tmp_path, "up", "--combined", "1", "--port", str(port), "--data", data, "--json") as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["bootstrap"] == f"127.0.0.1:{port}"
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    assert not answers(port)
+    assert Path(data).exists()
+
+
+def test_one_node_runs_from_its_properties_and_stops_on_sigterm(tmp_path: Path) -> None:
+    port = free_port(SHAPE)
+    config = tmp_path / "server.properties"
+    config.write_text(
+        f"process.roles=broker,controller\nnode.id=1\nlog.dirs={tmp_path}/data\nnum.io.threads=16\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 100}\n"
+        f"controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@127.0.0.1:{port + 100}\n"
+    )
+    kraft = Command(tmp_path / "state")
+    with spawn(tmp_path, "node", "--config", str(config)) as unformatted:
+        _, said = unformatted.communicate(timeout=60)
+        assert unformatted.returncode == 1
+        assert "run `kraft storage format`" in said
+    kraft.run("storage", "format", "--config", config)
+    with spawn(tmp_path, "node", "--config", str(config), "--json") as node:
+        assert node.stderr is not None
+        lines = []
+        for line in node.stderr:
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == "broker is unfenced" and "node_id" in lines[-1]:
+                break
+        assert any("num.io.threads has no effect" in str(entry) for entry in lines)
+        assert kraft.json("quorum", "--bootstrap", f"127.0.0.1:{port}")["leader"] == 1
+        node.send_signal(signal.SIGTERM)
+        rest = node.stderr.read()
+        node.wait()
+        assert node.returncode == 0, rest
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()

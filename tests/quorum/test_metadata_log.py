@@ -1,0 +1,190 @@
+"""The quorum's files: what is found again after a stop, a crash, a snapshot; what damage does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from kraft.node.metadata_batches import summarise
+from kraft.node.metadata_log import MetadataLog
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
+from kraft.raft.log_view import LogView, SnapshotId
+from kraft.raft.ready import AppendEvents, AppendFetched, AppendLeaderChange, AppendVoters, QuorumState
+from kraft.seam import Address, Seam, StorageCorrupt, WireError
+from kraft.sim.world import World
+from kraft.storage.log import LogConfig
+
+from .test_quorum_in_world import Cluster
+
+VOTERS = VoterSet(tuple(Voter(ReplicaKey(n), Address(f"c{n}", 9000)) for n in (1, 2, 3)))
+GROWN = VoterSet((*VOTERS.voters, Voter(ReplicaKey(4, UUID(int=4)), Address("c4", 9000))))
+FOLDER = "/data/__cluster_metadata-0"
+
+
+def in_world(body: Callable[[Seam], None]) -> None:
+    async def main(world: World) -> None:
+        seam = world.node("n")
+        await seam.disk.offload(body, seam)
+
+    World(1).run(main)
+
+
+def opened(seam: Seam, **config: int) -> tuple[MetadataLog, LogView, QuorumState]:
+    return MetadataLog.open(seam.disk, seam.clock, "/data", "CONTROLLER", LogConfig(**config), VOTERS)
+
+
+def test_log_voters_and_state_are_found_again() -> None:
+    def body(seam: Seam) -> None:
+        log, view, state = opened(seam)
+        assert (view.end_offset, state) == (0, QuorumState())
+        log.append(AppendLeaderChange(0, 1, 1, (1, 2, 3), (1, 2)))
+        batch = log.append(AppendEvents(1, 1, (b"a", b"b")))
+        assert (batch.base_offset, batch.next_offset, batch.epoch, batch.records) == (1, 3, 1, (b"a", b"b"))
+        log.append(AppendVoters(3, 2, GROWN))
+        written = QuorumState(2, 3, ReplicaKey(2, UUID(int=7)))
+        log.write_state(written)
+        log.close()
+        log, view, state = opened(seam)
+        assert state == written
+        assert (view.end_offset, view.synced_end_offset, view.last_epoch) == (4, 4, 2)
+        assert view.epochs == ((0, 0), (1, 0), (2, 3))
+        assert view.voters.latest == GROWN
+        assert view.voters.at(3) == VOTERS
+        log.truncate(3)
+        assert opened(seam)[1].voters.latest == VOTERS
+
+    in_world(body)
+
+
+def test_a_followers_log_is_byte_for_byte_the_leaders() -> None:
+    def body(seam: Seam) -> None:
+        leader, _, _ = opened(seam)
+        leader.append(AppendLeaderChange(0, 1, 1, (1, 2, 3), (1, 2)))
+        leader.append(AppendEvents(1, 1, (b"a",)))
+        leader.append(AppendVoters(2, 1, GROWN))
+        data = leader.read(0, 1 << 20, 3)
+        batches = summarise(data)
+        assert [(batch.base_offset, batch.next_offset) for batch in batches] == [(0, 1), (1, 2), (2, 3)]
+        assert batches[2].voters == GROWN
+        follower, _, _ = MetadataLog.open(seam.disk, seam.clock, "/other", "CONTROLLER", LogConfig(), VOTERS)
+        follower.append_fetched(AppendFetched(data, batches))
+        assert follower.read(0, 1 << 20, 3) == data
+        for bad in (data[:-1], data + b"x", data[:70] + b"?" + data[71:]):
+            with pytest.raises(WireError):
+                summarise(bad)
+
+    in_world(body)
+
+
+def test_a_snapshot_ahead_of_the_log_begins_the_log_anew() -> None:
+    """A crash between the end of a download and the truncation of the log."""
+
+    def body(seam: Seam) -> None:
+        log, _, _ = opened(seam)
+        log.append(AppendEvents(0, 1, (b"old",)))
+        writer = log.begin_snapshot(SnapshotId(50, 3), GROWN)
+        writer.append([b"a", b"b"])
+        writer.finish()
+        log, view, _ = opened(seam)
+        assert (view.start_offset, view.end_offset, view.last_epoch) == (50, 50, 3)
+        assert view.voters.latest == GROWN
+        assert log.read_snapshot(SnapshotId(50, 3)).values == (b"a", b"b")
+        log.append(AppendEvents(50, 3, (b"new",)))
+        log.close()
+        _, view, _ = opened(seam)
+        assert (view.start_offset, view.end_offset) == (50, 51)
+
+    in_world(body)
+
+
+def test_a_log_that_starts_above_0_without_a_snapshot_is_corrupt() -> None:
+    def body(seam: Seam) -> None:
+        log, _, _ = opened(seam, segment_bytes=100)
+        for number in range(6):
+            log.append(AppendEvents(number, 1, (b"x" * 50,)))
+        log.close()
+        seam.disk.unlink(f"{FOLDER}/{0:020d}.log")
+        with pytest.raises(StorageCorrupt, match="no snapshot ends there"):
+            opened(seam)
+
+    in_world(body)
+
+
+def test_trimming_leaves_a_log_that_opens_at_its_snapshot() -> None:
+    def body(seam: Seam) -> None:
+        log, _, _ = opened(seam, segment_bytes=100)
+        for number in range(6):
+            log.append(AppendEvents(number, 1, (b"x" * 50,)))
+        for end in (2, 4):
+            writer = log.begin_snapshot(SnapshotId(end, 1), None)
+            writer.append([b"state"])
+            writer.finish()
+        assert log.sizes([SnapshotId(2, 1), SnapshotId(4, 1)]) > log.log.size_bytes
+        paths = log.trim(4, [SnapshotId(2, 1)])
+        assert f"{0:020d}.log" not in seam.disk.list(FOLDER)
+        for path in paths:
+            seam.disk.unlink(path)
+        log.close()
+        _, view, _ = opened(seam, segment_bytes=100)
+        assert (view.start_offset, view.end_offset, view.snapshots) == (4, 6, [SnapshotId(4, 1)])
+        assert view.voters.latest == VOTERS
+
+    in_world(body)
+
+
+def test_a_download_that_is_no_snapshot_is_refused_and_the_log_stays() -> None:
+    def body(seam: Seam) -> None:
+        log, _, _ = opened(seam)
+        log.append(AppendEvents(0, 1, (b"a",)))
+        log.receive(SnapshotId(9, 1), 0, b"rubbish" * 20)
+        assert log.install_download(SnapshotId(9, 1)) is None
+        assert log.log.log_end_offset == 1
+        assert not [name for name in seam.disk.list(FOLDER) if "checkpoint" in name and "epoch" not in name]
+
+    in_world(body)
+
+
+def damage(seam: Seam, node_id: int) -> None:
+    """Break a batch in the middle of the log."""
+    folder = f"/data/{node_id}/__cluster_metadata-0"
+    path = f"{folder}/{0:020d}.log"
+    data = bytearray(seam.disk.read_file(path))
+    data[len(data) // 2] ^= 0xFF
+    seam.disk.write_file_atomic(path, bytes(data))
+
+
+def test_an_observer_fetches_a_damaged_log_again() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        values = [b"%d" % number * 40 for number in range(30)]
+        for value in values:
+            await cluster.write(value)
+        await cluster.wait(lambda: cluster.have(*values))
+        cluster.kill(4)
+        damage(world.node("c4"), 4)
+        cluster.restart(4)
+        await cluster.wait(lambda: cluster.members[4].replica.values == values)
+
+    World(2).run(main)
+
+
+def test_a_voter_with_a_damaged_log_stops_and_says_how_to_rejoin() -> None:
+    failures: list[BaseException] = []
+
+    async def main(world: World) -> None:
+        cluster = Cluster(world, observers=0)
+        cluster.start()
+        for number in range(30):
+            await cluster.write(b"%d" % number * 40)
+        cluster.kill(3)
+        damage(world.node("c3"), 3)
+        world.start("c3", cluster.members[3].main, on_failure=lambda name, error: failures.append(error))
+        await world.wait_ended("c3")
+
+    World(2).run(main)
+    assert len(failures) == 1
+    assert "directory id" in str(failures[0])
+    assert "00000000000000000000.log" in str(failures[0])

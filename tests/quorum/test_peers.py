@@ -1,0 +1,176 @@
+"""Connections to other nodes: outcomes told apart, one connection per purpose, answers and time-outs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from kraft.node.peers import Failed, Outcome, Peers, RequestFailed
+from kraft.seam import Address, Binding, CloseReason, Peer, Seam, Transport
+from kraft.sim.world import World
+from kraft.wire.rpc import encode_rpc
+from kraft.wire.rpc_quorum import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kraft.wire.server import Request, ServerConnection, ServerLimits
+
+SERVER = Peer(7, "CONTROLLER", Address("server", 9000))
+ASK = EndQuorumEpochRequest(epoch=5)
+
+
+class Server:
+    """Answers, stays silent, closes, or sends rubbish, as it is told."""
+
+    def __init__(self) -> None:
+        self.behaviour = "answer"
+        self.connections: list[ServerConnection] = []
+        self.silent: list[Request] = []
+
+    async def main(self, seam: Seam) -> None:
+        def accept(transport: Transport) -> ServerConnection:
+            connection = ServerConnection(transport, self._handle, limits=ServerLimits(), budget=None)
+            self.connections.append(connection)
+            return connection
+
+        seam.network.serve(Binding("CONTROLLER", Address("server", 9000)), accept)
+        await trio.sleep_forever()
+
+    def _handle(self, request: Request) -> None:
+        if self.behaviour == "answer":
+            request.respond(encode_rpc(EndQuorumEpochResponse(epoch=6)))
+        elif self.behaviour == "close":
+            request.fail("told to close", CloseReason.LOCAL)
+        elif self.behaviour == "rubbish":
+            request.respond(b"\xc1\xc1")
+        else:
+            self.silent.append(request)
+
+
+def with_server(body: Callable[[World, Server, Peers], Awaitable[None]], *, start: bool = True) -> None:
+    async def main(world: World) -> None:
+        server = Server()
+        if start:
+            world.start("server", server.main)
+            await world.sleep_ms(1)
+        peers = Peers(world.node("client"), client_id="test")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(peers.run)
+            await body(world, server, peers)
+            nursery.cancel_scope.cancel()
+
+    World(1).run(main)
+
+
+def test_a_request_is_answered_and_its_connection_is_used_again() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        for _ in range(3):
+            answer = await peers.request(SERVER, ASK, timeout_ms=1000)
+            assert answer == EndQuorumEpochResponse(epoch=6)
+        assert len(server.connections) == 1
+        assert peers.is_connected(SERVER, "")
+
+    with_server(body)
+
+
+def test_each_purpose_has_a_connection_of_its_own_so_that_a_long_poll_blocks_nothing() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        server.behaviour = "silent"
+        answers: list[object] = []
+        peers.send(SERVER, ASK, answers.append, timeout_ms=60_000, purpose="poll")
+        await world.sleep_ms(50)
+        server.behaviour = "answer"
+        await peers.request(SERVER, ASK, timeout_ms=1000, purpose="vote")
+        assert not answers
+        server.silent[0].respond(encode_rpc(EndQuorumEpochResponse(epoch=9)))
+        await world.sleep_ms(50)
+        assert answers == [EndQuorumEpochResponse(epoch=9)]
+
+    with_server(body)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome"),
+    [("close", Outcome.CLOSED), ("silent", Outcome.TIMED_OUT), ("rubbish", Outcome.BAD_ANSWER)],
+)
+def test_the_ways_to_get_no_answer_are_told_apart(behaviour: str, outcome: Outcome) -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        server.behaviour = behaviour
+        with pytest.raises(RequestFailed) as caught:
+            await peers.request(SERVER, ASK, timeout_ms=300)
+        assert caught.value.outcome is outcome
+        server.behaviour = "answer"
+        await world.sleep_ms(20)
+        assert not peers.is_connected(SERVER, "")
+        await peers.request(SERVER, ASK, timeout_ms=1000)
+        assert len(server.connections) == 2
+
+    with_server(body)
+
+
+async def idle(seam: Seam) -> None:
+    await trio.sleep_forever()
+
+
+def test_a_host_where_nobody_listens_refuses() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        world.start("server", idle)
+        with pytest.raises(RequestFailed) as caught:
+            await peers.request(SERVER, ASK, timeout_ms=1000)
+        assert caught.value.outcome is Outcome.REFUSED
+        results: list[object] = []
+        peers.connect(SERVER, results.append)
+        await world.sleep_ms(100)
+        assert results == [Outcome.REFUSED]
+
+    with_server(body, start=False)
+
+
+def test_a_dial_into_silence_times_out() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        world.isolate("server")
+        with pytest.raises(RequestFailed) as caught:
+            await peers.request(SERVER, ASK, timeout_ms=500)
+        assert caught.value.outcome is Outcome.TIMED_OUT
+
+    with_server(body)
+
+
+def test_the_end_of_a_connection_is_told_whether_it_was_idle_or_not() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        ended: list[int | None] = []
+        answers: list[object] = []
+        peers.on_connection_end(SERVER, "", lambda peer: ended.append(peer.node_id))
+        results: list[object] = []
+        peers.connect(SERVER, results.append)
+        await world.sleep_ms(50)
+        assert results == [None]
+        peers.connect(SERVER, results.append)
+        await world.sleep_ms(50)
+        assert results == [None]
+        world.kill("server")
+        await world.sleep_ms(50)
+        assert ended == [7]
+        world.restart("server")
+        await world.sleep_ms(5)
+        server.behaviour = "silent"
+        peers.send(SERVER, ASK, answers.append, timeout_ms=60_000)
+        await world.sleep_ms(50)
+        peers.disconnect(SERVER, "")
+        await world.sleep_ms(50)
+        assert answers == [Failed(Outcome.CLOSED)]
+        assert ended == [7, 7]
+
+    with_server(body)
+
+
+def test_calls_that_wait_for_one_dial_share_its_outcome() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        answers: list[object] = []
+        for _ in range(3):
+            peers.send(SERVER, ASK, answers.append, timeout_ms=1000)
+        assert not answers
+        await world.sleep_ms(100)
+        assert answers == [EndQuorumEpochResponse(epoch=6)] * 3
+        assert len(server.connections) == 1
+
+    with_server(body)
