@@ -8,20 +8,14 @@ command that repeats it. Exit code 0 if all passed, 1 if not.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 from kraft.sim.cluster.cold_starts import ROUNDS_MAX, ColdStart, cold_start
 from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.run import RunResult, RunSettings, run_seed
-
-T = TypeVar("T")
+from kraft.sim.cluster.many import in_processes, timed_run
+from kraft.sim.cluster.run import RunResult, RunSettings
 
 VOTERS = (3, 5)
 LOG_LINES_SHOWN = 60
@@ -39,20 +33,6 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def _in_processes(function: Callable[[int], T], seeds: Iterable[int], jobs: int) -> Iterator[T]:
-    """`function` of each seed, in order, in fresh processes; with one job, in this one."""
-    if jobs <= 1:
-        yield from map(function, seeds)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(function, seeds)
-
-
-def _timed(settings: RunSettings, seed: int) -> tuple[RunResult, float]:
-    started = time.process_time()
-    return run_seed(seed, settings), time.process_time() - started
-
-
 def run_seeds(options: argparse.Namespace) -> bool:
     """All runs. True if every one passed and every check saw something in one of them."""
     faults = FaultSettings(duration_ms=int(options.seconds * 1000), crashes=options.crashes)
@@ -62,7 +42,7 @@ def run_seeds(options: argparse.Namespace) -> bool:
     seen: Counter[str] = Counter()
     unseen: set[str] = set()
     virtual_ms = cpu_s = 0.0
-    for result, took_s in _in_processes(partial(_timed, settings), seeds, options.jobs):
+    for result, took_s in in_processes(partial(timed_run, settings), seeds, options.jobs):
         virtual_ms += result.virtual_ms
         cpu_s += took_s
         seen.update(result.counters)
@@ -72,7 +52,8 @@ def run_seeds(options: argparse.Namespace) -> bool:
             failed.append(result.seed)
             _print_failure(result, options)
     blind = sorted(check for check in unseen if not seen[check])
-    print(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; {virtual_ms / 1000:.0f} virtual s in {cpu_s:.0f} CPU s")
+    speed = virtual_ms / 1000 / cpu_s
+    print(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; {speed:.1f} virtual seconds per CPU second")
     print("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items()))
     if failed:
         print(f"failed: {failed}")
@@ -112,7 +93,7 @@ def run_cold_starts(options: argparse.Namespace) -> bool:
     for voters in VOTERS:
         seeds = range(options.seed, options.seed + options.cold_starts)
         starts: list[ColdStart] = []
-        for start in _in_processes(partial(cold_start, voters=voters), seeds, options.jobs):
+        for start in in_processes(partial(cold_start, voters=voters), seeds, options.jobs):
             starts.append(start)
             if not start.is_good:
                 good = False

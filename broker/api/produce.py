@@ -16,12 +16,13 @@ from kraft.broker.node.partition_host import PendingAppend
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.recompress import recompress
 from kraft.broker.node.throttling import mute
-from kraft.broker.replica.validate import Refusal, check_batch, needs_conversion, read_batch
+from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
 from kraft.seam import DiskError
 from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import ProduceRequest, ProduceResult, decode_produce_request, encode_produce_response
+from kraft.wire.record_validation import BatchRefused
 from kraft.wire.records import (
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
@@ -76,7 +77,7 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
     ):
         return False
     found = read_batch(data, version)
-    if isinstance(found, Refusal):
+    if isinstance(found, BatchRefused):
         return False
     header, size = found
     attributes = header.attributes
@@ -192,7 +193,7 @@ class _Produce:
         for _, _, partitions in self._produce.topics:
             for _, data in partitions:
                 found = read_batch(data, self._request.api_version)
-                if not isinstance(found, Refusal):
+                if not isinstance(found, BatchRefused):
                     yield found[0]
 
     def _whole_request_error(self, transactional: list[BatchHeader]) -> ErrorCode | None:
@@ -227,7 +228,7 @@ class _Produce:
             slot.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         found = read_batch(data, self._request.api_version)
-        if isinstance(found, Refusal):
+        if isinstance(found, BatchRefused):
             slot.refuse(found.error, found.message)
             return
         header, size = found
@@ -330,7 +331,7 @@ class _Produce:
         else:
             partition.cooled(self._parked(slot, partition, data, header))
 
-    def _refuse(self, slot: PartitionProduce, refusal: Refusal, log_start: int) -> None:
+    def _refuse(self, slot: PartitionProduce, refusal: BatchRefused, log_start: int) -> None:
         slot.finish(
             ProduceResult(
                 slot.index,
@@ -367,7 +368,7 @@ class _Produce:
         source = bytes(data)
         memory = self._broker.gates.memory
         memory.take(len(source))
-        converted: list[tuple[memoryview, BatchHeader] | Refusal] = []
+        converted: list[tuple[memoryview, BatchHeader] | BatchRefused] = []
 
         def run(error: ErrorCode) -> None:
             memory.give(len(source))
@@ -375,7 +376,7 @@ class _Produce:
                 return
             if error != ErrorCode.NONE:
                 slot.refuse(error)
-            elif isinstance(converted[0], Refusal):
+            elif isinstance(converted[0], BatchRefused):
                 log = partition.log
                 self._refuse(slot, converted[0], -1 if log is None else log.log_start_offset)
             else:

@@ -39,8 +39,8 @@ class Wakeable(Protocol):
         """There may be something to answer: look at the end of this pass."""
         ...
 
-    def expire(self) -> None:
-        """Answer with what there is."""
+    def give_way(self) -> None:
+        """The session's next request is here: answer with nothing."""
         ...
 
 

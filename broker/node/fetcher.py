@@ -146,7 +146,11 @@ class LeaderFetcher:
 
     def release(self) -> None:
         self._holds -= 1
-        if not self._holds and not self._in_flight:
+        if self._holds:
+            return
+        if self._in_flight:
+            self.nudge()
+        else:
             self._send()
 
     @property

@@ -112,8 +112,8 @@ class FetchOperation(Parked):
             self._try(final=True)
 
     def give_way(self) -> None:
-        """The session's next request is here: answer with nothing, and leave to it what it names, so that the offsets in
-        it are counted as the follower's progress."""
+        """The session's next request is here: answer with nothing, and leave to it what it names, so that the offsets
+        in it are counted as the follower's progress."""
         if not self.is_done:
             self._finish([], 0)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from kraft.broker.node.partition_following import append_from_leader, note_truncated, take_leader_marks
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.replica.follower import (
     FollowerState,
@@ -126,7 +127,7 @@ class FollowedPartition:
                         ErrorCode.OFFSET_OUT_OF_RANGE,
                         f"records from offset {state.fetch_offset} for a log that ends at {opened.log_end_offset}",
                     )
-                info = partition.append_as_follower(data, state.leader_epoch, manager.clock.wall_ms())  # type: ignore[arg-type]
+                info = append_from_leader(partition, data, state.leader_epoch, manager.clock.wall_ms())  # type: ignore[arg-type]
             except AppendRefused as refused:
                 log.warning(
                     "records from the leader are not taken",
@@ -147,7 +148,7 @@ class FollowedPartition:
             appended = info.last_offset >= info.base_offset
             partition.meters.replication_bytes_in.count += len(data)  # type: ignore[arg-type]
         state.backoff_ms = 0
-        partition.take_leader_marks(result.high_watermark, result.log_start_offset)
+        take_leader_marks(partition, result.high_watermark, result.log_start_offset)
         state.fetch_offset = opened.log_end_offset
         state.last_fetched_epoch = opened.epochs.latest_epoch
         self.fetcher.changed(self)
@@ -200,6 +201,7 @@ class FollowedPartition:
     def _ask_offset(self, timestamp: int, latest: int = -1) -> None:
         connection = self.fetcher.connection
         if connection is None:
+            self._back_off()
             return
         self._set(FollowerStatus.RESOLVING)
 
@@ -278,7 +280,7 @@ class FollowedPartition:
                 log.error("log is damaged", topic=partition.topic, partition=partition.index, error=str(error))
                 partition.failed()
                 return
-            partition.truncated()
+            note_truncated(partition)
             directory = partition.directory
             if directory is not None and directory.is_online:
                 await manager.maintenance.write_recovery_points_of(directory)
@@ -286,6 +288,7 @@ class FollowedPartition:
                     await manager.maintenance.write_log_starts_of(directory)
         partition.cut_done()
         self._resume()
+        manager.roles.begin_to_follow(partition)  # another leader, if the role changed meanwhile
         manager.request_pass()
 
 

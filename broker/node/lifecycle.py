@@ -140,7 +140,7 @@ class BrokerLifecycle:
             answer = await self._heartbeat()
             if answer is None:
                 failures += 1
-                pause_ms: float = min(RETRY_BACKOFF_MS * 2**failures, RETRY_BACKOFF_MS_MAX)
+                pause_ms: float = min(RETRY_BACKOFF_MS * 2 ** min(failures, 10), RETRY_BACKOFF_MS_MAX)
             else:
                 failures = 0
                 pause_ms = self._pause_after(answer, interval_ms)

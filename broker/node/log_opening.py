@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from kraft.broker.node.topic_rules import log_config
 from kraft.seam import Disk, DiskError, StorageCorrupt
 from kraft.storage.log import Log
 from kraft.storage.log_config import LogConfig
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
-    from kraft.config import TopicConfig
     from kraft.storage.handles import FileCache
 
 log = structlog.get_logger("kraft.broker.logs")
@@ -75,23 +75,6 @@ class OpenJob(NamedTuple):
         return opened
 
 
-def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
-    """A topic's settings as its logs need them."""
-    return LogConfig(
-        segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
-        segment_jitter_ms=config.segment_jitter_ms,
-        segment_index_bytes=config.segment_index_bytes,
-        index_interval_bytes=config.index_interval_bytes,
-        retention_ms=config.retention_ms,
-        retention_bytes=config.retention_bytes,
-        cleanup_policy=config.cleanup_policy,
-        log_append_time=config.message_timestamp_type == "LogAppendTime",
-        file_delete_delay_ms=config.file_delete_delay_ms,
-        producer_id_expiration_ms=producer_id_expiration_ms,
-    )
-
-
 class LogOpener:
     """The queue. `want` is a plain call; `serve` is one of its tasks."""
 
@@ -115,7 +98,8 @@ class LogOpener:
             self._queue.appendleft(partition)
         else:
             self._queue.append(partition)
-        self._idle = trio.Event()
+        if self._idle.is_set():  # `wait_idle` may wait on one that is not set
+            self._idle = trio.Event()
         self._wake.set()
 
     async def wait_idle(self) -> None:
@@ -159,7 +143,8 @@ class LogOpener:
         self._running += 1
         try:
             async with partition.blocking:
-                await manager.wait_retired(*path)
+                if not partition.is_removed:  # else its retirement waits for this very lock
+                    await manager.wait_retired(*path)
                 opened = (
                     None if partition.is_removed else await manager.disk.offload(self._job(partition, directory).run)
                 )

@@ -47,7 +47,7 @@ class LogSyncer:
         manager = self._manager
 
         async def sync(log: Log) -> None:
-            plan = log.files_to_sync()
+            plan = log.files_to_sync(rolled_only=not partition.syncs_appends)
             if plan is None:
                 return
             only_file = plan.only_file

@@ -20,13 +20,11 @@ import trio
 
 from kraft.broker.node.gates import Resource, ResourceType
 from kraft.broker.node.partition_host import PartitionHost, PendingAppend, Waiting, Watcher
-from kraft.broker.replica.follower import follower_high_watermark
+from kraft.broker.node.topic_rules import batch_rules
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
 from kraft.broker.replica.leader import LeaderState
-from kraft.broker.replica.validate import BatchRules
-from kraft.image.partitions import NO_LEADER, PartitionState
+from kraft.image.partitions import PartitionState
 from kraft.storage.append import AppendInfo, AppendOrigin
-from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import BatchHeader
 
@@ -34,11 +32,11 @@ if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
     from kraft.broker.node.topic_metrics import TopicMeters
     from kraft.config import TopicConfig
-    from kraft.seam import Buffer
     from kraft.storage.log import Log
     from kraft.storage.segment import Segment
     from kraft.wire.produce import ProduceSuccess
 
+NEVER = 2**63 - 1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -125,25 +123,16 @@ class Partition:
         return self.state.leader_epoch if self.state is not None else -1
 
     @property
-    def min_isr(self) -> int:
-        return self.config.min_insync_replicas
+    def syncs_appends(self) -> bool:
+        """flush.messages asks for more than the sync of closed segments."""
+        return self.flush_records < NEVER
 
     def configure(self, config: TopicConfig) -> None:
         """The topic's settings are these now."""
         self.config = config
         self.waits_for_disk = config.flush_messages == 1
         self.flush_records = config.flush_messages
-        stamped = config.message_timestamp_type == "LogAppendTime"
-        codec = None if config.compression_type == "producer" else Compression.named(config.compression_type)
-        self.rules = BatchRules(
-            max_message_bytes=config.max_message_bytes,
-            segment_bytes=config.segment_bytes,
-            compacted="compact" in config.cleanup_policy,
-            log_append_time=stamped,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            codec=codec,
-        )
+        self.rules = batch_rules(config)
         leader = self.leader
         if leader is not None and leader.min_isr != config.min_insync_replicas:
             now_ms = self.host.clock.monotonic_ms()
@@ -324,42 +313,11 @@ class Partition:
             self.host.want_sync(self)
         self.host.changed[self] = None
 
-    def append_as_follower(self, data: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Write what the leader sent, as it is. AppendRefused if it is damaged or does not follow; ColdRead and
-        DiskError as for a leader. `now_ms` is wall clock."""
-        log = self.log
-        assert log is not None
-        info = log.append_as_follower(data, now_ms=now_ms, leader_epoch=leader_epoch)
-        if self.waits_for_disk or log.active is not self.active_segment:
-            self.active_segment = log.active
-            self.host.want_sync(self)
-        self.host.changed[self] = None
-        return info
-
     def segments_changed(self) -> None:
         """Retention has taken segments away (and perhaps rolled): have the directory's entries synced."""
         if self.log is not None:
             self.active_segment = self.log.active
             self.host.want_sync(self)
-        self.host.changed[self] = None
-
-    def take_leader_marks(self, high_watermark: int, log_start_offset: int) -> None:
-        """The follower's share of an answer: the leader's high watermark, clamped, then its log start."""
-        log = self.log
-        assert log is not None
-        mark = follower_high_watermark(high_watermark, log.log_start_offset, log.log_end_offset)
-        if mark != self.high_watermark:
-            self._set_high_watermark(mark)
-        if log_start_offset > log.log_start_offset and log_start_offset <= self.high_watermark:
-            log.advance_log_start(log_start_offset)
-            self.host.changed[self] = None
-
-    def truncated(self) -> None:
-        """The log was cut: the high watermark lies within it again."""
-        log = self.log
-        assert log is not None
-        if self.high_watermark > log.log_end_offset or self.high_watermark < log.log_start_offset:
-            self._set_high_watermark(max(log.log_start_offset, min(self.high_watermark, log.log_end_offset)))
         self.host.changed[self] = None
 
     def cut_done(self) -> None:
@@ -447,19 +405,16 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE
 
-    @property
-    def leader_id(self) -> int:
-        return NO_LEADER if self.state is None else self.state.leader
-
     def _own_share(self, log: Log) -> int:
         return log.synced_end_offset if self.waits_for_disk else log.log_end_offset
 
     def _take_leader_high_watermark(self) -> None:
         leader = self.leader
         if leader is not None and leader.high_watermark != self.high_watermark:
-            self._set_high_watermark(leader.high_watermark)
+            self.set_high_watermark(leader.high_watermark)
 
-    def _set_high_watermark(self, mark: int) -> None:
+    def set_high_watermark(self, mark: int) -> None:
+        """The high watermark is `mark` now; who waits hears of it at the end of the pass."""
         self.high_watermark = mark
         if self.log is not None:
             self.log.update_high_watermark(mark)

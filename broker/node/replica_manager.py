@@ -22,7 +22,7 @@ from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
 from kraft.broker.node.fetching import FetchOperation
 from kraft.broker.node.log_directories import HostedDirectory, LogDirectories
 from kraft.broker.node.log_maintenance import LogMaintenance
-from kraft.broker.node.log_opening import LogOpener, log_config
+from kraft.broker.node.log_opening import LogOpener
 from kraft.broker.node.log_syncing import LogSyncer
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
@@ -30,6 +30,7 @@ from kraft.broker.node.replica_metrics import register_replica_metrics
 from kraft.broker.node.replica_roles import ReplicaRoles
 from kraft.broker.node.retiring import Retirement
 from kraft.broker.node.topic_metrics import TopicMetrics
+from kraft.broker.node.topic_rules import log_config
 from kraft.broker.replica.isr import IsrProposal
 from kraft.image.partitions import PartitionState
 from kraft.image.registrations import ConfigResourceType, Endpoint

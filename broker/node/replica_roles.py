@@ -103,9 +103,11 @@ class ReplicaRoles:
         return partition
 
     def begin_to_follow(self, partition: Partition) -> None:
-        """Fetch from the leader, if there is one and the log is open; else that comes later."""
+        """Fetch from the leader, if there is one and the log is open and not being cut; else that comes later."""
         state = partition.state
         if state is None or partition.log is None or state.leader in (NO_LEADER, self._manager.node_id):
+            return
+        if partition.is_truncating:
             return
         fetcher = self._fetchers.get(state.leader)
         if fetcher is None:

@@ -124,6 +124,8 @@ class Node:
         if self.broker is not None:
             await self.broker.stop()
         await self.quorum.shutdown()
+        if self.controller_listeners is not None:
+            self.controller_listeners.close()
 
     async def _housekeeping(self) -> None:
         """Give back what idle connections hold, and end those that hold memory others wait for."""

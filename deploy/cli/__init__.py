@@ -17,5 +17,7 @@ def main() -> None:
 
         start_zygote_early()
     from kraft.deploy.cli.app import run
+    from kraft.deploy.launch.imports import TEST_TOOLS, hide_modules
 
+    hide_modules(TEST_TOOLS)
     run(arguments)

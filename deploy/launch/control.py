@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +27,7 @@ from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lo
 from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 
 READY_SECONDS_MAX = 60.0
+PAUSE_SECONDS_MAX = 2.0
 _POLL_SECONDS = 0.005
 
 
@@ -157,12 +157,16 @@ class LocalCluster:
         return pid
 
     def pause(self, node_id: int) -> int:
-        """SIGSTOP a node; its process id."""
-        return self.send_signal(node_id, signal.SIGSTOP)
+        """SIGSTOP a node and wait until it stands still; its process id."""
+        pid = self.send_signal(node_id, signal.SIGSTOP)
+        _wait_stopped(pid, True)
+        return pid
 
     def resume(self, node_id: int) -> int:
         """SIGCONT a node; its process id."""
-        return self.send_signal(node_id, signal.SIGCONT)
+        pid = self.send_signal(node_id, signal.SIGCONT)
+        _wait_stopped(pid, False)
+        return pid
 
     def down(self) -> None:
         """Stop all nodes cleanly, kill what is left after a while, and end the zygote."""
@@ -305,9 +309,12 @@ def take_lock_of_new(folder: ClusterFolder) -> int:
     return take_lock(folder)
 
 
-def remove_folder(folder: ClusterFolder) -> None:
-    """Remove a folder and all in it."""
-    shutil.rmtree(folder.path, ignore_errors=True)
+def _wait_stopped(pid: int, stopped: bool) -> None:
+    """Block until a process stands still, or goes on: the kernel delivers the signal when it gets to it."""
+    identity = identify(pid)
+    deadline = time.monotonic() + PAUSE_SECONDS_MAX
+    while identity is not None and identity.is_stopped is not stopped and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
 
 
 def _exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import sys
 
 from kraft.deploy.launch.compiled_cache import CompiledCache, cache_path
 
-_HIDDEN = ("hypothesis", "pytest", "rich")
+TEST_TOOLS = ("hypothesis", "pytest")
+_NOT_FOR_NODES = (*TEST_TOOLS, "rich")
 
 _EVERY_NODE = (
     "kraft.runtime",
@@ -34,7 +35,7 @@ class NodeModules:
 
     def import_for_every_node(self) -> None:
         """What a node of any role runs. Hides what none needs."""
-        hide_optional_modules()
+        hide_modules()
         self._import(_EVERY_NODE)
 
     def import_for_broker(self) -> None:
@@ -65,7 +66,8 @@ class NodeModules:
                 response_class(key)
 
 
-def hide_optional_modules() -> None:
-    """Make `import name` fail, from now on and in every process forked from this one, for what a node never needs."""
-    for name in _HIDDEN:
+def hide_modules(names: tuple[str, ...] = _NOT_FOR_NODES) -> None:
+    """Make `import name` fail, from now on and in every process forked from this one; by default for what no node
+    needs."""
+    for name in names:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]

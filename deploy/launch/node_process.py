@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -77,6 +78,7 @@ def run_node(
     from kraft.deploy.launch.logs import configure_logs
 
     set_title(config, title)
+    raise_file_limit()
     configure_logs(log_level, node_id=config.node_id, as_json=log_json)
     log = structlog.get_logger("kraft.deploy.launch")
     log.info("the node starts", pid=os.getpid(), roles=",".join(sorted(config.roles)))
@@ -91,6 +93,12 @@ def run_node(
         return EXIT_BROKEN if broken else EXIT_FAILED
     log.info("the node has stopped")
     return EXIT_CLEAN
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as the system allows it: logs and connections need them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def set_title(config: NodeConfig, note: str = "") -> None:
@@ -192,9 +200,9 @@ def _is_operational(problem: BaseException) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m kraft.deploy.launch.node_process server.properties [status descriptor]`: start without a zygote."""
-    from kraft.deploy.launch.imports import hide_optional_modules
+    from kraft.deploy.launch.imports import hide_modules
 
-    hide_optional_modules()
+    hide_modules()
     path = Path(arguments[0])
     status = StatusPipe(int(arguments[1]) if len(arguments) > 1 else None)
     try:

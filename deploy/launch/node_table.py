@@ -81,8 +81,8 @@ class NodeTable:
     def fork(self, node_id: int, cluster_id: str | None, close_in_child: Callable[[], None]) -> None:
         """Start the node. The child waits at a gate until it is noted in its folder."""
         folder = self._folder.node(node_id)
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        gate_reader, gate_writer = os.pipe2(os.O_CLOEXEC)
+        reader, writer = os.pipe()
+        gate_reader, gate_writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reader)

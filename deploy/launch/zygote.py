@@ -62,7 +62,9 @@ class Zygote:
         self._lock = take_lock(self._folder)
         refuse_orphans(self._folder)
         self._server.listen(self._folder.socket)
-        self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = os.pipe()
+        for descriptor in self._wakeup:
+            os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self.begin_down())

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs of topics and brokers (kraft-spec B.6, KIP-339, KIP-966).
+"""IncrementalAlterConfigs of topics and brokers (kraft-spec B.6, KIP-339, KIP-966).
 
 Invariants: each resource succeeds or fails alone, and is checked as it would be afterwards; a resource that stands
 twice fails; a change of min.insync.replicas clears the ELR that was built under the old value; min.insync.replicas
@@ -7,7 +7,7 @@ stays set for the cluster and is never set for a single broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kraft.config import ConfigError, KeyType, broker_key, topic_key, validate_broker_config, validate_topic_configs
@@ -31,28 +31,16 @@ class _Resource(NamedTuple):
     name: str
 
 
-Change = Callable[[Any, Values, ConfigResourceType], "dict[str, str] | Refused"]
-"""(the request's resource, its values now, its type) -> its values afterwards."""
-
-
 def decide_incremental_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
     """IncrementalAlterConfigs in its newest version."""
-    events, results = _alter(image, context, command, _changed_incrementally)
-    from kio.schema.incremental_alter_configs.v1 import response as kio
-
-    return _decision(image, command, events, results, kio, kio.IncrementalAlterConfigsResponse)
-
-
-def decide_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """AlterConfigs (legacy) in its newest version: what is not named is deleted."""
-    events, results = _alter(image, context, command, _replaced)
-    from kio.schema.alter_configs.v2 import response as kio
-
-    return _decision(image, command, events, results, kio, kio.AlterConfigsResponse)
+    events, results = _alter(image, context, command)
+    if command.request.validate_only:
+        events = []
+    return Decision(events=tuple(events), reply=_response(results), depends_on=image.offset)
 
 
 def _alter(
-    image: MetadataImage, context: Context, command: AdminRequest, change: Change
+    image: MetadataImage, context: Context, command: AdminRequest
 ) -> tuple[list[Event], list[tuple[_Resource, ErrorCode, str | None]]]:
     asked = [_Resource(one.resource_type, one.resource_name) for one in command.request.resources]
     events: list[Event] = []
@@ -64,7 +52,7 @@ def _alter(
                 reported.add(resource)
                 results.append((resource, ErrorCode.INVALID_REQUEST, f"{resource.name} stands more than once"))
             continue
-        outcome = _alter_one(image, context, command, resource, one, change)
+        outcome = _alter_one(image, context, command, resource, one)
         if isinstance(outcome, Refused):
             results.append((resource, outcome.code, outcome.message))
         else:
@@ -77,14 +65,14 @@ def _alter(
 
 
 def _alter_one(
-    image: MetadataImage, context: Context, command: AdminRequest, resource: _Resource, asked: Any, change: Change
+    image: MetadataImage, context: Context, command: AdminRequest, resource: _Resource, asked: Any
 ) -> list[Event] | Refused:
     refusal = _refuse_resource(image, context, command, resource)
     if refusal is not None:
         return refusal
     resource_type = ConfigResourceType(resource.type)
     now = image.configs_of(resource_type, resource.name)
-    afterwards = change(asked, now, resource_type)
+    afterwards = _changed(asked, now, resource_type)
     if isinstance(afterwards, Refused):
         return afterwards
     problem = _problem(resource_type, resource.name, now, afterwards)
@@ -124,7 +112,7 @@ def _refuse_resource(
     return None if known else Refused(ErrorCode.INVALID_REQUEST, f"node {resource.name} is not registered")
 
 
-def _changed_incrementally(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:
+def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:
     values = dict(now)
     names = [config.name for config in asked.configs]
     for config in asked.configs:
@@ -169,15 +157,6 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _replaced(asked: Any, _now: Values, _resource_type: ConfigResourceType) -> dict[str, str] | Refused:
-    values: dict[str, str] = {}
-    for config in asked.configs:
-        if config.value is None or config.name in values:
-            return Refused(ErrorCode.INVALID_REQUEST, f"{config.name} has no value, or stands twice")
-        values[config.name] = config.value
-    return values
-
-
 def _problem(resource_type: ConfigResourceType, name: str, now: Values, afterwards: Values) -> str | None:
     """Why these values may not stand, or None."""
     try:
@@ -196,17 +175,12 @@ def _problem(resource_type: ConfigResourceType, name: str, now: Values, afterwar
     return None
 
 
-def _decision(
-    image: MetadataImage,
-    command: AdminRequest,
-    events: list[Event],
-    results: list[tuple[_Resource, ErrorCode, str | None]],
-    kio: Any,
-    response: Any,
-) -> Decision:
+def _response(results: list[tuple[_Resource, ErrorCode, str | None]]) -> Any:
     from datetime import timedelta
 
-    reply = response(
+    from kio.schema.incremental_alter_configs.v1 import response as kio
+
+    return kio.IncrementalAlterConfigsResponse(
         throttle_time=timedelta(0),
         responses=tuple(
             kio.AlterConfigsResourceResponse(
@@ -215,4 +189,3 @@ def _decision(
             for resource, code, message in results
         ),
     )
-    return Decision(events=() if command.request.validate_only else tuple(events), reply=reply, depends_on=image.offset)

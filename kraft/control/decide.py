@@ -11,7 +11,7 @@ from typing import Any
 
 from kraft.control import commands
 from kraft.control.brokers import decide_register_broker, decide_unregister
-from kraft.control.configs import decide_alter_configs, decide_incremental_alter_configs
+from kraft.control.configs import decide_incremental_alter_configs
 from kraft.control.controllers import decide_activate, decide_register_controller
 from kraft.control.decision import Context, Decision
 from kraft.control.directories import decide_lose_directories
@@ -33,7 +33,6 @@ ADMIN: dict[int, Decide] = {
     ApiKey.CREATE_TOPICS: decide_create_topics,
     ApiKey.DELETE_TOPICS: decide_delete_topics,
     ApiKey.CREATE_PARTITIONS: decide_create_partitions,
-    ApiKey.ALTER_CONFIGS: decide_alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: decide_incremental_alter_configs,
     ApiKey.ELECT_LEADERS: decide_elect_leaders,
     ApiKey.UPDATE_FEATURES: decide_update_features,

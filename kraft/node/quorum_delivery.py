@@ -208,6 +208,8 @@ class Delivery:
             return True
         if snapshot is not None and (offset < 0 or offset < log.log.log_start_offset):
             async with self._files:
+                if self._snapshot != snapshot:  # a newer one has replaced it, and its file
+                    return True
                 content = await log.disk.offload(log.read_snapshot, snapshot)
             if cursor.next_offset < snapshot.end_offset:
                 self._load(cursor, content)
@@ -216,7 +218,7 @@ class Delivery:
         if offset >= end_offset:
             return False
         async with self._files:
-            if cursor.next_offset != offset:
+            if cursor.next_offset != offset or offset < log.log.log_start_offset:
                 return True
             batches = await log.disk.offload(log.read_batches, offset, end_offset)
         for other in self._cursors:

@@ -283,10 +283,7 @@ class QuorumDriver:
         while True:
             await self._sync_wanted.wait()
             self._sync_wanted = trio.Event()
-            generation = self.raft.log.generation
-            end_offset = self.metadata.log.log_end_offset
-            await self._sync_once()
-            self.offer(LogSynced(end_offset, generation))
+            self.offer(await self._sync_once())
             self._seam.network.request_pass()
 
     async def _sync_observer(self) -> None:
@@ -296,12 +293,16 @@ class QuorumDriver:
             await self._seam.clock.sleep_ms(OBSERVER_SYNC_MS)
             await self._sync_once()
 
-    async def _sync_once(self) -> None:
+    async def _sync_once(self) -> LogSynced:
+        """What is on the device now: what the core and the disk both held when the sync began. While a truncation
+        waits for the disk, they differ."""
         disk = self._seam.disk
         async with self.files:
+            core = self.raft.log
+            synced = LogSynced(min(core.end_offset, self.metadata.log.log_end_offset), core.generation)
             plan = self.metadata.sync_plan()
             if plan is None:
-                return
+                return synced
             if plan.only_file is not None:
                 await disk.sync(plan.only_file)
             else:
@@ -311,6 +312,7 @@ class QuorumDriver:
             if cold is not None:
                 await disk.offload(cold.warm)
                 cold.keep()
+        return synced
 
     # requests that come in
 

@@ -110,19 +110,22 @@ class SimCluster:
         """Replicas whose end or high watermark is not the leader's."""
         for topic in self.image.topics:
             for index, state in topic.partitions():
-                ends = {}
-                for broker in state.replicas:
-                    eye = self.watch.nodes.get(broker)
-                    node = None if eye is None else eye.node.broker
-                    replica = None if node is None else node.broker.replicas.partition(topic.name, index)
-                    log = None if replica is None else replica.log
-                    ends[broker] = None if log is None or replica is None else (replica.high_watermark, log.log_end_offset)
+                ends = {broker: self._marks(broker, topic.name, index) for broker in state.replicas}
                 if len({*ends.values()}) != 1 or None in ends.values():
                     return f"{topic.name}-{index} has marks {ends}"
         return ""
 
+    def _marks(self, broker: int, topic: str, index: int) -> tuple[int, int] | None:
+        """(high watermark, log end) of a replica; None if its log is not open."""
+        eye = self.watch.nodes.get(broker)
+        node = None if eye is None else eye.node.broker
+        replica = None if node is None else node.broker.replicas.partition(topic, index)
+        if replica is None or replica.log is None:
+            return None
+        return replica.high_watermark, replica.log.log_end_offset
+
     def is_in_sync(self, node_id: int) -> bool:
-        """Whether a node that was down is all back: it runs, and a broker is unfenced and in every ISR it belongs to."""
+        """Whether a node that was down is all back: it runs, and a broker is unfenced and in each of its ISRs."""
         if not self.is_running(node_id) or node_id not in self.watch.nodes:
             return False
         if node_id in self.shape.controller_ids:
@@ -134,8 +137,8 @@ class SimCluster:
         )
 
     def can_lose(self, broker: int) -> bool:
-        """The fault budget: without this broker, each partition that it holds keeps an in-sync replica that runs and has
-        lost nothing."""
+        """The fault budget: without this broker, each partition that it holds keeps an in-sync replica that runs and
+        has lost nothing."""
         damage = self.watch.suite.damage
         return all(
             any(

@@ -35,9 +35,7 @@ class Report:
     def listening(self) -> Iterator[None]:
         """Keep what nodes log; an error that a node logs is a finding (N1)."""
         before = structlog.get_config()
-        structlog.configure(
-            processors=[self._take], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO)
-        )
+        structlog.configure(processors=[self._take], wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
         try:
             yield
         finally:

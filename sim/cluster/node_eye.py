@@ -152,7 +152,7 @@ class NodeEye:
             state.leader_epoch if leader is None else leader.leader_epoch,
             frozenset(state.isr) if leader is None else leader.isr.committed,
             frozenset() if maximal is None else maximal,
-            min(partition.min_isr, len(state.replicas)),
+            min(partition.config.min_insync_replicas, len(state.replicas)),
             look.log_start_offset,
             look.high_watermark,
             log.last_stable_offset,

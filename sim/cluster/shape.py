@@ -11,6 +11,7 @@ from kraft.config import NodeConfig
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
+CONTROLLER_LISTENER, BROKER_LISTENER = "CONTROLLER", "PLAINTEXT"
 DATA_ROOT = "/data"
 
 
@@ -43,20 +44,20 @@ class ClusterShape:
         voters = ",".join(f"{node}@{host_name(node)}:{CONTROLLER_PORT}" for node in self.controller_ids)
         host = host_name(node_id)
         is_controller = node_id in self.controller_ids
-        name, port = ("CONTROLLER", CONTROLLER_PORT) if is_controller else ("PLAINTEXT", BROKER_PORT)
+        name, port = (CONTROLLER_LISTENER, CONTROLLER_PORT) if is_controller else (BROKER_LISTENER, BROKER_PORT)
         properties = {
             "process.roles": "controller" if is_controller else "broker",
             "node.id": str(node_id),
             "controller.quorum.voters": voters,
-            "controller.listener.names": "CONTROLLER",
+            "controller.listener.names": CONTROLLER_LISTENER,
             "listeners": f"{name}://{host}:{port}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": f"{CONTROLLER_LISTENER}:PLAINTEXT,{BROKER_LISTENER}:PLAINTEXT",
             "log.dirs": f"{DATA_ROOT}/{node_id}",
             "kraft.host.id": host,
         }
         if not is_controller:
             properties["advertised.listeners"] = f"{name}://{host}:{port}"
-            properties["inter.broker.listener.name"] = "PLAINTEXT"
+            properties["inter.broker.listener.name"] = BROKER_LISTENER
         properties.update(self.overrides)
         return NodeConfig.parse(properties)
 

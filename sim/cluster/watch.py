@@ -61,9 +61,7 @@ class ClusterWatch:
 
     def __init__(self, world: World, shape: ClusterShape, *, link_latency_ms: int) -> None:
         self.shape = shape
-        self.suite = Suite(
-            frozenset(shape.controller_ids), link_latency_ms=link_latency_ms, is_steady=self._is_steady
-        )
+        self.suite = Suite(frozenset(shape.controller_ids), link_latency_ms=link_latency_ms, is_steady=self._is_steady)
         self.nodes: dict[int, NodeEye] = {}
         self.active_controller: int | None = None
         self.fold = MetadataFold(self.tell, self._fence_recorded, self._min_isr, lambda: self.now_ms)
@@ -90,11 +88,10 @@ class ClusterWatch:
         """To the checks; what the watch itself keeps comes first."""
         if isinstance(observation, RoleSeen):
             self._role_seen(observation)
-        elif isinstance(observation, LogCut) and observation.log is not None:
-            if observation.node == self._losing_power:
-                end = self.suite.shadows.log(observation.node, observation.log).end_offset
-                if observation.end_offset < end:
-                    self.suite.damage.lost(observation.node, observation.log)
+        elif isinstance(observation, LogCut) and observation.node == self._losing_power:
+            log, end = observation.log, self.suite.shadows.log(observation.node, observation.log).end_offset
+            if log is not None and observation.end_offset < end:
+                self.suite.damage.lost(observation.node, log)
         self.suite.observe(observation, self.now_ms)
 
     # lives of nodes

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kraft.seam import CloseReason, DialOutcome, Peer
 from kraft.sim.check.observations import EpochClaimed, FetchSent, Observation, ProbeAnswered, VoteGranted
-from kraft.sim.cluster.shape import CONTROLLER_PORT, node_of
+from kraft.sim.cluster.shape import CONTROLLER_LISTENER, node_of
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.streams import Stream
 from kraft.wire.api_keys import ApiKey
@@ -66,17 +66,16 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a connection. `asked` and `probed` are requests that went this way; `due` is what to tell when
-    the receiver has handled everything up to a position."""
+    """One direction of a connection. `asked` are requests that went this way and were not answered; `due` is what to
+    tell when the receiver has handled everything up to a position."""
 
     rest: bytes = b""
     asked: dict[int, _Asked] = field(default_factory=dict)
-    probed: int = 0
     sent: int = 0
     handled: int = 0
     due: deque[tuple[int, Callable[[], None]]] = field(default_factory=deque)
-    prevotes: deque[int] = field(default_factory=deque)
-    """Where pre-vote requests end in the stream."""
+    ballots: deque[tuple[int, bool]] = field(default_factory=deque)
+    """Where requests to a voter end in the stream, and whether each is a pre-vote."""
 
     def frames(self, data: bytes) -> Iterator[memoryview]:
         """The whole frames that end in `data`, without their size."""
@@ -183,9 +182,7 @@ class WireEye:
         elif key in BROKER_KEYS:
             message = decode_rpc_request(key, version, body)
             direction.asked[correlation_id] = _Asked(key, version, message)
-            if key == InternalKey.IDENTIFY:
-                direction.probed += 1
-            elif key == InternalKey.HEARTBEAT and target is not None:
+            if isinstance(message, HeartbeatRequest) and target is not None:
                 connection: Any = endpoint.outgoing.receiver
                 number = connection.connection.number
                 direction.when_handled(partial(self._view.heartbeat_handled, target, message, number))
@@ -195,10 +192,10 @@ class WireEye:
     def _quorum_request(
         self, endpoint: Endpoint, direction: _Direction, source: int, target: int | None, message: Any
     ) -> None:
+        is_prevote = isinstance(message, VoteRequest) and message.pre_vote
+        direction.ballots.append((direction.sent, is_prevote))
         if isinstance(message, VoteRequest):
-            if message.pre_vote:
-                direction.prevotes.append(direction.sent)
-            else:
+            if not message.pre_vote:
                 self._tell(EpochClaimed(source, message.epoch, -1))
             return
         self._tell(EpochClaimed(source, message.epoch, getattr(message, "leader_id", -1)))
@@ -242,15 +239,16 @@ class WireEye:
             if answer.error_code == 0:
                 self._view.registered(source, asked.message.broker_id, answer.broker_epoch, connection.number)
         elif isinstance(answer, IdentifyResponse) and target is not None:
-            direction.when_handled(partial(self._identified, endpoint.incoming, target, source, answer))
+            direction.when_handled(partial(self._identified, target, source, answer))
 
     def _quorum_answer(self, source: int, request: Any, answer: Any) -> None:
         self._tell(EpochClaimed(source, answer.epoch, answer.leader_id))
-        if isinstance(request, VoteRequest) and isinstance(answer, VoteResponse) and not request.pre_vote:
-            if answer.vote_granted:
-                claim = (request.last_epoch, request.last_offset)
-                directory = self._view.directory_of(source)
-                self._tell(VoteGranted(source, directory, request.epoch, request.candidate_id, claim))
+        if not isinstance(request, VoteRequest) or not isinstance(answer, VoteResponse):
+            return
+        if answer.vote_granted and not request.pre_vote:
+            claim = (request.last_epoch, request.last_offset)
+            directory = self._view.directory_of(source)
+            self._tell(VoteGranted(source, directory, request.epoch, request.candidate_id, claim))
 
     def _produced(self, direction: _Direction, source: int, asked: _Asked, body: memoryview) -> None:
         answer = decode_produce_response(asked.version, body[1:] if asked.version >= FLEXIBLE_PRODUCE else body)
@@ -272,12 +270,12 @@ class WireEye:
         direction.handled += count
         while direction.due and direction.due[0][0] <= direction.handled:
             direction.due.popleft()[1]()
-        self._before = None
-        while direction.prevotes and direction.prevotes[0] <= direction.handled:
-            direction.prevotes.popleft()
-            node = node_of(endpoint.incoming.target.name)
-            if node is not None:
-                self._before = self._view.quorum_state_of(node)
+        handled: list[bool] = []
+        while direction.ballots and direction.ballots[0][0] <= direction.handled:
+            handled.append(direction.ballots.popleft()[1])
+        node = node_of(endpoint.incoming.target.name)
+        only_prevotes = bool(handled) and all(handled) and node is not None
+        self._before = self._view.quorum_state_of(node) if only_prevotes and node is not None else None
 
     def received(self, endpoint: Endpoint, count: int) -> None:
         """They were handled."""
@@ -288,29 +286,29 @@ class WireEye:
 
     # probes
 
-    def _identified(self, request_stream: Stream, controller: int, broker: int, answer: IdentifyResponse) -> None:
-        self._direction(request_stream).probed -= 1
+    def _identified(self, controller: int, broker: int, answer: IdentifyResponse) -> None:
         meant = self._view.incarnation_of(controller, broker)
         if meant is not None:
             outcome = "SAME" if answer.incarnation_id == meant[0] else "OTHER"
             self._probe_ended(controller, broker, outcome)
 
     def ended(self, endpoint: Endpoint, reason: CloseReason) -> None:
-        """A connection is over: a probe on it that was not answered has failed."""
-        direction = self._streams.get(endpoint.outgoing)
+        """A connection is over: a probe on it that was not answered, or could not even leave, has failed."""
         controller, broker = node_of(endpoint.outgoing.source.name), node_of(endpoint.outgoing.target.name)
-        if direction is None or not direction.probed or controller is None or broker is None:
+        connection = endpoint.connection
+        if not isinstance(connection, ClientConnection) or endpoint.listener == CONTROLLER_LISTENER:
             return
-        is_theirs = reason in (CloseReason.PEER, CloseReason.RESET)
-        self._probe_ended(controller, broker, "CLOSED" if is_theirs else SILENT)
+        if connection.in_flight and controller is not None and broker is not None:
+            is_theirs = reason in (CloseReason.PEER, CloseReason.RESET)
+            self._probe_ended(controller, broker, "CLOSED" if is_theirs else SILENT)
 
     def dial_failed(self, source: int, peer: Peer, outcome: DialOutcome) -> None:
         """A controller's dial to a broker is a probe."""
         broker = node_of(peer.address.host)
-        if broker is not None and peer.address.port != CONTROLLER_PORT:
+        if broker is not None and peer.listener != CONTROLLER_LISTENER:
             self._probe_ended(source, broker, PROBE_FAILURES.get(outcome, SILENT))
 
     def _probe_ended(self, controller: int, broker: int, outcome: str) -> None:
         meant = self._view.incarnation_of(controller, broker)
-        if meant is not None:
+        if meant is not None and self._view.is_voter(controller):
             self._tell(ProbeAnswered(controller, broker, meant[1], outcome, self._now_ms()))

@@ -36,7 +36,7 @@ class Inode:
         self.pending: list[Write] = []
         self.applied = 0
         self.cut_to: int | None = None
-        """The smallest size that it was cut to since an observer set this back to None."""
+        """All below is as it was written; the smallest such size since an observer set this back to None."""
         self.modified_ms = 0
 
     @property
@@ -91,11 +91,12 @@ class Inode:
         count, torn = _kept(chance, len(self.pending))
         next_write = self.pending[count] if torn else None
         self.settle(self.applied + count)
+        whole = len(self.durable)
         if next_write is not None and next_write.data:
             self.durable += _torn(chance, next_write.data, len(self.durable))
         self.data = bytearray(self.durable)
         self.pending = []
-        self.cut_to = len(self.data) if self.cut_to is None else min(len(self.data), self.cut_to)
+        self.cut_to = whole if self.cut_to is None else min(whole, self.cut_to)
 
 
 def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""Every check accepts a good history and reports a bad one: histories are given by hand, as the world would tell them."""
+"""Every check accepts a good history and reports a bad one: given by hand, as the world would tell them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def partition(
     return PartitionSeen(node, 1, TP, is_leader, epoch, members, members, min_isr, 0, hw, hw, leo)
 
 
-def recorded(elr=(), leader_id: int = 1, unclean: bool = False, at_ms: int = 0, isr=(1, 2, 3)) -> PartitionRecorded:
-    return PartitionRecorded(TP, tuple(isr), tuple(elr), (), leader_id, 0, 0, unclean, 2, at_ms)
+def recorded(
+    elr=(), leader_id: int = 1, unclean: bool = False, at_ms: int = 0, isr=(1, 2, 3), epoch: int = 0
+) -> PartitionRecorded:
+    return PartitionRecorded(TP, tuple(isr), tuple(elr), (), leader_id, epoch, 0, unclean, 2, at_ms)
 
 
 def fenced(age: int = 100, at_ms: int = 200, decided: int | None = 5, connection: int = 1) -> BrokerFenced:
@@ -110,6 +112,8 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "D2": (COMMITTED, [LogCut(2, TP, 0, 0), written(2, 0, 5, digest=9, log=TP), partition(2, 5, 5, False)]),
     "D4": (COMMITTED, [written(1, 5, 6, log=TP), partition(hw=6, leo=6)]),
     "D5": (COMMITTED, [partition(hw=7, leo=5)]),
+    "M5": ([recorded()], [recorded(leader_id=3, isr=(1, 2))]),
+    "M5 by an unclean election": ([recorded()], [recorded(leader_id=3, isr=(3,), unclean=True)]),
     "D11": ([ANSWERED], [replace(ANSWERED, high_watermark=4)]),
     "D11 in another epoch": ([ANSWERED], [replace(ANSWERED, epoch_now=1)]),
     "D11 under min ISR": ([ANSWERED], [replace(ANSWERED, isr_size=1)]),
@@ -133,7 +137,7 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [*PROOF, ProcessDied(2, frozenset({"broker"}), False, True, 100), fenced()],
         [ProcessDied(2, frozenset({"broker"}), False, True, 1000), fenced(at_ms=2000)],
     ),
-    "K7": (COMMITTED, [partition(hw=6, leo=6, isr=(1,))]),
+    "K7": (COMMITTED, [partition(hw=5, leo=5, isr=(1,)), partition(hw=6, leo=6, isr=(1,))]),
     "K7 by a short member": (
         [*COMMITTED, recorded(elr=(3,), isr=(1, 2))],
         [LogCut(3, TP, 0, 0), recorded(elr=(3,), isr=(1, 2))],
@@ -170,6 +174,6 @@ def test_a_run_in_which_a_check_saw_nothing_is_unknown_and_not_valid() -> None:
 def test_an_unclean_restart_is_caught_when_its_replica_is_chosen_before_it_caught_up() -> None:
     suite = run([*COMMITTED, recorded(isr=(1, 2, 3))])
     suite.damage.lost(2, TP)
-    for observation in (LogCut(2, TP, 0, 3), Restarted(2, 2, False, False), recorded(leader_id=2, isr=(1, 2))):
+    for observation in (LogCut(2, TP, 0, 3), Restarted(2, 2, False, False), recorded(leader_id=2, isr=(1, 2), epoch=1)):
         suite.observe(observation, 0)
     assert any(f.check == "K7" for f in suite.findings)

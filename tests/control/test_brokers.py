@@ -343,3 +343,76 @@ def test_unregistering_takes_the_broker_out_of_isr_and_elr_but_not_out_of_replic
     partition = cluster.partition("orders")
     assert (partition.replicas, partition.isr, partition.leader) == ((1, 2, 3), (2, 3), 2)
     assert cluster.admin(ApiKey.UNREGISTER_BROKER, broker_id=1).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def large(cluster: Cluster, partitions: int = 2_500) -> None:
+    cluster.add_topic("large", *[(1, 2)] * partitions)
+
+
+def slices_of(cluster: Cluster, command: Any) -> tuple[list[int], Any]:
+    """How many events each slice has, and the reply of the last."""
+    decision = cluster.decide(command)
+    sizes = [len(decision.events)]
+    hold_offset(cluster, decision.effects)
+    while decision.follow_up is not None:
+        assert decision.reply is None
+        decision = cluster.decide(decision.follow_up)
+        hold_offset(cluster, decision.effects)
+        sizes.append(len(decision.events))
+    return sizes, decision.reply
+
+
+def test_a_large_registration_is_cut_into_slices_with_its_record_last() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    large(cluster)
+    sizes, reply = slices_of(cluster, registration(1, life=2, dead_broker_epoch=cluster.epoch(1)))
+    assert sizes == [1_000, 1_000, 501]
+    assert reply.broker_epoch == cluster.image.offset - 1
+    assert all(state.isr == (2,) for _, state in cluster.image.topics.get("large").partitions())  # type: ignore[union-attr]
+
+
+def test_large_plans_of_all_kinds_are_cut_into_slices() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    large(cluster)
+    sizes, reply = slices_of(cluster, heartbeat(cluster, 1, want_shut_down=True))
+    assert (sizes, reply.is_fenced) == ([1, 1_000, 1_000, 500], False)
+    sizes, reply = slices_of(cluster, heartbeat(cluster, 2, want_fence=True))
+    assert (sizes, reply.is_fenced) == ([0, 1_000, 1_000, 501], True)
+    sizes, reply = slices_of(cluster, heartbeat(cluster, 2))
+    assert (sizes, reply.is_fenced) == ([1_001, 1_000, 500], False)
+    request = cluster.admin_request(ApiKey.UNREGISTER_BROKER, broker_id=2)
+    sizes, reply = slices_of(cluster, request)
+    assert (sizes, reply.error_code) == ([1_000, 1_000, 501], ErrorCode.NONE)
+
+
+def test_a_large_directory_is_lost_in_slices() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    create(cluster, "large", [{"partition_index": index, "broker_ids": [1, 2]} for index in range(1_500)])
+    lost = heartbeat(cluster, 1, offline_log_dirs=(directory_id(1),))
+    sizes, reply = slices_of(cluster, lost)
+    assert (sizes, reply.error_code) == ([0, 1_000, 501, 0], ErrorCode.NONE)
+
+
+def test_plans_for_a_broker_that_registered_anew_end() -> None:
+    from kraft.control.commands import START, LoseDirectories, ShutDownBroker
+
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    old = heartbeat(cluster, 1)
+    stop = ShutDownBroker(broker_id=1, broker_epoch=cluster.epoch(1), cursor=START)
+    lose = LoseDirectories(heartbeat=old, directories=(directory_id(1),))
+    cluster.add_broker(1)
+    for command in (stop, lose):
+        decision = cluster.decide(command)
+        assert (decision.events, decision.reply.error_code) == ((), ErrorCode.STALE_BROKER_EPOCH)
+
+
+def test_unregistering_needs_the_right_to_alter_the_cluster() -> None:
+    cluster = Cluster()
+    cluster.add_broker(1)
+    cluster.authorize = lambda *_: False
+    response = cluster.admin(ApiKey.UNREGISTER_BROKER, broker_id=1)
+    assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs."""
+"""IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -158,3 +158,20 @@ def test_min_insync_replicas_is_never_set_for_one_broker_nor_removed_from_the_cl
         == [ErrorCode.INVALID_CONFIG] * 2
     )
     assert cluster.image.configs_of(ConfigResourceType.BROKER, "")["min.insync.replicas"] == "1"
+
+
+def test_an_unknown_list_cannot_be_appended_to() -> None:
+    assert alter(cluster_with_topics(), altered(TOPIC, "orders", ("no.such.list", APPEND, "5"))) == [
+        ErrorCode.INVALID_CONFIG
+    ]
+
+
+def test_too_many_changes_are_a_policy_violation() -> None:
+    cluster = cluster_with_topics()
+    resources = []
+    for number in range(5_001):
+        cluster.add_topic(f"t{number}", (1,), number=10 + number)
+        resources.append(altered(TOPIC, f"t{number}", ("retention.ms", SET, "5"), ("flush.ms", SET, "6")))
+    codes = alter(cluster, *resources)
+    assert set(codes) == {ErrorCode.POLICY_VIOLATION}
+    assert not cluster.image.topic_configs("t1")

@@ -151,3 +151,22 @@ def test_producer_ids_need_the_current_broker_epoch() -> None:
     epoch = cluster.add_broker(1)
     reply = cluster.decide_all(AllocateProducerIds(broker_id=1, broker_epoch=epoch + 1))
     assert (reply.error_code, reply.count) == (ErrorCode.STALE_BROKER_EPOCH, 0)
+
+
+def test_updating_needs_the_right_to_and_one_mention() -> None:
+    cluster = Cluster()
+    twice = (METADATA_VERSION_FEATURE, OLDEST, 2)
+    assert update(cluster, twice, twice) == ErrorCode.INVALID_REQUEST
+    cluster.authorize = lambda *_: False
+    assert update(cluster, twice) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_producer_ids_run_out_instead_of_wrapping() -> None:
+    from kraft.control.producer_ids import PRODUCER_ID_MAX
+    from kraft.image.events import ProducerIds
+
+    cluster = Cluster()
+    epoch = cluster.add_broker(1)
+    cluster.apply([ProducerIds(1, epoch, PRODUCER_ID_MAX - 10)])
+    reply = cluster.decide_all(AllocateProducerIds(broker_id=1, broker_epoch=epoch))
+    assert (reply.error_code, reply.count) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0)

@@ -275,3 +275,32 @@ def test_growing_can_be_only_validated() -> None:
     request = {"topics": [more_partitions("orders", 2)], "validate_only": True}
     assert cluster.admin(ApiKey.CREATE_PARTITIONS, **request).results[0].error_code == ErrorCode.NONE
     assert cluster.image == before
+
+
+def test_what_the_node_s_file_and_the_cluster_set_is_told_as_such() -> None:
+    cluster = Cluster(node_config(log_retention_hours="2"))
+    cluster.add_brokers(1)
+    told = {one.name: one for one in create(cluster, new_topic("orders", 1, 1))[0].configs}
+    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("7200000", 4)
+    cluster.apply([Config(4, "", "log.retention.hours", "-1")])
+    told = {one.name: one for one in create(cluster, new_topic("users", 1, 1))[0].configs}
+    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("-1", 3)
+
+
+def test_growing_needs_the_right_to_alter_and_one_mention() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("orders", 1, 1))
+    twice = [more_partitions("orders", 2), more_partitions("orders", 3)]
+    response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=twice)
+    assert [one.error_code for one in response.results] == [ErrorCode.INVALID_REQUEST]
+    cluster.authorize = lambda *_: False
+    response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("orders", 2)])
+    assert response.results[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_growing_by_too_much_in_all_is_a_policy_violation() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
+    asked = [more_partitions("one", 6_000), more_partitions("two", 6_000)]
+    response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=asked)
+    assert {one.error_code for one in response.results} == {ErrorCode.POLICY_VIOLATION}

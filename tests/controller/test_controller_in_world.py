@@ -9,6 +9,7 @@ from kraft.seam import Seam
 from kraft.sim.world import World
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import AlterPartitionRequest, PartitionToAlter
 from tests.control.requests import altered, new_topic
 from tests.controller.cluster import Cluster, FakeBroker
 
@@ -269,3 +270,107 @@ def test_the_same_seed_gives_the_same_run() -> None:
         return str(world.trace_hash)
 
     assert once() == once()
+
+
+def test_leadership_goes_back_to_preferred_replicas_after_the_check_interval() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 6, 3)
+        before = leaders(cluster, "orders")
+        cluster.kill_broker(1)
+        await cluster.wait(lambda: 1 not in cluster.unfenced())
+        cluster.world.restart("b1")
+        await cluster.wait(lambda: 1 in cluster.unfenced())
+        assert 1 not in leaders(cluster, "orders")
+        await rejoin(cluster, 1)
+        await cluster.wait(lambda: leaders(cluster, "orders") == before, 7_000)
+
+    play(scenario, leader_imbalance_check_interval_seconds="5")
+
+
+async def rejoin(cluster: Cluster, broker_id: int) -> None:
+    """The leaders propose this broker for their ISRs again, as they would once it caught up."""
+    topic = cluster.image.topics.get("orders")
+    assert topic is not None
+    for index, state in topic.partitions():
+        if state.leader not in cluster.brokers or broker_id in state.isr:
+            continue
+        leader = cluster.brokers[state.leader]
+        proposed = (*state.isr, broker_id)
+        partition = PartitionToAlter(
+            topic_id=topic.topic_id,
+            partition_id=index,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            new_isr=tuple((one, cluster.brokers[one].epoch) for one in proposed),
+        )
+        message = AlterPartitionRequest(broker_id=state.leader, broker_epoch=leader.epoch, partitions=(partition,))
+        assert cluster.active is not None
+        answer = await leader.ask(cluster.active.config.node_id, message)
+        assert answer.partitions[0].error_code == ErrorCode.NONE
+
+
+def test_leadership_stays_where_it_is_if_balancing_is_switched_off() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 6, 3)
+        cluster.kill_broker(1)
+        await cluster.wait(lambda: 1 not in cluster.unfenced())
+        cluster.world.restart("b1")
+        await cluster.wait(lambda: 1 in cluster.unfenced())
+        await rejoin(cluster, 1)
+        moved = leaders(cluster, "orders")
+        await cluster.world.sleep_ms(12_000)
+        assert leaders(cluster, "orders") == moved
+
+    play(scenario, leader_imbalance_check_interval_seconds="5", auto_leader_rebalance_enable="false")
+
+
+def test_partitions_without_a_leader_get_one_when_unclean_elections_are_allowed_later() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 1, 2)
+        topic = cluster.image.topics.get("orders")
+        assert topic is not None
+        first, second = topic.partition(0).replicas
+        cluster.kill_broker(second)
+        await cluster.wait(lambda: second not in cluster.unfenced())
+        cluster.kill_broker(first)
+        await cluster.wait(lambda: first not in cluster.unfenced())
+        cluster.world.restart(f"b{second}")
+        await cluster.wait(lambda: second in cluster.unfenced())
+        await cluster.world.sleep_ms(20_000)
+        assert leaders(cluster, "orders") == [-1]
+        through = cluster.brokers[second]
+        allow = altered(2, "orders", ("unclean.leader.election.enable", 0, "true"))
+        await through.forward(seam, ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[allow])
+        await cluster.wait(lambda: leaders(cluster, "orders") == [second], 16_000)
+
+    play(scenario, unclean_leader_election_interval_ms="15000")
+
+
+def test_the_last_known_leader_of_a_lonely_partition_is_taken_back_when_it_returns() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 1, 1)
+        (only,) = leaders(cluster, "orders")
+        cluster.kill_broker(only)
+        await cluster.wait(lambda: leaders(cluster, "orders") == [-1])
+        cluster.world.restart(f"b{only}")
+        await cluster.wait(lambda: leaders(cluster, "orders") == [only], 1_500)
+        topic = cluster.image.topics.get("orders")
+        assert topic is not None
+        assert topic.partition(0).leader_recovery_state == 1
+
+    play(scenario)
+
+
+def test_a_single_controller_restarts_with_what_was_committed() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 3)
+        before = digest(cluster.image)
+        cluster.world.power_off("c101")
+        cluster.controllers[101].controller = None
+        cluster.world.restart("c101")
+        await cluster.wait(lambda: cluster.active is not None)
+        assert cluster.image.topics.get("orders") is not None
+        assert before
+        await cluster.wait(lambda: cluster.unfenced() == {1, 2, 3})
+
+    play(scenario, controllers=1)

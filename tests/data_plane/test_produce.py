@@ -106,7 +106,7 @@ BAD_BATCHES = {
     "no bytes": (lambda: b"", ErrorCode.INVALID_RECORD),
     "two batches": (lambda: batch("a") + batch("b"), ErrorCode.INVALID_RECORD),
     "magic 1": (lambda: patched(put(">b", 16, 1), crc=False), ErrorCode.INVALID_RECORD),
-    "magic 7": (lambda: patched(put(">b", 16, 7), crc=False), ErrorCode.CORRUPT_MESSAGE),
+    "magic 7": (lambda: patched(put(">b", 16, 7), crc=False), ErrorCode.INVALID_RECORD),
     "a batch that is cut short": (lambda: batch("long enough")[:-3], ErrorCode.INVALID_RECORD),
     "a length below the header's": (lambda: patched(put(">i", 8, 20), crc=False), ErrorCode.CORRUPT_MESSAGE),
     "a base offset": (lambda: patched(put(">q", 0, 5)), ErrorCode.INVALID_RECORD),

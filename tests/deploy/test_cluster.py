@@ -159,6 +159,7 @@ def test_a_stopped_cluster_starts_again_with_what_it_had(tmp_path: Path) -> None
 def test_a_taken_port_is_named_with_its_owner(tmp_path: Path) -> None:
     layout = ClusterLayout(combined=1, port=free_port(ClusterLayout(combined=1)))
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", layout.port + 100))
         taken.listen()
         with pytest.raises(LaunchError, match=rf"port {layout.port + 100} is taken by .* \(pid {os.getpid()}\)"):

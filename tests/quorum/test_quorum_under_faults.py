@@ -10,6 +10,14 @@ from kraft.sim.world import World
 from .test_quorum_in_world import Cluster
 
 
+def snapshot(cluster: Cluster, n: int) -> None:
+    """Have this node write a snapshot of what it has replayed."""
+    member = cluster.members[n]
+    replica = member.replica
+    if member.quorum is not None and replica.values:
+        member.quorum.request_snapshot(replica.next_offset, replica.epoch, [tuple(replica.values)])
+
+
 async def torment(world: World, cluster: Cluster, duration_ms: int) -> list[bytes]:
     """Write all the time and hurt something now and then. Returns the values that were seen committed, in order."""
     chance = world.random.stream("torment")
@@ -49,6 +57,8 @@ async def torment(world: World, cluster: Cluster, duration_ms: int) -> list[byte
                         world.partition(f"c{victim}", f"c{other}")
         elif chance.below(40) == 0:
             world.heal_all()
+        elif chance.below(10) == 0:
+            snapshot(cluster, 1 + chance.below(len(cluster.members)))
     world.heal_all()
     for n in down:
         cluster.restart(n)
@@ -58,10 +68,11 @@ async def torment(world: World, cluster: Cluster, duration_ms: int) -> list[byte
 @pytest.mark.parametrize("seed", range(8))
 def test_committed_events_survive_crashes_power_losses_and_partitions(seed: int) -> None:
     async def main(world: World) -> None:
-        cluster = Cluster(world, voters=3 + seed % 2 * 2, observers=1)
+        limits = {"internal_metadata_log_segment_bytes": "1024", "metadata_max_retention_bytes": "1"}
+        cluster = Cluster(world, voters=3 + seed % 2 * 2, observers=1, **(limits if seed % 4 < 2 else {}))
         cluster.start()
         await cluster.elect()
-        committed = await torment(world, cluster, 10_000)
+        committed = await torment(world, cluster, 7_000)
         assert len(committed) > 20
         await cluster.write(b"last")
 

@@ -278,3 +278,14 @@ def test_a_fetch_of_an_older_incarnation_is_known_as_such() -> None:
     assert not state.knows_incarnation(2, 11)
     assert state.knows_incarnation(2, 12)
     assert state.knows_incarnation(2, 13)
+
+
+def test_a_replica_that_caught_up_while_it_was_not_eligible_joins_when_it_becomes_eligible() -> None:
+    state = leader((1, 2))
+    fetch(state, 2, 100)
+    assert state.fetched(3, 100, 0, 100, 1, 13, {1: 11, 2: 12}).proposal is None
+    assert state.eligible_changed({1: 11, 2: 12}) is None
+    proposal = state.eligible_changed(ELIGIBLE)
+    assert proposal is not None
+    assert proposal.ids == {1, 2, 3}
+    assert state.eligible_changed(ELIGIBLE) is None, "it is pending"
