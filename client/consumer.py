@@ -33,7 +33,7 @@ from kraft.client.core.requests import (
     read_list_offsets_response,
 )
 from kraft.client.default_seam import default_seam
-from kraft.seam import Seam
+from kraft.seam import Seam, WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -117,7 +117,7 @@ class Consumer:
     async def assign(self, partitions: Iterable[TopicPartition], *, at: str | int = "earliest") -> None:
         """Read exactly these partitions, from `at`: "earliest", "latest" or an offset. Replaces what was assigned."""
         wanted = list(partitions)
-        for topic in {topic for topic, _ in wanted}:
+        for topic in sorted({topic for topic, _ in wanted}):
             await self._cluster.wait_topic(topic)
         starts = dict.fromkeys(wanted, at) if isinstance(at, int) else await self.offsets(wanted, at=at)
         self._assigned = {tp: self._at(int(starts[tp])) for tp in wanted}
@@ -144,22 +144,24 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """The offset of each partition at "earliest", "latest" or a timestamp in ms (-1 if there is none later)."""
         timestamp = {"earliest": EARLIEST, "latest": LATEST}[at] if isinstance(at, str) else at
-        wanted = set(partitions)
+        wanted = sorted(set(partitions))
         found: dict[TopicPartition, int] = {}
         deadline_ms = self._seam.clock.monotonic_ms() + timeout_ms
         backoff_ms = RETRY_BACKOFF_MS
-        while missing := wanted - found.keys():
-            await self._ask_offsets(missing, timestamp, found)
-            if wanted <= found.keys():
-                break
+        while True:
+            await self._ask_offsets([tp for tp in wanted if tp not in found], timestamp, found)
+            missing = [tp for tp in wanted if tp not in found]
+            if not missing:
+                return found
             if self._seam.clock.monotonic_ms() > deadline_ms:
-                raise TimedOut(f"no offsets of {sorted(missing)} within {timeout_ms} ms")
+                raise TimedOut(f"no offsets of {missing} within {timeout_ms} ms")
             await self._cluster.refresh({topic for topic, _ in missing})
             await self._seam.clock.sleep_ms(backoff_ms)
             backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
-        return found
 
-    async def _ask_offsets(self, wanted: set[TopicPartition], timestamp: int, found: dict[TopicPartition, int]) -> None:
+    async def _ask_offsets(
+        self, wanted: Sequence[TopicPartition], timestamp: int, found: dict[TopicPartition, int]
+    ) -> None:
         by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
         for tp in wanted:
             leader = self._cluster.leader(tp)
@@ -253,7 +255,7 @@ class Consumer:
             if isinstance(failure, TimedOut) and link is not None:
                 link.close()
             await self._seam.clock.sleep_ms(RETRY_BACKOFF_MS)
-        except KafkaError as failure:
+        except (KafkaError, WireError) as failure:
             self._failure = failure
             self._announce()
         finally:
@@ -293,8 +295,12 @@ class Consumer:
 
     def _accept(self, tp: TopicPartition, assigned: _Assigned, part: FetchedPartition) -> bool:
         """Take a partition's answer in. False if its position must be reset."""
-        if part.code is ErrorCode.OFFSET_OUT_OF_RANGE or part.diverging is not None:
+        if part.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return False
+        if part.diverging is not None:
+            # The log was cut behind an unclean election: read on from where it parts from what was read (KIP-320).
+            self.seek(tp, min(assigned.fetch.offset, part.diverging[1]))
+            return True
         if part.code is not ErrorCode.NONE:
             if part.code not in RETRIABLE:
                 raise KafkaError(part.code, f"fetching {tp[0]}-{tp[1]}")

@@ -303,7 +303,7 @@ class Producer:
         try:
             await self._cluster.link(node_id, "produce")
         except (*CONNECTION_FAILURES, KeyError):
-            for topic_partition in {batch.topic_partition for batch in self._accumulator.pending()}:
+            for topic_partition in sorted({batch.topic_partition for batch in self._accumulator.pending()}):
                 leader = self._cluster.leader(topic_partition)
                 if leader is not None and leader.node_id == node_id:
                     self._cluster.forget_leader(topic_partition)
@@ -432,7 +432,7 @@ class Producer:
         while True:
             await self._metadata_wanted.wait()
             self._metadata_wanted = trio.Event()
-            wanted = {batch.topic_partition for batch in self._accumulator.pending()}
+            wanted = sorted({batch.topic_partition for batch in self._accumulator.pending()})
             errors = await self._cluster.refresh({tp[0] for tp in wanted} or self._topics, timeout_ms=float("inf"))
             for topic_partition in wanted:
                 if self._cluster.leader(topic_partition) is not None:

@@ -17,7 +17,7 @@ from uuid import UUID
 from kraft.broker.api.answers import answer, kind, read, respond
 from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
 from kraft.broker.node.session import Session
-from kraft.control.topic_names import topic_name_problem
+from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
 from kraft.image.partitions import NO_LEADER
 from kraft.wire import messages
@@ -65,7 +65,8 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
 def _leaders(broker: Broker, message: Any) -> frozenset[int]:
     """The other brokers that lead what was asked for by name or id, if they are few: whether they live is asked before
     they are told."""
-    topics, found = broker.image.topics, set()
+    topics = broker.image.topics
+    found: set[int] = set()
     if message.topics is None or len(message.topics) > CHECKED_TOPICS_MAX:
         return frozenset()
     for wanted in message.topics:
@@ -199,7 +200,9 @@ class _MetadataReply:
         may_create_all = creates and self.broker.gates.authorize_cluster(self.session, Operation.CREATE)
         creatable: list[str] = []
         for name in names:
-            if creates and not (may_create_all or self._may(Operation.CREATE, name)):
+            if name == METADATA_TOPIC:
+                yield self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
+            elif creates and not (may_create_all or self._may(Operation.CREATE, name)):
                 yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
             elif topic_name_problem(name) is not None:
                 yield self._error(ErrorCode.INVALID_TOPIC_EXCEPTION, name, None)

@@ -13,8 +13,8 @@ from uuid import UUID
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
 from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
 from kraft.broker.node.partition_host import PendingAppend
+from kraft.broker.node.prepare_batch import needs_opening, prepare_batch
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
-from kraft.broker.node.recompress import recompress
 from kraft.broker.node.throttling import mute
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
 from kraft.seam import DiskError
@@ -271,17 +271,19 @@ class _Produce:
                 )
             )
             return
-        refusal = check_batch(data, header, partition.rules, self._broker.replicas.clock.wall_ms())
+        rules = partition.rules
+        opens = needs_conversion(header, rules) or needs_opening(header, rules)
+        now_ms = self._broker.replicas.clock.wall_ms()
+        refusal = check_batch(data, header, rules._replace(compacted=False) if opens else rules, now_ms)
         if refusal is not None:
             self._refuse(slot, refusal, log_start)
             return
-        if needs_conversion(header, partition.rules):
-            self._convert(slot, partition, data, header)
-            return
-        if header.attributes & ATTRIBUTE_LOG_APPEND_TIME and not partition.rules.log_append_time:
+        if header.attributes & ATTRIBUTE_LOG_APPEND_TIME and not rules.log_append_time:
             patch_create_time(data, 0)
             header = read_header(data)
-        if partition.appendable and not partition.pending and not self._broker.replicas.disk.dirty_budget_full:
+        if opens:
+            self._open_and_append(slot, partition, data, header)
+        elif partition.appendable and not partition.pending and not self._broker.replicas.disk.dirty_budget_full:
             self._append(slot, partition, data, header)
         else:
             partition.append_later(self._parked(slot, partition, data, header))
@@ -363,12 +365,14 @@ class _Produce:
 
         return PendingAppend(run)
 
-    def _convert(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
-        """compression.type asks for another codec: convert off the loop; what comes after it waits."""
+    def _open_and_append(
+        self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
+    ) -> None:
+        """The batch must be opened (another codec, or keys to look at): off the loop; what comes after it waits."""
         source = bytes(data)
         memory = self._broker.gates.memory
         memory.take(len(source))
-        converted: list[tuple[memoryview, BatchHeader] | BatchRefused] = []
+        prepared: list[tuple[memoryview, BatchHeader] | BatchRefused] = []
 
         def run(error: ErrorCode) -> None:
             memory.give(len(source))
@@ -376,19 +380,19 @@ class _Produce:
                 return
             if error != ErrorCode.NONE:
                 slot.refuse(error)
-            elif isinstance(converted[0], BatchRefused):
+            elif isinstance(prepared[0], BatchRefused):
                 log = partition.log
-                self._refuse(slot, converted[0], -1 if log is None else log.log_start_offset)
+                self._refuse(slot, prepared[0], -1 if log is None else log.log_start_offset)
             else:
-                self._append(slot, partition, *converted[0])
+                self._append(slot, partition, *prepared[0])
 
         append = PendingAppend(run, ready=False)
 
-        async def convert() -> None:
-            converted.append(await self._broker.replicas.disk.offload(recompress, source, header, partition.rules))
+        async def open_batch() -> None:
+            prepared.append(await self._broker.replicas.disk.offload(prepare_batch, source, header, partition.rules))
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()
 
         partition.append_later(append)
-        self._broker.replicas.start_task(convert)
+        self._broker.replicas.start_task(open_batch)

@@ -244,6 +244,8 @@ class FetchSessionCache:
         """Close a session. No effect if there is none of this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            if session.parked is not None:  # left alone, it would watch its partitions again
+                session.parked.give_way()
             session.close()
 
     def _evict(self, candidate: FetchSession, now_ms: int) -> bool:

@@ -182,7 +182,12 @@ class LeaderFetcher:
         self._closed = trio.Event()
 
         def make(transport: Transport) -> ClientConnection:
-            return ClientConnection(transport, client_id=f"broker-{manager.node_id}-fetcher", on_closed=self._on_closed)
+            return ClientConnection(
+                transport,
+                client_id=f"broker-{manager.node_id}-fetcher",
+                on_closed=self._on_closed,
+                budget=manager.services.gates.memory,
+            )
 
         peer = Peer(self.leader_id, endpoint.name, Address(endpoint.host, endpoint.port), manager.peer_tls)
         try:

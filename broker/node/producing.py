@@ -174,6 +174,7 @@ def answer_produce(
 ) -> None:
     """Encode and send, with the leaders of misdirected partitions for those who can read that (v10)."""
     version = request.api_version
+    _count_failures(broker, rows)
     endpoints = []
     if version >= FIRST_VERSION_WITH_LEADER:
         image = broker.image
@@ -192,6 +193,16 @@ def answer_produce(
         leaders = (result.current_leader for _, _, results in rows for result in results)
         endpoints = endpoints_of(image, leaders, session.listener)
     request.respond(encode_produce_response(version, rows, throttle_ms, endpoints))
+
+
+def _count_failures(broker: BrokerServices, rows: ProduceRows) -> None:
+    """Of partitions that are hosted here: nobody makes a metric by asking for a topic that does not exist."""
+    for name, topic_id, results in rows:
+        for result in results:
+            if result.error_code:
+                partition = broker.replicas.find(name if topic_id is None else topic_id, result.partition)
+                if partition is not None:
+                    partition.meters.failed_produces.count += 1
 
 
 NO_TOPIC_ID = UUID(int=0)

@@ -282,8 +282,9 @@ class ReplicaManager:
         self._opener.want(partition, urgent=False)
 
     def budget_may_be_full(self, partition: Partition) -> None:
-        """An append waits; if it is for the dirty-byte budget, run what waits when there is room again."""
-        if self.disk.dirty_budget_full and not self._waits_for_budget:
+        """An append waits; if it is for the dirty-byte budget, run what waits when there is room again. There may be
+        room by now: threads that write back make it."""
+        if partition.appendable and not self._waits_for_budget:
             self._waits_for_budget = True
             self.start_task(self._wait_for_budget)
 

@@ -7,8 +7,10 @@ A broker whose connection to the active controller ended is asked with Identify 
 - A fence names broker id, broker epoch and connection number (K2); a connection that we closed starts no probe.
 - Losses within 20 ms are fenced in one plan. At most 32 probes are under way, at most one per broker, and two probes of
   one broker start at least 50 ms apart (K5).
-- Standby controllers ask each broker that is unfenced once, so that they know its SAME when they become active; they
-  suspect nobody. A new active controller suspects every unfenced broker that is not connected to it after 100 ms.
+- Standby controllers fence nobody, but they look: each asks an unfenced broker once, so that it knows its SAME when it
+  becomes active, and once more when the connection ends. A new active controller suspects every unfenced broker that is
+  not connected to it after 100 ms; at once, if its own last look, less than 1 s ago, gave a bad result. That result
+  then counts as the first of two.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ GATHER_MS = 20
 
 CONNECT_GRACE_MS = 100
 """A new active controller gives brokers this long to connect before it suspects them."""
+
+DOUBT_MS = 1_000
+"""How long a bad result that a standby got stays of use when that becomes active."""
 
 PROBES_UNDER_WAY_MAX = 32
 
@@ -157,6 +162,7 @@ class _Watch:
     first_answer_tries: int = 0
     is_suspect: bool = False
     first_bad_result_ms: int | None = None
+    doubted_ms: int | None = None
     proven_ms: int | None = None
     is_fence_sent: bool = False
     next_probe_ms: int | None = None
@@ -167,6 +173,7 @@ class _Watch:
         """It is alive: whatever was gathered against it is void."""
         self.is_suspect = False
         self.first_bad_result_ms = None
+        self.doubted_ms = None
         self.proven_ms = None
         self.is_fence_sent = False
 
@@ -248,20 +255,24 @@ class Probing:
         if watch is None or watch.connection_number != ended.connection_number:
             return
         watch.is_connected = False
-        if self.is_active and not ended.closed_by_us and not watch.fenced:
+        if not ended.closed_by_us and not watch.fenced:
             self._suspect(watch, now_ms)
 
     def _became_active(self, now_ms: int) -> None:
         self.is_active = True
         for watch in self._watches.values():
-            if not watch.fenced and not watch.is_connected:
+            if watch.fenced or watch.is_connected:
+                continue
+            if watch.doubted_ms is not None and now_ms - watch.doubted_ms <= DOUBT_MS:
+                watch.next_probe_ms = now_ms
+                if watch.first_bad_result_ms is not None:
+                    watch.next_probe_ms = max(now_ms, watch.first_bad_result_ms + RESULTS_APART_MS)
+            else:
                 self._suspect(watch, now_ms + CONNECT_GRACE_MS)
 
     def _suspect(self, watch: _Watch, at_ms: int) -> None:
+        watch.trust()
         watch.is_suspect = True
-        watch.first_bad_result_ms = None
-        watch.proven_ms = None
-        watch.is_fence_sent = False
         watch.next_probe_ms = at_ms
 
     def _probe_answered(self, answered: ProbeAnswered, now_ms: int) -> None:
@@ -282,10 +293,13 @@ class Probing:
 
     def _judge(self, watch: _Watch, outcome: ProbeOutcome, now_ms: int) -> None:
         """One more result about a suspect."""
-        if outcome is ProbeOutcome.OTHER:
-            watch.proven_ms = now_ms
-        elif outcome is ProbeOutcome.SILENT or not watch.answered_same:
+        if outcome is ProbeOutcome.SILENT or (outcome is not ProbeOutcome.OTHER and not watch.answered_same):
             watch.trust()
+        elif not self.is_active:
+            watch.doubted_ms = now_ms
+            watch.first_bad_result_ms = None if outcome is ProbeOutcome.OTHER else now_ms
+        elif outcome is ProbeOutcome.OTHER:
+            watch.proven_ms = now_ms
         elif watch.first_bad_result_ms is None:
             watch.first_bad_result_ms = now_ms
             watch.next_probe_ms = now_ms + RESULTS_APART_MS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 NAME_LENGTH_MAX = 249
+METADATA_TOPIC = "__cluster_metadata"
+"""The cluster's own log: nobody creates it."""
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 

@@ -17,7 +17,7 @@ from kraft.control.commands import AdminRequest
 from kraft.control.config_view import describe_topic_configs
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision
 from kraft.control.draw import Draw
-from kraft.control.topic_names import topic_name_problem
+from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import ConfigResourceType, MetadataImage
 from kraft.image.events import Config, Event, RemoveTopic, Topic
 from kraft.wire.error_codes import ErrorCode
@@ -77,6 +77,8 @@ def _create_one(
     problem = topic_name_problem(topic.name)
     if problem is not None:
         return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if topic.name == METADATA_TOPIC:
+        return Refused(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the cluster's own log; it cannot be created")
     if topic.name in image.topics:
         return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already")
     other = taken.get(_collision_key(topic.name))

@@ -44,12 +44,13 @@ def new_topic(name: str, partitions: int = 2, factor: int = 3) -> Any:
 @pytest.mark.parametrize("version", range(2, 8))
 def test_topics_are_created_in_every_version(version: int) -> None:
     cluster = Cluster()
-    wanted = [new_topic("new"), new_topic("orders"), new_topic("bad/name")]
+    wanted = [new_topic("new"), new_topic("orders"), new_topic("bad/name"), new_topic("__cluster_metadata")]
     response = cluster.ask(ApiKey.CREATE_TOPICS, version, topics=wanted, timeout=5_000)
     assert {t.name: t.error_code for t in response.topics} == {
         "new": 0,
         "orders": ErrorCode.TOPIC_ALREADY_EXISTS,
         "bad/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "__cluster_metadata": ErrorCode.INVALID_REQUEST,
     }
     created = cluster.controller.image.topics.get("new")
     assert created is not None

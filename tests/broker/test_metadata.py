@@ -129,6 +129,13 @@ def test_a_missing_topic_is_created_when_client_and_broker_want_it(image: Metada
     assert harness.auto_topics.asked == ["new"]
 
 
+def test_the_clusters_own_log_is_never_created(image: MetadataImage) -> None:
+    harness = BrokerHarness(image)
+    (answer,) = harness.ask(METADATA, 9, topics=asked("__cluster_metadata"), allow_auto_topic_creation=True).topics
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert harness.auto_topics.asked == []
+
+
 def test_no_topic_is_created_when_the_broker_does_not_allow_it(image: MetadataImage) -> None:
     harness = BrokerHarness(image, properties={"auto.create.topics.enable": "false"})
     (answer,) = harness.ask(METADATA, 9, topics=asked("new"), allow_auto_topic_creation=True).topics

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kraft.broker.node.lifecycle import BrokerState
+from kraft.client.producer import Producer
 from kraft.sim.world import World
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -148,6 +149,64 @@ def test_a_killed_broker_comes_back_under_a_new_epoch() -> None:
         assert cluster.node(1).broker.broker.broker_epoch > before
 
     run(test)
+
+
+def lagging(cluster: WorldCluster, witness: int) -> list[tuple[str, int]]:
+    """Partitions that are not fully in sync, as this broker knows."""
+    topics = cluster.node(witness).publisher.image.topics
+    return [(one.name, index) for one in topics for index, state in one.partitions() if len(state.isr) < 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_restarted_broker_is_soon_in_sync_again_also_where_nothing_is_written(seed: int) -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("client")
+        await create(cluster, 1, seam, topic("orders", 3, 3), topic("idle", 6, 3))
+        await world.sleep_ms(1_000)
+        for victim, witness in ((1, 2), (2, 3), (3, 1)):
+            world.kill(f"b{victim}")
+            world.restart(f"b{victim}")
+            await world.sleep_ms(1_500)
+            assert lagging(cluster, witness) == []
+
+    run(test, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_writes_go_on_soon_after_a_leader_died_although_followers_were_in_a_long_poll(seed: int) -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("client")
+        await create(cluster, 1, seam, topic("orders", 1, 3), topic("idle", 6, 3))
+        await world.sleep_ms(1_000)
+        addresses = [f"b{broker_id}:9092" for broker_id in cluster.broker_ids]
+        async with Producer(bootstrap_servers=addresses, seam=seam) as producer:
+            await producer.send("orders", b"before")
+            orders = cluster.node(1).publisher.image.topics.get("orders")
+            assert orders is not None
+            world.kill(f"b{orders.partition(0).leader}")
+            killed_ns = world.now_ns
+            await producer.send("orders", b"after")
+            assert (world.now_ns - killed_ns) / 1e6 < 400
+
+    run(test, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leader_that_has_just_died_is_not_named_any_more(seed: int) -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("client")
+        await create(cluster, 1, seam, topic("orders", 6, 3))
+        await world.sleep_ms(100)
+        client = await cluster.connect(1, seam)
+        world.kill("b2")
+        (told,) = (await client.ask(ApiKey.METADATA, 12, topics=[wanted("orders")])).topics
+        image = cluster.node(1).publisher.image.topics.get("orders")
+        assert image is not None
+        assert any(state.leader == 2 for _, state in image.partitions()), "the controller was faster than the client"
+        assert all(p.leader_id != 2 for p in told.partitions)
+        assert {p.error_code for p in told.partitions} == {0, ErrorCode.LEADER_NOT_AVAILABLE}
+
+    run(test, seed=seed)
 
 
 def test_a_second_process_with_a_living_brokers_id_is_refused() -> None:

@@ -14,6 +14,7 @@ from kraft.control import FenceTarget
 from kraft.control import probing as probing_module
 from kraft.control.probing import (
     CONNECT_GRACE_MS,
+    DOUBT_MS,
     FIRST_ANSWER_RETRY_MS,
     GATHER_MS,
     PROBES_UNDER_WAY_MAX,
@@ -289,8 +290,9 @@ def test_a_new_active_controller_probes_the_unconnected_after_100_ms() -> None:
         detector.broker(broker_id)
         detector.heartbeat(broker_id)
     detector.run(100)
-    crash(detector, 1)  # while it is a standby
+    crash(detector, 1, SILENT)  # while it is a standby
     detector.run(1_000)
+    detector.addresses[1] = REFUSED
     asked = len(detector.probes)
     detector.tell(BecameActive())
     detector.run(CONNECT_GRACE_MS - 1)
@@ -312,17 +314,80 @@ def test_a_broker_that_connects_to_the_new_controller_in_time_is_not_probed() ->
     assert len(detector.probes) == asked
 
 
-def test_a_standby_learns_who_is_there_and_suspects_nobody() -> None:
+def standby(broker_id: int = 1) -> Detector:
+    """A standby that a broker is connected to, which has answered SAME."""
     detector = Detector()
-    detector.addresses[1] = SAME
-    detector.heartbeat(1)
-    detector.broker(1)
+    detector.addresses[broker_id] = SAME
+    detector.heartbeat(broker_id)
+    detector.broker(broker_id)
     detector.run(100)
     assert len(detector.probes) == 1
+    return detector
+
+
+def test_a_standby_looks_once_when_a_connection_ends_and_fences_nobody() -> None:
+    detector = standby()
     crash(detector, 1)
     detector.run(20_000)
-    assert len(detector.probes) == 1
+    assert len(detector.probes) == 2
     assert not detector.fenced
+
+
+@pytest.mark.parametrize("outcome", [REFUSED, CLOSED, OTHER])
+def test_what_a_standby_saw_just_now_spares_it_the_grace(outcome: ProbeOutcome) -> None:
+    detector = standby()
+    crash(detector, 1, outcome)
+    detector.run(300)
+    active_ms = detector.now_ms
+    detector.tell(BecameActive())
+    detector.run(500)
+    assert detector.fenced_ids == [1]
+    assert detector.fenced[0][0] <= active_ms + 5
+
+
+def test_also_then_the_two_results_are_50_ms_apart() -> None:
+    detector = standby()
+    lost_ms = detector.now_ms
+    crash(detector, 1)
+    detector.run(10)
+    detector.tell(BecameActive())
+    detector.run(500)
+    assert detector.fenced_ids == [1]
+    assert detector.fenced[0][0] >= lost_ms + RESULTS_APART_MS
+
+
+def test_what_a_standby_saw_alone_fences_nobody() -> None:
+    detector = standby()
+    crash(detector, 1)
+    detector.run(300)
+    detector.addresses[1] = SAME
+    detector.tell(BecameActive())
+    detector.run(5_000)
+    assert not detector.fenced
+
+
+def test_what_a_standby_saw_is_void_when_the_broker_connects_again() -> None:
+    detector = standby()
+    crash(detector, 1)
+    detector.run(20)
+    detector.heartbeat(1, connection=2001)
+    detector.run(20)
+    asked = len(detector.probes)
+    detector.tell(BecameActive())
+    detector.run(5_000)
+    assert len(detector.probes) == asked
+    assert not detector.fenced
+
+
+def test_what_a_standby_saw_long_ago_does_not_count() -> None:
+    detector = standby()
+    crash(detector, 1)
+    detector.run(DOUBT_MS + 100)
+    active_ms = detector.now_ms
+    detector.tell(BecameActive())
+    detector.run(1_000)
+    assert detector.fenced_ids == [1]
+    assert detector.fenced[0][0] >= active_ms + CONNECT_GRACE_MS + RESULTS_APART_MS
 
 
 def test_losing_leadership_ends_all_suspicion() -> None:
@@ -529,10 +594,30 @@ def no_grace(self: Probing, now_ms: int) -> None:
             self._suspect(watch, now_ms)
 
 
-def standby_suspects(self: Probing, ended: ConnectionEnded, now_ms: int) -> None:
-    """Bug: a standby fences too."""
+def standby_fences(self: Probing, now_ms: int) -> tuple[FenceTarget, ...]:
+    """Bug: a standby fences too, on what it saw."""
     self.is_active = True
-    honest_ended(self, ended, now_ms)
+    for watch in self._watches.values():
+        watch.proven_ms = watch.doubted_ms
+    return honest_fences(self, now_ms)
+
+
+def doubt_is_proof(self: Probing, now_ms: int) -> None:
+    """Bug: what a standby saw counts as both results."""
+    honest_active(self, now_ms)
+    for watch in self._watches.values():
+        watch.proven_ms = watch.doubted_ms
+
+
+def doubt_for_ever(self: Probing, now_ms: int) -> None:
+    """Bug: what a standby saw never grows old."""
+    for watch in self._watches.values():
+        if watch.doubted_ms is not None:
+            watch.doubted_ms = now_ms
+    honest_active(self, now_ms)
+
+
+honest_active = Probing._became_active
 
 
 PLANTED: list[tuple[str, Any, Callable[[], None]]] = [
@@ -546,7 +631,9 @@ PLANTED: list[tuple[str, Any, Callable[[], None]]] = [
     ("_due_fences", fence_one_by_one, test_losses_within_20_ms_are_fenced_in_one_plan),
     ("_due_fences", fence_without_names, test_the_fence_names_epoch_and_connection),
     ("_became_active", no_grace, test_a_broker_that_connects_to_the_new_controller_in_time_is_not_probed),
-    ("_connection_ended", standby_suspects, test_a_standby_learns_who_is_there_and_suspects_nobody),
+    ("_due_fences", standby_fences, test_a_standby_looks_once_when_a_connection_ends_and_fences_nobody),
+    ("_became_active", doubt_is_proof, test_what_a_standby_saw_alone_fences_nobody),
+    ("_became_active", doubt_for_ever, test_what_a_standby_saw_long_ago_does_not_count),
 ]
 
 

@@ -259,6 +259,30 @@ def test_forgotten_partitions_are_not_told_and_an_emptied_session_is_closed() ->
     run(test)
 
 
+def test_a_closed_session_answers_its_parked_fetch_and_watches_nothing() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 0, name="a")
+        session = Session(plane)
+        await session.fetch(("a", 0, 0))
+        known, results = session.session_id, []
+
+        async def poll() -> None:
+            results.append(await session.fetch(max_wait_ms=10_000))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            await plane.world.sleep_ms(50)
+            assert plane.partition("a").watchers
+            other = await plane.another_client()
+            await plane.fetch_many([], session_id=known, session_epoch=-1, client=other)
+            await plane.until(lambda: bool(results), timeout_ms=50)
+        assert told(results[0]) == {}
+        await plane.produce("a", batch("0"))
+        assert not plane.partition("a").watchers
+
+    run(test)
+
+
 def test_sessions_refuse_wrong_ids_and_epochs() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1, name="a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -342,5 +343,18 @@ def test_pipelined_requests_of_one_connection_are_appended_and_answered_in_order
             client.connection.send(ApiKey.PRODUCE, 9, body, on_reply)
         await plane.until(lambda: len(offsets) == 200)
         assert offsets == list(range(200))
+
+    run(test)
+
+
+def test_a_large_compressed_batch_for_a_compacted_topic_is_opened_off_the_loop() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("latest", cleanup_policy="compact")
+        noise = [Random(number).randbytes(2_000) for number in range(20)]
+        result = await plane.produce("latest", batch(*noise, compression=Compression.LZ4))
+        assert error(result) == ErrorCode.INVALID_RECORD
+        assert len(result.record_errors) == 20
+        assert error(await plane.produce("latest", batch(*noise, key=b"k", compression=Compression.LZ4))) == NONE
+        assert values((await plane.fetch("latest", 0)).records) == noise
 
     run(test)

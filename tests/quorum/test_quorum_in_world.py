@@ -58,10 +58,22 @@ class Cluster:
         return self.leader
 
     async def write(self, *values: bytes) -> None:
-        leader = await self.elect()
-        assert leader.quorum is not None
-        end = leader.quorum.append(values)
-        await self.wait(lambda: leader.replica.next_offset >= end)
+        """Append, and wait for the commit; again if the leader goes before and the values are not there."""
+        while True:
+            leader = await self.elect()
+            assert leader.quorum is not None
+            quorum, epoch = leader.quorum, leader.replica.leads
+            end = quorum.append(values)
+            await self.wait(
+                lambda: (
+                    leader.replica.next_offset >= end or leader.quorum is not quorum or leader.replica.leads != epoch
+                )  # noqa: B023
+            )
+            if leader.quorum is quorum and leader.replica.leads == epoch:
+                return
+            following = await self.elect()
+            if all(value in following.replica.values for value in values):
+                return
 
     def have(self, *values: bytes) -> bool:
         """Every running member has replayed exactly these values."""
