@@ -17,7 +17,7 @@ from kraft.control.commands import START, FenceBrokers, RegisterBrokerCommand, U
 from kraft.image import MetadataImage, encode_event, replay
 from kraft.image.events import written_version
 from kraft.node.quorum import NotLeader, Quorum
-from kraft.seam import require
+from kraft.seam import InvariantError, require
 
 
 class CommandHost(Protocol):
@@ -133,7 +133,10 @@ class CommandLine:
             f"events were decided for offset {context.next_offset} but stand at {end_offset - len(values)}",
         )
         if image is not None and self.image is image:
-            self.image = replay(image, decision.events, end_offset, self._epoch)
+            try:
+                self.image = replay(image, decision.events, end_offset, self._epoch)
+            except Exception as error:  # not one request's trouble: the log holds what no image shows
+                raise InvariantError(f"events up to offset {end_offset} are appended and do not replay") from error
         return end_offset
 
     def _park(self, parked: _Parked) -> None:

@@ -1,0 +1,94 @@
+"""A cluster under all checks, with a story in the place of a seed's faults; and how a bug is planted in it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kraft.client import Producer
+from kraft.image import PartitionState
+from kraft.sim.check.base import Finding
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.findings import Report
+from kraft.sim.cluster.run import OVERRIDES
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.workload import TOPIC, Workload
+from kraft.sim.world import World
+
+Story = Callable[[SimCluster], Awaitable[None]]
+UP_MS_MAX = 10_000
+
+
+def play(
+    story: Story, *, seed: int = 1, controllers: int = 3, brokers: int = 3, overrides: Mapping[str, str] | None = None
+) -> list[Finding]:
+    """Run `story` on a cluster that has come up, with a topic of one partition; gives all that was found."""
+    world = World(seed)
+    report = Report(lambda: world.now_ns // 1_000_000)
+    shape = ClusterShape(controllers, brokers, {**OVERRIDES, **(overrides or {})})
+    cluster = SimCluster(world, shape, report)
+
+    async def main(world: World) -> None:
+        cluster.start_all()
+        assert await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX), cluster.trouble()
+        if brokers:
+            await Workload(cluster, partitions=1).create_topic()
+            assert await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names, UP_MS_MAX)
+        await story(cluster)
+
+    with report.listening():
+        world.run(main)
+    cluster.watch.suite.finish(cluster.watch.now_ms)
+    return [*cluster.watch.suite.findings, *report.findings]
+
+
+def checks_of(findings: list[Finding]) -> set[str]:
+    return {finding.check for finding in findings}
+
+
+def plant(patch: pytest.MonkeyPatch, owner: Any, name: str, twin: Any, expected: str) -> None:
+    """Put `twin` in the place of `owner.name`, if that is still the code that the twin was written against."""
+    found = hashlib.sha256(inspect.getsource(getattr(owner, name)).encode()).hexdigest()[:8]
+    assert found == expected, f"{name} has changed (digest {found}): look whether its twin still means the same bug"
+    patch.setattr(owner, name, twin)
+
+
+# what stories are made of
+
+
+def state_of(cluster: SimCluster) -> PartitionState:
+    """The topic's only partition, as committed."""
+    topic = cluster.image.topics.get(TOPIC)
+    assert topic is not None
+    return topic.partition(0)
+
+
+async def produce(cluster: SimCluster, count: int, *, acks: str = "all", timeout_ms: int = 5_000) -> int:
+    """Send so many records one after the other, each as a batch of its own. Gives how many were acknowledged."""
+    done = 0
+    seam = cluster.world.node("producer")
+    async with Producer(
+        bootstrap_servers=cluster.shape.bootstrap_servers,
+        acks=acks,
+        enable_idempotence=False,
+        delivery_timeout_ms=timeout_ms,
+        seam=seam,
+    ) as producer:
+        for number in range(count):
+            await producer.send(TOPIC, b"%d" % number, partition=0)
+            done += 1
+    return done
+
+
+async def kill_and_settle(cluster: SimCluster, node: int, *, lose_power: bool = False) -> None:
+    """A crash, and time enough for a fast fence or an election."""
+    cluster.crash(node, lose_power=lose_power, is_noticed=False)
+    await cluster.world.sleep_ms(500)
+
+
+async def wait_whole(cluster: SimCluster) -> None:
+    assert await cluster.wait_until(lambda: not cluster.trouble(), 20_000), cluster.trouble()

@@ -1,0 +1,278 @@
+"""Bugs planted in a whole cluster, one clause each, and the check that catches it; the same story passes without.
+
+The cores have their own planted bugs (tests/raft, tests/control); these show that the eyes see what real nodes do. A
+twin lives here for one test and names the digest of the source that it replaces.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kraft.broker.node.partition import Partition
+from kraft.broker.replica.leader import LeaderState
+from kraft.control import fencing, partition_change, plans
+from kraft.control.commands import FenceBrokers
+from kraft.control.partition_change import Election
+from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
+from kraft.node.controller_commands import CommandLine
+from kraft.node.quorum_delivery import Delivery
+from kraft.node.quorum_driver import QuorumDriver
+from kraft.raft import ballots, raft, transitions
+from kraft.raft.state import Follower, Leader
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.shape import host_name
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import VoteRequest
+
+from .stage import Story, checks_of, kill_and_settle, plant, play, produce, state_of, wait_whole
+
+
+def caught(monkeypatch: pytest.MonkeyPatch, story: Story, planting: Any, **stage: Any) -> set[str]:
+    """What is found with the bug, after the same story has passed without it."""
+    clean = play(story, **stage)
+    assert not clean, [str(finding) for finding in clean]
+    planting(monkeypatch)
+    return checks_of(play(story, **stage))
+
+
+# K1 to K3: fences
+
+
+async def a_broker_dies(cluster: SimCluster) -> None:
+    await cluster.world.sleep_ms(1_500)
+    await kill_and_settle(cluster, 2)
+
+
+def test_one_bad_result_taken_for_proof_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(self: Probing, watch: Any, outcome: ProbeOutcome, now_ms: int) -> None:
+        if outcome in (*BAD_OUTCOMES, ProbeOutcome.OTHER):
+            watch.proven_ms = now_ms
+
+    assert "K1" in caught(
+        monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin, expected="?")
+    )
+
+
+async def a_broker_bounces(cluster: SimCluster) -> None:
+    """Its new life registers just when the second probe is answered, each time a little later."""
+    for step in range(24):
+        cluster.crash(2, lose_power=False, is_noticed=False)
+        await cluster.world.sleep_ms(42 + step * 0.4)
+        cluster.start(2)
+        await wait_whole(cluster)
+        await cluster.world.sleep_ms(200)
+
+
+def test_a_fence_that_hits_whoever_has_the_id_now_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(image: Any, context: Any, command: FenceBrokers) -> Any:
+        known = (image.brokers.get(target.broker_id) for target in command.targets)
+        return tuple(
+            target._replace(broker_epoch=broker.broker_epoch)
+            for target, broker in zip(command.targets, known, strict=True)
+            if broker is not None
+        )
+
+    planting = partial(plant, owner=fencing, name="current_targets", twin=twin, expected="?")
+    assert "K2" in caught(monkeypatch, a_broker_bounces, planting)
+
+
+async def the_only_member_in_sync_dies(cluster: SimCluster) -> None:
+    """Its followers are cut off until the ISR holds the leader alone."""
+    leader = state_of(cluster).leader
+    for other in cluster.shape.broker_ids:
+        if other != leader:
+            cluster.world.partition(host_name(leader), host_name(other))
+    assert await cluster.wait_until(lambda: state_of(cluster).isr == (leader,), 10_000)
+    await kill_and_settle(cluster, leader)
+    cluster.world.heal_all()
+    await cluster.world.sleep_ms(1_000)
+
+
+LONELY = {"replica.lag.time.max.ms": "1000", "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+
+
+def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def always_unclean(self: Any, located: Any) -> Election:
+        return Election.UNCLEAN
+
+    original = plans.leave_partitions
+
+    def twin(*arguments: Any, **options: Any) -> Any:
+        return original(*arguments, **{**options, "may_be_unclean": True})
+
+    def planting(patch: pytest.MonkeyPatch) -> None:
+        plant(patch, plans.TopicSettings, "unclean_election", always_unclean, "?")
+        plant(patch, fencing, "leave_partitions", twin, "?")
+
+    assert "K3" in caught(monkeypatch, the_only_member_in_sync_dies, planting, overrides=LONELY)
+
+
+# K4: pre-votes
+
+
+async def a_voter_loses_its_leader(cluster: SimCluster) -> None:
+    """One follower hears nothing of the leader for longer than its fetch time-out; the other does."""
+    leader = cluster.watch.active_controller
+    assert leader is not None
+    voter = next(node for node in cluster.shape.controller_ids if node != leader)
+    cluster.world.partition(host_name(leader), host_name(voter))
+    await cluster.world.sleep_ms(4_000)
+    cluster.world.heal_all()
+    await cluster.world.sleep_ms(500)
+
+
+def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ballots.handle_vote
+
+    def twin(core: Any, token: int, request: VoteRequest) -> None:
+        if request.pre_vote:
+            transitions.to_unattached(core, core.epoch + 1)
+        original(core, token, request)
+
+    def planting(patch: pytest.MonkeyPatch) -> None:
+        plant(patch, ballots, "handle_vote", twin, "?")
+        patch.setitem(raft._REQUESTS, VoteRequest, twin)
+
+    assert "K4" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
+
+
+def test_a_pre_vote_granted_without_regard_to_leader_contact_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(core: Any) -> bool:
+        return not isinstance(core.role, Leader) and isinstance(core.role, Follower)
+
+    planting = partial(plant, owner=ballots, name="grants_pre_vote", twin=twin, expected="?")
+    assert "K4b" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
+
+
+# K6: speed
+
+
+def test_a_controller_that_waits_for_the_session_time_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cluster: SimCluster) -> None:
+        await cluster.world.sleep_ms(1_500)
+        cluster.crash(2, lose_power=False, is_noticed=True)
+        await cluster.world.sleep_ms(1_000)
+
+    def twin(self: Probing, watch: Any, at_ms: int) -> None:
+        watch.is_suspect = False
+
+    planting = partial(plant, owner=Probing, name="_suspect", twin=twin, expected="?")
+    assert caught(monkeypatch, story, planting) == {"K6"}
+
+
+# K7: eligible leader replicas
+
+
+async def one_after_the_other_dies(cluster: SimCluster) -> None:
+    """The second loses what it had written; it comes back, and then the last one dies."""
+    await produce(cluster, 20)
+    third, second, first = state_of(cluster).isr
+    await kill_and_settle(cluster, first)
+    await kill_and_settle(cluster, second, lose_power=True)
+    cluster.start(second)
+    await cluster.world.sleep_ms(50)
+    cluster.crash(third, lose_power=False, is_noticed=False)
+    await cluster.world.sleep_ms(1_000)
+
+
+def test_an_unclean_restart_that_stays_eligible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = partition_change._with_elr
+
+    def twin(old: Any, new: Any, min_insync_replicas: int, unclean_restarted: frozenset[int]) -> Any:
+        return original(old, new, min_insync_replicas, frozenset())
+
+    planting = partial(plant, owner=partition_change, name="_with_elr", twin=twin, expected="?")
+    assert "K7" in caught(monkeypatch, one_after_the_other_dies, planting)
+
+
+async def writes_go_on_with_one_in_sync(cluster: SimCluster) -> None:
+    first, second = [broker for broker in state_of(cluster).isr if broker != state_of(cluster).leader]
+    await kill_and_settle(cluster, first)
+    await kill_and_settle(cluster, second)
+    await produce(cluster, 3, acks="1")
+
+
+def test_a_high_watermark_that_moves_under_min_isr_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = LeaderState._advance
+
+    def twin(self: LeaderState, *arguments: Any) -> bool:
+        kept, self.effective_min_isr = self.effective_min_isr, 1
+        moved = original(self, *arguments)
+        self.effective_min_isr = kept
+        return moved
+
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="?")
+    assert "K7" in caught(monkeypatch, writes_go_on_with_one_in_sync, planting)
+
+
+# D: the data plane
+
+
+async def some_writes(cluster: SimCluster) -> None:
+    await produce(cluster, 20)
+    await wait_whole(cluster)
+
+
+def test_a_high_watermark_that_waits_for_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(self: LeaderState, *_: Any) -> bool:
+        moved, self.high_watermark = self.high_watermark < self.log_end_offset, self.log_end_offset
+        return moved
+
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="?")
+    assert "D4" in caught(monkeypatch, some_writes, planting)
+
+
+def test_an_acknowledgement_of_what_is_only_appended_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Partition.settle
+
+    def twin(self: Partition) -> None:
+        while self.waiting:
+            self.waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
+        original(self)
+
+    planting = partial(plant, owner=Partition, name="settle", twin=twin, expected="?")
+    assert "D11" in caught(monkeypatch, some_writes, planting)
+
+
+# R and M: promises before the disk, and what is not committed
+
+
+async def the_active_controller_dies(cluster: SimCluster) -> None:
+    await kill_and_settle(cluster, cluster.watch.active_controller or 0)
+
+
+def test_a_vote_that_leaves_before_it_is_on_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = QuorumDriver._carry_out
+
+    def twin(self: QuorumDriver, ready: Any) -> None:
+        for answer in ready.answers:
+            self._answer(answer)
+        original(self, _without_answers(ready))
+
+    planting = partial(plant, owner=QuorumDriver, name="_carry_out", twin=twin, expected="?")
+    assert {"R3", "R19"} <= caught(monkeypatch, the_active_controller_dies, planting)
+
+
+def _without_answers(ready: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(ready, answers=())
+
+
+def test_metadata_that_is_published_before_it_is_committed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(self: Delivery, offset: int) -> Any:
+        return [batch for batch in self._tail if batch.base_offset >= offset]
+
+    planting = partial(plant, owner=Delivery, name="_committed_from", twin=twin, expected="?")
+    assert "M9" in caught(monkeypatch, some_writes, planting)
+
+
+def test_a_reply_that_leaves_before_it_is_committed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(self: CommandLine, parked: Any) -> None:
+        parked.waiter.reply(parked.reply)
+
+    planting = partial(plant, owner=CommandLine, name="_park", twin=twin, expected="?")
+    assert "M9" in caught(monkeypatch, some_writes, planting)
