@@ -33,7 +33,7 @@ from kraft.client.core.requests import (
     read_list_offsets_response,
 )
 from kraft.client.default_seam import default_seam
-from kraft.seam import Seam, WireError
+from kraft.seam import Seam, WireError, sole_error
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -112,7 +112,12 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        try:
+            await self._stack.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if error is None or sole_error(group) is not sole_error(error):
+                raise
+            # What the application raised goes on as it is, not wrapped by our nursery: `except KafkaError` works.
 
     async def assign(self, partitions: Iterable[TopicPartition], *, at: str | int = "earliest") -> None:
         """Read exactly these partitions, from `at`: "earliest", "latest" or an offset. Replaces what was assigned."""

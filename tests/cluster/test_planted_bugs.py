@@ -52,7 +52,7 @@ def test_one_bad_result_taken_for_proof_is_caught(monkeypatch: pytest.MonkeyPatc
             watch.proven_ms = now_ms
 
     assert "K1" in caught(
-        monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin, expected="?")
+        monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin, expected="69e6d2a9")
     )
 
 
@@ -75,7 +75,7 @@ def test_a_fence_that_hits_whoever_has_the_id_now_is_caught(monkeypatch: pytest.
             if broker is not None
         )
 
-    planting = partial(plant, owner=fencing, name="current_targets", twin=twin, expected="?")
+    planting = partial(plant, owner=fencing, name="current_targets", twin=twin, expected="fd0c1635")
     assert "K2" in caught(monkeypatch, a_broker_bounces, planting)
 
 
@@ -104,8 +104,8 @@ def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pyt
         return original(*arguments, **{**options, "may_be_unclean": True})
 
     def planting(patch: pytest.MonkeyPatch) -> None:
-        plant(patch, plans.TopicSettings, "unclean_election", always_unclean, "?")
-        plant(patch, fencing, "leave_partitions", twin, "?")
+        plant(patch, plans.TopicSettings, "unclean_election", always_unclean, "684d370f")
+        plant(patch, fencing, "leave_partitions", twin, "4ecff204")
 
     assert "K3" in caught(monkeypatch, the_only_member_in_sync_dies, planting, overrides=LONELY)
 
@@ -133,7 +133,7 @@ def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: 
         original(core, token, request)
 
     def planting(patch: pytest.MonkeyPatch) -> None:
-        plant(patch, ballots, "handle_vote", twin, "?")
+        plant(patch, ballots, "handle_vote", twin, "8535985f")
         patch.setitem(raft._REQUESTS, VoteRequest, twin)
 
     assert "K4" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
@@ -143,7 +143,7 @@ def test_a_pre_vote_granted_without_regard_to_leader_contact_is_caught(monkeypat
     def twin(core: Any) -> bool:
         return not isinstance(core.role, Leader) and isinstance(core.role, Follower)
 
-    planting = partial(plant, owner=ballots, name="grants_pre_vote", twin=twin, expected="?")
+    planting = partial(plant, owner=ballots, name="grants_pre_vote", twin=twin, expected="97cdfdf3")
     assert "K4b" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
 
 
@@ -159,7 +159,7 @@ def test_a_controller_that_waits_for_the_session_time_out_is_caught(monkeypatch:
     def twin(self: Probing, watch: Any, at_ms: int) -> None:
         watch.is_suspect = False
 
-    planting = partial(plant, owner=Probing, name="_suspect", twin=twin, expected="?")
+    planting = partial(plant, owner=Probing, name="_suspect", twin=twin, expected="c6fe53d7")
     assert caught(monkeypatch, story, planting) == {"K6"}
 
 
@@ -179,12 +179,12 @@ async def one_after_the_other_dies(cluster: SimCluster) -> None:
 
 
 def test_an_unclean_restart_that_stays_eligible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = partition_change._with_elr
+    original = partition_change._keep_eligible
 
-    def twin(old: Any, new: Any, min_insync_replicas: int, unclean_restarted: frozenset[int]) -> Any:
-        return original(old, new, min_insync_replicas, frozenset())
+    def twin(old: Any, draft: Any, enough: int, unclean_restarted: frozenset[int]) -> None:
+        original(old, draft, enough, frozenset())
 
-    planting = partial(plant, owner=partition_change, name="_with_elr", twin=twin, expected="?")
+    planting = partial(plant, owner=partition_change, name="_keep_eligible", twin=twin, expected="6031b331")
     assert "K7" in caught(monkeypatch, one_after_the_other_dies, planting)
 
 
@@ -204,7 +204,7 @@ def test_a_high_watermark_that_moves_under_min_isr_is_caught(monkeypatch: pytest
         self.effective_min_isr = kept
         return moved
 
-    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="?")
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="e9068bf7")
     assert "K7" in caught(monkeypatch, writes_go_on_with_one_in_sync, planting)
 
 
@@ -221,7 +221,7 @@ def test_a_high_watermark_that_waits_for_nobody_is_caught(monkeypatch: pytest.Mo
         moved, self.high_watermark = self.high_watermark < self.log_end_offset, self.log_end_offset
         return moved
 
-    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="?")
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="e9068bf7")
     assert "D4" in caught(monkeypatch, some_writes, planting)
 
 
@@ -233,7 +233,7 @@ def test_an_acknowledgement_of_what_is_only_appended_is_caught(monkeypatch: pyte
             self.waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
         original(self)
 
-    planting = partial(plant, owner=Partition, name="settle", twin=twin, expected="?")
+    planting = partial(plant, owner=Partition, name="settle", twin=twin, expected="bb27b120")
     assert "D11" in caught(monkeypatch, some_writes, planting)
 
 
@@ -252,7 +252,7 @@ def test_a_vote_that_leaves_before_it_is_on_disk_is_caught(monkeypatch: pytest.M
             self._answer(answer)
         original(self, _without_answers(ready))
 
-    planting = partial(plant, owner=QuorumDriver, name="_carry_out", twin=twin, expected="?")
+    planting = partial(plant, owner=QuorumDriver, name="_carry_out", twin=twin, expected="47ccb475")
     assert {"R3", "R19"} <= caught(monkeypatch, the_active_controller_dies, planting)
 
 
@@ -266,7 +266,7 @@ def test_metadata_that_is_published_before_it_is_committed_is_caught(monkeypatch
     def twin(self: Delivery, offset: int) -> Any:
         return [batch for batch in self._tail if batch.base_offset >= offset]
 
-    planting = partial(plant, owner=Delivery, name="_committed_from", twin=twin, expected="?")
+    planting = partial(plant, owner=Delivery, name="_committed_from", twin=twin, expected="2407a6ce")
     assert "M9" in caught(monkeypatch, some_writes, planting)
 
 
@@ -274,5 +274,5 @@ def test_a_reply_that_leaves_before_it_is_committed_is_caught(monkeypatch: pytes
     def twin(self: CommandLine, parked: Any) -> None:
         parked.waiter.reply(parked.reply)
 
-    planting = partial(plant, owner=CommandLine, name="_park", twin=twin, expected="?")
+    planting = partial(plant, owner=CommandLine, name="_park", twin=twin, expected="6347d75f")
     assert "M9" in caught(monkeypatch, some_writes, planting)

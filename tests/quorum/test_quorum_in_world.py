@@ -64,16 +64,17 @@ class Cluster:
             assert leader.quorum is not None
             quorum, epoch = leader.quorum, leader.replica.leads
             end = quorum.append(values)
-            await self.wait(
-                lambda: (
-                    leader.replica.next_offset >= end or leader.quorum is not quorum or leader.replica.leads != epoch
-                )  # noqa: B023
-            )
+            await self.wait(partial(self._is_decided, leader, quorum, epoch, end))
             if leader.quorum is quorum and leader.replica.leads == epoch:
                 return
             following = await self.elect()
             if all(value in following.replica.values for value in values):
                 return
+
+    @staticmethod
+    def _is_decided(leader: Member, quorum: Quorum, epoch: int | None, end: int) -> bool:
+        """The write is committed, or its leader is not the one that took it any more."""
+        return leader.replica.next_offset >= end or leader.quorum is not quorum or leader.replica.leads != epoch
 
     def have(self, *values: bytes) -> bool:
         """Every running member has replayed exactly these values."""
