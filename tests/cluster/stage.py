@@ -24,9 +24,16 @@ UP_MS_MAX = 10_000
 
 
 def play(
-    story: Story, *, seed: int = 1, controllers: int = 3, brokers: int = 3, overrides: Mapping[str, str] | None = None
+    story: Story,
+    *,
+    bug: Callable[[], None] = lambda: None,
+    seed: int = 1,
+    controllers: int = 3,
+    brokers: int = 3,
+    overrides: Mapping[str, str] | None = None,
 ) -> list[Finding]:
-    """Run `story` on a cluster that has come up, with a topic of one partition; gives all that was found."""
+    """Run `story` on a cluster that has come up, with a topic of one partition; gives all that was found. `bug` is
+    called when the story begins."""
     world = World(seed)
     report = Report(lambda: world.now_ns // 1_000_000)
     shape = ClusterShape(controllers, brokers, {**OVERRIDES, **(overrides or {})})
@@ -38,6 +45,7 @@ def play(
         if brokers:
             await Workload(cluster, partitions=1).create_topic()
             assert await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names, UP_MS_MAX)
+        bug()
         await story(cluster)
 
     with report.listening():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 import pytest
 
+from kraft.node.quorum import Quorum
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address
 from kraft.sim.world import World, WorldOptions
