@@ -36,7 +36,7 @@ from kraft.client.core.partitioner import StickyPartitioner, partition_for_key
 from kraft.client.core.records import DeliveryFailed, DeliveryReport, Headers, KafkaError, TopicPartition
 from kraft.client.core.requests import ProduceAnswer, produce_request, read_produce_response
 from kraft.client.default_seam import default_seam
-from kraft.seam import Address, Seam
+from kraft.seam import Address, Seam, sole_error
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression
@@ -134,6 +134,9 @@ class Producer:
         self._tls = tls
         self._given_seam = seam
         self._request_timeout_ms = request_timeout_ms
+        if compression_type.upper() not in Compression.__members__:
+            expected = ", ".join(Compression.__members__).lower()
+            raise ValueError(f"compression_type={compression_type!r}: expected one of {expected}")
         compression = Compression[compression_type.upper()]
         self._accumulator = Accumulator(
             AccumulatorSettings(batch_size, linger_ms, buffer_memory, delivery_timeout_ms, compression)
@@ -170,7 +173,12 @@ class Producer:
         finally:
             self._closing = True
             self._fail_all()
-            await self._stack.__aexit__(kind, error, trace)
+            try:
+                await self._stack.__aexit__(kind, error, trace)
+            except BaseExceptionGroup as group:
+                if error is None or sole_error(group) is not sole_error(error):
+                    raise
+                # What the application raised goes on as it is, not wrapped by our nursery: `except KafkaError` works.
 
     async def send(
         self,

@@ -257,10 +257,6 @@ class LeaderState:
             + [progress.log_start_offset for broker_id, progress in self.followers.items() if broker_id in alive]
         )
 
-    def lag_of(self, replica_id: int) -> int:
-        """Records that a follower still lacks; the whole log if its end is not known."""
-        return self.log_end_offset - max(self.followers[replica_id].end_offset, 0)
-
     # inside
 
     def _note_alone(self) -> None:

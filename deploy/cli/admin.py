@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import trio
 
 from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
+from kraft.client.connections import TimedOut
 from kraft.client.core.records import KafkaError
 from kraft.deploy.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
 from kraft.runtime import open_seam
@@ -153,7 +154,7 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
     """Run an async function; what a cluster refused or did not answer becomes CommandFailed."""
     try:
         return trio.run(main)
-    except ClusterUnreachable as problem:
+    except (ClusterUnreachable, TimedOut) as problem:
         raise CommandFailed(f"{problem}; is it up? see kraft status", code=EXIT_UNREACHABLE) from None
     except KafkaError as problem:
         raise CommandFailed(str(problem), code=EXIT_NOT_FOUND if problem.code in _NOT_THERE else EXIT_FAILED) from None

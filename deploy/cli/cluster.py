@@ -49,10 +49,15 @@ def up(
 ) -> None:
     """Start a cluster on this machine and wait until every broker serves."""
     from kraft.deploy.launch.control import LocalCluster
+    from kraft.deploy.launch.logs import LEVELS
 
     zygote = take_zygote()
+    temporary: Path | None = None
     try:
+        if log_level not in LEVELS:
+            raise CommandFailed(f"--log-level {log_level}: expected one of {', '.join(LEVELS)}", code=EXIT_USAGE)
         folder, is_temporary = _folder_of_up(data)
+        temporary = folder.path if is_temporary else None
         given = {
             "controllers": controllers,
             "brokers": brokers,
@@ -66,6 +71,8 @@ def up(
     except BaseException:
         if zygote is not None:
             zygote.abandon()
+        if temporary is not None:
+            temporary.rmdir()
         raise
     cluster = LocalCluster.up(folder, layout, cluster_id, zygote=zygote, is_temporary=is_temporary, log_level=log_level)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.deploy.cli.output import EXIT_USAGE, BootstrapOption, CommandFailed, JsonOption, print_json
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, BootstrapOption, CommandFailed, JsonOption, print_json
 
 if TYPE_CHECKING:
     from kraft.client.core.records import ConsumerRecord
@@ -45,7 +45,7 @@ def produce(
     if as_json:
         print_json([{"partition": report.partition, "offset": report.offset} for report in reports])
     else:
-        print(f"{len(reports)} records sent to {topic}")
+        print(f"{len(reports)} record{'' if len(reports) == 1 else 's'} sent to {topic}")
 
 
 def consume(
@@ -70,7 +70,7 @@ def consume(
     async def work() -> None:
         from kraft.client import Consumer
 
-        wanted = [(topic, number) for number in partition or await _partitions(servers, topic)]
+        wanted = [(topic, number) for number in await _partitions(servers, topic, partition)]
         async with Consumer(bootstrap_servers=servers, isolation_level=isolation) as consumer:
             ends = None if follow else await consumer.offsets(wanted, at="latest")
             await consumer.assign(wanted, at=start)
@@ -85,13 +85,19 @@ def consume(
     run_async(work)
 
 
-async def _partitions(servers: str, topic: str) -> list[int]:
+async def _partitions(servers: str, topic: str, chosen: list[int] | None) -> list[int]:
     from kraft.deploy.cli.admin import open_admin, require_success
 
     async with open_admin(servers) as admin:
         found = (await admin.metadata([topic])).topics[0]
         require_success(found, f"topic {topic}")
-        return sorted(int(part.partition_index) for part in found.partitions)
+    there = sorted(int(part.partition_index) for part in found.partitions)
+    for number in chosen or ():
+        if number not in there:
+            raise CommandFailed(
+                f"topic {topic} has partitions 0 to {len(there) - 1}, not {number}", code=EXIT_NOT_FOUND
+            )
+    return sorted(set(chosen)) if chosen else there
 
 
 async def _lines() -> Any:

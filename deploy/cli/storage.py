@@ -71,6 +71,7 @@ def _format(config: NodeConfig, cluster_id: str, ignore_formatted: bool) -> list
     from kraft.broker.node.identity import format_directories
     from kraft.deploy.cli.admin import run_async
     from kraft.runtime import open_seam
+    from kraft.seam import DiskError
     from kraft.storage.meta_properties import ForeignDirectory, read_meta_properties
 
     async def work() -> list[str]:
@@ -81,7 +82,7 @@ def _format(config: NodeConfig, cluster_id: str, ignore_formatted: bool) -> list
                 raise CommandFailed(f"{taken[0]} is formatted already; --ignore-formatted leaves such folders alone")
             try:
                 return await disk.offload(format_directories, config, disk, seam.random, cluster_id)
-            except ForeignDirectory as problem:
+            except (ForeignDirectory, DiskError) as problem:
                 raise CommandFailed(str(problem)) from None
 
     return run_async(work)

@@ -85,7 +85,8 @@ def describe(topic: TopicArgument, bootstrap: BootstrapOption = None, as_json: J
         partitions = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json({"topic": topic, "id": str(found.topic_id), "settings": configs, "partitions": partitions})
         return
-    print(f"topic {topic}  id {found.topic_id}  settings {configs or '-'}")
+    settings = ",".join(f"{key}={value}" for key, value in sorted(configs.items()))
+    print(f"topic {topic}  id {found.topic_id}  settings {settings or '-'}")
     print_table(columns, rows)
 
 

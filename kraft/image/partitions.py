@@ -113,13 +113,6 @@ class TopicImage:
         return f"TopicImage({self.name!r}, {self.topic_id}, {self.partition_count} partitions)"
 
 
-def make_leaves(states: list[PartitionState]) -> tuple[Leaf, ...]:
-    """Cut the states of partitions 0, 1, 2 … into leaves."""
-    return tuple(
-        tuple(states[start : start + LEAF_PARTITIONS_MAX]) for start in range(0, len(states), LEAF_PARTITIONS_MAX)
-    )
-
-
 _interned: dict[tuple[object, ...], tuple[object, ...]] = {}
 INTERNED_MAX = 65_536
 

@@ -13,7 +13,6 @@ Source: broker-spec 1.5-1.8, 2, 3.2; DESIGN 2, 4, 13, 14.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from uuid import UUID
 
 from kraft.seam import Disk, require
@@ -201,12 +200,6 @@ class Log(AppendableLog):
     def max_timestamp_offset(self) -> reading.TimestampedOffset | None:
         """The first record that has the log's largest timestamp; None for an empty log. *Blocking*, changes nothing."""
         return reading.max_timestamp_offset(self)
-
-    def segment_of(self, offset: int) -> Segment:
-        """The segment that has or would have `offset`: that with the greatest base at or below it, else the first."""
-        return self.segments[max(bisect_right(self.segments, offset, key=reading.BASE) - 1, 0)]
-
-    # shrink
 
     def advance_log_start(self, offset: int) -> bool:
         """Raise the log start (never lowers it). Files go with the next retention run. True if it moved."""

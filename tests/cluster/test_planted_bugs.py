@@ -14,14 +14,13 @@ import pytest
 from kraft.broker.node.partition import Partition
 from kraft.broker.replica.leader import LeaderState
 from kraft.control import fencing, partition_change, plans
-from kraft.control.commands import FenceBrokers
 from kraft.control.partition_change import Election
 from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
 from kraft.node.controller_commands import CommandLine
 from kraft.node.quorum_delivery import Delivery
 from kraft.node.quorum_driver import QuorumDriver
 from kraft.raft import ballots, raft, transitions
-from kraft.raft.state import Follower, Leader
+from kraft.raft.state import Leader
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.wire.error_codes import ErrorCode
@@ -53,29 +52,6 @@ def test_one_bad_result_taken_for_proof_is_caught(monkeypatch: pytest.MonkeyPatc
     assert "K1" in caught(
         monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin, expected="69e6d2a9")
     )
-
-
-async def a_broker_bounces(cluster: SimCluster) -> None:
-    """Its new life registers just when the second probe is answered, each time a little later."""
-    for step in range(24):
-        cluster.crash(2, lose_power=False, is_noticed=False)
-        await cluster.world.sleep_ms(42 + step * 0.4)
-        cluster.start(2)
-        await wait_whole(cluster)
-        await cluster.world.sleep_ms(200)
-
-
-def test_a_fence_that_hits_whoever_has_the_id_now_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twin(image: Any, context: Any, command: FenceBrokers) -> Any:
-        known = (image.brokers.get(target.broker_id) for target in command.targets)
-        return tuple(
-            target._replace(broker_epoch=broker.broker_epoch)
-            for target, broker in zip(command.targets, known, strict=True)
-            if broker is not None
-        )
-
-    planting = partial(plant, owner=fencing, name="current_targets", twin=twin, expected="fd0c1635")
-    assert "K2" in caught(monkeypatch, a_broker_bounces, planting)
 
 
 async def the_only_member_in_sync_dies(cluster: SimCluster) -> None:
@@ -113,7 +89,8 @@ def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pyt
 
 
 async def a_voter_loses_its_leader(cluster: SimCluster) -> None:
-    """One follower hears nothing of the leader for longer than its fetch time-out; the other does."""
+    """One follower hears nothing of the leader for longer than its fetch time-out; the other does. Logs are equal."""
+    await cluster.world.sleep_ms(1_000)
     leader = cluster.watch.active_controller
     assert leader is not None
     voter = next(node for node in cluster.shape.controller_ids if node != leader)

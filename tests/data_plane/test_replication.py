@@ -409,6 +409,7 @@ def test_a_full_disk_ends_the_broker_and_the_others_go_on() -> None:
         assert error(row) == NONE
         assert plane.partition("orders", 1).leader.isr.committed == {1, 3}
         failures, plane.cluster.failures = plane.cluster.failures, []
+        assert failures
         assert all(isinstance(failure, DiskError) for _, failure in failures)
 
     three(test, replica_lag_time_max_ms="3000")

@@ -192,7 +192,7 @@ def test_an_append_that_finds_no_room_leaves_the_file_as_it_was(site: AnySite) -
     site.run(body)
 
 
-def test_a_sync_waits_for_the_device(site: AnySite) -> None:
+def test_syncs_may_overlap_and_disturb_nothing(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/log")
         file.append(b"x" * 10_000)
@@ -201,6 +201,7 @@ def test_a_sync_waits_for_the_device(site: AnySite) -> None:
                 nursery.start_soon(site.server.disk.sync, file)
         await site.server.disk.offload(file.sync_blocking)
         site.server.disk.sync_directory(site.folder)
+        assert file.read(0, 20_000) == b"x" * 10_000
 
     site.run(body)
 
