@@ -224,6 +224,14 @@ class BrokerFenced:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    """A registration of a new incarnation was committed. Until then nothing is known of a restart."""
+
+    broker: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """A node started again. `clean`: its last stop was a clean one. `wiped`: with a new directory id."""
 

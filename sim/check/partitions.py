@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from kraft.sim.check.base import Check
 from kraft.sim.check.observations import (
     BatchWritten,
+    BrokerRegistered,
     LogCut,
     PartitionRecorded,
     PartitionSeen,
@@ -285,7 +286,7 @@ class AcksAllReply(Check):
 
 class EligibleReplicas(Check):
     """Three clauses: the high watermark stands still under min ISR; every ELR member holds what is committed; an
-    unclean restart is out of ISR and ELR before it can be chosen."""
+    unclean restart, once it is registered, is out of ISR and ELR before it can be chosen."""
 
     id: ClassVar[str] = "K7"
     statement: ClassVar[str] = "ELR members hold everything committed, and nothing commits under min ISR."
@@ -297,6 +298,7 @@ class EligibleReplicas(Check):
         self._damage = damage
         self._leading: dict[tuple[int, int, TopicPartition], PartitionSeen] = {}
         self._unclean_since: dict[int, set[TopicPartition]] = {}
+        self._registered: set[int] = set()
         self._recorded: dict[TopicPartition, PartitionRecorded] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -304,6 +306,7 @@ class EligibleReplicas(Check):
             PartitionSeen: self.seen_partition,
             PartitionRecorded: self.recorded,
             Restarted: self.restarted,
+            BrokerRegistered: self.registered,
             LogCut: self.cut,
             BatchWritten: self.written,
         }
@@ -345,12 +348,16 @@ class EligibleReplicas(Check):
                     committed_end=end,
                 )
         chosen = before is None or seen.leader_epoch != before.leader_epoch
-        if chosen and tp in self._unclean_since.get(seen.leader, ()):
+        if chosen and seen.leader in self._registered and tp in self._unclean_since.get(seen.leader, ()):
             self.fail(
                 "a replica was chosen after an unclean restart before it caught up", partition=tp, replica=seen.leader
             )
 
+    def registered(self, seen: BrokerRegistered) -> None:
+        self._registered.add(seen.broker)
+
     def restarted(self, seen: Restarted) -> None:
+        self._registered.discard(seen.node)
         if seen.clean:
             return
         waiting = self._unclean_since.setdefault(seen.node, set())

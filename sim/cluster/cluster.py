@@ -36,8 +36,8 @@ class SimCluster:
         for node_id in self.shape.node_ids:
             self.start(node_id)
 
-    def start(self, node_id: int) -> None:
-        """Start a node, for the first time or again."""
+    def start(self, node_id: int, *, clean: bool = False) -> None:
+        """Start a node, for the first time or again; `clean`: its last stop was in order."""
         config, name = self.shape.config(node_id), host_name(node_id)
 
         async def live(seam: Seam) -> None:
@@ -48,7 +48,7 @@ class SimCluster:
 
         life = self.world.start(name, live, on_failure=partial(self._failed, node_id))
         if life.number > 1:
-            self.watch.restarted(node_id, life.number, clean=False)
+            self.watch.restarted(node_id, life.number, clean=clean)
 
     def crash(self, node_id: int, *, lose_power: bool, is_noticed: bool) -> None:
         """Kill the process, or cut the power of its host. `is_noticed`: see ClusterWatch.died."""
@@ -58,6 +58,16 @@ class SimCluster:
         else:
             self.world.kill(name)
         self.watch.died(node_id, lost_power=lose_power, is_noticed=is_noticed)
+
+    async def stop(self, node_id: int, *, timeout_ms: int) -> bool:
+        """Ask a node to stop in order. False if it did not within the time: then it is killed."""
+        name, eye = host_name(node_id), self.watch.nodes.get(node_id)
+        if eye is not None:
+            eye.node.request_stop()
+        in_time = await self.wait_until(lambda: not self.world.is_running(name), timeout_ms)
+        self.world.kill(name)
+        self.watch.stopped(node_id)
+        return in_time
 
     def _failed(self, node_id: int, name: str, error: BaseException) -> None:
         """A node stopped on its own."""

@@ -1,4 +1,4 @@
-"""The nemesis of a run: crashes and network faults, drawn from the seed, within a budget.
+"""The nemesis of a run: crashes, clean stops and network faults, drawn from the seed, within a budget.
 
 Budget: no fault may leave a partition without an in-sync replica that runs and has lost nothing, for what then happens
 is no fault of the cluster. After each crash the next waits until its victim is back in sync, or three seconds.
@@ -16,6 +16,7 @@ RESTART_MS = (100, 3_000)
 BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000
 """This long after the last network fault others can be expected to notice a death at once again."""
+STOP_MS_MAX = 5_000
 CUT_MS = (100, 3_000)
 CLOCK_STEP_MS = 60_000
 
@@ -27,6 +28,7 @@ class FaultSettings:
     duration_ms: int = 30_000
     crashes: int = 3
     network_faults: int = 2
+    clean_stops: int = 1
 
 
 class Nemesis:
@@ -56,11 +58,23 @@ class Nemesis:
         slot_ms = settings.duration_ms // max(1, settings.crashes)
         start_ms = self._now_ms
         for number in range(settings.crashes):
-            earliest_ms = start_ms + number * slot_ms
+            if random.below(2) < settings.clean_stops and number:
+                await self._stop_one(random)
             hurry = number and random.below(2)
-            at_ms = self._now_ms if hurry else earliest_ms + random.below(max(1, slot_ms - RESTART_MS[1]))
+            at_ms = self._now_ms if hurry else start_ms + number * slot_ms + random.below(slot_ms)
             await self._world.sleep_ms(max(0, at_ms - self._now_ms) + random.below(500))
             await self._crash_one(random)
+
+    async def _stop_one(self, random: NamedRandom) -> None:
+        """A stop in order, and a start."""
+        cluster = self._cluster
+        victim = self._draw_victim(random)
+        self._note(f"node {victim} is asked to stop")
+        if not await cluster.stop(victim, timeout_ms=STOP_MS_MAX):
+            self._note(f"node {victim} did not stop within {STOP_MS_MAX} ms and is killed")
+        self._note(f"node {victim} starts")
+        cluster.start(victim, clean=True)
+        await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
 
     async def _crash_one(self, random: NamedRandom) -> None:
         cluster = self._cluster

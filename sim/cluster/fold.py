@@ -13,7 +13,7 @@ from kraft.image import BrokerRegistration, ImageBuilder, MetadataImage, decode_
 from kraft.image.dump import digest
 from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState
-from kraft.sim.check.observations import ImagePublished, Observation, PartitionRecorded
+from kraft.sim.check.observations import BrokerRegistered, ImagePublished, Observation, PartitionRecorded
 from kraft.wire.records import decode_batch, read_header
 
 THE_FOLD = 0
@@ -74,6 +74,8 @@ class MetadataFold:
                 self._tell(ImagePublished(THE_FOLD, 1, committed, digest(self.image), committed))
 
     def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
+        if new is not None and (old is None or new.broker_epoch != old.broker_epoch):
+            self._tell(BrokerRegistered(new.broker_id, new.broker_epoch))
         if old is None or old.fenced or new is None:
             return
         superseded = new.broker_epoch != old.broker_epoch

@@ -17,7 +17,7 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import ClusterShape
-from kraft.sim.cluster.workload import TOPIC, Workload
+from kraft.sim.cluster.workload import TOPIC, Read, Workload
 from kraft.sim.world.options import WorldOptions
 from kraft.sim.world.world import Deadlock, World
 
@@ -69,6 +69,7 @@ class ClusterRun:
         self._seed = seed
         self._settings = settings
         self._whole_ms = 0
+        self.final: Read | None = None
 
     def run(self) -> RunResult:
         with self.report.listening():
@@ -119,7 +120,8 @@ class ClusterRun:
         if not await cluster.wait_until(lambda: not cluster.trouble(), WHOLE_MS_MAX):
             report.fail("L6", "replicas are not equal", trouble=cluster.trouble())
         await self.world.sleep_ms(QUIET_MS)
-        self.workload.judge(await self.workload.read_back(READ_BACK_MS_MAX))
+        self.final = await self.workload.read_back(READ_BACK_MS_MAX)
+        self.workload.judge(self.final)
         for topic in cluster.image.topics:
             for index, state in topic.partitions():
                 logs = {broker: suite.shadows.log(broker, (topic.name, index)).content() for broker in state.replicas}

@@ -118,6 +118,14 @@ class ClusterWatch:
             died = ProcessDied(node_id, frozenset({role}), was_active, is_noticed, self.now_ms)
             self.tell(died)
 
+    def stopped(self, node_id: int) -> None:
+        """A node has ended in order."""
+        self.nodes.pop(node_id, None)
+        self._contacts.pop(node_id, None)
+        if self.active_controller == node_id:
+            self.active_controller = None
+        self._disks[node_id].look()
+
     # what the world calls
 
     def handled(self, node: str) -> None:

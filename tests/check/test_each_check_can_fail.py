@@ -8,6 +8,7 @@ import pytest
 
 from kraft.sim.check.observations import (
     BatchWritten,
+    BrokerRegistered,
     BrokerFenced,
     ControllerReplied,
     EpochClaimed,
@@ -175,5 +176,8 @@ def test_an_unclean_restart_is_caught_when_its_replica_is_chosen_before_it_caugh
     suite = run([*COMMITTED, recorded(isr=(1, 2, 3))])
     suite.damage.lost(2, TP)
     for observation in (LogCut(2, TP, 0, 3), Restarted(2, 2, False, False), recorded(leader_id=2, isr=(1, 2), epoch=1)):
+        suite.observe(observation, 0)
+    assert not suite.findings, "nobody knows of the restart before it is registered"
+    for observation in (BrokerRegistered(2, 9), recorded(leader_id=2, isr=(1, 2), epoch=2)):
         suite.observe(observation, 0)
     assert any(f.check == "K7" for f in suite.findings)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from uuid import UUID
 
 import pytest
 
-from kraft.node.quorum import Quorum
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address
 from kraft.sim.world import World, WorldOptions
@@ -61,22 +59,23 @@ class Cluster:
 
     async def write(self, *values: bytes) -> None:
         """Append, and wait for the commit; again if the leader goes before and the values are not there."""
-        while True:
-            leader = await self.elect()
-            assert leader.quorum is not None
-            quorum, epoch = leader.quorum, leader.replica.leads
-            end = quorum.append(values)
-            await self.wait(partial(self._is_decided, leader, quorum, epoch, end))
-            if leader.quorum is quorum and leader.replica.leads == epoch:
-                return
+        while not await self._write_once(values):
             following = await self.elect()
             if all(value in following.replica.values for value in values):
                 return
 
-    @staticmethod
-    def _is_decided(leader: Member, quorum: Quorum, epoch: int | None, end: int) -> bool:
-        """The write is committed, or its leader is not the one that took it any more."""
-        return leader.replica.next_offset >= end or leader.quorum is not quorum or leader.replica.leads != epoch
+    async def _write_once(self, values: tuple[bytes, ...]) -> bool:
+        """True if it was committed under the leader that took it."""
+        leader = await self.elect()
+        quorum, epoch = leader.quorum, leader.replica.leads
+        assert quorum is not None
+        end = quorum.append(values)
+
+        def leads() -> bool:
+            return leader.quorum is quorum and leader.replica.leads == epoch
+
+        await self.wait(lambda: leader.replica.next_offset >= end or not leads())
+        return leads()
 
     def have(self, *values: bytes) -> bool:
         """Every running member has replayed exactly these values."""

@@ -1,0 +1,175 @@
+"""The eye on the disks tells what a log holds, loses and would keep, and nothing else."""
+
+from __future__ import annotations
+
+from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation, VoteDurable
+from kraft.sim.cluster.disk_eye import DiskEye
+from kraft.sim.world import World
+from kraft.storage.quorum_state import QuorumState
+from kraft.wire.records import Record, encode_batch
+
+LOG = ("orders", 0)
+PLACE = "/data/1/orders-0"
+FIRST, SECOND = f"{PLACE}/00000000000000000000.log", f"{PLACE}/00000000000000000002.log"
+
+
+def batch(offset: int, epoch: int = 0, value: bytes = b"v") -> bytes:
+    return bytes(encode_batch([Record(0, 1_000, None, value)], base_offset=offset, leader_epoch=epoch))
+
+
+class Bench:
+    """One host, its disk as a node sees it, and what the eye told since it was asked last."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.world = World(seed)
+        self.told: list[Observation] = []
+        self.eye = DiskEye(1, self.world.host("node-1"), self.told.append)
+        self.disk = self.world.node("node-1").disk
+        self.disk.make_directory(PLACE)
+
+    def look(self) -> list[Observation]:
+        self.told.clear()
+        self.eye.look()
+        return list(self.told)
+
+    def write(self, path: str, *batches: bytes) -> None:
+        file = self.disk.open(path) if self.disk.exists(path) else self.disk.create(path)
+        file.append(*batches)
+
+    def sync(self, path: str) -> None:
+        self.disk.open(path).sync_blocking()
+        self.disk.sync_directory(PLACE)
+
+
+def ends(told: list[Observation]) -> list[int]:
+    return [seen.next_offset for seen in told if isinstance(seen, BatchWritten)]
+
+
+def test_each_batch_is_told_once_in_order() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    assert ends(bench.look()) == [1, 2]
+    assert bench.look() == []
+    bench.write(FIRST, batch(2))
+    assert ends(bench.look()) == [3]
+
+
+def test_a_batch_is_told_when_its_last_byte_is_there() -> None:
+    bench = Bench()
+    data = batch(0)
+    bench.write(FIRST, data[:40])
+    assert bench.look() == []
+    bench.write(FIRST, data[40:])
+    assert ends(bench.look()) == [1]
+
+
+def test_equal_batches_have_equal_digests_and_other_epochs_others() -> None:
+    digests = []
+    for made in (batch(0), batch(0), batch(0, epoch=1), batch(0, value=b"w")):
+        bench = Bench()
+        bench.write(FIRST, made)
+        digests += [seen.digest for seen in bench.look() if isinstance(seen, BatchWritten)]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+
+
+def test_what_is_synced_is_durable_once_its_entry_is() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0))
+    bench.disk.open(FIRST).sync_blocking()
+    assert LogDurable(1, LOG, 1) not in bench.look()
+    bench.disk.sync_directory(PLACE)
+    assert bench.look() == [LogDurable(1, LOG, 1)]
+    bench.write(FIRST, batch(1))
+    bench.look()
+    bench.sync(FIRST)
+    assert bench.look() == [LogDurable(1, LOG, 2)]
+
+
+def test_a_truncation_is_a_cut_and_what_follows_is_written_anew() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1), batch(2))
+    bench.sync(FIRST)
+    bench.look()
+    bench.disk.open(FIRST).truncate(len(batch(0)))
+    bench.write(FIRST, batch(1, epoch=1))
+    told = bench.look()
+    assert LogCut(1, LOG, 0, 1) in told
+    assert ends(told) == [2]
+
+
+def test_a_roll_goes_on_in_the_next_file() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0))
+    bench.look()
+    bench.write(FIRST, batch(1))
+    bench.write(SECOND, batch(2))
+    assert ends(bench.look()) == [2, 3]
+    bench.write(SECOND, batch(3))
+    assert ends(bench.look()) == [4]
+
+
+def test_the_end_of_the_durable_log_is_where_the_first_file_ends_that_is_not() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2))
+    bench.sync(SECOND)
+    assert not [seen for seen in bench.look() if isinstance(seen, LogDurable)]
+    bench.sync(FIRST)
+    assert bench.look() == [LogDurable(1, LOG, 3)]
+
+
+def test_deleting_the_first_segment_moves_the_start_and_cuts_nothing() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2))
+    bench.look()
+    bench.disk.unlink(FIRST)
+    assert bench.look() == [LogCut(1, LOG, 2, 3)]
+
+
+def test_a_log_that_is_gone_is_cut_to_nothing() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0))
+    bench.look()
+    bench.disk.remove_tree(PLACE)
+    assert bench.look() == [LogCut(1, LOG, 0, 0)]
+
+
+def test_a_power_loss_is_told_as_what_it_left() -> None:
+    lost_something = 0
+    for seed in range(12):
+        bench = Bench(seed)
+        bench.write(FIRST, batch(0))
+        bench.sync(FIRST)
+        for offset in range(1, 5):
+            bench.write(FIRST, batch(offset))
+        bench.look()
+        bench.world.host("node-1").lose_power()
+        told = bench.look()
+        left = bytes(
+            bench.world.host("node-1")
+            .root.entries["data"]
+            .entries["1"]
+            .entries["orders-0"]
+            .entries[FIRST.rpartition("/")[2]]
+            .data
+        )  # type: ignore[union-attr]
+        whole = 0
+        while left[whole * len(batch(0)) : (whole + 1) * len(batch(0))] == batch(whole):
+            whole += 1
+        assert whole >= 1
+        if whole < 5:
+            lost_something += 1
+            assert LogCut(1, LOG, 0, whole) in told
+    assert lost_something
+
+
+def test_the_vote_is_told_when_it_is_durable() -> None:
+    bench = Bench()
+    bench.disk.make_directory("/data/1/__cluster_metadata-0")
+    bench.look()
+    state = QuorumState(leader_epoch=4, voted_id=102)
+    bench.disk.write_file_atomic("/data/1/__cluster_metadata-0/quorum-state", state.encode())
+    assert [(seen.epoch, seen.voted_id) for seen in bench.look() if isinstance(seen, VoteDurable)] == [(4, 102)]
+    assert bench.look() == []
