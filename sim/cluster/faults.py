@@ -34,12 +34,14 @@ class FaultSettings:
 class Nemesis:
     """Carries out one run's faults. `history` says what was done, for the report."""
 
-    def __init__(self, cluster: SimCluster, settings: FaultSettings) -> None:
+    def __init__(self, cluster: SimCluster, settings: FaultSettings, *, is_quick: bool = True) -> None:
+        """`is_quick`: links and disks are fast enough for a death to be noticed as soon as K6 wants it."""
         self.history: list[str] = []
         self.crashes = 0
         self._cluster = cluster
         self._world = cluster.world
         self._settings = settings
+        self._is_quick = is_quick
         self._calm_since_ms = 0
 
     @property
@@ -115,7 +117,7 @@ class Nemesis:
         """Whether all others are up and well connected, so that the death must be noticed at once (K6)."""
         cluster = self._cluster
         others_up = all(node == victim or cluster.is_running(node) for node in cluster.shape.node_ids)
-        return others_up and not cluster.loss() and self._now_ms - self._calm_since_ms >= CALM_MS
+        return self._is_quick and others_up and not cluster.loss() and self._now_ms - self._calm_since_ms >= CALM_MS
 
     # the network
 

@@ -1,8 +1,8 @@
 """One run: a seed in, a verdict with evidence out.
 
-Three controllers and three brokers come up; two producers and a consumer work while the seed's faults happen; then all
-is healed, and the cluster must become whole and settle every delivery within a bound; a fresh reader gets everything.
-The checks watch throughout.
+Three controllers and three brokers come up; producers, a consumer and an administrator work while the seed's faults
+happen; then all is healed, and the cluster must become whole and settle every delivery within a bound; a fresh reader
+gets everything. The checks watch throughout.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import trio
 
 from kraft.sim.check.base import Finding
+from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.swarm import draw_options
 from kraft.sim.cluster.workload import TOPIC, Read, Workload
-from kraft.sim.world.options import WorldOptions
 from kraft.sim.world.world import Deadlock, World
 
 START_MS_MAX = 10_000
@@ -61,11 +62,13 @@ class ClusterRun:
     """Carries out one run."""
 
     def __init__(self, seed: int, settings: RunSettings) -> None:
-        self.world = World(seed, WorldOptions(trace_lines=settings.trace_lines))
+        options, is_quick = draw_options(seed, settings.trace_lines)
+        self.world = World(seed, options)
         self.report = Report(lambda: self.world.now_ns // 1_000_000)
         self.cluster = SimCluster(self.world, settings.shape, self.report)
         self.workload = Workload(self.cluster)
-        self.nemesis = Nemesis(self.cluster, settings.faults)
+        self.admin = Admin(self.cluster)
+        self.nemesis = Nemesis(self.cluster, settings.faults, is_quick=is_quick)
         self._seed = seed
         self._settings = settings
         self._whole_ms = 0
@@ -85,10 +88,11 @@ class ClusterRun:
         if not await cluster.wait_until(lambda: not cluster.trouble(), START_MS_MAX):
             report.fail("L3", "the cluster did not come up", trouble=cluster.trouble())
             return
-        await workload.create_topic()
+        await self.admin.create(TOPIC, len(workload.partitions))
         await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names and not cluster.trouble(), START_MS_MAX)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
+            nursery.start_soon(self.admin.run)
             await self._fault_phase()
             await self._heal()
             nursery.cancel_scope.cancel()
@@ -122,6 +126,8 @@ class ClusterRun:
         await self.world.sleep_ms(QUIET_MS)
         self.final = await self.workload.read_back(READ_BACK_MS_MAX)
         self.workload.judge(self.final)
+        self.admin.judge()
+        self.admin.close()
         for topic in cluster.image.topics:
             for index, state in topic.partitions():
                 logs = {broker: suite.shadows.log(broker, (topic.name, index)).content() for broker in state.replicas}
@@ -138,6 +144,7 @@ class ClusterRun:
         unseen = tuple(suite.checks.unseen())
         counters = {
             "acknowledged": workload.acknowledged,
+            "topics": len(self.admin.created) + len(self.admin.deleted),
             "read_along": workload.read_along.count,
             "crashes": self.nemesis.crashes,
             "whole_ms": self._whole_ms,

@@ -15,20 +15,15 @@ from typing import Any
 import trio
 
 from kraft.client import Consumer, Producer
-from kraft.client.cluster import RETRY_BACKOFF_MS, Cluster, parse_bootstrap
 from kraft.client.core.records import DeliveryFailed, TopicPartition
 from kraft.client.producer import Delivery
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.wire import messages
-from kraft.wire.api_keys import ApiKey
-from kraft.wire.error_codes import ErrorCode
 
 TOPIC = "orders"
 REQUEST_TIMEOUT_MS = 5_000
 DELIVERY_TIMEOUT_MS = 120_000
 IDEMPOTENT, PLAIN, LOOSE = "producer-exact", "producer-plain", "producer-loose"
 ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1"}
-CREATED = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 @dataclass(slots=True)
@@ -63,22 +58,6 @@ class Workload:
         self._pause_ms_max = pause_ms_max
         self._stopped = False
         self._finished = trio.Event()
-
-    async def create_topic(self) -> None:
-        """Through any broker, until it is there."""
-        seam = self.world.node("admin")
-        admin = Cluster(parse_bootstrap(self._bootstrap), seam, client_id="admin")
-        request_class = messages.request_class(ApiKey.CREATE_TOPICS)
-        topic = {"name": TOPIC, "num_partitions": len(self.partitions), "replication_factor": 3}
-        request = messages.build(request_class, topics=(topic,), timeout=messages.duration(REQUEST_TIMEOUT_MS))
-        try:
-            while True:
-                answer: Any = await admin.ask_any(ApiKey.CREATE_TOPICS, request)
-                if ErrorCode(int(answer.topics[0].error_code)) in CREATED:
-                    return
-                await self.world.sleep_ms(RETRY_BACKOFF_MS)
-        finally:
-            admin.close()
 
     # writing
 

@@ -12,11 +12,12 @@ import pytest
 from kraft.client import Producer
 from kraft.image import PartitionState
 from kraft.sim.check.base import Finding
+from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.run import OVERRIDES
 from kraft.sim.cluster.shape import ClusterShape
-from kraft.sim.cluster.workload import TOPIC, Workload
+from kraft.sim.cluster.workload import TOPIC
 from kraft.sim.world import World
 
 Story = Callable[[SimCluster], Awaitable[None]]
@@ -43,7 +44,7 @@ def play(
         cluster.start_all()
         assert await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX), cluster.trouble()
         if brokers:
-            await Workload(cluster, partitions=1).create_topic()
+            await Admin(cluster).create(TOPIC, 1)
             assert await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names, UP_MS_MAX)
         bug()
         await story(cluster)
