@@ -22,12 +22,7 @@ from kraft.deploy.cli.output import (
     warn,
 )
 
-_LAUNCH_CODES = {
-    "unknown-node": EXIT_NOT_FOUND,
-    "not-running": EXIT_NOT_FOUND,
-    "folder": EXIT_USAGE,
-    "layout": EXIT_USAGE,
-}
+_LAUNCH_CODES = {"unknown-node": EXIT_NOT_FOUND, "not-running": EXIT_NOT_FOUND, "folder": EXIT_USAGE}
 
 app = typer.Typer(
     name="kraft",

@@ -64,11 +64,11 @@ class ClusterLayout:
     def __post_init__(self) -> None:
         counts = (self.combined,) if self.combined else (self.controllers, self.brokers)
         if not all(1 <= count <= NODES_MAX for count in counts):
-            raise LaunchError("layout", f"a cluster has 1 to {NODES_MAX} controllers and as many brokers, not {counts}")
+            raise LaunchError("start", f"a cluster has 1 to {NODES_MAX} controllers and as many brokers, not {counts}")
         if not 1 <= self.port <= 65535 - CONTROLLER_PORT_OFFSET - NODES_MAX:
-            raise LaunchError("layout", f"--port {self.port}: ports up to 200 above must exist; choose a lower one")
+            raise LaunchError("start", f"--port {self.port}: ports up to 200 above must exist; choose a lower one")
         if self.profile not in ("dev", "kafka"):
-            raise LaunchError("layout", f"--profile {self.profile}: expected dev or kafka")
+            raise LaunchError("start", f"--profile {self.profile}: expected dev or kafka")
 
     def nodes(self) -> tuple[NodePlan, ...]:
         """All nodes, controllers first: a broker finds its quorum sooner when the voters are up."""
@@ -157,7 +157,7 @@ class ClusterLayout:
             return None
         host, colon, port = self.external.rpartition(":")
         if not colon or not host or not port.isdigit():
-            raise LaunchError("layout", f"--external {self.external}: expected HOST:PORT, as clients outside reach it")
+            raise LaunchError("start", f"--external {self.external}: expected HOST:PORT, as clients outside reach it")
         return host, int(port)
 
 
