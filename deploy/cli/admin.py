@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import trio
 
 from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
-from kraft.client.connections import TimedOut
+from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.client.core.records import KafkaError
 from kraft.deploy.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
 from kraft.runtime import open_seam
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 REQUEST_TIMEOUT_MS = 5_000
+SETTLE_MS_MAX = 2_000
+SETTLE_PAUSE_MS = 10
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -68,6 +70,7 @@ class Admin:
             timeout=REQUEST_TIMEOUT_MS,
         )
         require_success(answer.topics[0], f"topic {name}")
+        await self._settle(name, lambda topic: topic.error_code == ErrorCode.NONE)
         return int(answer.topics[0].num_partitions), int(answer.topics[0].replication_factor)
 
     async def delete_topic(self, name: str) -> None:
@@ -76,6 +79,7 @@ class Admin:
             ApiKey.DELETE_TOPICS, topics=({"name": name, "topic_id": None},), timeout=REQUEST_TIMEOUT_MS
         )
         require_success(answer.responses[0], f"topic {name}")
+        await self._settle(name, lambda topic: topic.error_code in _NOT_THERE)
 
     async def add_partitions(self, name: str, count: int) -> None:
         """Raise a topic's number of partitions to `count`."""
@@ -85,6 +89,23 @@ class Admin:
             timeout=REQUEST_TIMEOUT_MS,
         )
         require_success(answer.results[0], f"topic {name}")
+        await self._settle(name, lambda topic: len(topic.partitions) == count)
+
+    async def _settle(self, name: str, is_settled: Callable[[Any], bool]) -> None:
+        """Wait until every broker tells the change, so that the next command sees it whomever it asks. A broker that
+        does not answer is not waited for."""
+        await self.cluster.refresh([])
+        topics = ({"topic_id": None, "name": name},)
+        with trio.move_on_after(SETTLE_MS_MAX / 1000):
+            for node_id in sorted(self.cluster.brokers):
+                with suppress(*CONNECTION_FAILURES):
+                    while True:
+                        answer = await self.ask_node(
+                            node_id, ApiKey.METADATA, topics=topics, allow_auto_topic_creation=False
+                        )
+                        if is_settled(answer.topics[0]):
+                            break
+                        await trio.sleep(SETTLE_PAUSE_MS / 1000)
 
     async def describe_configs(self, resource_type: int, name: str) -> Any:
         """All settings of a topic or a broker; a broker is asked itself."""

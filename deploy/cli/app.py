@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -53,6 +53,20 @@ _VERBS: tuple[Callable[..., None], ...] = (
 )
 for verb in _VERBS:
     app.command()(verb)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Kafka clusters without ZooKeeper and without a JVM: start them, look inside them, break them on purpose."""
+    if version:
+        from importlib.metadata import version as installed_version
+
+        print(f"kraft {installed_version('pykraft')}")
+        raise typer.Exit
+
+
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(storage.app, name="storage")

@@ -95,8 +95,8 @@ def down(data: DataOption = None, as_json: JsonOption = False) -> None:
     cluster.down()
     if as_json:
         print_json({"data": str(cluster.folder.path), "was_up": was_up})
-    elif not was_up:
-        print("the cluster was not up")
+    else:
+        print(f"{cluster.folder.path} is down" if was_up else "the cluster was not up")
 
 
 def status(data: DataOption = None, as_json: JsonOption = False) -> None:

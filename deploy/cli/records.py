@@ -33,7 +33,10 @@ def produce(
 
     async def work() -> list[Any]:
         from kraft.client import Producer
+        from kraft.deploy.cli.admin import open_admin
 
+        async with open_admin(servers) as admin:
+            await admin.metadata([])  # says within seconds if there is no cluster
         deliveries = []
         async with Producer(bootstrap_servers=servers, acks=acks, compression_type=compression) as producer:
             async for line in _lines():

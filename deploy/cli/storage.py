@@ -37,8 +37,7 @@ def format_storage(
             code=EXIT_USAGE,
         )
     parsed = _parse(config)
-    chosen = cluster_id or new_cluster_id()
-    formatted = _format(parsed, chosen, ignore_formatted)
+    chosen, formatted = _format(parsed, cluster_id, ignore_formatted)
     if as_json:
         print_json({"cluster_id": chosen, "node_id": parsed.node_id, "formatted": formatted})
         return
@@ -67,21 +66,28 @@ def _directories(config: NodeConfig) -> list[str]:
     return list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
 
 
-def _format(config: NodeConfig, cluster_id: str, ignore_formatted: bool) -> list[str]:
+def _format(config: NodeConfig, cluster_id: str | None, ignore_formatted: bool) -> tuple[str, list[str]]:
+    """Format what is not; gives the cluster's id and the folders that were formatted. Without an id, that of the
+    folders that are formatted already, else a new one."""
     from kraft.broker.node.identity import format_directories
     from kraft.deploy.cli.admin import run_async
+    from kraft.deploy.launch.layout import new_cluster_id
     from kraft.runtime import open_seam
     from kraft.seam import DiskError
     from kraft.storage.meta_properties import ForeignDirectory, read_meta_properties
 
-    async def work() -> list[str]:
+    async def work() -> tuple[str, list[str]]:
         async with open_seam(node_name="kraft storage") as seam:
             disk = seam.disk
-            taken = [path for path in _directories(config) if read_meta_properties(disk, path) is not None]
+            found = {path: read_meta_properties(disk, path) for path in _directories(config)}
+            taken = {path: meta for path, meta in found.items() if meta is not None}
             if taken and not ignore_formatted:
-                raise CommandFailed(f"{taken[0]} is formatted already; --ignore-formatted leaves such folders alone")
+                first = next(iter(taken))
+                raise CommandFailed(f"{first} is formatted already; --ignore-formatted leaves such folders alone")
+            known = next((meta.cluster_id for meta in taken.values()), None)
+            chosen = cluster_id or known or new_cluster_id()
             try:
-                return await disk.offload(format_directories, config, disk, seam.random, cluster_id)
+                return chosen, await disk.offload(format_directories, config, disk, seam.random, chosen)
             except (ForeignDirectory, DiskError) as problem:
                 raise CommandFailed(str(problem)) from None
 

@@ -208,7 +208,9 @@ def take_lock(folder: ClusterFolder) -> int:
     except BlockingIOError:
         os.close(descriptor)
         raise LaunchError(
-            "busy", f"a cluster is already up in {folder.path}; look at it with kraft status, end it with kraft down"
+            "busy",
+            f"a cluster is already up in {folder.path}; look at it with kraft status --data {folder.path}, "
+            f"end it with kraft down --data {folder.path}",
         ) from None
     return descriptor
 

@@ -22,11 +22,11 @@ THE_FOLD = 0
 
 @dataclass(frozen=True, slots=True)
 class FenceRecorded:
-    """An unfenced registration is fenced (or replaced, `superseded`) by the batch that ends at `end_offset`."""
+    """An unfenced registration is fenced (or replaced, `superseded`) by a batch of `epoch`, whose leader decided it."""
 
     broker: BrokerRegistration
     superseded: bool
-    end_offset: int
+    epoch: int
 
 
 class MetadataFold:
@@ -80,7 +80,7 @@ class MetadataFold:
             return
         superseded = new.broker_epoch != old.broker_epoch
         if superseded or new.fenced:
-            self._fenced(FenceRecorded(old, superseded, self.image.offset))
+            self._fenced(FenceRecorded(old, superseded, self.image.epoch))
 
     def _tell_partition(self, topic: str, index: int, old: PartitionState | None, new: PartitionState) -> None:
         elected = old is not None and new.leader not in (NO_LEADER, old.leader)

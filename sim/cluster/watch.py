@@ -73,6 +73,7 @@ class ClusterWatch:
         self._losing_power: int | None = None
         self._roles: dict[int, RoleSeen] = {}
         self._active_since: dict[int, int] = {}
+        self._leaders: dict[int, int] = {}
         self._contacts: dict[int, _Contact] = {}
         self._heard: dict[tuple[int, int, int], int] = {}
         self._connections: dict[tuple[int, int, int], int] = {}
@@ -236,6 +237,8 @@ class ClusterWatch:
 
     def _role_seen(self, seen: RoleSeen) -> None:
         self._roles[seen.node] = seen
+        if seen.is_leader:
+            self._leaders[seen.epoch] = seen.node
         if seen.is_leader and self.active_controller != seen.node:
             current = self._roles.get(self.active_controller or 0)
             if current is None or not current.is_leader or current.epoch < seen.epoch:
@@ -277,7 +280,7 @@ class ClusterWatch:
 
     def _fence_recorded(self, fence: FenceRecorded) -> None:
         broker, epoch = fence.broker.broker_id, fence.broker.broker_epoch
-        controller = self.active_controller or 0
+        controller = self._leaders.get(fence.epoch, 0)
         if (broker, epoch) in self._asked_for_it and not fence.superseded:
             return
         place = (controller, broker, epoch)
