@@ -15,7 +15,7 @@ from kraft.sim.world.chance import NamedRandom
 RESTART_MS = (100, 3_000)
 BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000
-"""This long after the last network fault others can be expected to notice a death at once again."""
+"""This long after the last network fault or power loss all connections are what both ends take them for."""
 STOP_MS_MAX = 5_000
 CUT_MS = (100, 3_000)
 CLOCK_STEP_MS = 60_000
@@ -90,6 +90,8 @@ class Nemesis:
         await self._world.sleep_ms(pause_ms)
         self._note(f"node {victim} starts")
         cluster.start(victim)
+        if lose_power:
+            self._calm_since_ms = self._now_ms
         await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
 
     def _draw_victim(self, random: NamedRandom) -> int:

@@ -48,7 +48,7 @@ class Read:
 class Workload:
     """All clients of one run. `stop` ends sending and reading along; deliveries under way go on."""
 
-    def __init__(self, cluster: SimCluster, *, partitions: int = 3, pause_ms_max: int = 150) -> None:
+    def __init__(self, cluster: SimCluster, *, partitions: int = 3, pause_ms_max: int = 300) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.partitions = [(TOPIC, index) for index in range(partitions)]

@@ -1,0 +1,100 @@
+"""The client's requests survive the wire, and answers are read as they were written, in every version spoken."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.client.core.requests import (
+    FetchPosition,
+    fetch_request,
+    list_offsets_request,
+    produce_request,
+    read_fetch_response,
+    read_list_offsets_response,
+    read_produce_response,
+)
+from kraft.client.core.topology import Broker, Leader
+from kraft.seam import Address
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.fetch import FetchResult, decode_fetch_request
+from kraft.wire.fetch_response import encode_fetch_response
+from kraft.wire.produce import ProduceResult, decode_produce_request, encode_produce_response
+from kraft.wire.tagged import CurrentLeader, NodeEndpoint
+
+
+@pytest.mark.parametrize("version", [3, 7, 9, 12])
+def test_a_produce_request_names_every_batch_once(version: int) -> None:
+    batches = {("b", 1): b"third", ("a", 2): b"second", ("a", 0): b"first"}
+    body = b"".join(produce_request(version, -1, 1500, batches))
+    request = decode_produce_request(version, memoryview(body))
+    assert (request.acks, request.timeout_ms, request.transactional_id) == (-1, 1500, None)
+    told = {(name, index): bytes(data or b"") for name, _, parts in request.topics for index, data in parts}
+    assert told == batches
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+def test_a_produce_answer_gives_offsets_and_the_leader_that_it_names(version: int) -> None:
+    rows = [
+        ProduceResult(0, 0, 42, 1000, 7),
+        ProduceResult(1, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), current_leader=CurrentLeader(3, 9)),
+    ]
+    body = encode_produce_response(version, [("t", None, rows)], node_endpoints=[NodeEndpoint(3, "host", 9094, "r")])
+    answers = read_produce_response(version, body)
+    assert answers["t", 0].code is ErrorCode.NONE
+    assert (answers["t", 0].base_offset, answers["t", 0].log_append_time_ms) == (42, 1000)
+    refused = answers["t", 1]
+    assert refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= 10:
+        assert refused.leader == Leader(3, 9)
+        assert refused.leader_broker == Broker(3, Address("host", 9094), "r")
+    else:
+        assert refused.leader is None
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_fetch_request_asks_from_each_position(version: int) -> None:
+    positions = {("t", 1): (FetchPosition(50, 4), 6), ("t", 0): (FetchPosition(10), -1)}
+    body = fetch_request(
+        version,
+        positions,
+        wait_ms=300,
+        bytes_min=1,
+        bytes_max=5000,
+        partition_bytes_max=1000,
+        read_committed=True,
+        rack="r1",
+    )
+    request = decode_fetch_request(version, body)
+    assert (request.max_wait_ms, request.min_bytes, request.isolation_level) == (300, 1, 1)
+    asked = {(name, p.partition): p.fetch_offset for name, _, parts in request.topics for p in parts}
+    assert asked == {("t", 0): 10, ("t", 1): 50}
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_fetch_answer_gives_records_marks_and_aborted_transactions(version: int) -> None:
+    row = FetchResult(2, 0, 30, 20, 5, [(77, 15)], -1, [b"abc", b"def"], (3, 12), CurrentLeader(1, 8))
+    body = b"".join(bytes(chunk) for chunk in encode_fetch_response(version, [("t", None, [row])]))
+    code, parts = read_fetch_response(version, body)
+    part = parts["t", 2]
+    assert (code, part.code, part.records) == (ErrorCode.NONE, ErrorCode.NONE, b"abcdef")
+    assert (part.high_watermark, part.last_stable_offset, part.aborted) == (30, 20, ((77, 15),))
+    if version >= 12:
+        assert (part.diverging, part.leader) == ((3, 12), Leader(1, 8))
+
+
+def test_list_offsets_asks_and_reads_each_partition() -> None:
+    request = list_offsets_request({("t", 0): (-1, 4), ("t", 1): (-2, -1)}, read_committed=True)
+    asked = {p.partition_index: (p.timestamp, p.current_leader_epoch) for t in request.topics for p in t.partitions}
+    assert asked == {0: (-1, 4), 1: (-2, -1)}
+    assert request.isolation_level == 1
+    answer = messages.build(
+        messages.response_class(ApiKey.LIST_OFFSETS),
+        topics=(
+            {"name": "t", "partitions": ({"partition_index": 0, "error_code": 0, "offset": 9, "leader_epoch": 2},)},
+        ),
+    )
+    body = messages.encode_response(ApiKey.LIST_OFFSETS, 7, answer)
+    told = read_list_offsets_response(messages.decode_response(ApiKey.LIST_OFFSETS, 7, body))
+    assert told == {("t", 0): (ErrorCode.NONE, 9, 2)}
