@@ -151,10 +151,12 @@ class ControllerChannel:
         backoff_ms = RETRY_BACKOFF_MS
         while True:
             ended = trio.Event()
+            changed = self._changed
             try:
                 await self._peers.request(peer, greeting(), timeout_ms=REQUEST_TIMEOUT_MS, purpose=BROKER_PURPOSE)
             except RequestFailed:
-                await self._clock.sleep_ms(backoff_ms)
+                # A new leader is greeted at once: without our connection it would not notice our end.
+                await wait_at_most(self._clock, changed, backoff_ms)
                 backoff_ms = min(2 * backoff_ms, REDIAL_BACKOFF_MS_MAX)
             else:
                 backoff_ms = RETRY_BACKOFF_MS

@@ -43,6 +43,7 @@ class Nemesis:
         self._settings = settings
         self._is_quick = is_quick
         self._calm_since_ms = 0
+        self._last_victim: int | None = None
 
     @property
     def _now_ms(self) -> int:
@@ -65,10 +66,12 @@ class Nemesis:
             hurry = number and random.below(2)
             at_ms = self._now_ms if hurry else start_ms + number * slot_ms + random.below(slot_ms)
             await self._world.sleep_ms(max(0, at_ms - self._now_ms) + random.below(500))
+            await self._wait_for_last_victim()
             await self._crash_one(random)
 
     async def _stop_one(self, random: NamedRandom) -> None:
         """A stop in order, and a start."""
+        await self._wait_for_last_victim()
         cluster = self._cluster
         victim = self._draw_victim(random)
         self._note(f"node {victim} is asked to stop")
@@ -76,7 +79,7 @@ class Nemesis:
             self._note(f"node {victim} did not stop within {STOP_MS_MAX} ms and is killed")
         self._note(f"node {victim} starts")
         cluster.start(victim, clean=True)
-        await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
+        self._last_victim = victim
 
     async def _crash_one(self, random: NamedRandom) -> None:
         cluster = self._cluster
@@ -92,7 +95,13 @@ class Nemesis:
         cluster.start(victim)
         if lose_power:
             self._calm_since_ms = self._now_ms
-        await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
+        self._last_victim = victim
+
+    async def _wait_for_last_victim(self) -> None:
+        """Until it is back in sync, or three seconds."""
+        victim, cluster = self._last_victim, self._cluster
+        if victim is not None:
+            await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
 
     def _draw_victim(self, random: NamedRandom) -> int:
         """Any node, the active controller, or the leader of a partition."""

@@ -12,13 +12,17 @@ from kraft.sim.cluster.run import RunResult, RunSettings, run_seed
 
 T = TypeVar("T")
 
+RUNS_PER_PROCESS = 25
+"""What a run leaves behind is given back with its process: nothing is collected while a world is deterministic."""
+
 
 def in_processes(function: Callable[[int], T], seeds: Iterable[int], jobs: int) -> Iterator[T]:
     """`function` of each seed, in order, by so many processes; with one job, in this one."""
     if jobs <= 1:
         yield from map(function, seeds)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn, max_tasks_per_child=RUNS_PER_PROCESS) as pool:
         yield from pool.map(function, seeds)
 
 

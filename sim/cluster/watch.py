@@ -188,8 +188,8 @@ class ClusterWatch:
 
     def heartbeat_handled(self, controller: int, request: HeartbeatRequest, connection: int) -> None:
         place = (controller, request.broker_id, request.broker_epoch)
-        registration = self.fold.image.brokers.get(request.broker_id)
-        if (request.want_fence or request.want_shut_down) and registration is not None and not registration.fenced:
+        wants_out = request.want_fence or request.want_shut_down
+        if wants_out and controller == self.active_controller and self.fold.image.is_alive(request.broker_id):
             self._asked_for_it.add(place[1:])
         self._heard[place] = self.now_ms
         self._connections[place] = connection
