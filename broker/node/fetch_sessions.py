@@ -81,16 +81,20 @@ class FetchedPartition:
     def want(
         self, fetch_offset: int, bytes_max: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
     ) -> None:
-        """What a request asks for. Epochs and log start are -1 where the asker gives none."""
+        """What a request asks for. Epochs and log start are -1 where the asker gives none. A follower has two requests
+        under way and drops an answer for an offset that it has left meanwhile, with the high watermark in it: when it
+        names the partition again, it is told again."""
         self.fetch_offset = fetch_offset
         self.bytes_max = bytes_max
         self.leader_epoch = leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
         self.is_behind = False
+        if self.session.is_follower:
+            self.forget_told()
 
     def forget_told(self) -> None:
-        """An error was told: the next good answer is told whatever it says."""
+        """The next good answer is told whatever it says."""
         self.known_high_watermark = -1
         self.known_log_start = -1
 

@@ -242,6 +242,13 @@ class Restarted:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDown:
+    """A node is about to end: what its disk loses from here on is no act of its own."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessDied:
     """A fault that K6 allows: the process is gone while its host answers."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import BatchWritten, LogCut, Restarted, RoleSeen
+from kraft.sim.check.observations import BatchWritten, LogCut, NodeDown, Restarted, RoleSeen
 from kraft.sim.check.shadow import ShadowBatch, Shadows
 
 
@@ -38,7 +38,7 @@ class LeaderAppendsOnly(Check):
         self._leading: set[int] = set()
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {RoleSeen: self.role, LogCut: self.cut, Restarted: self.restarted}
+        return {RoleSeen: self.role, LogCut: self.cut, NodeDown: self.down}
 
     def role(self, seen: RoleSeen) -> None:
         if seen.is_leader:
@@ -47,7 +47,7 @@ class LeaderAppendsOnly(Check):
         else:
             self._leading.discard(seen.node)
 
-    def restarted(self, seen: Restarted) -> None:
+    def down(self, seen: NodeDown) -> None:
         self._leading.discard(seen.node)
 
     def cut(self, seen: LogCut) -> None:

@@ -18,6 +18,7 @@ from kraft.sim.check.observations import (
     BrokerFenced,
     HeartbeatHandled,
     LogCut,
+    NodeDown,
     Observation,
     PreVoteAnswered,
     ProcessDied,
@@ -106,6 +107,7 @@ class ClusterWatch:
 
     def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:
         """A node has crashed. `is_noticed`: others are able to notice it at once (K6)."""
+        self.tell(NodeDown(node_id))
         was_active = self.active_controller == node_id
         self.nodes.pop(node_id, None)
         self._contacts.pop(node_id, None)
@@ -121,6 +123,7 @@ class ClusterWatch:
 
     def stopped(self, node_id: int) -> None:
         """A node has ended in order."""
+        self.tell(NodeDown(node_id))
         self.nodes.pop(node_id, None)
         self._contacts.pop(node_id, None)
         if self.active_controller == node_id:

@@ -8,8 +8,8 @@ import pytest
 
 from kraft.sim.check.observations import (
     BatchWritten,
-    BrokerRegistered,
     BrokerFenced,
+    BrokerRegistered,
     ControllerReplied,
     EpochClaimed,
     FetchSent,
