@@ -228,8 +228,8 @@ def _announce(cluster: LocalCluster, as_json: bool) -> None:
 
 def _stay(cluster: LocalCluster, as_json: bool) -> None:
     """Show the cluster until ctrl-C, SIGTERM or the end of its last node."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores SIGINT otherwise
+        signal.signal(number, signal.default_int_handler)
     try:
         if as_json or not sys.stdout.isatty():
             print_json({"ready": True, "bootstrap": cluster.bootstrap_servers}) if as_json else print(

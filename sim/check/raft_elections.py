@@ -111,7 +111,8 @@ class EpochsRise(Check):
 
 
 class PersistBeforeReply(Check):
-    """Compares what leaves with what a power loss at this instant would keep."""
+    """Compares what leaves with what a power loss at this instant would keep. A vote of an earlier epoch may leave late:
+    it was durable once, and what is durable now forbids to take it back."""
 
     id: ClassVar[str] = "R19"
     statement: ClassVar[str] = (
@@ -121,24 +122,24 @@ class PersistBeforeReply(Check):
     def __init__(self, shadows: Shadows) -> None:
         super().__init__()
         self._shadows = shadows
-        self._durable: dict[int, VoteDurable] = {}
+        self._durable: dict[int, dict[int, int]] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {VoteDurable: self.durable, VoteGranted: self.granted, FetchSent: self.fetch}
 
     def durable(self, seen: VoteDurable) -> None:
-        self._durable[seen.node] = seen
+        self._durable.setdefault(seen.node, {})[seen.epoch] = seen.voted_id
 
     def granted(self, seen: VoteGranted) -> None:
         self.count()
-        kept = self._durable.get(seen.node)
-        if kept is None or (kept.epoch, kept.voted_id) != (seen.epoch, seen.candidate):
+        kept = self._durable.get(seen.node, {})
+        if kept.get(seen.epoch) != seen.candidate:
             self.fail(
                 "a vote left before it was durable",
                 voter=seen.node,
                 epoch=seen.epoch,
                 candidate=seen.candidate,
-                durable=None if kept is None else (kept.epoch, kept.voted_id),
+                durable=sorted(kept.items())[-2:],
             )
 
     def fetch(self, seen: FetchSent) -> None:

@@ -15,8 +15,8 @@ from kraft.sim.world.world import World
 
 ROUNDS_MAX = 3
 LED_MS_MAX = 30_000
-START_SPREAD_MS = 50
-"""Voters are started within this time, as a launcher does it."""
+START_SPREADS_MS = (0, 5, 50)
+"""Voters are started within one of these times: at once, or one after the other, as a launcher does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ def cold_start(seed: int, voters: int) -> ColdStart:
 
     async def main(world: World) -> int:
         random = world.random.stream("start")
+        spread_ms = START_SPREADS_MS[random.below(len(START_SPREADS_MS))]
         for node in cluster.shape.node_ids:
             cluster.start(node)
-            await world.sleep_ms(random.below(START_SPREAD_MS // voters + 1))
+            await world.sleep_ms(random.below(spread_ms // voters + 1))
         if not await cluster.wait_until(is_known, LED_MS_MAX):
             return 0
         leader = cluster.watch.nodes[cluster.watch.active_controller or 0]

@@ -104,14 +104,14 @@ class Nemesis:
             await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
 
     def _draw_victim(self, random: NamedRandom) -> int:
-        """Any node, the active controller, or the leader of a partition."""
+        """Any node, or the active controller, or the leader of a partition: each kind as often as the others."""
         cluster = self._cluster
-        choices = [
-            *cluster.shape.node_ids,
-            *(cluster.watch.active_controller or controller for controller in cluster.shape.controller_ids),
-            *(state.leader for topic in cluster.image.topics for _, state in topic.partitions() if state.leader > 0),
-        ]
-        allowed = [node for node in choices if self._may_crash(node)]
+        active = cluster.watch.active_controller
+        leaders = [state.leader for topic in cluster.image.topics for _, state in topic.partitions()]
+        kinds = ([*cluster.shape.node_ids], [] if active is None else [active], leaders)
+        wanted = kinds[random.below(len(kinds))]
+        allowed = [node for node in wanted if node > 0 and self._may_crash(node)]
+        allowed = allowed or [node for node in cluster.shape.node_ids if self._may_crash(node)]
         return allowed[random.below(len(allowed))]
 
     def _may_crash(self, node_id: int) -> bool:

@@ -18,6 +18,8 @@ _SIZE = struct.Struct(">i")
 _RESPONSE_HEADER_BYTES = 5
 RECEIVE_BYTES = 1 << 18
 SECONDS_MAX = 60.0
+JOINED_FRAME_BYTES_MAX = 64 * 1024
+"""Larger frames are sent one by one: a copy of many would cost more than the calls that it saves."""
 
 
 class RequestRefused(Exception):
@@ -93,7 +95,11 @@ def _drive(
 
 def _send(stream: _Stream, frame: bytes, count: int) -> int:
     if count > 0:
-        stream.socket.sendall(frame * count)
+        if len(frame) < JOINED_FRAME_BYTES_MAX:
+            stream.socket.sendall(frame * count)
+        else:
+            for _ in range(count):
+                stream.socket.sendall(frame)
         stream.sent_at.extend([time.monotonic()] * count)
     return count
 

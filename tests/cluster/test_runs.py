@@ -54,10 +54,10 @@ def test_a_seed_gives_the_same_trace_in_a_warm_process() -> None:
     assert first.history == second.history
 
 
-def test_what_a_check_sees_in_some_run_is_seen_at_all() -> None:
-    """A run in which a check saw nothing proves nothing for it; over a few runs each must have seen something."""
+def test_over_a_few_runs_every_check_sees_something() -> None:
+    """A run in which a check saw nothing proves nothing for it."""
     settings = RunSettings(faults=FaultSettings(duration_ms=6_000, crashes=2))
-    blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (11, 12)))
+    blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (1, 2)))
     assert blind <= {"R11", "K6"}
 
 

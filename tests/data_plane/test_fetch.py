@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from kraft.broker.node.fetch_sessions import FetchSession
 from kraft.storage.append import AppendOrigin
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.error_codes import ErrorCode
@@ -433,3 +434,13 @@ def test_what_is_not_in_memory_is_read_all_the_same() -> None:
         assert [int(value.rstrip(b".")) for value in found] == list(range(end))
 
     run(test)
+
+
+@pytest.mark.parametrize(("replica_id", "known"), [(2, -1), (-1, 7)])
+def test_a_follower_that_names_a_partition_again_is_told_its_high_watermark_again(replica_id: int, known: int) -> None:
+    """It may have dropped the answer that told it: two of its requests are under way at once."""
+    session = FetchSession(replica_id, uses_topic_ids=True, now_ms=0)
+    entry = session.partition("a", 0)
+    entry.known_high_watermark = 7
+    entry.want(7, 1000, 0, 0, 0)
+    assert entry.known_high_watermark == known

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kraft.deploy.launch.layout import ClusterLayout
@@ -16,10 +18,20 @@ from tests.deploy.clusters import Command, free_port
 SHAPE = ClusterLayout(combined=1)
 
 
-def spawn(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+END_SECONDS_MAX = 60
+
+
+@contextmanager
+def spawn(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process, which does not outlive the test."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def answers(port: int) -> bool:
@@ -35,7 +47,7 @@ def test_up_alone_uses_a_temporary_folder_and_takes_it_away(tmp_path: Path) -> N
         (folder,) = tmp_path.glob("kraft-*/cluster.json")
         assert answers(port)
         process.send_signal(signal.SIGINT)
-        process.wait()
+        process.wait(END_SECONDS_MAX)
         assert process.returncode == 0
     assert not answers(port)
     assert not folder.parent.exists()
@@ -49,7 +61,7 @@ def test_up_with_json_tells_where_the_cluster_is(tmp_path: Path) -> None:
         said = json.loads(process.stdout.readline())
         assert said["bootstrap"] == f"127.0.0.1:{port}"
         process.send_signal(signal.SIGTERM)
-        process.wait()
+        process.wait(END_SECONDS_MAX)
     assert not answers(port)
     assert Path(data).exists()
 
@@ -79,6 +91,6 @@ def test_one_node_runs_from_its_properties_and_stops_on_sigterm(tmp_path: Path) 
         assert kraft.json("quorum", "--bootstrap", f"127.0.0.1:{port}")["leader"] == 1
         node.send_signal(signal.SIGTERM)
         rest = node.stderr.read()
-        node.wait()
+        node.wait(END_SECONDS_MAX)
         assert node.returncode == 0, rest
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
