@@ -111,8 +111,8 @@ class EpochsRise(Check):
 
 
 class PersistBeforeReply(Check):
-    """Compares what leaves with what a power loss at this instant would keep. A vote of an earlier epoch may leave late:
-    it was durable once, and what is durable now forbids to take it back."""
+    """Compares what leaves with what a power loss at this instant would keep. A vote of an earlier epoch may leave
+    late: it was durable once, and what is durable now forbids to take it back."""
 
     id: ClassVar[str] = "R19"
     statement: ClassVar[str] = (

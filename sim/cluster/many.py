@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
 from kraft.sim.cluster.run import RunResult, RunSettings, run_seed
@@ -21,9 +20,8 @@ def in_processes(function: Callable[[int], T], seeds: Iterable[int], jobs: int) 
     if jobs <= 1:
         yield from map(function, seeds)
         return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn, max_tasks_per_child=RUNS_PER_PROCESS) as pool:
-        yield from pool.map(function, seeds)
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=RUNS_PER_PROCESS) as pool:
+        yield from pool.imap(function, seeds)
 
 
 def timed_run(settings: RunSettings, seed: int) -> tuple[RunResult, float]:
