@@ -95,6 +95,7 @@ class DiskEye:
         self._state: tuple[Inode, int] | None = None
         self._places: dict[Inode, TopicPartition | None] = {}
         self._directories: dict[TopicPartition | None, Directory] = {}
+        host.when_synced = self._look_at_metadata_votes
 
     def look(self) -> None:
         """Tell what changed."""
@@ -233,6 +234,12 @@ class DiskEye:
         if end != view.durable_end:
             view.durable_end = end
             self._tell(LogDurable(self._node, log, end))
+
+    def _look_at_metadata_votes(self) -> None:
+        """Each vote counts, also one that is overwritten before the next look."""
+        directory = self._directories.get(None)
+        if directory is not None:
+            self._look_at_votes(directory)
 
     def _look_at_votes(self, directory: Directory) -> None:
         inode = directory.durable.get(QUORUM_STATE)

@@ -107,12 +107,8 @@ class ClusterWatch:
 
     def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:
         """A node has crashed. `is_noticed`: others are able to notice it at once (K6)."""
-        self.tell(NodeDown(node_id))
         was_active = self.active_controller == node_id
-        self.nodes.pop(node_id, None)
-        self._contacts.pop(node_id, None)
-        if was_active:
-            self.active_controller = None
+        self._down(node_id)
         self._losing_power = node_id if lost_power else None
         self._disks[node_id].look()
         self._losing_power = None
@@ -123,12 +119,19 @@ class ClusterWatch:
 
     def stopped(self, node_id: int) -> None:
         """A node has ended in order."""
+        self._down(node_id)
+        self._disks[node_id].look()
+
+    def _down(self, node_id: int) -> None:
+        """What a node knew in its life, nobody knows any more."""
         self.tell(NodeDown(node_id))
         self.nodes.pop(node_id, None)
         self._contacts.pop(node_id, None)
         if self.active_controller == node_id:
             self.active_controller = None
-        self._disks[node_id].look()
+        for known in (self._heard, self._connections, self._decided):
+            for place in [place for place in known if place[0] == node_id]:
+                del known[place]
 
     # what the world calls
 

@@ -276,6 +276,8 @@ class FakeDisk:
         if self._host.sync_fails:
             raise _error(errno.EIO, path, "sync directory", "Input/output error")
         directory.sync()
+        if self._host.when_synced is not None:
+            self._host.when_synced()
         self._host.entries_changed = True
 
     def lock(self, path: str) -> Lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraft.sim.world.chance import NamedRandom
@@ -40,6 +41,8 @@ class Host:
         """Files that changed since an observer emptied this."""
         self.entries_changed = True
         """Some directory changed since an observer took this back."""
+        self.when_synced: Callable[[], None] | None = None
+        """For an observer: the entries of some directory have just become durable."""
         self.incarnation: Incarnation | None = None
         self.lives = 0
 
