@@ -123,15 +123,13 @@ class ClusterWatch:
         self._disks[node_id].look()
 
     def _down(self, node_id: int) -> None:
-        """What a node knew in its life, nobody knows any more."""
+        """A life is over, and with it its connections."""
         self.tell(NodeDown(node_id))
         self.nodes.pop(node_id, None)
         self._contacts.pop(node_id, None)
         if self.active_controller == node_id:
             self.active_controller = None
-        for known in (self._heard, self._connections, self._decided):
-            for place in [place for place in known if place[0] == node_id]:
-                del known[place]
+        self._connections = {place: number for place, number in self._connections.items() if place[0] != node_id}
 
     # what the world calls
 

@@ -165,11 +165,12 @@ def test_a_power_loss_is_told_as_what_it_left() -> None:
     assert lost_something
 
 
-def test_the_vote_is_told_when_it_is_durable() -> None:
+def test_each_vote_is_told_when_it_is_durable_even_if_another_follows_at_once() -> None:
     bench = Bench()
     bench.disk.make_directory("/data/1/__cluster_metadata-0")
     bench.look()
-    state = QuorumState(leader_epoch=4, voted_id=102)
-    bench.disk.write_file_atomic("/data/1/__cluster_metadata-0/quorum-state", state.encode())
-    assert [(seen.epoch, seen.voted_id) for seen in bench.look() if isinstance(seen, VoteDurable)] == [(4, 102)]
+    for epoch, voted in ((4, 102), (5, 103)):
+        state = QuorumState(leader_epoch=epoch, voted_id=voted)
+        bench.disk.write_file_atomic("/data/1/__cluster_metadata-0/quorum-state", state.encode())
+    assert [(seen.epoch, seen.voted_id) for seen in bench.told if isinstance(seen, VoteDurable)] == [(4, 102), (5, 103)]
     assert bench.look() == []
