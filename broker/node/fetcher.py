@@ -81,6 +81,8 @@ class LeaderFetcher:
         self._session_id = 0
         self._epoch = 0
         self._is_first = True
+        self._incarnation: UUID | None = None
+        """The life of the leader that the connection was dialled for."""
         self._in_flight: deque[InFlight] = deque()
         self._told: dict[Key, Wish] = {}
         """What the session at the leader holds once all requests in flight have arrived."""
@@ -136,9 +138,16 @@ class LeaderFetcher:
             self._send()
 
     def endpoint_changed(self) -> None:
-        """The leader has registered anew: dial again soon, not after a long pause."""
+        """The leader's registration has changed: dial again soon, not after a long pause. A connection to a former
+        life of it may have ended without a word (its host lost power), so it is not trusted."""
+        if self._connection is not None and self._incarnation != self._registered_incarnation():
+            self._connection.close("the leader has registered anew")
         if self._pausing is not None:
             self._pausing.cancel()
+
+    def _registered_incarnation(self) -> UUID | None:
+        registration = self.manager.services.image.brokers.get(self.leader_id)
+        return None if registration is None else registration.incarnation_id
 
     def hold(self) -> None:
         """Send nothing until `release`: what was appended waits for the disk before it is acknowledged."""
@@ -190,6 +199,7 @@ class LeaderFetcher:
             )
 
         peer = Peer(self.leader_id, endpoint.name, Address(endpoint.host, endpoint.port), manager.peer_tls)
+        self._incarnation = self._registered_incarnation()
         try:
             connection = await manager.seam.network.dial(peer, make, timeout_ms=DIAL_TIMEOUT_MS)
         except DialFailed as failure:

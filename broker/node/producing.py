@@ -136,9 +136,10 @@ class ProduceOperation(Parked):
 
 
 class PartitionProduce:
-    """One partition of a ProduceOperation."""
+    """One partition of a ProduceOperation. Its row says REQUEST_TIMED_OUT until its answer is known: a batch that is
+    appended and not acknowledged is no success when the time is over."""
 
-    __slots__ = ("index", "is_done", "operation", "place", "rows")
+    __slots__ = ("index", "is_done", "operation", "place", "rows", "success")
 
     def __init__(self, operation: ProduceOperation, rows: list[ProduceResult], place: int, index: int) -> None:
         self.operation = operation
@@ -146,6 +147,7 @@ class PartitionProduce:
         self.place = place
         self.index = index
         self.is_done = False
+        self.success: ProduceResult | None = None
 
     def finish(self, result: ProduceResult) -> None:
         """This is the partition's answer. Later ones have no effect."""
@@ -160,13 +162,16 @@ class PartitionProduce:
 
     def appended(self, info: AppendInfo, log_start_offset: int) -> None:
         """Keep where the batch went, for the answer."""
-        self.rows[self.place] = ProduceResult(
+        self.success = ProduceResult(
             self.index, ErrorCode.NONE, info.base_offset, info.log_append_time_ms, log_start_offset
         )
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
         """The append is as durable as was asked (NONE), or its outcome is unknown."""
-        self.finish(self.rows[self.place] if error == ErrorCode.NONE else ProduceResult(self.index, error))
+        if error == ErrorCode.NONE and self.success is not None:
+            self.finish(self.success)
+        else:
+            self.finish(ProduceResult(self.index, error))
 
 
 def answer_produce(
