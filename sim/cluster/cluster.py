@@ -120,12 +120,12 @@ class SimCluster:
         """Replicas whose end or high watermark is not the leader's."""
         for topic in self.image.topics:
             for index, state in topic.partitions():
-                ends = {broker: self._marks(broker, topic.name, index) for broker in state.replicas}
+                ends = {broker: self.marks(broker, topic.name, index) for broker in state.replicas}
                 if len({*ends.values()}) != 1 or None in ends.values():
                     return f"{topic.name}-{index} has marks {ends}"
         return ""
 
-    def _marks(self, broker: int, topic: str, index: int) -> tuple[int, int] | None:
+    def marks(self, broker: int, topic: str, index: int) -> tuple[int, int] | None:
         """(high watermark, log end) of a replica; None if its log is not open."""
         eye = self.watch.nodes.get(broker)
         node = None if eye is None else eye.node.broker

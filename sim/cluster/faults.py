@@ -42,6 +42,8 @@ class Nemesis:
         self._world = cluster.world
         self._settings = settings
         self._is_quick = is_quick
+        self.disturbed_ms = 0
+        """When the last fault happened, or ended."""
         self._calm_since_ms = 0
         self._last_victim: int | None = None
 
@@ -50,6 +52,7 @@ class Nemesis:
         return self._world.now_ns // 1_000_000
 
     def _note(self, text: str) -> None:
+        self.disturbed_ms = self._now_ms
         self.history.append(f"{self._now_ms} ms: {text}")
 
     # crashes
@@ -169,6 +172,7 @@ class Nemesis:
         else:
             self._note(f"node {one} is isolated for {cut_ms} ms")
             world.isolate(here)
+        self.disturbed_ms += cut_ms
         await world.sleep_ms(cut_ms)
         world.heal_all()
         self._calm_since_ms = self._now_ms

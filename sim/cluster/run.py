@@ -18,6 +18,7 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.cluster.swarm import draw_options
 from kraft.sim.cluster.workload import TOPIC, Read, Workload
 from kraft.sim.world.world import Deadlock, World
@@ -93,6 +94,7 @@ class ClusterRun:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
             nursery.start_soon(self.admin.run)
+            nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
             await self._fault_phase()
             await self._heal()
             nursery.cancel_scope.cancel()

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.broker.node.partition import Partition
 from kraft.broker.replica.leader import LeaderState
@@ -23,6 +24,7 @@ from kraft.raft import ballots, raft, transitions
 from kraft.raft.state import Leader
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
+from kraft.sim.cluster.stalls import StallWatch
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import VoteRequest
 
@@ -213,6 +215,22 @@ def test_an_acknowledgement_of_what_is_only_appended_is_caught(monkeypatch: pyte
 
     planting = partial(plant, owner=Partition, name="settle", twin=twin, expected="bb27b120")
     assert "D11" in caught(monkeypatch, some_writes, planting)
+
+
+async def writes_that_wait(cluster: SimCluster) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(StallWatch(cluster, lambda: 0).run)
+        await produce(cluster, 3, acks="1")
+        await cluster.world.sleep_ms(4_000)
+        nursery.cancel_scope.cancel()
+
+
+def test_a_high_watermark_that_does_not_move_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(self: LeaderState, *_: Any) -> bool:
+        return False
+
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="e9068bf7")
+    assert caught(monkeypatch, writes_that_wait, planting) == {"L6"}
 
 
 # R and M: promises before the disk, and what is not committed

@@ -450,3 +450,40 @@ def test_a_clean_stop_and_start_keeps_everything() -> None:
         assert values(found.records) == [b"%d" % number for number in range(5)]
 
     three(test)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_batch_that_was_appended_and_not_replicated_in_time_is_no_success(partitions: int) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", partitions=2, leader=1)
+        for broker in (2, 3):
+            plane.world.partition("b1", f"b{broker}")
+        rows = [(index, batch("waits")) for index in range(partitions)]
+        response = await plane.produce_many([("orders", rows)], timeout_ms=200)
+        assert {error(result) for _, _, results in response.topics for result in results} == {
+            ErrorCode.REQUEST_TIMED_OUT
+        }
+        assert plane.partition("orders", 1).log.log_end_offset == 1
+        assert plane.partition("orders", 1).high_watermark == 0
+
+    three(test)
+
+
+def test_a_follower_leaves_the_connection_to_a_former_life_of_its_leader() -> None:
+    """The leader's host lost power: the connection ended without a word, and two fetches wait on it."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 3)
+        fetcher = plane.cluster.node(2).broker.broker.replicas.roles._fetchers[1]
+        await plane.until(lambda: fetcher.connection is not None)
+        before = fetcher.connection
+        plane.world.power_off("b1")
+        fetcher.changed(fetcher.followed(plane.partition("orders", 2)))
+        fetcher.nudge()
+        assert len(fetcher._in_flight) == 2
+        await plane.world.sleep_ms(50)
+        await restart(plane, 1)
+        assert before.is_closed
+
+    three(test)

@@ -1,0 +1,60 @@
+"""Stalls: records that wait for the high watermark although every replica is alive, in sync and well connected.
+
+No invariant is broken while nothing moves, and a bound on the whole run is too wide to see it: a follower that waits on
+a connection that is no more loses half a minute and nobody else notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kraft.sim.cluster.cluster import SimCluster
+
+LOOK_MS = 250
+STALL_MS_MAX = 3_000
+
+TopicPartition = tuple[str, int]
+
+
+class StallWatch:
+    """Looks at all partitions now and then. `disturbed_ms` tells when the last fault happened or ended."""
+
+    def __init__(self, cluster: SimCluster, disturbed_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._disturbed_ms = disturbed_ms
+        self._whole_since_ms = 0
+        self._waiting: dict[TopicPartition, tuple[int, int]] = {}
+        """Partition → its high watermark, and since when that has been below the log's end."""
+        self._told: set[tuple[TopicPartition, int]] = set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self._cluster.world.sleep_ms(LOOK_MS)
+            now_ms = self._cluster.world.now_ns // 1_000_000
+            if self._cluster.loss():
+                self._whole_since_ms = now_ms
+            self._look(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        waiting: dict[TopicPartition, tuple[int, int]] = {}
+        for topic in self._cluster.image.topics:
+            for index, state in topic.partitions():
+                marks = self._cluster.marks(state.leader, topic.name, index)
+                if marks is not None and marks[0] < marks[1]:
+                    place = (topic.name, index)
+                    known = self._waiting.get(place)
+                    waiting[place] = known if known is not None and known[0] == marks[0] else (marks[0], now_ms)
+        self._waiting = waiting
+        calm_since_ms = max(self._whole_since_ms, self._disturbed_ms())
+        for place, (high_watermark, since_ms) in waiting.items():
+            is_stalled = now_ms - max(since_ms, calm_since_ms) > STALL_MS_MAX
+            if is_stalled and (place, high_watermark) not in self._told:
+                self._told.add((place, high_watermark))
+                self._cluster.report.fail(
+                    "L6",
+                    "records wait although all replicas are in sync and nothing is wrong",
+                    partition=place,
+                    high_watermark=high_watermark,
+                    since_ms=since_ms,
+                )
