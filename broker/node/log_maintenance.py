@@ -75,7 +75,12 @@ class LogMaintenance:
             await self.write_log_starts_of(directory)
 
     async def write_recovery_points_of(self, directory: HostedDirectory) -> None:
+        """Also after a truncation, before the log takes appends again: what is no longer there is no longer clean."""
         await self._write(directory, "recovery points", directory.collect_recovery_points())
+        await self.write_cleaner_offsets_of(directory)
+
+    async def write_cleaner_offsets_of(self, directory: HostedDirectory) -> None:
+        await self._write(directory, "cleaner offsets", directory.collect_cleaner_offsets())
 
     async def write_log_starts_of(self, directory: HostedDirectory) -> None:
         await self._write(directory, "log starts", directory.collect_log_starts())
@@ -88,6 +93,7 @@ class LogMaintenance:
             "high watermarks": storage.write_high_watermarks,
             "recovery points": storage.write_recovery_points,
             "log starts": storage.write_log_starts,
+            "cleaner offsets": storage.write_cleaner_offsets,
         }
         async with directory.checkpointing:
             try:
@@ -102,21 +108,23 @@ class LogMaintenance:
     async def apply_retention(self) -> None:
         """One round over all open logs."""
         for partition in self._manager.hosted():
-            await self._retain(partition)
+            if partition.log is not None:
+                async with partition.blocking:  # no truncation, and no replacement by the cleaner, is under way
+                    await self._retain(partition)
         self._manager.request_pass()
 
     async def _retain(self, partition: Partition) -> None:
         manager = self._manager
         for _ in range(COLD_TRIES_MAX):
             opened = partition.log
-            if opened is None or partition.is_truncating:
+            if opened is None:
                 return
             now_ms = manager.clock.wall_ms()
             try:
                 segments = opened.deletable_segments(now_ms)
                 paths = opened.delete_segments(segments, now_ms) if segments else []
             except ColdRead as cold:
-                if not await self._warmed(partition, cold):
+                if not await self.warmed(partition, cold):
                     return
                 continue
             except DiskError as error:
@@ -133,7 +141,8 @@ class LogMaintenance:
                 manager.start_task(self.remove_later, partition.config.file_delete_delay_ms, paths, partition)
             return
 
-    async def _warmed(self, partition: Partition, cold: ColdRead) -> bool:
+    async def warmed(self, partition: Partition, cold: ColdRead) -> bool:
+        """Bring into memory what a look at a log needs; False if the device refuses, which ends the directory."""
         try:
             await self._manager.disk.offload(cold.warm)
         except DiskError as error:

@@ -173,6 +173,8 @@ class AppendableLog:
         except DiskError as error:
             self._fail(error)
             raise
+        except Exception as error:
+            raise self._half_done(base, error) from error
         return AppendInfo(base, last, stamp, False)
 
     def _begin_epoch(self, leader_epoch: int) -> None:
@@ -202,11 +204,15 @@ class AppendableLog:
         if first.base_offset < self.log_end_offset:
             self._start_inside(first.base_offset, now_ms)
         try:
-            for group in batches.groups(self._fits):
+            for group in batches.groups(self._roll_bytes - self.active.size, self._fits):
                 self._append_group(batches.view, group, now_ms)
         except DiskError as error:
             self._fail(error)
             raise
+        except ColdRead:
+            raise  # before anything of its group was written
+        except Exception as error:
+            raise self._half_done(self.log_end_offset, error) from error
         return AppendInfo(first.base_offset, self.log_end_offset - 1, -1, False)
 
     def _fits(self, room: int, header: BatchHeader) -> bool:
@@ -215,20 +221,20 @@ class AppendableLog:
 
     def _append_group(self, view: memoryview, group: list[tuple[int, BatchHeader]], now_ms: int) -> None:
         """Write consecutive batches with one write, then publish each."""
-        start = group[0][0]
-        end = group[-1][0] + group[-1][1].size_bytes
-        last = group[-1][1].last_offset
-        timestamp = max(header.max_timestamp for _, header in group)
+        start, newest = group[0][0], group[-1][1]
+        end = group[-1][0] + newest.batch_length + BATCH_PREFIX_BYTES
+        last = newest.base_offset + newest.last_offset_delta
+        timestamp = newest.max_timestamp if len(group) == 1 else max([header.max_timestamp for _, header in group])
         segment = self._segment_for(last, end - start, timestamp, now_ms)
         file = segment.log.file
         assert file is not None
         file.append(view[start:end])
         for position, header in group:
-            if header.partition_leader_epoch > self.epochs.latest_epoch:
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-            marker = read_marker(view, position, header)
-            base = header.base_offset
-            self._publish(segment, header, base, header.last_offset, header.max_timestamp, header.size_bytes, marker)
+            base, length, epoch, _, _, attributes, delta, _, stamp, *_ = header
+            if epoch > self.epochs.latest_epoch:
+                self.epochs.assign(epoch, base)
+            marker = read_marker(view, position, header) if attributes & ATTRIBUTE_CONTROL else None
+            self._publish(segment, header, base, base + delta, stamp, length + BATCH_PREFIX_BYTES, marker)
 
     def _publish(
         self,
@@ -339,7 +345,7 @@ class AppendableLog:
         self._roll_offset = segment.base_offset + RELATIVE_OFFSET_MAX
         self._roll_timestamp = self._roll_now_ms = NEVER
         first = segment.first_timestamp
-        age_ms = config.segment_ms - retention.jitter_ms(self.directory, segment, config)
+        age_ms = config.roll_ms - retention.jitter_ms(self.directory, segment, config)
         if first is not None and first >= 0:
             self._roll_timestamp = first + age_ms
         elif first is not None:
@@ -368,6 +374,12 @@ class AppendableLog:
     def _move_end(self, log_end_offset: int) -> None:
         self.log_end_offset = self.producers.end_offset = log_end_offset
         self.recovery_point = min(self.recovery_point, log_end_offset)
+
+    def _half_done(self, offset: int, error: Exception) -> InvariantError:
+        """A batch may be in the file while the log does not know of it: another append would be a second truth."""
+        if isinstance(error, InvariantError):
+            return error
+        return InvariantError(f"the append at offset {offset} of {self.directory} broke off half-way: {error!r}")
 
     def _fail(self, error: DiskError) -> None:
         self._failure = error

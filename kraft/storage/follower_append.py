@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from crc32c import crc32c
+
 from kraft.seam import Buffer, WireError
 from kraft.storage.append import AppendRefused
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.records import BatchHeader, check_crc, iter_headers
+from kraft.wire.records import BATCH_PREFIX_BYTES, CRC_START, BatchHeader, iter_headers
 
 Placed = tuple[int, BatchHeader]
 """A batch's position in the fetched bytes, and its header."""
@@ -29,34 +31,44 @@ class FollowerBatches:
         was elected again in between). `unaligned_start`: the log is empty, so the first batch may begin below its end.
         AppendRefused names what is wrong."""
         headers: list[Placed] = []
-        expected, epoch = log_end_offset, latest_epoch
+        view = memoryview(data)
+        expected, epoch = log_end_offset, max(latest_epoch, 0)
         try:
-            for position, header in iter_headers(data):
-                if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+            for placed in iter_headers(view):
+                position, header = placed
+                base, length, batch_epoch, _, crc, _, delta, *_ = header
+                if leader_epoch is not None and batch_epoch > leader_epoch:
                     break
-                if not check_crc(data, position, header):
-                    why = f"the batch at offset {header.base_offset} fails its CRC"
-                    raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, why)
-                inside = unaligned_start and not headers and header.last_offset >= expected
-                if header.last_offset_delta < 0 or (header.base_offset < expected and not inside):
+                if crc32c(view[position + CRC_START : position + length + BATCH_PREFIX_BYTES]) != crc:
+                    raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {base} fails its CRC")
+                last = base + delta
+                inside = unaligned_start and not headers and last >= expected
+                if delta < 0 or (base < expected and not inside):
                     raise AppendRefused(
                         ErrorCode.OFFSET_OUT_OF_RANGE,
-                        f"a batch spans {header.base_offset} to {header.last_offset}, expected {expected} or above",
+                        f"a batch spans {base} to {last}, expected {expected} or above",
                     )
-                if header.partition_leader_epoch < max(epoch, 0):
+                if batch_epoch < epoch:
                     raise AppendRefused(
                         ErrorCode.CORRUPT_MESSAGE,
-                        f"the batch at offset {header.base_offset} has leader epoch {header.partition_leader_epoch}, "
-                        f"the one before it {epoch}",
+                        f"the batch at offset {base} has leader epoch {batch_epoch}, the one before it {epoch}",
                     )
-                headers.append((position, header))
-                expected, epoch = header.next_offset, header.partition_leader_epoch
+                headers.append(placed)
+                expected, epoch = last + 1, batch_epoch
         except WireError as error:
             raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        return FollowerBatches(memoryview(data), headers)
+        return FollowerBatches(view, headers)
 
-    def groups(self, fits: Callable[[int, BatchHeader], bool]) -> Iterator[list[Placed]]:
-        """Runs of batches that go into one segment with one write; `fits(bytes before it in the run, header)`."""
+    def groups(self, room: int, fits: Callable[[int, BatchHeader], bool]) -> Iterator[list[Placed]]:
+        """Runs of batches that go into one segment with one write: all of them if they have `room`; else as many as
+        `fits(bytes before it in the run, header)` says."""
+        position, header = self.headers[-1]
+        if position + header.batch_length + BATCH_PREFIX_BYTES <= room:
+            yield self.headers
+            return
+        yield from self._runs(fits)
+
+    def _runs(self, fits: Callable[[int, BatchHeader], bool]) -> Iterator[list[Placed]]:
         run: list[Placed] = []
         room = 0
         for placed in self.headers:

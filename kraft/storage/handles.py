@@ -37,7 +37,8 @@ NO_SUCH_FILE = 2
 class Handle:
     """One file: where it is, whether it is there, and the open file if there is one.
 
-    `gone`: its segment or log is being taken away, so that a read that is under way in a thread may miss the file.
+    `gone`: its segment or log is being taken away or renamed, so that a read that is under way in a thread may miss the
+    file.
     """
 
     __slots__ = ("cache", "disk", "exists", "file", "gone", "path", "pinned", "queued", "used")
@@ -148,13 +149,13 @@ class HandleNeed:
         return self._handle.path
 
     def warm(self) -> None:
-        file = self._handle.file
+        file, path = self._handle.file, self._handle.path
         if file is None or file.closed:
             try:
-                file = self._opened = self._handle.disk.open(self._handle.path)
+                file = self._opened = self._handle.disk.open(path)
             except DiskError as error:
-                if error.errno == NO_SUCH_FILE and self._handle.gone:
-                    return  # the caller asks again, and finds another segment, or no log
+                if error.errno == NO_SUCH_FILE and (self._handle.gone or self._handle.path != path):
+                    return  # the caller asks again, and finds another name, another segment, or no log
                 raise
         if self._count:
             file.read(self._position, self._count)

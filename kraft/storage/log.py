@@ -16,7 +16,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from kraft.seam import Disk, require
-from kraft.storage import loading, reading, replace, retention, truncation
+from kraft.storage import loading, reading, retention, truncation
 from kraft.storage.append import AppendInfo, AppendOrigin, AppendRefused
 from kraft.storage.appending import AppendableLog
 from kraft.storage.handles import ColdRead, FileCache, Handle
@@ -99,6 +99,16 @@ class Log(AppendableLog):
     def size_bytes(self) -> int:
         """Bytes of all segments' batches."""
         return sum(segment.size for segment in self.segments)
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut: what was read of it before may not be in it any more."""
+        return self._truncations
+
+    @property
+    def file_cache(self) -> FileCache:
+        """Where its open files are counted."""
+        return self._cache
 
     @property
     def unsynced(self) -> bool:
@@ -272,14 +282,9 @@ class Log(AppendableLog):
         self.producers.on_high_watermark(self.high_watermark)
 
     def put_segments(self, segments: list[Segment]) -> None:
-        """Replace the list as a whole; the active segment stays."""
+        """Replace the list as a whole (`replace.Replacement`); the active segment stays."""
         require(segments[-1] is self.active, "the active segment stays")
         self.segments = segments
-
-    def replace_segments(self, old: list[Segment], cleaned: list[int]) -> list[str]:
-        """Put the segments that stand complete in `.cleaned` files (by base offset) in the place of `old`, so that a
-        crash at any moment leaves either. *Blocking.* The paths to unlink after `file.delete.delay.ms`."""
-        return replace.replace_segments(self, old, cleaned)
 
     # end
 

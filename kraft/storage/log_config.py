@@ -23,8 +23,22 @@ class LogConfig:
     """message.timestamp.type is LogAppendTime: the leader stamps each batch."""
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_dirty_ratio: float = 0.5
 
     @property
     def deletes(self) -> bool:
-        """Retention by time and size applies to this log. A log that is compacted is trimmed only by its cleaner."""
-        return self.cleanup_policy == frozenset({"delete"})
+        """Retention by time and size applies to this log."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Of each key only the last record is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is closed: one that is never closed is never compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms

@@ -15,8 +15,9 @@ class Marker(NamedTuple):
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """The marker in the control batch at `position`, or None if the batch is none. WireError if it does not parse."""
-    if header.producer_id < 0 or not header.attributes & ATTRIBUTE_CONTROL:
+    """The marker in the control batch at `position`; None if the batch is none, or empty. WireError if it does not
+    parse."""
+    if header.producer_id < 0 or not header.attributes & ATTRIBUTE_CONTROL or not header.record_count:
         return None
     control = decode_control(buffer, position)
     if control.type is ControlRecordType.ABORT:

@@ -119,7 +119,26 @@ def max_timestamp_offset(log: Log) -> TimestampedOffset | None:
             best, largest = segment, candidate
     if best is None:
         return None
-    return read_through(_find_in_segment, best, largest[0], log.log_start_offset)
+    found = read_through(_find_in_segment, best, largest[0], log.log_start_offset)
+    return found if found is not None else _largest_by_headers(log)
+
+
+def _largest_by_headers(log: Log) -> TimestampedOffset | None:
+    """As `max_timestamp_offset`, when the largest timestamp is that of a batch that compaction emptied. *Blocking.*"""
+    best: tuple[Segment, int, BatchHeader] | None = None
+    for segment in log.segments:
+        walk = segment.headers_from(0)
+        while (found := read_through(next, walk, None)) is not None:
+            position, header = found
+            if header.record_count and header.last_offset >= log.log_start_offset:
+                best = max(best or (segment, position, header), (segment, position, header), key=_max_timestamp)
+    if best is None:
+        return None
+    return read_through(_find_in_batch, *best, best[2].max_timestamp, log.log_start_offset)
+
+
+def _max_timestamp(found: tuple[Segment, int, BatchHeader]) -> int:
+    return found[2].max_timestamp
 
 
 def largest_timestamp(segment: Segment) -> tuple[int, int]:

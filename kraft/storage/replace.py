@@ -1,8 +1,9 @@
-"""Putting rewritten segments in the place of old ones, so that a crash at any moment leaves either.
+"""Putting a rewritten segment in the place of old ones, so that a crash at any moment leaves either.
 
-The rewriter has written complete `<base>.log.cleaned` files, with indexes likewise marked. Each step is durable before
-the next: sync `.cleaned`, rename to `.swap` (highest base first), old files to `.deleted`, `.swap` to the final name.
-Then memory follows. `leftovers.clear` finishes or undoes it after a crash. Source: broker-spec 2.9.9, 2.5.2.
+Each step is durable before the next: the `.cleaned` files are synced, renamed to `.swap`; the log in memory takes the
+new segment; the old files become `.deleted`; `.swap` becomes the final name. `leftovers.clear` finishes or undoes it
+after a crash. Files are renamed in a thread while readers on the loop may be about to open them: a reader that misses
+the file asks again (`Handle.gone`). Source: broker-spec 2.9.9, 2.5.2.
 """
 
 from __future__ import annotations
@@ -10,64 +11,87 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraft.seam import require
-from kraft.storage.handles import read_through
-from kraft.storage.leftovers import rename_segment
-from kraft.storage.log_names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, offset_name
-from kraft.storage.offset_index import ENTRY as OFFSET_ENTRY
-from kraft.storage.retention import rename_deleted
+from kraft.storage.handles import Handle
+from kraft.storage.log_names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
+from kraft.storage.producer_loading import snapshot_path
 from kraft.storage.segment import Segment
-from kraft.storage.time_index import ENTRY as TIME_ENTRY
 
 if TYPE_CHECKING:
     from kraft.storage.log import Log
 
 
-def replace_segments(log: Log, old: list[Segment], cleaned: list[int]) -> list[str]:
-    """See `Log.replace_segments`. *Blocking.*"""
-    first = log.segments.index(old[0])
-    require(old == log.segments[first : first + len(old)], "only neighbouring segments can be replaced")
-    require(log.active not in old, "the active segment cannot be replaced")
-    require(
-        log.segments[first + len(old)].base_offset <= log.recovery_point,
-        "only segments that are on the device can be replaced",
-    )
-    require(cleaned == sorted(cleaned) and cleaned[0] >= old[0].base_offset, "cleaned segments stand in order")
-    disk, directory = log.disk, log.directory
-    for base in cleaned:
-        _sync_files(log, base)
-    disk.sync_directory(directory)
-    for base in reversed(cleaned):
-        rename_segment(disk, directory, base, CLEANED_SUFFIX, SWAP_SUFFIX)
-        disk.sync_directory(directory)
-    paths = rename_deleted(disk, directory, old)
-    disk.sync_directory(directory)
-    for base in reversed(cleaned):
-        rename_segment(disk, directory, base, SWAP_SUFFIX, "")
-        disk.sync_directory(directory)
-    segments = [_open_replaced(log, base, old[-1].created_ms) for base in cleaned]
-    log.put_segments([*log.segments[:first], *segments, *log.segments[first + len(old) :]])
-    return paths
+class Replacement:
+    """`cleaned`, whose files are named `.cleaned`, for `old`, which are neighbours. Call in this order: `sync`; then,
+    with no other blocking call of the log in between, `stage`, `publish`, `finish`; or `discard` before `publish`."""
+
+    def __init__(self, log: Log, old: list[Segment], cleaned: Segment) -> None:
+        self._log = log
+        self._old = old
+        self._cleaned = cleaned
+
+    def sync(self) -> None:
+        """Put the new files on the device. *Blocking*, and may take long; the log is not touched."""
+        for handle in self._cleaned.handles:
+            if handle.exists:
+                handle.open_blocking().sync_blocking()
+
+    def stage(self) -> None:
+        """From here on a crash ends with the new segment. *Blocking.*"""
+        for handle in self._last_first(self._cleaned):
+            handle.close()
+            _rename(handle, handle.path.removesuffix(CLEANED_SUFFIX) + SWAP_SUFFIX)
+        self._log.disk.sync_directory(self._log.directory)
+
+    def publish(self) -> bool:
+        """The log is read through the new segment now. On the loop. False, and nothing is done, if the old ones are not
+        the log's any more (retention has taken one away)."""
+        log, old, cleaned = self._log, self._old, self._cleaned
+        first = next((number for number, segment in enumerate(log.segments) if segment is old[0]), len(log.segments))
+        last = first + len(old)
+        if log.segments[first:last] != old:
+            return False
+        require(last < len(log.segments), "the active segment cannot be replaced")
+        require(
+            log.segments[last].base_offset <= log.recovery_point, "only segments that are on the device can be replaced"
+        )
+        require(cleaned.base_offset == old[0].base_offset, "the new segment begins where the first old one does")
+        cleaned.attach(log.file_cache)
+        log.put_segments([*log.segments[:first], cleaned, *log.segments[last:]])
+        for segment in old:
+            segment.leave()
+        return True
+
+    def finish(self) -> list[str]:
+        """Give the files their last names. *Blocking.* The paths to unlink after `file.delete.delay.ms`."""
+        log = self._log
+        paths: list[str] = []
+        for segment in self._old:
+            for handle in self._last_first(segment):
+                _rename(handle, handle.path + DELETED_SUFFIX)
+                paths.append(handle.path)
+            if segment.base_offset != self._cleaned.base_offset:
+                log.disk.unlink(snapshot_path(log.directory, segment.base_offset))
+        log.disk.sync_directory(log.directory)
+        for handle in self._last_first(self._cleaned):
+            handle.gone = True
+            _rename(handle, handle.path.removesuffix(SWAP_SUFFIX))
+            handle.gone = False
+        log.disk.sync_directory(log.directory)
+        return paths
+
+    def discard(self) -> None:
+        """The old segments stay: take the new one's files away, durably. *Blocking.*"""
+        for handle in self._last_first(self._cleaned):
+            handle.remove()
+        self._log.disk.sync_directory(self._log.directory)
+
+    @staticmethod
+    def _last_first(segment: Segment) -> list[Handle]:
+        """A segment's files that are there, the log file last: its name is the one that counts."""
+        return [handle for handle in reversed(segment.handles) if handle.exists]
 
 
-def _sync_files(log: Log, base: int) -> None:
-    for suffix in SEGMENT_SUFFIXES:
-        path = f"{log.directory}/{offset_name(base)}{suffix}{CLEANED_SUFFIX}"
-        if log.disk.exists(path):
-            file = log.disk.open(path)
-            file.sync_blocking()
-            file.close()
-
-
-def _open_replaced(log: Log, base: int, created_ms: int) -> Segment:
-    """The segment that now has its final name."""
-    stem = f"{log.directory}/{offset_name(base)}"
-    present = frozenset(suffix for suffix in SEGMENT_SUFFIXES if log.disk.exists(stem + suffix))
-    segment = Segment(log.disk, log.active.log.cache, log.directory, base, present=present, created_ms=created_ms)
-    segment.size = segment.log.open_blocking().size
-    for index, entry in ((segment.index, OFFSET_ENTRY), (segment.time_index, TIME_ENTRY)):
-        index.in_file(index.handle.open_blocking().size // entry.size)
-    last = read_through(segment.time_index.last)
-    if last is not None:
-        segment.max_timestamp, segment.max_timestamp_offset = last
-        segment.time_index.last_timestamp = last[0]
-    return segment
+def _rename(handle: Handle, path: str) -> None:
+    """Give a file another name; whoever has it open keeps it."""
+    handle.disk.rename(handle.path, path)
+    handle.path = path

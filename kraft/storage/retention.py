@@ -1,7 +1,7 @@
 """Which segments go: what lies below log start, what is too much, what is too old. In this order, oldest first.
 
 A segment goes only if the high watermark has reached its end (D16), and never past the first open transaction.
-Compacted logs lose only what lies below log start. Source: broker-spec 2.7.
+Logs that do not delete lose only what lies below log start. Source: broker-spec 2.7.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from kraft.seam import Disk
 from kraft.storage.handles import Handle
 
 ENTRY = Struct(">hqqqq")
@@ -25,6 +26,16 @@ class AbortedTransaction(NamedTuple):
 
     def encode(self) -> bytes:
         return ENTRY.pack(VERSION, *self)
+
+
+def read_entries(disk: Disk, path: str) -> list[AbortedTransaction]:
+    """The entries of an index that may still grow, through a file of its own. *Blocking.* DiskError."""
+    file = disk.open(path)
+    try:
+        data = file.read(0, file.size - file.size % ENTRY.size)
+    finally:
+        file.close()
+    return [AbortedTransaction(*row[1:]) for row in ENTRY.iter_unpack(data)]
 
 
 class TxnIndex:

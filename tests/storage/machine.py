@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kraft.seam import Disk
+from kraft.seam import File
 from kraft.sim.world.chance import NamedRandom
-from kraft.sim.world.disk import FakeDisk
+from kraft.sim.world.disk import FakeDisk, FakeFile
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.host import Host
 from kraft.sim.world.incarnation import Incarnation
@@ -13,6 +13,52 @@ from kraft.sim.world.schedule import Schedule
 from kraft.sim.world.trace import Trace
 
 FOLDER = "/data"
+
+
+class Crash(Exception):
+    """The process died here."""
+
+
+class DyingDisk(FakeDisk):
+    """A disk that counts the operations that change it, and dies before number `die_before`."""
+
+    def __init__(self, life: Incarnation) -> None:
+        super().__init__(life)
+        self.operations = 0
+        self.die_before: int | None = None
+
+    def _count(self) -> None:
+        if self.operations == self.die_before:
+            raise Crash
+        self.operations += 1
+
+    def write(self, file: FakeFile, data: bytes) -> None:
+        self._count()
+        super().write(file, data)
+
+    def cut(self, file: FakeFile, size: int) -> None:
+        self._count()
+        super().cut(file, size)
+
+    def settle(self, file: FakeFile, mark: int) -> None:
+        self._count()
+        super().settle(file, mark)
+
+    def create(self, path: str) -> File:
+        self._count()
+        return super().create(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._count()
+        super().unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._count()
+        super().sync_directory(path)
 
 
 class Machine:
@@ -24,23 +70,26 @@ class Machine:
         self.schedule = Schedule(lambda: None)
         self.host = Host("machine", "machine", chance, self.schedule, Trace(0), options)
         self.lives = 0
-        self.disk: Disk
+        self.disk: DyingDisk
         self._begin_life()
         self.disk.make_directory(FOLDER)
 
     def _begin_life(self) -> None:
         self.lives += 1
         self._life = Incarnation(self.host, self.lives)
-        self.disk = FakeDisk(self._life)
+        self.disk = DyingDisk(self._life)
 
     def kill(self) -> None:
         """The process dies; what it wrote is there."""
         self._life.revoked = True
         self._begin_life()
 
-    def power_off(self) -> None:
-        """The power goes: of what was not synced, some is there."""
+    def power_off(self, *, ordered: bool = True) -> None:
+        """The power goes: of what was not synced, some is there. Not `ordered`: of a directory's changes any may be
+        lost, not only the last ones."""
         self._life.revoked = True
+        if not ordered:
+            lose_changes(self.host.root, self.host.chance.stream("lost changes"))
         self.host.lose_power()
         self.host.boot()
         self._begin_life()
@@ -86,3 +135,11 @@ class Machine:
         self.disk.make_directory(folder)
         for name, data in sorted(files.items()):
             self.disk.write_file_atomic(f"{folder}/{name}", data)
+
+
+def lose_changes(directory: Directory, chance: NamedRandom) -> None:
+    """Forget some of the pending changes of a directory and of those below it."""
+    directory.pending = [change for change in directory.pending if chance.below(2)]
+    for _, node in sorted(directory.entries.items()):
+        if isinstance(node, Directory):
+            lose_changes(node, chance)

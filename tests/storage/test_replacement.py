@@ -4,59 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.seam import Disk, HandleRevoked, InvariantError
+from kraft.seam import HandleRevoked, InvariantError
+from kraft.storage.cleaner_writer import CleanedSegment
 from kraft.storage.log import Log, LogConfig
-from kraft.storage.offset_index import ENTRY as OFFSET_ENTRY
-from tests.storage.batches import LOG, batch, headers, lead, open_log, read, read_all, sync
-from tests.storage.machine import Machine
+from kraft.storage.replace import Replacement
+from kraft.wire.records import read_header
+from tests.storage.batches import LOG, batch, delete, headers, lead, open_log, read, read_all, sync
+from tests.storage.machine import Crash, Machine
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
+OLD = 4
+END = 16
+"""Where the replaced segments end."""
 
 
-class Crash(Exception):
-    """The process died here."""
-
-
-class CrashingDisk:
-    """A disk that counts the changes made through it and dies before one of them."""
-
-    def __init__(self, disk: Disk, die_before: int | None) -> None:
-        self._disk = disk
-        self._die_before = die_before
-        self.changes = 0
-
-    def __getattr__(self, name: str) -> object:
-        found = getattr(self._disk, name)
-        if name not in ("rename", "unlink", "sync_directory", "create"):
-            return found
-
-        def counted(*arguments: str) -> object:
-            if self.changes == self._die_before:
-                raise Crash
-            self.changes += 1
-            return found(*arguments)
-
-        return counted
-
-
-def prepared(machine: Machine) -> tuple[Log, bytes, bytes, list[int]]:
-    """A synced log of several segments, of which the first ones are cleaned into two: log, bytes before and after."""
+def prepared(machine: Machine) -> tuple[Log, bytes, bytes]:
+    """A synced log of several segments, and its bytes before and after the replacement of the first segments."""
     log = open_log(machine, CONFIG)
     for number in range(20):
         lead(log, batch(1, size=30, fill=b"%d" % (number % 10)))
     sync(log)
+    assert log.segments[OLD].base_offset == END
     before = read_all(log)
-    old = log.segments[:4]
-    kept = [header for header in headers(before) if header.base_offset % 3 == 0]
-    after = b"".join(slice_of(before, header.base_offset) for header in kept if header.base_offset < 16)
-    after += b"".join(slice_of(before, header.base_offset) for header in headers(before) if header.base_offset >= 16)
-    bases = [old[0].base_offset, old[2].base_offset]
-    end = log.segments[4].base_offset
-    assert end == 16
-    for base, limit in zip(bases, [bases[1], end], strict=True):
-        data = b"".join(slice_of(before, header.base_offset) for header in kept if base <= header.base_offset < limit)
-        write_cleaned(machine, base, data)
-    return log, before, after, bases
+    after = b"".join(
+        slice_of(before, header.base_offset)
+        for header in headers(before)
+        if header.base_offset >= END or header.base_offset % 3 == 0
+    )
+    return log, before, after
 
 
 def slice_of(data: bytes, offset: int) -> bytes:
@@ -68,48 +43,59 @@ def slice_of(data: bytes, offset: int) -> bytes:
     raise AssertionError(offset)
 
 
-def write_cleaned(machine: Machine, base: int, data: bytes) -> None:
-    stem = f"{LOG}/{base:020d}"
-    for suffix, content in ((".log", data), (".index", b""), (".timeindex", b"")):
-        file = machine.disk.create(f"{stem}{suffix}.cleaned")
-        if content:
-            file.append(content)
+def replacement(log: Log, after: bytes) -> Replacement:
+    """The first segments, to be replaced by one that holds what is left of them."""
+    old = log.segments[:OLD]
+    writing = CleanedSegment(log.disk, log.directory, old, CONFIG.index_interval_bytes)
+    pieces = [slice_of(after, header.base_offset) for header in headers(after) if header.base_offset < END]
+    writing.append([(read_header(piece), piece) for piece in pieces])
+    return Replacement(log, old, writing.finish([]))
+
+
+def replace(log: Log, after: bytes) -> list[str]:
+    made = replacement(log, after)
+    made.sync()
+    made.stage()
+    assert made.publish()
+    return made.finish()
 
 
 def test_a_replacement_gives_the_new_log_and_its_old_files_go_later() -> None:
     machine = Machine()
-    log, before, after, bases = prepared(machine)
+    log, before, after = prepared(machine)
     piece = read(log, 0)
-    paths = log.replace_segments(log.segments[:4], bases)
+    paths = replace(log, after)
     assert read_all(log) == after
     assert piece.read() == before[: piece.size_bytes]
-    for path in paths:
-        machine.disk.unlink(path)
+    assert all(path.endswith(".deleted") and machine.disk.exists(path) for path in paths)
+    delete(machine, paths)
     machine.kill()
     assert read_all(open_log(machine, CONFIG, recovery_point=20)) == after
 
 
 def test_a_crash_before_any_step_leaves_the_old_log_or_the_new_one() -> None:
     machine = Machine()
-    log, _, _, bases = prepared(machine)
-    counting = CrashingDisk(machine.disk, None)
-    replace(log, counting, bases)
+    log, _, after = prepared(machine)
+    first = machine.disk.operations
+    replace(log, after)
     outcomes: list[str] = []
-    for seed in range(3):
-        for step in range(counting.changes):
-            for power in (False, True):
-                outcomes.append(crash_at(Machine(seed), step, power=power))
+    for seed in range(8):
+        for step in range(first, machine.disk.operations):
+            for power in ("stays", "goes", "goes, and directory entries with it"):
+                outcomes.append(crash_at(Machine(seed), step, power))
     assert set(outcomes) == {"before", "after"}
 
 
-def crash_at(machine: Machine, step: int, *, power: bool) -> str:
-    log, before, after, bases = prepared(machine)
+def crash_at(machine: Machine, step: int, power: str) -> str:
+    log, before, after = prepared(machine)
+    machine.disk.die_before = step
     with pytest.raises(Crash):
-        replace(log, CrashingDisk(machine.disk, step), bases)
-    machine.power_off() if power else machine.kill()
+        replace(log, after)
+    machine.kill() if power == "stays" else machine.power_off(ordered=power == "goes")
     reopened = open_log(machine, CONFIG, recovery_point=20)
     found = read_all(reopened)
     assert found in (before, after), [header.base_offset for header in headers(found)]
+    assert reopened.size_bytes == len(found), "segments that overlap"
     names = machine.files(LOG)
     assert not any(name.endswith((".cleaned", ".swap", ".deleted")) for name in names)
     lead(reopened, batch(1))
@@ -118,38 +104,75 @@ def crash_at(machine: Machine, step: int, *, power: bool) -> str:
     return "before" if found == before else "after"
 
 
-def replace(log: Log, disk: CrashingDisk, bases: list[int]) -> None:
-    log.disk = disk  # type: ignore[assignment]
-    log.replace_segments(log.segments[:4], bases)
+def test_a_log_is_read_and_appended_to_between_any_two_steps() -> None:
+    machine = Machine(cold_read_one_in=3)
+    log, before, after = prepared(machine)
+    made = replacement(log, after)
+    assert read_all(log) == before
+    made.sync()
+    made.stage()
+    assert read_all(log) == before
+    assert made.publish()
+    assert read_all(log) == after
+    made.finish()
+    assert read_all(log) == after
+    assert lead(log, batch(1)).base_offset == 20
 
 
 def test_a_dead_incarnation_cannot_replace_anything() -> None:
     machine = Machine()
-    log, before, _, bases = prepared(machine)
+    log, before, after = prepared(machine)
+    made = replacement(log, after)
     machine.kill()
     with pytest.raises(HandleRevoked):
-        log.replace_segments(log.segments[:4], bases)
+        made.sync()
     assert read_all(open_log(machine, CONFIG, recovery_point=20)) == before
 
 
-def test_only_closed_neighbouring_segments_that_are_on_the_device_can_be_replaced() -> None:
+def test_nothing_is_replaced_once_retention_has_taken_a_segment_away() -> None:
     machine = Machine()
-    log, _, _, bases = prepared(machine)
-    with pytest.raises(InvariantError, match="neighbouring"):
-        log.replace_segments([log.segments[0], log.segments[2]], bases)
-    with pytest.raises(InvariantError, match="active"):
-        log.replace_segments(log.segments[:], bases)
+    log, before, after = prepared(machine)
+    made = replacement(log, after)
+    made.sync()
+    made.stage()
+    log.update_high_watermark(20)
+    log.advance_log_start(5)
+    delete(machine, log.delete_segments(log.deletable_segments(0), 0))
+    assert not made.publish()
+    made.discard()
+    rest = before[len(slice_of(before, 0)) * 5 :]
+    assert read_all(log) == rest
+    machine.kill()
+    assert read_all(open_log(machine, CONFIG, recovery_point=20, log_start=5)) == rest
+    assert not any(name.endswith((".cleaned", ".swap")) for name in machine.files(LOG))
+
+
+def test_only_closed_segments_that_are_on_the_device_can_be_replaced() -> None:
+    log, _, after = prepared(Machine())
+    made = replacement(log, after)
     log.recovery_point = 3
     with pytest.raises(InvariantError, match="on the device"):
-        log.replace_segments(log.segments[:4], bases)
+        made.publish()
+    active = log.segments[-1:]
+    writing = CleanedSegment(log.disk, log.directory, active, 100)
+    with pytest.raises(InvariantError, match="active"):
+        Replacement(log, active, writing.finish([])).publish()
 
 
 def test_reads_and_appends_go_on_over_the_holes_of_a_cleaned_log() -> None:
-    machine = Machine()
-    log, _, after, bases = prepared(machine)
-    log.replace_segments(log.segments[:4], bases)
+    log, _, after = prepared(Machine())
+    replace(log, after)
     for offset in range(log.log_end_offset):
         expected = [header for header in headers(after) if header.last_offset >= offset]
         assert headers(read(log, offset).read())[0] == expected[0]
     assert lead(log, batch(1)).base_offset == 20
-    assert OFFSET_ENTRY.size == 8
+
+
+def test_the_snapshot_at_the_new_segments_base_stays_and_those_between_go() -> None:
+    machine = Machine()
+    log, _, after = prepared(machine)
+    log = open_log(machine, CONFIG, recovery_point=20)
+    machine.put(f"{LOG}/{0:020d}.snapshot", b"x")
+    replace(log, after)
+    snapshots = [int(name[:20]) for name in machine.files(LOG) if name.endswith(".snapshot")]
+    assert snapshots == [0, 16]

@@ -65,12 +65,19 @@ def test_a_timestamp_from_the_future_keeps_its_segment_and_all_later_ones() -> N
     assert deletable(log, NOW_MS + 5000) == [0]
 
 
-@pytest.mark.parametrize("policy", [{"compact"}, {"compact", "delete"}, set()])
-def test_a_compacted_log_loses_only_what_is_below_log_start(policy: set[str]) -> None:
+@pytest.mark.parametrize("policy", [{"compact"}, set()])
+def test_a_log_that_does_not_delete_loses_only_what_is_below_log_start(policy: set[str]) -> None:
     log = filled(Machine(), retention_bytes=0, retention_ms=0, cleanup_policy=frozenset(policy))
     assert deletable(log, NOW_MS + DAY_MS) == []
     log.advance_log_start(5)
     assert deletable(log, NOW_MS + DAY_MS) == [0, 2]
+
+
+def test_a_log_that_is_compacted_and_deletes_loses_what_is_too_old_or_too_much() -> None:
+    log = filled(Machine(), retention_bytes=5 * SIZE, cleanup_policy=frozenset({"compact", "delete"}))
+    assert deletable(log) == [0, 2]
+    log = filled(Machine(), retention_ms=10_000, cleanup_policy=frozenset({"compact", "delete"}))
+    assert deletable(log, NOW_MS + 13_001) == [0, 2]
 
 
 def test_log_start_never_goes_back_and_cuts_the_epochs() -> None:

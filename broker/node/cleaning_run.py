@@ -1,0 +1,88 @@
+"""Running one round of compaction: its steps in a thread, its replacements under the log's lock, not faster than told.
+
+Invariant: between the moment in which a crash would end with the new segment (`stage`) and the one in which the log is
+read through it, nothing is cut off the log: both stand inside `partition.blocking`. Source: broker-spec 2.9.9, 2.9.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+import trio
+
+from kraft.storage.cleaner import CleaningRound
+from kraft.storage.replace import Replacement
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+
+PAUSE_MS_MIN = 1
+"""Shorter pauses are put off until they have come to this."""
+
+
+class GivenUp(Exception):
+    """The log was closed, cut or trimmed under the round: what was read of it counts for nothing."""
+
+
+async def run_round(
+    manager: ReplicaManager, partition: Partition, cleaning: CleaningRound, bytes_per_second_max: Callable[[], float]
+) -> None:
+    """All steps of a round. GivenUp; StorageCorrupt, WireError and DiskError from a step (which may come from a log
+    that was taken away: see `is_current`)."""
+    steps = cleaning.steps()
+    clock, offload = manager.clock, manager.disk.offload
+    behind_ms = 0.0
+    finished = False
+    try:
+        while not finished:
+            began_ms, io_bytes = clock.monotonic_ms(), cleaning.stats.io_bytes
+            finished, replacement = await offload(_advance, steps)
+            if not is_current(partition, cleaning):
+                raise GivenUp
+            if replacement is not None:
+                await _replace(manager, partition, cleaning, replacement)
+            due_ms = (cleaning.stats.io_bytes - io_bytes) * 1000 / bytes_per_second_max()
+            behind_ms = max(behind_ms + due_ms - (clock.monotonic_ms() - began_ms), 0.0)
+            if behind_ms >= PAUSE_MS_MIN:
+                await clock.sleep_ms(behind_ms)
+                behind_ms = 0.0
+    finally:
+        if not finished and partition.log is cleaning.log:
+            with trio.CancelScope(shield=True):
+                await offload(cleaning.discard)
+
+
+def is_current(partition: Partition, cleaning: CleaningRound) -> bool:
+    """The log is open, and is the one that the round began with."""
+    return partition.log is cleaning.log and cleaning.is_current
+
+
+def _advance(steps: Generator[Replacement | None, None, None]) -> tuple[bool, Replacement | None]:
+    """One step: whether it was the last, and what it asks for. *Blocking.*"""
+    for replacement in steps:
+        return False, replacement
+    return True, None
+
+
+async def _replace(
+    manager: ReplicaManager, partition: Partition, cleaning: CleaningRound, replacement: Replacement
+) -> None:
+    """Put a group's new segment in the place of the old ones. GivenUp if they are not the log's any more."""
+    offload = manager.disk.offload
+    await offload(replacement.sync)
+    async with partition.blocking:
+        with trio.CancelScope(shield=True):  # a cancel lands before or behind all of it
+            if not is_current(partition, cleaning):
+                if partition.log is cleaning.log:
+                    await offload(replacement.discard)
+                raise GivenUp
+            await offload(replacement.stage)
+            if partition.log is not cleaning.log:
+                raise GivenUp  # its directory is offline: not another write
+            if not replacement.publish():
+                await offload(replacement.discard)
+                raise GivenUp
+            paths = await offload(replacement.finish)
+    manager.start_task(manager.maintenance.remove_later, partition.config.file_delete_delay_ms, paths, partition)

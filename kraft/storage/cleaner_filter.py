@@ -1,0 +1,116 @@
+"""What compaction keeps of a batch.
+
+Of a key only the record with the last offset is kept; a tombstone too, until the delete horizon that the first round
+stamps on its batch. Whoever reads from the begin to the end of the log within delete.retention.ms sees every tombstone.
+A batch that loses all its records goes, unless it is needed for what its header says: its producer's last sequence, or
+that the segment's offsets reach this far. A marker is kept whole or goes. Source: broker-spec 2.9.5 to 2.9.8.
+Ours: the last batch of every cleaned segment stays, so that recovery can still tell a hole from a lost end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kraft.seam import Buffer
+from kraft.storage.cleaner_map import OffsetMap
+from kraft.storage.cleaner_transactions import CleanedTransactions
+from kraft.storage.markers import read_marker
+from kraft.wire.record_rewriting import batch_of, block_of, emptied, scan_records
+from kraft.wire.records import BatchHeader
+
+LastOfProducer = tuple[int, int]
+"""What a producer's state comes from: its epoch, and the last offset of its last batch of data (-1: it has none, so it
+is a marker of that epoch)."""
+
+
+@dataclass(slots=True)
+class RecordCounts:
+    """Records that were read and that were kept, markers among them."""
+
+    read: int = 0
+    kept: int = 0
+
+
+class BatchFilter:
+    """One round's rule. `cleaned_to`, a batch's end, is where the map ends: what is behind it is left to later rounds."""
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        cleaned_to: int,
+        transactions: CleanedTransactions,
+        producers: Mapping[int, LastOfProducer],
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._cleaned_to = cleaned_to
+        self._transactions = transactions
+        self._producers = producers
+        self._now_ms = now_ms
+        self._horizon_ms = now_ms + delete_retention_ms
+        self.counts = RecordCounts()
+
+    def keep(self, header: BatchHeader, batch: memoryview, *, ends_segment: bool) -> Buffer | None:
+        """What takes the place of this batch; `batch` itself if nothing changes, None if it goes.
+
+        WireError if its records do not parse.
+        """
+        self.counts.read += header.record_count
+        keeps_header = ends_segment or self._is_last_of_producer(header)
+        if header.is_control:
+            kept = self._keep_marker(header, batch, keeps_header=keeps_header)
+            self.counts.kept += header.record_count if kept is not None else 0
+            return kept
+        aborted = self._transactions.on_data(header)
+        if header.base_offset >= self._cleaned_to and not aborted:
+            self.counts.kept += header.record_count
+            return batch
+        if header.record_count and not aborted:
+            kept = self._keep_records(header, batch)
+            if kept is not None:
+                return kept
+        if not keeps_header:
+            return None
+        return emptied(header) if header.record_count else batch
+
+    def _keep_marker(self, header: BatchHeader, batch: memoryview, *, keeps_header: bool) -> Buffer | None:
+        marker = read_marker(batch, 0, header)
+        if marker is None or not self._transactions.on_marker(header, marker):
+            return batch
+        if header.has_delete_horizon:
+            return batch if keeps_header or self._now_ms < header.base_timestamp else None
+        block = block_of(header, batch)
+        return batch_of(header, block, scan_records(block, header.record_count), horizon_ms=self._horizon_ms)
+
+    def _keep_records(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
+        block = block_of(header, batch)
+        places = scan_records(block, header.record_count)
+        has_horizon = header.has_delete_horizon
+        expired = has_horizon and self._now_ms >= header.base_timestamp
+        base, get = header.base_offset, self._offsets.get
+        kept = [
+            place
+            for place in places
+            if place[5] is not None and base + place[4] >= get(place[5]) and (place[6] or not expired)
+        ]
+        self.counts.kept += len(kept)
+        if not kept:
+            return None
+        stamps = not has_horizon and not all(place[6] for place in kept)
+        if len(kept) == len(places) and not stamps:
+            return batch
+        return batch_of(header, block, kept, horizon_ms=self._horizon_ms if stamps else None)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if header.producer_id < 0:
+            return False
+        last = self._producers.get(header.producer_id)
+        if last is None:
+            return False
+        epoch, last_data_offset = last
+        if last_data_offset >= 0:
+            return header.last_offset == last_data_offset
+        return header.is_control and header.producer_epoch == epoch

@@ -1,0 +1,414 @@
+"""Compaction of one log: what is kept, what goes, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from itertools import islice, pairwise
+
+import pytest
+
+from kraft.seam import StorageCorrupt
+from kraft.storage.cleaner import CleanerLimits
+from kraft.storage.cleaner_range import find_range
+from kraft.storage.log import Log, LogConfig
+from kraft.wire.compression import Compression
+from tests.storage.batches import LOG, NOW_MS, headers, open_log, read_all, warmed
+from tests.storage.cleaning import (
+    COMPACTED,
+    begin,
+    clean,
+    last_values,
+    offsets,
+    records,
+    replace,
+    settle,
+    write,
+)
+from tests.storage.machine import Machine
+
+DAY_MS = 86_400_000
+
+
+def filled(machine: Machine, config: LogConfig = COMPACTED, count: int = 40, keys: int = 5) -> Log:
+    """`count` batches of one record, of few keys, over several closed segments."""
+    log = open_log(machine, config)
+    for number in range(count):
+        write(log, (b"k%d" % (number % keys), b"value %d" % number))
+    settle(log)
+    return log
+
+
+def test_of_each_key_only_the_last_record_is_kept_with_its_offset_and_timestamp() -> None:
+    machine = Machine()
+    log = filled(machine)
+    before = records(log)
+    assert clean(log, machine) == 40
+    assert records(log) == before[-5:]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 40)
+
+
+def test_a_batch_that_loses_some_records_still_spans_its_offsets_and_keeps_its_codec() -> None:
+    for codec in Compression:
+        machine = Machine()
+        log = open_log(machine, COMPACTED)
+        write(log, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"), compression=codec, producer=(7, 0, 0))
+        write(log, (b"a", b"2"), (b"c", b"2"), compression=codec)
+        settle(log)
+        clean(log, machine)
+        first, second = headers(read_all(log))
+        assert (first.base_offset, first.last_offset, first.record_count) == (0, 2, 1)
+        assert (first.compression, first.producer_id, first.base_sequence) == (codec, 7, 0)
+        assert (second.base_offset, second.record_count) == (3, 2)
+        assert [(record.key, record.value) for record in records(log)] == [(b"b", b"1"), (b"a", b"2"), (b"c", b"2")]
+
+
+def test_records_without_a_key_go() -> None:
+    machine = Machine()
+    log = open_log(machine, COMPACTED)
+    write(log, (None, b"1"), (b"a", b"2"))
+    settle(log)
+    clean(log, machine)
+    assert [record.value for record in records(log)] == [b"2"]
+
+
+def test_long_keys_are_told_apart() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, segment_bytes=5000))
+    for number in range(6):
+        write(log, (b"k" * 500 + b"%d" % (number % 3), b"%d" % number))
+    settle(log)
+    clean(log, machine)
+    assert [record.value for record in records(log)] == [b"3", b"4", b"5"]
+
+
+def test_segments_that_fit_into_one_become_one() -> None:
+    machine = Machine()
+    log = filled(machine)
+    for _ in range(3):
+        assert clean(log, machine) == 40
+    assert [segment.base_offset for segment in log.segments] == [0, 40]
+    assert len(headers(read_all(log))) == 5
+
+
+def test_groups_stay_within_the_bounds_of_a_segment() -> None:
+    machine = Machine()
+    log = filled(machine, keys=40)
+    before = read_all(log)
+    clean(log, machine)
+    assert read_all(log) == before
+    assert len(log.segments) > 3
+    assert all(segment.size <= COMPACTED.segment_bytes for segment in log.segments)
+
+
+def test_a_segment_that_loses_nothing_is_left_alone() -> None:
+    machine = Machine()
+    log = filled(machine, keys=40)
+    segments = log.segments
+    assert [step for step in begin(log).steps() if step is not None] == []
+    assert log.segments == segments
+    assert not any(name.endswith(".cleaned") for name in machine.files(LOG))
+
+
+def test_the_last_batch_of_a_cleaned_segment_is_kept_even_if_it_is_empty() -> None:
+    machine = Machine()
+    log = filled(machine, count=12, keys=3)
+    clean(log, machine)
+    for number in range(12, 24):
+        write(log, (b"k%d" % (number % 3), b"value %d" % number))
+    settle(log)
+    log.update_config(changed(COMPACTED, segment_bytes=120))  # so that each segment stays alone
+    clean(log, machine, 12)
+    assert records(log)[0].offset == 21
+    for segment, following in pairwise(log.segments):
+        *_, last = headers(machine.content(segment.log.path))
+        assert last.next_offset == following.base_offset
+
+
+def test_a_cleaned_log_that_is_recovered_from_its_first_byte_is_the_same() -> None:
+    machine = Machine()
+    log = filled(machine, count=60, keys=7)
+    clean(log, machine)
+    expected = read_all(log)
+    machine.kill()
+    log = open_log(machine, COMPACTED, recovery_point=0)
+    assert read_all(log) == expected
+    assert log.recovery_report.bytes_cut == 0
+
+
+def test_reads_from_any_offset_go_on_with_the_next_batch_that_is_there() -> None:
+    machine = Machine(cold_read_one_in=3)
+    log = filled(machine, count=60, keys=7)
+    clean(log, machine)
+    left = headers(read_all(log))
+    for offset in range(60):
+        expected = [header for header in left if header.last_offset >= offset]
+        assert headers(read_all(log, offset)) == expected
+
+
+def test_lookups_by_time_find_what_is_left() -> None:
+    machine = Machine()
+    log = open_log(machine, COMPACTED)
+    for number in range(30):
+        write(log, (b"k%d" % (number % 4), b"v"), timestamp=NOW_MS + number)
+    settle(log)
+    clean(log, machine)
+    found = log.offset_for_timestamp(NOW_MS + 10)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (26, NOW_MS + 26)
+    largest = log.max_timestamp_offset()
+    assert largest is not None
+    assert (largest.offset, largest.timestamp) == (29, NOW_MS + 29)
+
+
+def test_the_largest_timestamp_is_that_of_a_record_also_when_its_batch_was_emptied() -> None:
+    machine = Machine()
+    log = open_log(machine, COMPACTED)
+    write(log, (b"a", b"1"), timestamp=NOW_MS)
+    write(log, (b"b", b"1"), timestamp=NOW_MS + 500, producer=(3, 0, 0))
+    write(log, (b"b", b"2"), timestamp=NOW_MS + 100)
+    settle(log)
+    clean(log, machine)
+    assert headers(read_all(log))[1].record_count == 0
+    largest = log.max_timestamp_offset()
+    assert largest is not None
+    assert (largest.offset, largest.timestamp) == (2, NOW_MS + 100)
+
+
+# tombstones
+
+
+def test_a_tombstone_stays_until_its_delete_horizon_has_passed() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, delete_retention_ms=1000))
+    write(log, (b"a", b"1"), (b"b", b"1"))
+    write(log, (b"a", None), (b"c", b"1"))
+    settle(log)
+    clean(log, machine, now_ms=NOW_MS + 50)
+    stamped = headers(read_all(log))[1]
+    assert (stamped.has_delete_horizon, stamped.base_timestamp) == (True, NOW_MS + 1050)
+    assert [(one.key, one.value, one.timestamp) for one in records(log)] == [
+        (b"b", b"1", NOW_MS + 1),
+        (b"a", None, NOW_MS),
+        (b"c", b"1", NOW_MS + 1),
+    ]
+    clean(log, machine, 4, now_ms=NOW_MS + 1049)
+    assert [record.key for record in records(log)] == [b"b", b"a", b"c"]
+    clean(log, machine, 4, now_ms=NOW_MS + 1050)
+    assert [(one.key, one.timestamp) for one in records(log)] == [(b"b", NOW_MS + 1), (b"c", NOW_MS + 1)]
+
+
+def test_a_tombstone_behind_the_mapped_part_stays_whatever_its_horizon_says() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, delete_retention_ms=1000))
+    for entry in ((b"b", b"1"), (b"a", b"1"), (b"a", None)):
+        write(log, entry)
+    settle(log)
+    one_batch = CleanerLimits(map_bytes_max=1, read_bytes=4096)
+    assert clean(log, machine, 2, now_ms=NOW_MS) == 3, "as if the first value had escaped: only the tombstone is mapped"
+    assert clean(log, machine, 0, limits=one_batch, now_ms=NOW_MS + DAY_MS) == 1
+    assert [record.key for record in records(log)] == [b"b", b"a"]
+    assert clean(log, machine, 1, now_ms=NOW_MS + DAY_MS) == 3
+    assert [record.key for record in records(log)] == [b"b"]
+
+
+def test_the_horizon_is_stamped_once() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, delete_retention_ms=1000))
+    write(log, (b"a", None), (b"b", b"1"))
+    settle(log)
+    clean(log, machine, now_ms=NOW_MS)
+    clean(log, machine, 2, now_ms=NOW_MS + 500)
+    assert headers(read_all(log))[0].base_timestamp == NOW_MS + 1000
+
+
+def test_timestamps_of_the_append_survive_a_horizon() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, log_append_time=True))
+    write(log, (b"a", None), (b"b", b"1"), timestamp=5)
+    settle(log)
+    before = records(log)
+    clean(log, machine)
+    assert headers(read_all(log))[0].has_delete_horizon
+    assert records(log) == before
+
+
+# how far
+
+
+def test_the_active_segment_is_not_cleaned() -> None:
+    machine = Machine()
+    log = open_log(machine, COMPACTED)
+    for number in range(30):
+        write(log, (b"k", b"%d" % number))
+    settle(log, roll=False)
+    base = log.active.base_offset
+    assert clean(log, machine) == base
+    assert offsets(log) == [base - 1, *range(base, 30)]
+
+
+def test_nothing_at_or_above_the_last_stable_offset_is_cleaned() -> None:
+    machine = Machine()
+    log = filled(machine)
+    log.high_watermark = 20
+    end = begin(log).cleanable.end_offset
+    assert 0 < end <= 20
+    clean(log, machine)
+    assert offsets(log) == [*range(end - 5, 40)]
+
+
+def test_an_open_transaction_holds_compaction_back() -> None:
+    machine = Machine()
+    log = open_log(machine, COMPACTED)
+    for number in range(10):
+        write(log, (b"k", b"%d" % number))
+    at = write(log, (b"t", b"1"), producer=(1, 0, 0), transactional=True)
+    for number in range(10, 30):
+        write(log, (b"k", b"%d" % number))
+    settle(log)
+    assert begin(log).cleanable.end_offset <= at
+
+
+def test_a_closed_segment_waits_until_it_is_on_the_device() -> None:
+    log = open_log(Machine(), COMPACTED)
+    for number in range(40):
+        write(log, (b"k", b"%d" % number))
+    log.update_high_watermark(40)
+    assert begin(log).cleanable.segments == ()
+
+
+def test_records_younger_than_the_lag_are_left_alone_and_all_behind_them() -> None:
+    config = changed(COMPACTED, min_compaction_lag_ms=1000)
+    log = open_log(Machine(cold_read_one_in=2), config)
+    for number in range(40):
+        write(log, (b"k", b"%d" % number), timestamp=NOW_MS + number)
+    settle(log)
+    ends = [segment.base_offset for segment in log.segments[1:]]
+    assert begin(log, now_ms=NOW_MS + 900).cleanable.segments == ()
+    assert begin(log, now_ms=NOW_MS + 1000 + ends[1] - 1).cleanable.end_offset == ends[1]
+    assert begin(log, now_ms=NOW_MS + 2000).cleanable.end_offset == 40
+
+
+def test_a_log_is_due_when_enough_of_it_is_dirty() -> None:
+    machine = Machine()
+    log = filled(machine, keys=40)
+    third = log.segments[3].base_offset
+
+    def due(cleaned: int) -> bool:
+        return warmed(lambda: find_range(log, cleaned, NOW_MS)).is_due(log.config)
+
+    assert due(0)
+    assert not due(40)
+    ratio = warmed(lambda: find_range(log, third, NOW_MS)).dirty_ratio
+    log.update_config(changed(COMPACTED, min_cleanable_dirty_ratio=ratio))
+    assert not due(third)
+    log.update_config(changed(COMPACTED, min_cleanable_dirty_ratio=ratio - 0.01))
+    assert due(third)
+
+
+def test_a_log_is_due_when_its_oldest_dirty_record_is_too_old() -> None:
+    log = filled(Machine(cold_read_one_in=2), changed(COMPACTED, max_compaction_lag_ms=5000), keys=40)
+    last = log.segments[-2].base_offset
+
+    def range_at(now_ms: int, cleaned: int = last) -> tuple[int, bool]:
+        found = warmed(lambda: find_range(log, cleaned, now_ms))
+        return found.delay_ms, found.is_due(log.config)
+
+    assert range_at(NOW_MS + 5000) == (0, False)
+    assert range_at(NOW_MS + 5003) == (3, True)
+    assert range_at(NOW_MS + 5003, 40) == (0, False)
+
+
+def test_a_compacted_log_closes_its_segment_in_time_for_the_largest_lag() -> None:
+    log = open_log(Machine(), changed(COMPACTED, max_compaction_lag_ms=5000))
+    write(log, (b"a", b"1"), timestamp=NOW_MS)
+    write(log, (b"a", b"2"), timestamp=NOW_MS + 5000)
+    assert len(log.segments) == 1
+    write(log, (b"a", b"3"), timestamp=NOW_MS + 5001)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+@pytest.mark.parametrize("checkpoint", [None, -1, 41, 1000])
+def test_a_checkpoint_that_cannot_be_right_counts_as_the_log_start(checkpoint: int | None) -> None:
+    log = filled(Machine())
+    log.advance_log_start(7)
+    assert begin(log, checkpoint).cleanable.first_dirty_offset == 7
+
+
+# the map
+
+
+def test_a_map_that_is_too_small_ends_the_round_and_the_next_goes_on_from_there() -> None:
+    machine = Machine()
+    log = filled(machine, count=80, keys=20)
+    expected = last_values(records(log))
+    limits = CleanerLimits(map_bytes_max=5 * 200, read_bytes=256)
+    cleaned, rounds = 0, 0
+    while cleaned < 80:
+        before, cleaned = cleaned, clean(log, machine, cleaned, limits=limits)
+        rounds += 1
+        assert cleaned > before
+        assert last_values(records(log)) == expected
+    assert rounds > 3
+    assert len(records(log)) == 20
+
+
+def test_a_single_batch_that_overfills_the_map_is_still_mapped() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, segment_bytes=4000))
+    for value in (b"1", b"2"):
+        write(log, *((b"k%d" % number, value) for number in range(50)))
+    settle(log)
+    limits = CleanerLimits(map_bytes_max=1, read_bytes=64)
+    assert clean(log, machine, limits=limits) == 50
+    assert clean(log, machine, 50, limits=limits) == 100
+    assert [record.value for record in records(log)] == [b"2"] * 50
+
+
+# what can go wrong
+
+
+def test_a_damaged_batch_is_not_copied() -> None:
+    machine = Machine()
+    log = filled(machine)
+    path = log.segments[1].log.path
+    before = machine.content(path)
+    machine.overwrite(path, before[:70] + bytes([before[70] ^ 1]) + before[71:])
+    with pytest.raises(StorageCorrupt, match=r"offset \d+ fails its CRC"):
+        clean(log, machine)
+
+
+def test_a_round_over_a_log_that_was_cut_is_void() -> None:
+    log = filled(Machine())
+    cleaning = begin(log)
+    assert cleaning.is_current
+    log.truncate_to(10, NOW_MS)
+    assert not cleaning.is_current
+
+
+def test_a_round_that_is_given_up_leaves_no_files_and_the_log_as_it_was() -> None:
+    total = sum(1 for _ in begin(filled(Machine())).steps())
+    machine = Machine()
+    log = filled(machine)
+    before = read_all(log)
+    for count in range(total):
+        cleaning = begin(log)
+        steps = cleaning.steps()
+        for step in islice(steps, count):
+            if step is not None:
+                step.discard()
+        steps.close()
+        cleaning.discard()
+        assert read_all(log) == before
+        assert not any(".cleaned" in name or ".swap" in name for name in machine.files(LOG))
+
+
+def test_appends_between_any_two_steps_are_kept() -> None:
+    log = filled(Machine())
+    expected = {record.key: record.value for record in records(log)}
+    for number, step in enumerate(begin(log).steps()):
+        key, value = b"k%d" % (number % 7), b"new %d" % number
+        write(log, (key, value))
+        expected[key] = value
+        if step is not None:
+            replace(step)
+    assert {record.key: record.value for record in records(log)} == expected
