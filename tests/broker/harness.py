@@ -89,6 +89,13 @@ class StillClock:
         return self.now_ms
 
 
+class SecretTopic:
+    """The cluster's own log, which nobody may read."""
+
+    def may_read(self, session: object) -> bool:
+        return False
+
+
 class StillCheck:
     """In the leader check's place: knows at once who is gone."""
 
@@ -148,6 +155,7 @@ class BrokerHarness:
         broker.lifecycle = StillLifecycle()  # type: ignore[assignment]
         self.lost: set[int] = set()
         broker.leader_check = StillCheck(self.lost)  # type: ignore[assignment]
+        broker.metadata_topic = SecretTopic()  # type: ignore[assignment]
         broker.producer_ids = ProducerIds(broker)
         self.auto_topics = RecordingTopics()
         broker.auto_topics = self.auto_topics  # type: ignore[assignment]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from kraft.config import NodeConfig
 from kraft.node.peers import Outcome, Peers, RequestFailed
 from kraft.seam import Address, Binding, Seam, Transport
 from kraft.sim.world import World
+from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import decode_rpc_request, encode_rpc
@@ -239,3 +241,54 @@ def test_every_controller_is_greeted_again_when_its_connection_ends() -> None:
             nursery.cancel_scope.cancel()
 
     run(test, active(), standby(101), standby(101))
+
+
+def test_a_controller_of_an_older_release_gets_what_it_can_read_in_an_older_version() -> None:
+    version = messages.newest_version(ApiKey.CREATE_TOPICS)
+    topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
+    request = messages.build(
+        messages.request_class(ApiKey.CREATE_TOPICS),
+        topics=[messages.build(topic, name="orders", num_partitions=2, replication_factor=1)],
+        timeout=1000,
+    )
+
+    def older(asked: Request, message: Any) -> None:
+        if message.forwarded_version > version - 2:
+            refusal = ForwardResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, newest_version=version - 2)
+            asked.respond(encode_rpc(refusal))
+            return
+        read = messages.decode_request(ApiKey.CREATE_TOPICS, message.forwarded_version, message.body)
+        result = messages.nested_class(messages.response_class(ApiKey.CREATE_TOPICS), "topics")
+        topics = [messages.build(result, name=one.name, num_partitions=one.num_partitions) for one in read.topics]
+        answer = messages.build(messages.response_class(ApiKey.CREATE_TOPICS), topics=topics)
+        body = messages.encode_response(ApiKey.CREATE_TOPICS, message.forwarded_version, answer)
+        asked.respond(encode_rpc(ForwardResponse(body=body)))
+
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(101, 1)
+        body = messages.encode_request(ApiKey.CREATE_TOPICS, version, request)
+        answer = await channel.forward(SESSION, ApiKey.CREATE_TOPICS, body)
+        read = messages.decode_response(ApiKey.CREATE_TOPICS, version, answer)
+        assert [one.name for one in read.topics] == ["orders"]
+        assert [one.forwarded_version for one in controllers[0].seen] == [version, version - 2]
+        assert controllers[0].seen[1].principal == SESSION.principal
+
+    run(test, older, silent, silent)
+
+
+def test_a_request_that_an_older_controller_cannot_read_is_refused() -> None:
+    def older(asked: Request, message: Any) -> None:
+        refusal = ForwardResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, newest_version=2)
+        asked.respond(encode_rpc(refusal))
+
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(101, 1)
+        key = ApiKey.DELETE_TOPICS
+        topic = messages.nested_class(messages.request_class(key), "topics")
+        by_id = [messages.build(topic, name=None, topic_id=UUID(int=7))]
+        request = messages.build(messages.request_class(key), topics=by_id, timeout=1000)
+        with pytest.raises(ForwardRefused) as caught:
+            await channel.forward(SESSION, key, messages.encode_request(key, messages.newest_version(key), request))
+        assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
+
+    run(test, older, silent, silent)

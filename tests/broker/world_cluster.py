@@ -13,6 +13,7 @@ from kraft.seam import Address, Peer, Seam
 from kraft.sim.world import World
 from kraft.wire import messages
 from kraft.wire.client import ClientConnection
+from kraft.wire.reply_policy import ReplyPolicy
 
 CLUSTER_ID = "In-memory-cluster-0001"
 BROKER_PORT, CONTROLLER_PORT = 9092, 9192
@@ -39,6 +40,8 @@ class WorldCluster:
         self.world = world
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.started: dict[str, Started] = {}
+        self.replies: dict[int, ReplyPolicy] = {}
+        """Nodes that inject faults: set before they start."""
         self.failures: list[tuple[str, BaseException]] = []
         if combined:
             self.controller_ids = self.broker_ids = list(range(1, combined + 1))
@@ -79,7 +82,8 @@ class WorldCluster:
 
     async def _main(self, node_id: int, seam: Seam) -> None:
         started = self.started[self.name(node_id)] = Started()
-        await serve(self.config(node_id), seam, cluster_id=CLUSTER_ID, task_status=started)
+        config, replies = self.config(node_id), self.replies.get(node_id)
+        await serve(config, seam, cluster_id=CLUSTER_ID, replies=replies, task_status=started)
 
     def _failed(self, name: str, error: BaseException) -> None:
         self.failures.append((name, error))

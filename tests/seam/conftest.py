@@ -9,6 +9,8 @@ import pytest
 from tests.seam.sites import RealSite, WorldSite
 
 
-@pytest.fixture(params=["real", "world"])
+@pytest.fixture(params=["real", "real, one wait", "world"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> RealSite | WorldSite:
-    return RealSite(tmp_path) if request.param == "real" else WorldSite()
+    if request.param == "world":
+        return WorldSite()
+    return RealSite(tmp_path, shares_wait=request.param == "real, one wait")

@@ -81,8 +81,10 @@ class RealSite:
 
     serving_host = "127.0.0.1"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, shares_wait: bool = False) -> None:
+        """`shares_wait`: trio waits in the server's driver, as in a node."""
         self.folder = str(folder)
+        self._shares_wait = shares_wait
         self._links = LinkPolicies()
         self._dial_map: dict[tuple[int, str], Address] = {}
 
@@ -90,7 +92,7 @@ class RealSite:
         trio.run(self._run, body)
 
     async def _run(self, body: Body) -> None:
-        settings = RuntimeSettings(dirty_budget_bytes=DIRTY_BUDGET_BYTES)
+        settings = RuntimeSettings(dirty_budget_bytes=DIRTY_BUDGET_BYTES, shares_wait=self._shares_wait)
         async with AsyncExitStack() as stack:
             self.server = await stack.enter_async_context(open_seam(node_name="server", settings=settings))
             client = open_seam(node_name="client", dial_map=self._dial_map, links=self._links)

@@ -1,0 +1,80 @@
+"""FaultClient: tells a running node, over its fault control socket, to break its links and its answers on purpose.
+
+The node must have been started with such a socket (`kraft up --fault-control`, `kraft node --fault-control SOCKET`).
+Blocking; every method raises LaunchError with a text that says what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import FAULT_SOCKET
+
+ANSWER_SECONDS_MAX = 10.0
+
+
+class FaultClient:
+    """One node's faults. `path` is the socket's."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @staticmethod
+    def of_node(folder: ClusterFolder, node_id: int) -> FaultClient:
+        """The faults of a launched node."""
+        folder.plan(node_id)
+        return FaultClient(folder.node(node_id) / FAULT_SOCKET)
+
+    def link(self, node_id: int, policy: str, *, listener: str | None = None) -> None:
+        """What this node does from now on when it dials `node_id`, and to the connections that it has dialled there:
+        open, refuse, hang or reset; on one listener of that node or on all."""
+        self._ask(verb="link", node=node_id, policy=policy, **({} if listener is None else {"listener": listener}))
+
+    def reply(self, **rule: Any) -> int:
+        """Add a reply rule (see `kraft.wire.reply_policy.rule_from`); its number."""
+        return int(self._ask(verb="reply", **rule)["rule"])
+
+    def clear(self, rule: int | None = None) -> None:
+        """Drop one rule, or all faults of the node."""
+        self._ask(verb="clear", **({} if rule is None else {"rule": rule}))
+
+    def listed(self) -> dict[str, Any]:
+        """The faults in force: `links` and `rules`."""
+        answer = self._ask(verb="list")
+        return {"links": answer["links"], "rules": answer["rules"]}
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(ANSWER_SECONDS_MAX)
+            try:
+                with _short(self._path) as path:
+                    connection.connect(path)
+                connection.sendall(json.dumps(request).encode() + b"\n")
+                answer = json.loads(connection.makefile("rb").readline() or b"{}")
+            except OSError as problem:
+                raise LaunchError(
+                    "not-running",
+                    f"no node listens at {self._path} ({problem.strerror or problem}); "
+                    "it must run, and be started with --fault-control",
+                ) from None
+        if not answer.get("ok"):
+            raise LaunchError("request", answer.get("error", f"the node at {self._path} ended before it answered"))
+        return dict(answer)
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Another name of this path that fits into the 107 bytes of a Unix socket's address."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

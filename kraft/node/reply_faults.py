@@ -1,0 +1,176 @@
+"""Carrying out a reply policy: between framing and the handlers of a listener, in nodes that inject faults on purpose.
+
+A node without a policy has none of this in its path. Invariants: a request that a rule takes is handled at most once;
+the order of requests on a connection stays (a delayed one holds back those behind it); what a rule does touches the
+connection of its request alone. Source: DESIGN 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import structlog
+import trio
+
+from kraft.seam import Chunk, Clock, CloseReason, InvariantError, WireError
+from kraft.wire.error_answers import error_answer
+from kraft.wire.named_partitions import NamedPartition
+from kraft.wire.reply_policy import ReplyAction, ReplyPolicy, ReplyRule, api_name
+from kraft.wire.server import Request
+
+log = structlog.get_logger("kraft.faults")
+
+Handle = Callable[[Request], None]
+Named = Callable[[Request], Collection[NamedPartition]]
+"""The partitions that a request is about. WireError if it does not parse."""
+
+
+def no_partitions(request: Request) -> Collection[NamedPartition]:
+    """On a listener whose requests are about no partitions."""
+    return ()
+
+
+class ReplyFaults:
+    """One node's policy at work. `run` is the task in which delays pass."""
+
+    def __init__(self, policy: ReplyPolicy, clock: Clock) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. A rule that delays does nothing while this does not run."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+
+    def wrap(self, handle: Handle, named: Named = no_partitions) -> Handle:
+        """`handle`, with the policy before it."""
+
+        def with_faults(request: Request) -> None:
+            if not self._policy.rules:
+                handle(request)
+                return
+            rule = self._policy.decide(request.api_key, request.client_id, lambda: named(request))
+            if rule is None:
+                handle(request)
+                return
+            log.info("fault injected", api=api_name(request.api_key), action=rule.action.value, after=rule.after)
+            if rule.after:
+                self._spoil_answer(rule, request, handle, named)
+            else:
+                self._spoil_request(rule, request, handle, named)
+
+        return with_faults
+
+    def _spoil_request(self, rule: ReplyRule, request: Request, handle: Handle, named: Named) -> None:
+        match rule.action:
+            case ReplyAction.ERROR:
+                _answer(request, _error_of(rule, request, named))
+            case ReplyAction.CLOSE:
+                _close(request)
+            case ReplyAction.DELAY if self._nursery is not None:
+                request.body = memoryview(bytearray(request.body))
+                request.connection.mute()
+                self._nursery.start_soon(self._handle_late, rule.delay_ms, request, handle)
+            case ReplyAction.DELAY:
+                handle(request)
+            case ReplyAction.DROP:
+                """Its slot stays, and nobody fills it."""
+
+    async def _handle_late(self, delay_ms: int, request: Request, handle: Handle) -> None:
+        await self._clock.sleep_ms(delay_ms)
+        if request.connection.closed_because is not None:
+            return
+        try:
+            handle(request)
+        except WireError as error:
+            request.fail(str(error))
+            return
+        request.connection.unmute()
+
+    def _spoil_answer(self, rule: ReplyRule, request: Request, handle: Handle, named: Named) -> None:
+        error = _error_of(rule, request, named) if rule.action is ReplyAction.ERROR else None
+
+        def answered(chunks: tuple[Chunk, ...] | None) -> None:
+            match rule.action:
+                case ReplyAction.ERROR:
+                    _answer(request, error)
+                case ReplyAction.CLOSE:
+                    _close(request)
+                case ReplyAction.DELAY if self._nursery is not None:
+                    self._nursery.start_soon(self._answer_late, rule.delay_ms, request, chunks)
+                case ReplyAction.DELAY:
+                    _answer_as(request, chunks)
+                case ReplyAction.DROP:
+                    """Its slot stays, and nobody fills it."""
+
+        handle(InterceptedRequest(request, answered))
+
+    async def _answer_late(self, delay_ms: int, request: Request, chunks: tuple[Chunk, ...] | None) -> None:
+        await self._clock.sleep_ms(delay_ms)
+        _answer_as(request, chunks)
+
+
+class InterceptedRequest(Request):
+    """Stands in for a request: its answer goes to `answered` (None: the request wants none), not to the connection."""
+
+    __slots__ = ("_answered", "_original")
+
+    def __init__(self, original: Request, answered: Callable[[tuple[Chunk, ...] | None], None]) -> None:
+        super().__init__(
+            original.connection,
+            original.api_key,
+            original.api_version,
+            original.correlation_id,
+            original.client_id,
+            original.body,
+            has_tagged_header=False,
+        )
+        self._original = original
+        self._answered: Callable[[tuple[Chunk, ...] | None], None] | None = answered
+
+    @property
+    def is_answered(self) -> bool:
+        return self._answered is None
+
+    def respond(self, *chunks: Chunk) -> None:
+        self._give(chunks)
+
+    def respond_nothing(self) -> None:
+        self._give(None)
+
+    def fail(self, why: str, reason: CloseReason = CloseReason.BAD_BYTES) -> None:
+        self._original.fail(why, reason)
+
+    def _give(self, chunks: tuple[Chunk, ...] | None) -> None:
+        answered, self._answered = self._answered, None
+        if answered is None:
+            raise InvariantError(f"request {self.correlation_id} (key {self.api_key}) was answered twice")
+        answered(chunks)
+
+
+def _error_of(rule: ReplyRule, request: Request, named: Named) -> tuple[Chunk, ...] | None:
+    return error_answer(request.api_key, request.api_version, request.body, rule.error, named(request))
+
+
+def _answer(request: Request, chunks: tuple[Chunk, ...] | None) -> None:
+    """Answer with an error; a request that wants no answer hears of it by the end of its connection."""
+    if chunks is None:
+        _close(request)
+    else:
+        request.respond(*chunks)
+
+
+def _answer_as(request: Request, chunks: tuple[Chunk, ...] | None) -> None:
+    if chunks is None:
+        request.respond_nothing()
+    else:
+        request.respond(*chunks)
+
+
+def _close(request: Request) -> None:
+    request.fail("a fault was injected on purpose", CloseReason.LOCAL)

@@ -1,0 +1,145 @@
+"""Fault control: a Unix socket on which a running node is told to break its links and its answers on purpose.
+
+One JSON object per line, answered in order by one JSON object: `{"ok": true, …}` or `{"ok": false, "error": TEXT}`.
+
+    {"verb": "link", "node": 2, "policy": "hang"}           open, refuse, hang, reset; "listener" narrows it
+    {"verb": "reply", "api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}
+    {"verb": "clear"}                                       everything; "rule": NUMBER drops one rule
+    {"verb": "list"}
+
+Whoever can open the socket can break the node: it is made for its owner alone (mode 0600), and only where a node was
+started with one. Source: DESIGN 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+import trio
+
+from kraft.runtime.links import LinkPolicies
+from kraft.seam import LinkPolicy
+from kraft.wire.reply_policy import BadRule, ReplyPolicy, rule_fields, rule_from
+
+log = structlog.get_logger("kraft.faults")
+
+LINE_BYTES_MAX = 65_536
+BACKLOG = 16
+POLICIES = {policy.name.lower(): policy for policy in LinkPolicy}
+
+Answer = dict[str, Any]
+
+
+class FaultControl:
+    """What the verbs do to one node. `handle` is a plain call on the loop; `run` serves it on a socket."""
+
+    def __init__(self, links: LinkPolicies, replies: ReplyPolicy) -> None:
+        self.links = links
+        self.replies = replies
+        self._verbs: Mapping[str, Callable[[Answer], Answer]] = {
+            "link": self._link,
+            "reply": self._reply,
+            "clear": self._clear,
+            "list": self._list,
+        }
+
+    def handle(self, line: bytes) -> Answer:
+        """Carry out one line; what cannot be done is an answer as well."""
+        try:
+            request = json.loads(line)
+            verb = self._verbs.get(request.pop("verb", None)) if isinstance(request, dict) else None
+            if verb is None:
+                raise BadRule(f"a request is an object with a verb: {', '.join(self._verbs)}")
+            return {"ok": True, **verb(request)}
+        except ValueError as problem:  # BadRule, and JSON that is none
+            return {"ok": False, "error": str(problem)}
+
+    def _link(self, request: Answer) -> Answer:
+        node_id, listener, name = request.get("node"), request.get("listener"), request.get("policy")
+        if not isinstance(node_id, int):
+            raise BadRule(f"node is a node's id, not {node_id!r}")
+        policy = POLICIES.get(str(name))
+        if policy is None:
+            raise BadRule(f"{name!r} is no link policy; there are {', '.join(POLICIES)}")
+        if listener is None:
+            self.links.set_all(node_id, policy)
+        else:
+            self.links.set(node_id, str(listener), policy)
+        log.info("link policy", node=node_id, listener=listener, policy=name)
+        return {}
+
+    def _reply(self, request: Answer) -> Answer:
+        return {"rule": self.replies.add(rule_from(request))}
+
+    def _clear(self, request: Answer) -> Answer:
+        number = request.get("rule")
+        if number is None:
+            self.replies.clear()
+            self.links.clear()
+        elif not self.replies.remove(number):
+            raise BadRule(f"there is no rule {number}; it was removed, or is used up")
+        return {}
+
+    def _list(self, request: Answer) -> Answer:
+        links = [
+            {"node": node_id, "listener": listener, "policy": policy.name.lower()}
+            for node_id, listener, policy in self.links.listed
+        ]
+        rules = [
+            {"rule": number, "applied": self.replies.applied[number], **rule_fields(rule)}
+            for number, rule in self.replies.rules.items()
+        ]
+        return {"links": links, "rules": rules}
+
+    async def run(self, path: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve at `path` until cancelled; a socket that stands there from an earlier life is replaced. OSError."""
+        listening = _listen(path)
+        try:
+            async with trio.open_nursery() as nursery:
+                task_status.started()
+                while True:
+                    stream, _ = await listening.accept()
+                    nursery.start_soon(self._serve, trio.SocketStream(stream))
+        finally:
+            listening.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        """One client, line by line."""
+        text = b""
+        with contextlib.suppress(trio.BrokenResourceError):
+            async with stream:
+                async for chunk in stream:
+                    *lines, text = (text + chunk).split(b"\n")
+                    if len(text) > LINE_BYTES_MAX:
+                        return
+                    for line in lines:
+                        await stream.send_all(json.dumps(self.handle(line)).encode() + b"\n")
+
+
+def _listen(path: str) -> trio.socket.SocketType:
+    """A listening Unix socket that only this user may open."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise FileExistsError(f"the fault control socket {path} is a file of another kind; choose another path")
+        os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listening.bind(path)
+    except OSError as problem:
+        listening.close()
+        raise OSError(f"cannot open the fault control socket {path}: {problem.strerror or problem}") from None
+    finally:
+        os.umask(mask)
+    listening.listen(BACKLOG)
+    listening.setblocking(False)
+    return trio.socket.from_stdlib_socket(listening)

@@ -1,0 +1,202 @@
+"""The reply policy: what a node does to chosen requests on purpose, so that clients and peers can be tested.
+
+A rule names an API (or any), and may narrow it to a client id, a topic and a partition; the first rule that matches
+applies, at most `times` times. Its action is carried out instead of the request or, with `after`, after the request has
+been handled, to its answer: a client cannot tell a lost request from a lost answer, and must cope with both.
+
+Without rules everything passes. Pure: who carries actions out is `kraft.node.reply_faults`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_answers import error_problem
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.named_partitions import NamedPartition
+from kraft.wire.rpc import InternalKey
+
+DELAY_MS_MAX = 3_600_000
+
+
+class ReplyAction(Enum):
+    """What becomes of a request, or of its answer."""
+
+    ERROR = "error"
+    """It is answered with the rule's error."""
+    DROP = "drop"
+    """It is never answered; what comes after it on its connection waits behind it."""
+    DELAY = "delay"
+    """It, and what comes after it on its connection, waits for the rule's delay."""
+    CLOSE = "close"
+    """Its connection is closed."""
+
+
+class BadRule(ValueError):
+    """A rule that makes no sense; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRule:
+    """One rule. None in a field that narrows means: any. BadRule if it could never do what it says."""
+
+    api_key: int | None
+    action: ReplyAction
+    error: ErrorCode = ErrorCode.NONE
+    delay_ms: int = 0
+    topic: str | None = None
+    partition: int | None = None
+    client_id: str | None = None
+    times: int | None = None
+    after: bool = False
+
+    def __post_init__(self) -> None:
+        if self.action is ReplyAction.ERROR:
+            if self.error is ErrorCode.NONE:
+                raise BadRule("an answer with an error needs the error's name")
+            if self.api_key is None:
+                raise BadRule("an answer with an error needs the API: their answers differ")
+            problem = error_problem(self.api_key)
+            if problem is not None:
+                raise BadRule(problem)
+        if self.action is ReplyAction.DELAY and not 0 < self.delay_ms <= DELAY_MS_MAX:
+            raise BadRule(f"a delay is 1 to {DELAY_MS_MAX} ms, not {self.delay_ms}")
+        if self.partition is not None and self.topic is None:
+            raise BadRule("a partition needs its topic")
+        if self.times is not None and self.times < 1:
+            raise BadRule(f"a rule applies at least once, not {self.times} times")
+
+    @property
+    def needs_partitions(self) -> bool:
+        """Whether it must be known which partitions a request is about."""
+        return self.topic is not None
+
+
+class ReplyPolicy:
+    """The rules of one node, in the order in which they were given. Changed and asked on the loop only."""
+
+    def __init__(self) -> None:
+        self.rules: dict[int, ReplyRule] = {}
+        self.applied: dict[int, int] = {}
+        """How often each rule has been applied, also those that are used up or removed."""
+        self._numbers = itertools.count(1)
+
+    def add(self, rule: ReplyRule) -> int:
+        """Apply this rule from now on; its number."""
+        number = next(self._numbers)
+        self.rules[number] = rule
+        self.applied[number] = 0
+        return number
+
+    def remove(self, number: int) -> bool:
+        """Drop a rule; False if there is none of this number."""
+        return self.rules.pop(number, None) is not None
+
+    def clear(self) -> None:
+        """Drop all rules."""
+        self.rules.clear()
+
+    def decide(self, api_key: int, client_id: str, named: Callable[[], Collection[NamedPartition]]) -> ReplyRule | None:
+        """The rule that applies to this request, counted; None: it passes. `named` is called only if a rule needs
+        to know the request's partitions."""
+        for number, rule in self.rules.items():
+            if rule.api_key is not None and rule.api_key != api_key:
+                continue
+            if rule.client_id is not None and rule.client_id != client_id:
+                continue
+            if rule.needs_partitions and not any(_is_meant(rule, one) for one in named()):
+                continue
+            self.applied[number] += 1
+            if rule.times is not None and self.applied[number] >= rule.times:
+                del self.rules[number]
+            return rule
+        return None
+
+
+def _is_meant(rule: ReplyRule, one: NamedPartition) -> bool:
+    return one.topic == rule.topic and rule.partition in (None, one.partition)
+
+
+# rules as text
+
+
+def api_name(api_key: int) -> str:
+    """`Produce`, `ListOffsets`; `InternalVote` for the internal one."""
+    if api_key in InternalKey._value2member_map_:
+        return "Internal" + _camel(InternalKey(api_key).name)
+    return _camel(ApiKey(api_key).name)
+
+
+def api_key_of(name: str) -> int:
+    """The key of an API by its name (in any spelling: Produce, LIST_OFFSETS, list-offsets) or number. BadRule."""
+    wanted = name.replace("_", "").replace("-", "").lower()
+    for key in (*ApiKey, *InternalKey):
+        if wanted in (api_name(key).lower(), str(int(key))):
+            return int(key)
+    raise BadRule(f"there is no API {name!r}; names are those of Kafka's protocol, such as Produce or ListOffsets")
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def rule_from(fields: Mapping[str, Any]) -> ReplyRule:
+    """A rule from plain values: `api`, `action`, `error` (its name), `delay_ms`, `topic`, `partition`, `client_id`,
+    `times`, `after`. BadRule."""
+    known = {"api", "action", "error", "delay_ms", "topic", "partition", "client_id", "times", "after"}
+    unknown = fields.keys() - known
+    if unknown:
+        raise BadRule(f"a rule has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
+    api, error = fields.get("api"), fields.get("error")
+    try:
+        action = ReplyAction(fields.get("action"))
+        code = ErrorCode.NONE if error is None else ErrorCode[str(error)]
+    except ValueError:
+        actions = ", ".join(action.value for action in ReplyAction)
+        raise BadRule(f"{fields.get('action')!r} is no action; there are {actions}") from None
+    except KeyError:
+        raise BadRule(f"{error!r} is not the name of an error code; Kafka's names, as REQUEST_TIMED_OUT") from None
+    return ReplyRule(
+        api_key=None if api is None else api_key_of(str(api)),
+        action=action,
+        error=code,
+        delay_ms=_whole(fields, "delay_ms") or 0,
+        topic=_text(fields, "topic"),
+        partition=_whole(fields, "partition"),
+        client_id=_text(fields, "client_id"),
+        times=_whole(fields, "times"),
+        after=bool(fields.get("after", False)),
+    )
+
+
+def rule_fields(rule: ReplyRule) -> dict[str, Any]:
+    """The plain values of a rule, those that say something: what `rule_from` reads."""
+    fields: dict[str, Any] = {"action": rule.action.value}
+    if rule.api_key is not None:
+        fields["api"] = api_name(rule.api_key)
+    if rule.error is not ErrorCode.NONE:
+        fields["error"] = rule.error.name
+    for name in ("delay_ms", "topic", "partition", "client_id", "times", "after"):
+        value = getattr(rule, name)
+        if value or (name == "partition" and value is not None):
+            fields[name] = value
+    return fields
+
+
+def _whole(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise BadRule(f"{name} is a whole number, not {value!r}")
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadRule(f"{name} is a text, not {value!r}")
+    return value

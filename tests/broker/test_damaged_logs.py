@@ -1,0 +1,121 @@
+"""A log that is damaged: its broker says so, others lead, and it is fetched anew once its folder is gone."""
+
+from __future__ import annotations
+
+from kraft.image.partitions import PartitionState
+from kraft.image.registrations import LOST_DIRECTORY, RESERVED_DIRECTORIES
+from kraft.sim.world.filesystem import Directory, Inode
+from tests.data_plane.plane import Plane, batch, error, three
+
+
+def log_file(plane: Plane, broker: str) -> Inode:
+    """The first segment of the replica on this host."""
+    found = folder(plane, broker).entries["orders-0"]
+    assert isinstance(found, Directory)
+    (name,) = [name for name in found.entries if name.endswith(".log")]
+    segment = found.entries[name]
+    assert isinstance(segment, Inode)
+    return segment
+
+
+def folder(plane: Plane, broker: str) -> Directory:
+    data = plane.world.host(broker).root.entries["data"]
+    assert isinstance(data, Directory)
+    return data
+
+
+def state_of(plane: Plane, broker_id: int = 2) -> PartitionState:
+    topic = plane.cluster.node(broker_id).publisher.image.topics.get("orders")
+    assert topic is not None
+    return topic.partition(0)
+
+
+async def crash_all_and_damage(plane: Plane, broker: str) -> None:
+    """Kill every broker, and change a byte in the middle of one replica's log, with good batches after it."""
+    for broker_id in plane.cluster.broker_ids:
+        name = plane.cluster.name(broker_id)
+        plane.world.kill(name)
+        del plane.cluster.started[name]
+    segment = log_file(plane, broker)
+    segment.data[len(segment.data) // 2] ^= 0xFF
+    await plane.world.sleep_ms(500)
+
+
+async def stop(plane: Plane, broker_id: int) -> None:
+    name = plane.cluster.name(broker_id)
+    plane.cluster.node(broker_id).request_stop()
+    await plane.until(lambda: not plane.world.is_running(name))
+    del plane.cluster.started[name]
+
+
+def test_a_damaged_leader_is_replaced_and_comes_back_when_its_folder_was_moved_away() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, min_insync_replicas="2")
+        for number in range(40):
+            assert not error(await plane.produce("orders", batch(f"{number}" * 50)))
+        for broker_id in (2, 3, 1):
+            await stop(plane, broker_id)
+        del log_file(plane, "b1").data[-10:]  # of a log that was closed in order: found when it is opened
+        plane.cluster.start(1)
+        await plane.cluster.wait_ready()
+        await plane.until(lambda: state_of(plane, 1).directory_of(1) == LOST_DIRECTORY)
+        assert state_of(plane, 1).leader == -1
+        assert 1 not in (*state_of(plane, 1).isr, *state_of(plane, 1).elr)
+        plane.cluster.start(2, 3)
+        await plane.until(lambda: state_of(plane, 1).leader in (2, 3))
+        leader = state_of(plane, 1).leader
+        await plane.until(lambda: plane.partition("orders", leader).leader is not None)
+        await plane.until(lambda: set(state_of(plane, 1).isr) == {2, 3})
+        answer = await plane.produce("orders", batch("after"), broker_id=leader)
+        assert (answer.error_code, answer.base_offset) == (0, 40)
+
+        plane.world.kill("b1")
+        folder(plane, "b1").entries.pop("orders-0")
+        plane.cluster.start(1)
+        await plane.until(lambda: set(state_of(plane).isr) == {1, 2, 3})
+        directory = state_of(plane).directory_of(1)
+        assert directory is not None
+        assert directory.int >= RESERVED_DIRECTORIES
+        assert plane.partition("orders", 1).log.log_end_offset == 41
+
+    three(test)
+
+
+def test_other_logs_of_the_directory_go_on() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await plane.create_topic("others", leader=1)
+        for number in range(40):
+            assert not error(await plane.produce("orders", batch(f"{number}" * 50)))
+            assert not error(await plane.produce("others", batch(f"{number}" * 50)))
+        await crash_all_and_damage(plane, "b1")
+        plane.cluster.start(1, 2, 3)
+        await plane.cluster.wait_ready()
+        await plane.until(lambda: state_of(plane).directory_of(1) == LOST_DIRECTORY)
+        assert plane.partition("orders", 1).is_offline
+        assert not plane.partition("others", 1).is_offline
+
+        def others() -> PartitionState:
+            topic = plane.cluster.node(2).publisher.image.topics.get("others")
+            assert topic is not None
+            return topic.partition(0)
+
+        await plane.until(lambda: set(others().isr) == {1, 2, 3})
+
+    three(test)
+
+
+def test_a_broker_tells_its_loss_again_until_a_controller_hears_it() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        for number in range(40):
+            assert not error(await plane.produce("orders", batch(f"{number}" * 50)))
+        await crash_all_and_damage(plane, "b1")
+        plane.world.kill("c101")
+        plane.cluster.start(1, 2, 3)
+        await plane.world.sleep_ms(3_000)
+        plane.cluster.start(101)
+        await plane.cluster.wait_ready(timeout_ms=30_000)
+        await plane.until(lambda: state_of(plane).directory_of(1) == LOST_DIRECTORY)
+
+    three(test)
