@@ -156,6 +156,15 @@ class AlterPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirs:
+    """A broker tells the log directories of replicas: (topic id, partition, directory id)."""
+
+    broker_id: int
+    broker_epoch: int
+    assignments: tuple[tuple[UUID, int, UUID], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds:
     """A broker wants a block of producer ids."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft.control import commands
+from kraft.control.assign_directories import decide_assign_directories
 from kraft.control.brokers import decide_register_broker, decide_unregister
 from kraft.control.configs import decide_incremental_alter_configs
 from kraft.control.controllers import decide_activate, decide_register_controller
@@ -21,6 +22,7 @@ from kraft.control.fencing import decide_fence
 from kraft.control.grow import decide_create_partitions
 from kraft.control.heartbeats import decide_elect_leaderless, decide_heartbeat, decide_shut_down
 from kraft.control.isr import decide_alter_partition
+from kraft.control.legacy_configs import decide_alter_configs
 from kraft.control.producer_ids import decide_allocate_producer_ids
 from kraft.control.topics import decide_create_topics, decide_delete_topics
 from kraft.control.unregister import decide_unregister_broker
@@ -33,6 +35,7 @@ ADMIN: dict[int, Decide] = {
     ApiKey.CREATE_TOPICS: decide_create_topics,
     ApiKey.DELETE_TOPICS: decide_delete_topics,
     ApiKey.CREATE_PARTITIONS: decide_create_partitions,
+    ApiKey.ALTER_CONFIGS: decide_alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: decide_incremental_alter_configs,
     ApiKey.ELECT_LEADERS: decide_elect_leaders,
     ApiKey.UPDATE_FEATURES: decide_update_features,
@@ -56,6 +59,7 @@ COMMANDS: dict[type, Decide] = {
     commands.ElectLeaderless: decide_elect_leaderless,
     commands.RebalanceLeaders: decide_rebalance,
     commands.AlterPartition: decide_alter_partition,
+    commands.AssignReplicasToDirs: decide_assign_directories,
     commands.AllocateProducerIds: decide_allocate_producer_ids,
     commands.RegisterControllerCommand: decide_register_controller,
     commands.ActivateController: decide_activate,

@@ -46,6 +46,11 @@ class AlterPartitionReply:
     partitions: tuple[AlteredPartitionReply, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AssignReplicasToDirsReply:
+    error_code: ErrorCode = ErrorCode.NONE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIdsReply:
     error_code: ErrorCode = ErrorCode.NONE

@@ -95,7 +95,7 @@ class Controller:
         self.registration = ControllerRegistration(self)
         self.registrations_probed: set[int] = set()
         self._random = seam.random.stream("controller")
-        self._authorize = authorize
+        self.authorize = authorize
         self._timers_changed = trio.Event()
         self._work = trio.Event()
         self._probe_deadline_ms: int | None = None
@@ -174,7 +174,7 @@ class Controller:
             sessions=self.sessions.view,
             being_fenced=self.line.brokers_being_fenced(),
             recently_fenced=self.sessions.recently_fenced,
-            authorize=self._authorize,
+            authorize=self.authorize,
         )
 
     def decided(self, command: Any, decision: Decision) -> None:

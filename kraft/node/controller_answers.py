@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kraft.control import Requester
+from kraft.control.decision import ANONYMOUS
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.node.quorum import ReplicaDescription
 from kraft.wire import messages
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 METADATA_TOPIC = "__cluster_metadata"
 ENDPOINTS_OF_BROKERS, ENDPOINTS_OF_CONTROLLERS = 1, 2
-NOT_SERVED = frozenset((ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER))
 FIRST_WITH_ZERO_MINIMUM = 4
 
 
@@ -47,7 +48,6 @@ def api_versions_response(controller: Controller, version: int) -> Any:
         api_keys=[
             messages.build(key_class, api_key=api.key, min_version=api.min, max_version=api.max)
             for api in CONTROLLER_APIS.values()
-            if api.key not in NOT_SERVED
         ],
         supported_features=[
             messages.build(supported_class, name=one.name, min_version=one.min_level, max_version=one.max_level)
@@ -67,9 +67,11 @@ def api_versions_response(controller: Controller, version: int) -> Any:
     )
 
 
-def describe_quorum(controller: Controller, message: Any) -> Any:
+def describe_quorum(controller: Controller, requester: Requester, message: Any) -> Any:
     """DescribeQuorum: voters and observers, as the leader sees them; others say who is asked instead."""
     cls = messages.response_class(ApiKey.DESCRIBE_QUORUM)
+    if not controller.authorize(requester, "DESCRIBE", "CLUSTER", "kafka-cluster"):
+        return messages.build(cls, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     topic_class = messages.nested_class(cls, "topics")
     asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in message.topics]
     if asked != [(METADATA_TOPIC, [0])]:
@@ -144,7 +146,7 @@ def _nodes(controller: Controller, cls: Any) -> list[Any]:
     ]
 
 
-def describe_cluster(controller: Controller, message: Any) -> Any:
+def describe_cluster(controller: Controller, _requester: Requester, message: Any) -> Any:
     """DescribeCluster for clients that were given controllers as bootstrap: the controllers take the brokers' place."""
     cls = messages.response_class(ApiKey.DESCRIBE_CLUSTER)
     if message.endpoint_type != ENDPOINTS_OF_CONTROLLERS:
@@ -171,17 +173,24 @@ def describe_cluster(controller: Controller, message: Any) -> Any:
     )
 
 
-READS: dict[int, Callable[[Any, Any], Any]] = {
+READS: dict[int, Callable[[Any, Requester, Any], Any]] = {
     ApiKey.DESCRIBE_QUORUM: describe_quorum,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
 }
-"""(controller, request in its newest class) -> response in its newest class."""
+"""(controller, who asks, request in its newest class) -> response in its newest class."""
+
+
+def requester_of(request: Request) -> Requester:
+    """Who is at the other end of a connection to the controller listener."""
+    transport = request.connection.transport
+    principal = ANONYMOUS.principal if transport.peer_principal is None else f"User:{transport.peer_principal}"
+    return Requester(principal, transport.peer_host, request.client_id)
 
 
 def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> None:
     """Answer from committed state."""
     message = messages.decode_request(api_key, request.api_version, request.body)
-    response = READS[api_key](controller, message)
+    response = READS[api_key](controller, requester_of(request), message)
     request.respond(messages.encode_response(api_key, request.api_version, response))
 
 

@@ -6,16 +6,23 @@ the same process, on the same quorum; their listeners are apart.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import structlog
 import trio
 
 from kraft.config import NodeConfig
 from kraft.image import Endpoint
 from kraft.node.controller import Controller
+from kraft.node.controller_answers import requester_of
 from kraft.node.quorum import Quorum
 from kraft.seam import Address, Binding, BoundListener, CloseReason, Seam, Transport, WireError
 from kraft.wire.budget import MemoryBudget
+from kraft.wire.rpc import FIRST_INTERNAL_KEY, version_refusal
 from kraft.wire.server import CONTROLLER_TABLE, Request, ServerConnection, ServerLimits
+
+if TYPE_CHECKING:
+    from kraft.node.reply_faults import ReplyFaults
 
 log = structlog.get_logger("kraft.controller")
 
@@ -27,7 +34,13 @@ class ControllerListeners:
     """The bound controller listeners of one node."""
 
     def __init__(
-        self, config: NodeConfig, seam: Seam, quorum: Quorum, controller: Controller, budget: MemoryBudget | None = None
+        self,
+        config: NodeConfig,
+        seam: Seam,
+        quorum: Quorum,
+        controller: Controller,
+        budget: MemoryBudget | None = None,
+        faults: ReplyFaults | None = None,
     ) -> None:
         self._config = config
         self._seam = seam
@@ -36,6 +49,7 @@ class ControllerListeners:
         self._budget = budget or MemoryBudget(MEMORY_BUDGET_BYTES)
         self._limits = ServerLimits(frame_bytes_max=config.integer("socket.request.max.bytes"))
         self._connections: set[ServerConnection] = set()
+        self._entry = self._handle if faults is None else faults.wrap(self._handle)
         self.bound: dict[str, BoundListener] = {}
 
     def bind(self) -> None:
@@ -67,7 +81,7 @@ class ControllerListeners:
     def _accept(self, transport: Transport) -> ServerConnection:
         connection = ServerConnection(
             transport,
-            self._handle,
+            self._entry,
             limits=self._limits,
             budget=self._budget,
             on_closed=self._closed,
@@ -83,8 +97,17 @@ class ControllerListeners:
         self._controller.connection_closed(connection, reason)
 
     def _handle(self, request: Request) -> None:
-        if not self._quorum.handle(request) and not self._controller.handle(request):
+        refusal = version_refusal(request.api_key, request.api_version)
+        if request.api_key >= FIRST_INTERNAL_KEY and not self._may_act(request):
+            request.fail("needs CLUSTER_ACTION on the cluster", CloseReason.LOCAL)
+        elif refusal is not None:
+            request.respond(refusal)
+        elif not self._quorum.handle(request) and not self._controller.handle(request):
             raise WireError(f"request key {request.api_key} is not served by controllers")
+
+    def _may_act(self, request: Request) -> bool:
+        """Nodes of the cluster alone send internal requests."""
+        return self._controller.authorize(requester_of(request), "CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
 
 
 async def run_controller(
@@ -94,10 +117,11 @@ async def run_controller(
     controller: Controller,
     *,
     budget: MemoryBudget | None = None,
+    faults: ReplyFaults | None = None,
     task_status: trio.TaskStatus[ControllerListeners] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Bind the controller listeners, and serve until cancelled. AddressInUse if a port is taken."""
-    listeners = ControllerListeners(config, seam, quorum, controller, budget)
+    listeners = ControllerListeners(config, seam, quorum, controller, budget, faults)
     listeners.bind()
     task_status.started(listeners)
     await controller.run()

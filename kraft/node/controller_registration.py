@@ -109,5 +109,5 @@ class ControllerRegistration:
         listener = controller.config.controller_listener_names[0]
         for node_id, host, port in controller.quorum.describe().endpoints:
             if node_id == leader_id:
-                return Peer(node_id, listener, Address(host, port), controller.config.tls(listener))
+                return Peer(node_id, listener, Address(host, port), controller.config.dial_tls(listener))
         return None

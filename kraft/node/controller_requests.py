@@ -14,6 +14,7 @@ from kraft.control import (
     AdminRequest,
     AllocateProducerIds,
     AlterPartition,
+    AssignReplicasToDirs,
     BrokerHeartbeat,
     RegisterBrokerCommand,
     RegisterControllerCommand,
@@ -21,10 +22,9 @@ from kraft.control import (
 )
 from kraft.control.commands import PartitionProposal, ProposedMember
 from kraft.control.decide import ADMIN
-from kraft.control.decision import ANONYMOUS
 from kraft.control.probing import ProbeOutcome
 from kraft.image import Endpoint, FeatureRange
-from kraft.node.controller_answers import READS, handle_api_versions, handle_read, not_controller
+from kraft.node.controller_answers import READS, handle_api_versions, handle_read, not_controller, requester_of
 from kraft.node.controller_commands import Waiter
 from kraft.seam import WireError
 from kraft.wire import messages, rpc_cluster
@@ -180,6 +180,19 @@ def handle_alter_partition(controller: Controller, request: Request) -> None:
     controller.line.submit(command, _waiter(controller, request, rpc_cluster.AlterPartitionResponse, make))
 
 
+def handle_assign_replicas_to_dirs(controller: Controller, request: Request) -> None:
+    """A broker tells where its replicas are."""
+    asked = _read(rpc_cluster.AssignReplicasToDirsRequest, request)
+    command = AssignReplicasToDirs(
+        broker_id=asked.broker_id, broker_epoch=asked.broker_epoch, assignments=asked.assignments
+    )
+
+    def make(reply: Any) -> RpcMessage:
+        return rpc_cluster.AssignReplicasToDirsResponse(error_code=int(reply.error_code))
+
+    controller.line.submit(command, _waiter(controller, request, rpc_cluster.AssignReplicasToDirsResponse, make))
+
+
 def handle_allocate_producer_ids(controller: Controller, request: Request) -> None:
     """A broker wants a block of producer ids."""
     asked = _read(rpc_cluster.AllocateProducerIdsRequest, request)
@@ -219,20 +232,22 @@ def handle_forward(controller: Controller, request: Request) -> None:
     is_read = key in READS
     if not is_read and key not in ADMIN:
         raise WireError(f"request key {key} is not forwarded to controllers")
-    newest = messages.newest_version(key)
-    if asked.forwarded_version != newest:
-        raise WireError(f"forwarded requests of key {key} are in version {newest}, not {asked.forwarded_version}")
-    message = messages.decode_request(key, newest, asked.body)
+    version, newest = asked.forwarded_version, messages.newest_version(key)
+    if version > newest:
+        code = ErrorCode.UNSUPPORTED_VERSION
+        _answer(request, rpc_cluster.ForwardResponse(error_code=code, newest_version=newest))
+        return
+    message = messages.decode_request(key, version, asked.body)
 
     def make(reply: Any) -> RpcMessage:
-        return rpc_cluster.ForwardResponse(body=messages.encode_response(key, newest, reply))
+        return rpc_cluster.ForwardResponse(body=messages.encode_response(key, version, reply))
 
     waiter = _waiter(controller, request, rpc_cluster.ForwardResponse, make)
     requester = Requester(asked.principal, asked.client_address, asked.client_id)
     if not is_read:
         controller.line.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
     elif controller.line.is_active:
-        waiter.reply(READS[key](controller, message))
+        waiter.reply(READS[key](controller, requester, message))
     else:
         waiter.lost()
 
@@ -241,9 +256,7 @@ def handle_admin(controller: Controller, request: Request) -> None:
     """A client's request that came to the controller listener itself."""
     key, version = request.api_key, request.api_version
     message = messages.decode_request(key, version, request.body)
-    transport = request.connection.transport
-    principal = ANONYMOUS.principal if transport.peer_principal is None else f"User:{transport.peer_principal}"
-    requester = Requester(principal, transport.peer_host, request.client_id)
+    requester = requester_of(request)
 
     def reply(response: Any) -> None:
         request.respond(messages.encode_response(key, version, response))
@@ -256,6 +269,7 @@ REQUESTS: dict[int, Handler] = {
     InternalKey.REGISTER_BROKER: handle_register_broker,
     InternalKey.HEARTBEAT: handle_heartbeat,
     InternalKey.ALTER_PARTITION: handle_alter_partition,
+    InternalKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
     InternalKey.ALLOCATE_PRODUCER_IDS: handle_allocate_producer_ids,
     InternalKey.REGISTER_CONTROLLER: handle_register_controller,
     InternalKey.FORWARD: handle_forward,

@@ -1,9 +1,10 @@
 """MetadataLog: the quorum's files: the log (strict), its snapshots, and quorum-state, in one folder.
 
 Opening validates every byte, and syncs what a dead process left in the page cache: what the core is told to have on
-disk is on disk. If the newest snapshot is ahead of the log, the log begins anew there; a log that starts above 0 with
-no snapshot at its start is corrupt. Who calls what: functions marked *blocking* go through `offload`. Source: DESIGN 4,
-kraft-spec A.10.
+disk is on disk. A recovery point is kept beside the log: what is damaged or missing below it was promised to others,
+and is no torn tail; it is never above the synced end, and lowered before the log is cut. If the newest snapshot is
+ahead of the log, the log begins anew there; a log that starts above 0 with no snapshot at its start is corrupt. Who
+calls what: functions marked *blocking* go through `offload`. Source: DESIGN 4, kraft-spec A.10.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kraft.raft.ready import AppendEvents, AppendFetched, AppendLeaderChange, Ap
 from kraft.seam import Clock, Disk, StorageCorrupt, require
 from kraft.storage import quorum_state as quorum_file
 from kraft.storage import snapshots as storage_snapshots
+from kraft.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets, write_offsets
 from kraft.storage.handles import ColdRead, read_through
 from kraft.storage.log import Log, LogConfig, SyncPlan
 from kraft.storage.log_names import LOG_SUFFIX, METADATA_TOPIC, parse_segment_file, partition_directory_name
@@ -34,6 +36,7 @@ from kraft.wire.records import iter_headers, read_header
 
 SCAN_BYTES = 1024 * 1024
 KRAFT_VERSION_WITH_VOTERS = 1
+PARTITION = (METADATA_TOPIC, 0)
 
 
 class SnapshotContent(NamedTuple):
@@ -56,6 +59,7 @@ class MetadataLog:
         self._clock = clock
         self._config = config
         self._receiver: SnapshotReceiver | None = None
+        self._saved_recovery_point = 0
 
     # opening
 
@@ -75,19 +79,21 @@ class MetadataLog:
         self.store.clear_leftovers()
         snapshots = [SnapshotId(found.end_offset, found.epoch) for found in self.store.list()]
         start = self._start_offset(snapshots)
+        saved, _ = read_offsets(disk, self._recovery_point_path)
+        self._saved_recovery_point = saved.get(PARTITION, 0)
         self.log = Log.open_log(
             disk,
             directory,
             config,
             clean=False,
-            recovery_point=0,
+            recovery_point=self._saved_recovery_point,
             log_start=start,
             now_ms=clock.wall_ms(),
             strict=True,
         )
         newest = snapshots[-1] if snapshots else None
         if newest is not None and newest.end_offset > self.log.log_end_offset:
-            self.log.truncate_fully(newest.end_offset, clock.wall_ms())
+            self._truncate_fully(newest.end_offset)
         elif self.log.log_start_offset > start:
             raise StorageCorrupt(
                 f"{directory}: the log starts at offset {self.log.log_start_offset}, but no snapshot ends there "
@@ -137,7 +143,7 @@ class MetadataLog:
                 offset = summary.next_offset
         base = configured
         for snapshot in snapshots:
-            if snapshot.end_offset == self.log.log_start_offset > 0:
+            if snapshot.end_offset == self.log.log_start_offset:  # at 0: the first voters (bootstrap_voters)
                 base = self.read_snapshot(snapshot).voters or configured
         return LogView.recovered(
             base,
@@ -191,8 +197,32 @@ class MetadataLog:
         end = action.batches[-1].next_offset
         require(self.log.log_end_offset == end, f"appended up to {self.log.log_end_offset}, not {end}")
 
+    @property
+    def _recovery_point_path(self) -> str:
+        return f"{self.directory}/{RECOVERY_POINT_CHECKPOINT}"
+
+    @property
+    def recovery_point_moved(self) -> bool:
+        """More is synced than the file says."""
+        return self.log.recovery_point > self._saved_recovery_point
+
+    def save_recovery_point(self) -> None:
+        """Remember how far the log is synced. *Blocking.*"""
+        self._write_recovery_point(self.log.recovery_point)
+
+    def _write_recovery_point(self, offset: int) -> None:
+        write_offsets(self.disk, self._recovery_point_path, {PARTITION: offset})
+        self._saved_recovery_point = offset
+
+    def _truncate_fully(self, start_offset: int) -> None:
+        if self._saved_recovery_point > start_offset:
+            self._write_recovery_point(start_offset)
+        self.log.truncate_fully(start_offset, self._clock.wall_ms())
+
     def truncate(self, end_offset: int) -> None:
         """*Blocking.*"""
+        if self._saved_recovery_point > end_offset:
+            self._write_recovery_point(end_offset)
         self.log.truncate_to(end_offset, self._clock.wall_ms())
         require(self.log.log_end_offset == end_offset, f"truncated to {self.log.log_end_offset}, not {end_offset}")
         self.warm()
@@ -272,7 +302,7 @@ class MetadataLog:
             return None
         content = self.read_snapshot(snapshot)
         older = [found for found in self.store.list() if found != _stored(snapshot)]
-        self.log.truncate_fully(snapshot.end_offset, self._clock.wall_ms())
+        self._truncate_fully(snapshot.end_offset)
         for found in older:
             self.disk.unlink(self.store.path(found))
         self.warm()
@@ -300,6 +330,8 @@ class MetadataLog:
         """Sync and close. *Blocking.*"""
         self.discard_download()
         self.log.close(clean=True)
+        if self.recovery_point_moved:
+            self.save_recovery_point()
 
 
 def _stored(snapshot: SnapshotId) -> storage_snapshots.SnapshotId:

@@ -4,6 +4,10 @@ A request that finds no connection dials one; a dial that failed is repeated by 
 outcome of a failed request is told apart (`Outcome`), because failure detection lives on the difference between
 "refused", "accepted and then closed" and "silent". A request that is not answered in time ends its connection: answers
 come in order, so all behind it would wait as well.
+
+Each request goes out in the newest version that this node speaks, or that the peer has said on this connection to
+speak; a peer that refuses the version is asked again in one that both know (`kraft.wire.rpc`). A peer that is not
+dialled and not watched any more is forgotten.
 """
 
 from __future__ import annotations
@@ -16,13 +20,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import structlog
 import trio
 
+from kraft.node.waiting import wait_at_most
 from kraft.seam import Address, CloseReason, DialFailed, DialOutcome, Peer, Seam, WireError
 from kraft.wire.client import ClientConnection
-from kraft.wire.rpc import RpcMessage, decode_rpc_response, encode_rpc
+from kraft.wire.rpc import RpcMessage, choose_version, decode_rpc_response, encode_rpc, refused_range
+
+log = structlog.get_logger("kraft.peers")
 
 DIAL_TIMEOUT_MS = 2_000
+IDLE_MS = 60_000
+"""The timer of all calls looks around at least this often."""
 
 
 class Outcome(Enum):
@@ -33,6 +43,7 @@ class Outcome(Enum):
     TIMED_OUT = "no answer in time"
     UNREACHABLE = "the dial failed otherwise"
     BAD_ANSWER = "the answer does not parse"
+    NO_COMMON_VERSION = "the peer speaks no version of it that this node speaks"
 
 
 _DIAL_OUTCOMES = {
@@ -67,14 +78,18 @@ LinkKey = tuple[int | None, Address, str, str]
 class _Call:
     """One request on its way; `finish` runs its callback once."""
 
-    message: RpcMessage
+    message: RpcMessage | None
+    """None once it is done: the timer may hold the call for long, and a message may be large."""
     on_answer: OnAnswer
     deadline_ms: float
-    is_done: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.message is None
 
     def finish(self, answer: Any) -> None:
-        if not self.is_done:
-            self.is_done = True
+        if self.message is not None:
+            self.message = None
             self.on_answer(answer)
 
 
@@ -83,12 +98,21 @@ class _Link:
     """The connection of one (peer, purpose), or its absence. `waiting` holds calls until the dial ends."""
 
     peer: Peer
+    key: LinkKey
     connection: ClientConnection | None = None
+    versions: dict[int, int] = field(default_factory=dict)
+    """Internal key → the version to use on this connection, where it is not our newest."""
     is_dialling: bool = False
     waiting: list[_Call] = field(default_factory=list)
     in_flight: list[_Call] = field(default_factory=list)
     on_end: list[Callable[[Peer], None]] = field(default_factory=list)
     on_dialled: list[Callable[[Outcome | None], None]] = field(default_factory=list)
+
+    @property
+    def is_unused(self) -> bool:
+        """Nobody would miss it."""
+        is_busy = self.is_dialling or self.waiting or self.in_flight or self.on_end
+        return self.connection is None and not is_busy
 
 
 class Peers:
@@ -168,21 +192,39 @@ class Peers:
 
     def is_connected(self, peer: Peer, purpose: str) -> bool:
         """Whether a connection is up now."""
-        connection = self._link(peer, purpose).connection
-        return connection is not None and not connection.is_closed
+        link = self._links.get(_key(peer, purpose))
+        return link is not None and link.connection is not None and not link.connection.is_closed
 
     def disconnect(self, peer: Peer, purpose: str) -> None:
         """End the connection, if there is one; its requests fail with CLOSED."""
-        connection = self._link(peer, purpose).connection
-        if connection is not None:
-            connection.close("not needed any more", CloseReason.LOCAL)
+        link = self._links.get(_key(peer, purpose))
+        if link is not None and link.connection is not None:
+            link.connection.close("not needed any more", CloseReason.LOCAL)
+
+    def forget(self, peer: Peer, purpose: str) -> None:
+        """Disconnect, and end what `on_connection_end` began."""
+        link = self._links.get(_key(peer, purpose))
+        if link is not None:
+            link.on_end.clear()
+            self.disconnect(peer, purpose)
+            self._prune(link)
+
+    @property
+    def known_peers(self) -> list[Peer]:
+        """Who is connected, dialled or watched, once per purpose."""
+        return [link.peer for link in self._links.values()]
 
     def _link(self, peer: Peer, purpose: str) -> _Link:
-        key = (peer.node_id, peer.address, peer.listener, purpose)
+        key = _key(peer, purpose)
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = _Link(peer)
+            link = self._links[key] = _Link(peer, key)
         return link
+
+    def _prune(self, link: _Link) -> None:
+        """Peers come and go, and their addresses change."""
+        if link.is_unused and self._links.get(link.key) is link:
+            del self._links[link.key]
 
     def _start_dial(self, link: _Link) -> None:
         if link.is_dialling:
@@ -213,6 +255,7 @@ class Peers:
         if outcome is not None:
             for call in waiting:
                 call.finish(Failed(outcome))
+            self._prune(link)
             return
         for call in waiting:
             if not call.is_done:
@@ -222,13 +265,18 @@ class Peers:
         def on_closed(connection: ClientConnection, reason: CloseReason) -> None:
             if link.connection is connection:
                 link.connection = None
-            for callback in link.on_end:
+                link.versions.clear()
+            for callback in list(link.on_end):
                 callback(link.peer)
+            self._prune(link)
 
         return ClientConnection(transport, client_id=self._client_id, on_closed=on_closed)
 
     def _put(self, link: _Link, connection: ClientConnection, call: _Call) -> None:
         message = call.message
+        if message is None:
+            return
+        version = link.versions.get(message.api_key, message.max_version)
         link.in_flight.append(call)
 
         def on_reply(body: memoryview | None) -> None:
@@ -237,13 +285,39 @@ class Peers:
                 call.finish(Failed(Outcome.CLOSED))
                 return
             try:
-                answer = decode_rpc_response(message.api_key, message.max_version, body)
+                spoken = refused_range(body)
+                answer = decode_rpc_response(message.api_key, version, body) if spoken is None else None
             except WireError:
                 call.finish(Failed(Outcome.BAD_ANSWER))
                 raise
-            call.finish(answer)
+            if spoken is None:
+                call.finish(answer)
+            else:
+                self._ask_again(link, connection, call, version, spoken)
 
-        connection.send(message.api_key, message.max_version, [encode_rpc(message)], on_reply)
+        connection.send(message.api_key, version, [encode_rpc(message, version)], on_reply)
+
+    def _ask_again(
+        self, link: _Link, connection: ClientConnection, call: _Call, refused: int, spoken: tuple[int, int]
+    ) -> None:
+        """The peer refused this version and said which ones it speaks."""
+        message = call.message
+        if message is None:
+            return
+        version = choose_version(type(message), *spoken)
+        if version is not None and version != refused:
+            link.versions[message.api_key] = version
+            self._put(link, connection, call)
+            return
+        log.error(
+            "no common version: install releases that are closer to each other",
+            peer=link.peer.node_id,
+            address=str(link.peer.address),
+            request=type(message).__name__,
+            spoken_there=f"{spoken[0]} to {spoken[1]}",
+            spoken_here=f"{message.min_version} to {message.max_version}",
+        )
+        call.finish(Failed(Outcome.NO_COMMON_VERSION))
 
     def _watch(self, link: _Link, call: _Call) -> None:
         first = self._deadlines[0][0] if self._deadlines else math.inf
@@ -260,9 +334,8 @@ class Peers:
                 _, _, link, call = heapq.heappop(self._deadlines)
                 if not call.is_done:
                     self._give_up(link, call)
-            wait_ms = self._deadlines[0][0] - now_ms if self._deadlines else math.inf
-            with trio.move_on_after(wait_ms / 1000):
-                await self._earlier_deadline.wait()
+            wait_ms = self._deadlines[0][0] - now_ms if self._deadlines else IDLE_MS
+            await wait_at_most(self._seam.clock, self._earlier_deadline, min(wait_ms, IDLE_MS))
 
     def _give_up(self, link: _Link, call: _Call) -> None:
         call.finish(Failed(Outcome.TIMED_OUT))
@@ -270,3 +343,7 @@ class Peers:
             link.waiting.remove(call)
         elif call in link.in_flight and link.connection is not None:
             link.connection.close("a request was not answered in time", CloseReason.LOCAL)
+
+
+def _key(peer: Peer, purpose: str) -> LinkKey:
+    return (peer.node_id, peer.address, peer.listener, purpose)

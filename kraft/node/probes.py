@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from kraft.config import NodeConfig
+from kraft.config import NodeConfig, SecurityProtocol
 from kraft.control.probing import PROBE_TIMEOUT_MS, ProbeOutcome
 from kraft.image import BrokerRegistration, Endpoint
 from kraft.node.peers import Failed, Outcome, Peers
@@ -23,6 +23,7 @@ OUTCOMES: dict[Outcome, ProbeOutcome] = {
     Outcome.TIMED_OUT: ProbeOutcome.SILENT,
     Outcome.UNREACHABLE: ProbeOutcome.SILENT,
     Outcome.BAD_ANSWER: ProbeOutcome.SILENT,
+    Outcome.NO_COMMON_VERSION: ProbeOutcome.SILENT,
 }
 """What a request without an answer says. An answer that does not parse proves nothing: it may be a newer release."""
 
@@ -53,16 +54,15 @@ class Prober:
         self, broker_id: int, incarnation_id: UUID, endpoint: Endpoint, on_outcome: Callable[[ProbeOutcome], None]
     ) -> None:
         """Ask, and call back once with the outcome, never inside this call."""
-        peer = Peer(broker_id, endpoint.name, Address(endpoint.host, endpoint.port), self._tls(endpoint.name))
+        peer = Peer(broker_id, endpoint.name, Address(endpoint.host, endpoint.port), self._tls(endpoint))
 
         def answered(answer: object) -> None:
             on_outcome(self._outcome(broker_id, incarnation_id, answer))
 
         self._peers.send(peer, IdentifyRequest(), answered, timeout_ms=self._timeout_ms, purpose=self._purpose)
 
-    def _tls(self, listener: str) -> object | None:
-        known = any(one.name == listener for one in self._config.listeners)
-        return self._config.tls(listener) if known else None
+    def _tls(self, endpoint: Endpoint) -> object | None:
+        return self._config.dial_tls(endpoint.name, SecurityProtocol[endpoint.security_protocol])
 
     def _outcome(self, broker_id: int, incarnation_id: UUID, answer: object) -> ProbeOutcome:
         if isinstance(answer, Failed):

@@ -27,8 +27,9 @@ from kraft.raft.log_view import LogView, SnapshotId
 from kraft.raft.raft import Raft
 from kraft.raft.ready import QuorumState
 from kraft.raft.state import Progress
-from kraft.seam import Seam, StorageCorrupt, WireError
+from kraft.seam import Seam, StorageCorrupt, WireError, require
 from kraft.storage.meta_properties import MetaProperties
+from kraft.storage.reading import TimestampedOffset
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import InternalKey, decode_rpc_request, encode_rpc
 from kraft.wire.rpc_quorum import (
@@ -126,7 +127,10 @@ class Quorum:
         self._driver: QuorumDriver | None = None
         self._keeper: SnapshotKeeper | None = None
         self._configured = quorum_settings.configured_voters(config)
+        self._is_stopping = False
         self._is_closed = False
+        self._work = trio.CancelScope()
+        self._work_ended = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, recover, then drive raft until cancelled. StorageCorrupt if a voter's log is damaged; DiskError."""
@@ -159,13 +163,19 @@ class Quorum:
             retention_bytes=config.integer("metadata.max.retention.bytes"),
             retention_ms=config.integer("metadata.max.retention.ms"),
         )
-        self._delivery.open(metadata, view.latest_snapshot, view.end_offset)
+        newest = view.latest_snapshot
+        is_state = newest is not None and newest.end_offset > 0
+        self._delivery.open(metadata, newest if is_state else None, view.end_offset)
         async with trio.open_nursery() as nursery:
             await nursery.start(peers.run)
             self._driver, self._keeper = driver, keeper
-            await nursery.start(driver.run)
-            nursery.start_soon(keeper.run)
-            task_status.started()
+            with self._work:
+                async with trio.open_nursery() as work:
+                    await work.start(driver.run)
+                    work.start_soon(keeper.run)
+                    task_status.started()
+            self._work_ended.set()
+            await trio.sleep_forever()
 
     def _open(self) -> tuple[MetadataLog, LogView, QuorumState]:
         config, disk = self._config, self._seam.disk
@@ -187,16 +197,19 @@ class Quorum:
             return MetadataLog.open(*arguments)
 
     async def shutdown(self) -> None:
-        """Say goodbye (EndQuorumEpoch when leading), then sync and close the log. `run` goes on until cancelled."""
+        """Say goodbye (EndQuorumEpoch when leading), finish what waits for the disk, end everything that uses the log,
+        then sync and close it. `run` goes on until cancelled."""
         driver = self._driver
-        if driver is None or self._is_closed:
+        if driver is None or self._is_stopping:
             return
         driver.offer(ShutdownRequested())
         await driver.may_stop.wait()
+        self._is_stopping = True
+        await driver.stop()
+        self._work.cancel()
+        await self._work_ended.wait()
+        await self._seam.disk.offload(driver.metadata.close)
         self._is_closed = True
-        driver.close()
-        async with self._files:
-            await self._seam.disk.offload(driver.metadata.close)
 
     # what it knows
 
@@ -212,14 +225,37 @@ class Quorum:
         return 0 if self._driver is None else self._driver.raft.high_watermark or 0
 
     @property
+    def log_start_offset(self) -> int:
+        """What is below it, a snapshot holds; 0 at start."""
+        return 0 if self._driver is None else self._driver.raft.log.start_offset
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Whole committed batches from `offset` on (log start <= `offset` < high watermark), at least one. ColdRead."""
+        require(self._driver is not None, "the metadata log is not open")
+        assert self._driver is not None
+        return self._driver.metadata.read(offset, bytes_max, self.high_watermark)
+
+    async def offset_at(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record of the log, committed or not, with this wall clock time or a later one."""
+        if self._driver is None:
+            return None
+        async with self._files:
+            return await self._seam.disk.offload(self._driver.metadata.log.offset_for_timestamp, timestamp)
+
+    @property
     def log_end_offset(self) -> int:
         return 0 if self._driver is None else self._driver.raft.log.end_offset
+
+    @property
+    def is_closed(self) -> bool:
+        """`shutdown` is done: nothing touches the log any more."""
+        return self._is_closed
 
     @property
     def is_leader(self) -> bool:
         """True while an append would be taken."""
         driver = self._driver
-        return driver is not None and driver.raft.is_leader and not driver.is_blocked and not self._is_closed
+        return driver is not None and driver.raft.is_leader and not driver.is_blocked and not self._is_stopping
 
     def describe(self) -> QuorumDescription:
         """Voters and observers as this node sees them."""
@@ -299,8 +335,8 @@ class Quorum:
         if request.api_key not in QUORUM_KEYS:
             return False
         message = decode_rpc_request(request.api_key, request.api_version, request.body)
-        if self._driver is None or self._is_closed:
-            request.respond(encode_rpc(_NOT_OPEN[InternalKey(request.api_key)]))
+        if self._driver is None or self._is_stopping:
+            request.respond(encode_rpc(_NOT_OPEN[InternalKey(request.api_key)], request.api_version))
         elif isinstance(message, QUORUM_REQUESTS):
             self._driver.receive(request, message)
         else:

@@ -57,6 +57,7 @@ from kraft.wire.server import Request
 log = structlog.get_logger("kraft.quorum")
 
 PURPOSES = {Purpose.FETCH: "quorum-fetch", Purpose.ELECTION: "quorum-election"}
+RECOVERY_POINT_MS = 10_000
 OBSERVER_SYNC_MS = 1_000
 """A node that never votes promises nothing about its disk: its log is synced this long after it was written."""
 
@@ -66,6 +67,7 @@ _FAILURES = {
     Outcome.TIMED_OUT: Failure.TIMED_OUT,
     Outcome.UNREACHABLE: Failure.OTHER,
     Outcome.BAD_ANSWER: Failure.OTHER,
+    Outcome.NO_COMMON_VERSION: Failure.OTHER,
 }
 
 
@@ -99,6 +101,7 @@ class QuorumDriver:
         self._inbox: deque[Input] = deque()
         self._slow: Ready | None = None
         self._slow_arrived = trio.Event()
+        self._slow_done = trio.Event()
         self._sync_wanted = trio.Event()
         self._written = trio.Event()
         self._deadline_ms: int | None = None
@@ -107,7 +110,7 @@ class QuorumDriver:
         self._pass_wanted = False
         self._tokens = 0
         self._requests: dict[int, Request] = {}
-        self._watched: set[int] = set()
+        self._watched: dict[int, Peer] = {}
         self._nursery: trio.Nursery | None = None
         self._is_closed = False
 
@@ -119,6 +122,7 @@ class QuorumDriver:
             self._nursery = nursery
             nursery.start_soon(self._carry_out_slow)
             nursery.start_soon(self._sync_log if self._may_vote else self._sync_observer)
+            nursery.start_soon(self._save_recovery_point)
             nursery.start_soon(self._keep_time)
             nursery.start_soon(self._delivery.run)
             self._carry_out(self.raft.start(self._seam.clock.monotonic_ms(), self._random))
@@ -138,9 +142,12 @@ class QuorumDriver:
         else:
             self._step(event)
 
-    def close(self) -> None:
-        """No input counts any more."""
+    async def stop(self) -> None:
+        """No input counts any more. Suspends until nothing that was stepped waits for the disk."""
         self._is_closed = True
+        while self._slow is not None:
+            self._slow_done = trio.Event()
+            await self._slow_done.wait()
 
     def append(self, payload: tuple[bytes, ...]) -> int | None:
         """Append a batch at once; its end offset, or None if this node does not lead."""
@@ -192,8 +199,9 @@ class QuorumDriver:
             # No checkpoint from here on: the world catches up with the core in one step.
             self._slow = None
             self._finish(ready)
-            while self._inbox and self._slow is None:
+            while self._inbox and self._slow is None and not self._is_closed:
                 self._step(self._inbox.popleft())
+            self._slow_done.set()
 
     async def _install(self, ready: Ready) -> Input:
         """Put the downloaded snapshot in the place of the log."""
@@ -293,6 +301,14 @@ class QuorumDriver:
             await self._seam.clock.sleep_ms(OBSERVER_SYNC_MS)
             await self._sync_once()
 
+    async def _save_recovery_point(self) -> None:
+        """Now and then, so that damage below it is told from a torn tail."""
+        while True:
+            await self._seam.clock.sleep_ms(RECOVERY_POINT_MS)
+            async with self.files:
+                if self.metadata.recovery_point_moved:
+                    await self._seam.disk.offload(self.metadata.save_recovery_point)
+
     async def _sync_once(self) -> LogSynced:
         """What is on the device now: what the core and the disk both held when the sync began. While a truncation
         waits for the disk, they differ."""
@@ -324,14 +340,14 @@ class QuorumDriver:
     def _answer(self, answer: Answer) -> None:
         request = self._requests.pop(answer.token)
         if isinstance(answer, Reply):
-            request.respond(encode_rpc(answer.response))
+            request.respond(encode_rpc(answer.response, request.api_version))
         elif isinstance(answer, ReplyWithRecords):
             try:
                 records = self.metadata.read(answer.offset, answer.max_bytes, answer.end_offset)
             except ColdRead as cold:
                 self._start(self._answer_cold, request, answer, cold)
             else:
-                request.respond(encode_rpc(replace(answer.response, records=records)))
+                request.respond(encode_rpc(replace(answer.response, records=records), request.api_version))
         else:
             self._start(self._answer_chunk, request, answer)
 
@@ -340,18 +356,19 @@ class QuorumDriver:
         self._nursery.start_soon(task, *arguments)
 
     async def _answer_cold(self, request: Request, answer: ReplyWithRecords, cold: ColdRead) -> None:
-        """The records are not in memory: read them off the loop; the answer is void if leadership went meanwhile."""
+        """The records are not in memory: read them off the loop. Void if leadership went meanwhile, or the records."""
         async with self.files:
             await self._seam.disk.offload(cold.warm)
             cold.keep()
             response = answer.response
-            if self.raft.is_leader and self.raft.epoch == response.epoch and not self.is_blocked:
+            is_there = answer.offset >= self.metadata.log.log_start_offset  # it may have been trimmed meanwhile
+            if self.raft.is_leader and self.raft.epoch == response.epoch and is_there and not self.is_blocked:
                 read = self.metadata.read_blocking
                 records = await self._seam.disk.offload(read, answer.offset, answer.max_bytes, answer.end_offset)
                 response = replace(response, records=records)
             else:
                 response = MetadataFetchResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, epoch=response.epoch)
-        request.respond(encode_rpc(response))
+        request.respond(encode_rpc(response, request.api_version))
 
     async def _answer_chunk(self, request: Request, answer: ReplyWithSnapshot) -> None:
         read = self.metadata.read_chunk
@@ -363,7 +380,7 @@ class QuorumDriver:
             response = replace(answer.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
         except PositionOutOfRange:
             response = replace(answer.response, error_code=ErrorCode.POSITION_OUT_OF_RANGE)
-        request.respond(encode_rpc(response))
+        request.respond(encode_rpc(response, request.api_version))
 
     # requests that go out
 
@@ -396,10 +413,15 @@ class QuorumDriver:
     def _watch(self, peer: Peer) -> None:
         """Tell the core when the connection for fetches to this peer ends."""
         node_id = peer.node_id
-        if node_id is None or node_id in self._watched:
+        if node_id is None:
             return
-        self._watched.add(node_id)
         purpose = PURPOSES[Purpose.FETCH]
+        known = self._watched.get(node_id)
+        if known is not None and known.address == peer.address:
+            return
+        if known is not None:
+            self._peers.forget(known, purpose)
+        self._watched[node_id] = peer
         self._peers.on_connection_end(peer, purpose, lambda _: self.offer(ConnectionEnded(node_id)))
 
     def _redial(self, peer: Peer) -> None:

@@ -58,10 +58,8 @@ def controller_listener(config: NodeConfig) -> str:
 
 
 def peer_tls(config: NodeConfig) -> object | None:
-    """TLS settings for dialling the controllers' listener, if this node has that listener too."""
-    listener = controller_listener(config)
-    known = any(item.name == listener for item in config.listeners)
-    return config.tls(listener) if known else None
+    """TLS settings for dialling the controllers' listener."""
+    return config.dial_tls(controller_listener(config))
 
 
 def log_config(config: NodeConfig) -> LogConfig:

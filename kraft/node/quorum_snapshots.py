@@ -87,7 +87,7 @@ class SnapshotKeeper:
     def _voters_at(self, snapshot: SnapshotId) -> VoterSet | None:
         """The set as of the snapshot, unless it is the configured one, which each node knows by itself."""
         voters = self._driver.raft.log.voters.at(snapshot.end_offset)
-        return voters if any(voter.key.directory_id is not None for voter in voters.voters) else None
+        return None if voters.is_configured else voters
 
     async def _clean_for_ever(self) -> None:
         while True:

@@ -63,8 +63,9 @@ def _destination(core: Core) -> Destination | None:
         if address is not None:
             return Destination(core.leader_id, address)
     voters = [Destination(voter.key.node_id, voter.address) for voter in core.voters.voters]
-    choices = voters or [Destination(-1, address) for address in core.bootstrap]
-    choices = [choice for choice in choices if choice.node_id != core.node_id]
+    known = {choice.address for choice in voters} | {core.identity.address}
+    choices = [choice for choice in voters if choice.node_id != core.node_id]
+    choices += [Destination(-1, address) for address in core.bootstrap if address not in known]
     if not choices:
         return None
     first = core.random.below(len(choices)) if core.fetch.failures <= 1 else core.fetch.failures
@@ -171,7 +172,7 @@ def _back_off(core: Core) -> None:
         wait = settings.retry_backoff_ms << min(fetch.failures, 10)
         wait = min(wait // 2, settings.election_timeout_ms)
     else:
-        turns = fetch.failures // max(1, len(core.voters) or len(core.bootstrap))
+        turns = fetch.failures // max(1, len(core.voters) + len(core.bootstrap))
         wait = min(settings.retry_backoff_ms << min(turns, 10), settings.observer_retry_max_ms)
     fetch.not_before_ms = core.now_ms + wait
 

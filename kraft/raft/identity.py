@@ -51,6 +51,11 @@ class VoterSet:
     def ids(self) -> tuple[int, ...]:
         return tuple(self._by_id)
 
+    @property
+    def is_configured(self) -> bool:
+        """Every voter stands for any directory of its node: each node's configuration names this set."""
+        return all(voter.key.directory_id is None for voter in self.voters)
+
     def find(self, node_id: int) -> Voter | None:
         return self._by_id.get(node_id)
 

@@ -39,10 +39,13 @@ from kraft.wire.rpc_quorum import (
 
 
 def begin_leadership(core: Core, leader: Leader) -> None:
-    """Write the LeaderChange record and announce the epoch."""
+    """Write the LeaderChange record, and the voters if only their first checkpoint names them; announce the epoch."""
     base = core.log.end_offset
     core.log.append(BatchSummary(base, base + 1, core.epoch))
     core.out.log.append(AppendLeaderChange(base, core.epoch, core.node_id, core.voters.ids, leader.granting))
+    if core.log.start_offset == 0 and core.log.voters.latest_offset < 0 and not core.voters.is_configured:
+        core.log.append(BatchSummary(base + 1, base + 2, core.epoch, core.voters))
+        core.out.log.append(AppendVoters(base + 1, core.epoch, core.voters))
     announce(core, leader)
 
 

@@ -6,6 +6,10 @@ A message is a frozen, slotted, keyword-only dataclass that derives from `RpcMes
 the class. Fields are append-only and have defaults; a field that came with version n carries `metadata=since(n)` and is
 left out for older versions. A reader fills missing trailing fields from the defaults and ignores unknown trailing ones.
 
+Versions are agreed on without an extra round trip: a request goes out in the newest version of its sender; a receiver
+that does not speak that one answers with the range that it speaks (`version_refusal`), in a form that no message has,
+and the sender asks again in the newest version that both know.
+
 Invariants: what a peer sends becomes a value of the declared types or a WireError; `bytes_max` bounds both ways.
 """
 
@@ -37,6 +41,7 @@ class InternalKey(IntEnum):
     IDENTIFY = 10014
     FORWARD = 10015
     REGISTER_CONTROLLER = 10016
+    ASSIGN_REPLICAS_TO_DIRS = 10017
 
 
 FIRST_INTERNAL_KEY = 10000
@@ -92,6 +97,31 @@ def choose_version(cls: type[RpcMessage], peer_min: int, peer_max: int) -> int |
     """The newest version that both sides speak, or None."""
     version = min(cls.max_version, peer_max)
     return version if version >= max(cls.min_version, peer_min) else None
+
+
+_REFUSAL_PREFIX = b"\x93\xc0"
+"""msgpack of an array of three that begins with nil: no message's first field may be nil."""
+
+
+def version_refusal(api_key: int, version: int) -> bytes | None:
+    """The answer to a request of this key in a version that is not spoken here: which ones are. None if it is spoken,
+    or the key is not known."""
+    cls = _requests.get(api_key)
+    if cls is None or cls.min_version <= version <= cls.max_version:
+        return None
+    packed: bytes = msgpack.packb((None, cls.min_version, cls.max_version))
+    return packed
+
+
+def refused_range(body: Buffer) -> tuple[int, int] | None:
+    """The lowest and highest version that the answering node speaks, if this answer is a refusal of the version; else
+    None. WireError if it is damaged."""
+    if bytes(body[:2]) != _REFUSAL_PREFIX:
+        return None
+    _, low, high = _unpack("a refusal of the version", body)
+    if type(low) is not int or type(high) is not int or not 0 <= low <= high:
+        raise WireError(f"a refusal of the version names the range {low!r} to {high!r}")
+    return low, high
 
 
 _codecs: dict[type[RpcMessage], tuple[FieldCodec, ...]] = {}

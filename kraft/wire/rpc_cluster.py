@@ -131,6 +131,27 @@ class AlterPartitionResponse(RpcMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirsRequest(RpcMessage):
+    """In which log directories replicas of this broker are: (topic id, partition, directory id; 2: lost)."""
+
+    api_key = InternalKey.ASSIGN_REPLICAS_TO_DIRS
+    bytes_max = ALTER_PARTITION_BYTES_MAX
+
+    broker_id: int
+    broker_epoch: int
+    assignments: tuple[tuple[UUID, int, UUID], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirsResponse(RpcMessage):
+    api_key = InternalKey.ASSIGN_REPLICAS_TO_DIRS
+    bytes_max = SMALL_BYTES_MAX
+
+    error_code: int = 0
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIdsRequest(RpcMessage):
     api_key = InternalKey.ALLOCATE_PRODUCER_IDS
     bytes_max = SMALL_BYTES_MAX
@@ -174,7 +195,8 @@ class IdentifyResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest(RpcMessage):
-    """A client's request for the active controller, with who asked. `body` is in the newest version of `api_key`."""
+    """A client's request for the active controller, with who asked. `body` is in `forwarded_version` of its key: the
+    newest that the broker knows, unless the controller has said that it knows only older ones."""
 
     api_key = InternalKey.FORWARD
     bytes_max = FORWARD_BYTES_MAX
@@ -190,8 +212,8 @@ class ForwardRequest(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardResponse(RpcMessage):
-    """`error_code` is about the forwarding (NOT_CONTROLLER: ask another); `body` is the answer in the newest
-    version."""
+    """`error_code` is about the forwarding (NOT_CONTROLLER: ask another; UNSUPPORTED_VERSION: this controller is of an
+    older release and knows the key up to `newest_version`); `body` is the answer in the version of the request."""
 
     api_key = InternalKey.FORWARD
     bytes_max = FORWARD_BYTES_MAX
@@ -199,6 +221,7 @@ class ForwardResponse(RpcMessage):
     error_code: int = 0
     body: bytes = b""
     leader_id: int = -1
+    newest_version: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

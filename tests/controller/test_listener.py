@@ -18,7 +18,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc import InternalKey, RpcMessage, decode_rpc_response, encode_rpc
+from kraft.wire.rpc import InternalKey, RpcMessage, decode_rpc_response, encode_rpc, refused_range
 from kraft.wire.rpc_cluster import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
@@ -28,6 +28,7 @@ from kraft.wire.rpc_cluster import (
     RegisterBrokerRequest,
     RegisterControllerRequest,
 )
+from kraft.wire.rpc_quorum import VoteRequest
 from tests.control.requests import elections, feature_update
 from tests.controller.cluster import CLUSTER_ID, PORT, Cluster
 
@@ -291,5 +292,95 @@ def test_bad_bytes_end_their_own_connection_and_touch_nothing_else(key: int, bod
         assert await stranger.send(key, version, body) is None
         response = await other.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic()])
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    play(scenario)
+
+
+def test_a_forwarded_request_is_answered_in_its_own_version_and_a_newer_one_is_told_the_newest() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        client = await Client.to(seam, number)
+        key, newest = ApiKey.DESCRIBE_QUORUM, messages.newest_version(ApiKey.DESCRIBE_QUORUM)
+        message = messages.build(messages.request_class(key), topics=[])
+        for version in range(newest + 1):
+            body = messages.encode_request(key, version, message)
+            answer = await client.tell(ForwardRequest(forwarded_key=key, forwarded_version=version, body=body))
+            assert messages.decode_response(key, version, answer.body).error_code == ErrorCode.NONE
+        body = messages.encode_request(key, newest, message)
+        answer = await client.tell(ForwardRequest(forwarded_key=key, forwarded_version=newest + 1, body=body))
+        assert (answer.error_code, answer.newest_version) == (ErrorCode.UNSUPPORTED_VERSION, newest)
+
+    play(scenario)
+
+
+def test_a_version_of_an_internal_request_that_is_not_spoken_is_refused_and_the_connection_goes_on() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, 101)
+        for message in broker_messages():
+            body = await client.send(message.api_key, 99, b"who knows")
+            assert body is not None
+            assert refused_range(body) == (message.min_version, message.max_version)
+        await client.tell(broker_messages()[0])
+
+    play(scenario)
+
+
+class Nobody:
+    """A gate that lets these operations through."""
+
+    def __init__(self, *operations: str) -> None:
+        self.operations = operations
+
+    def __call__(self, requester: Any, operation: str, resource_type: str, name: str) -> bool:
+        assert (resource_type, name) == ("CLUSTER", "kafka-cluster")
+        return operation in self.operations
+
+
+def test_internal_requests_need_the_right_to_act_for_the_cluster() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        active = cluster.active
+        assert active is not None
+        active.authorize = Nobody("DESCRIBE")
+        for message in (broker_messages()[1], VoteRequest(candidate_id=1)):
+            stranger = await Client.to(seam, number)
+            assert await stranger.send(message.api_key, 0, encode_rpc(message)) is None
+        active.authorize = Nobody("CLUSTER_ACTION")
+        await (await Client.to(seam, number)).tell(broker_messages()[1])
+
+    play(scenario)
+
+
+def test_the_quorum_is_described_to_who_may_see_the_cluster() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        active = cluster.active
+        assert active is not None
+        active.authorize = Nobody("CLUSTER_ACTION")
+        client = await Client.to(seam, number)
+        response = await client.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic()])
+        assert (response.error_code, list(response.topics)) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+    play(scenario)
+
+
+def test_everything_that_is_advertised_is_answered() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        client = await Client.to(seam, number)
+        fields: dict[int, dict[str, Any]] = {
+            ApiKey.DESCRIBE_QUORUM: {"topics": [quorum_topic()]},
+            ApiKey.DESCRIBE_CLUSTER: {"endpoint_type": 2},
+            ApiKey.UPDATE_FEATURES: {"feature_updates": []},
+            ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
+        }
+        told = await client.ask(ApiKey.API_VERSIONS, 4, client_software_name="t", client_software_version="1")
+        assert {api.api_key for api in told.api_keys} == {ApiKey.API_VERSIONS, *fields}
+        for api in told.api_keys:
+            for version in range(api.min_version, api.max_version + 1):
+                if api.api_key == ApiKey.DESCRIBE_CLUSTER and version == 0:
+                    continue  # cannot say that controllers are asked for
+                if api.api_key != ApiKey.API_VERSIONS:
+                    await client.ask(api.api_key, version, **fields[api.api_key])
 
     play(scenario)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -90,6 +90,8 @@ class Member:
     quorum: Quorum | None = None
     replica: Replica = field(default_factory=Replica)
     seam: Seam | None = None
+    handle: Callable[[Member, Request], None] | None = None
+    """What serves requests in place of the quorum."""
 
     async def main(self, seam: Seam, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         meta = MetaProperties(CLUSTER_ID, self.config.node_id, self.directory_id)
@@ -101,12 +103,18 @@ class Member:
         if self.config.is_controller:
             listener = self.config.listeners[0]
             address = Address(listener.host, listener.port)
-            seam.network.serve(Binding(listener.name, address), lambda transport: _serve(transport, quorum))
+            seam.network.serve(Binding(listener.name, address), lambda transport: _serve(transport, self))
         await quorum.run(task_status=task_status)
 
 
-def _serve(transport: object, quorum: Quorum) -> ServerConnection:
+def _serve(transport: object, member: Member) -> ServerConnection:
+    quorum = member.quorum
+    assert quorum is not None
+
     def on_request(request: Request) -> None:
-        assert quorum.handle(request)
+        if member.handle is not None:
+            member.handle(member, request)
+        else:
+            assert quorum.handle(request)
 
     return ServerConnection(transport, on_request, limits=ServerLimits(), budget=None)  # type: ignore[arg-type]

@@ -188,3 +188,97 @@ def test_a_voter_with_a_damaged_log_stops_and_says_how_to_rejoin() -> None:
     assert len(failures) == 1
     assert "directory id" in str(failures[0])
     assert "00000000000000000000.log" in str(failures[0])
+
+
+def written(seam: Seam, count: int) -> MetadataLog:
+    log, _, _ = opened(seam)
+    for number in range(count):
+        log.append(AppendEvents(number, 1, (b"%d" % number * 50,)))
+    return log
+
+
+SEGMENT = f"{FOLDER}/{0:020d}.log"
+
+
+@pytest.mark.parametrize("lost", [2, 40, 300])
+def test_the_end_of_a_log_that_was_synced_cannot_be_missing(lost: int) -> None:
+    """Cut off, it looks like the torn tail of a crash, but others were told that it is there."""
+
+    def body(seam: Seam) -> None:
+        log = written(seam, 9)
+        log.close()
+        data = seam.disk.read_file(SEGMENT)
+        seam.disk.write_file_atomic(SEGMENT, data[:-lost])
+        with pytest.raises(StorageCorrupt, match="was synced"):
+            opened(seam)
+        seam.disk.write_file_atomic(SEGMENT, data[:-lost] + bytes(lost))
+        with pytest.raises(StorageCorrupt, match="was synced"):
+            opened(seam)
+        seam.disk.write_file_atomic(SEGMENT, data)
+        assert opened(seam)[1].end_offset == 9
+
+    in_world(body)
+
+
+def test_a_torn_tail_above_the_recovery_point_is_cut() -> None:
+    def body(seam: Seam) -> None:
+        written(seam, 5).close()
+        log, _, _ = opened(seam)
+        log.append(AppendEvents(5, 1, (b"not synced" * 50,)))
+        data = seam.disk.read_file(SEGMENT)
+        seam.disk.write_file_atomic(SEGMENT, data[:-30])
+        assert opened(seam)[1].end_offset == 5
+
+    in_world(body)
+
+
+def test_a_truncated_log_may_be_shorter_than_it_was_synced_once() -> None:
+    def body(seam: Seam) -> None:
+        written(seam, 9).close()
+        log, _, _ = opened(seam)
+        log.truncate(4)
+        assert opened(seam)[1].end_offset == 4
+        log, _, _ = opened(seam)
+        log.append(AppendEvents(4, 2, (b"b",)))
+        log.close()
+        assert opened(seam)[1].end_offset == 5
+
+    in_world(body)
+
+
+def test_a_log_that_a_snapshot_replaces_below_its_end_opens_there() -> None:
+    """What stood above the snapshot was never committed."""
+
+    def body(seam: Seam) -> None:
+        source, _, _ = MetadataLog.open(seam.disk, seam.clock, "/other", "CONTROLLER", LogConfig(), VOTERS)
+        writer = source.begin_snapshot(SnapshotId(3, 2), None)
+        writer.append([b"state"])
+        writer.finish()
+        _, data = source.read_chunk(SnapshotId(3, 2), 0, 1 << 20)
+        written(seam, 9).close()
+        log, _, _ = opened(seam)
+        log.receive(SnapshotId(3, 2), 0, data)
+        assert log.install_download(SnapshotId(3, 2)) is not None
+        view = opened(seam)[1]
+        assert (view.start_offset, view.end_offset) == (3, 3)
+
+    in_world(body)
+
+
+def test_a_running_voter_saves_its_recovery_point_now_and_then() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world, observers=0)
+        cluster.start()
+        await cluster.write(b"a" * 50)
+        await world.sleep_ms(11_000)
+        for n in cluster.members:
+            cluster.kill(n, power=True)
+        path = "/data/1/__cluster_metadata-0/" + f"{0:020d}.log"
+        disk = world.node("c1").disk
+        disk.write_file_atomic(path, disk.read_file(path)[:-1])
+        failures: list[BaseException] = []
+        world.start("c1", cluster.members[1].main, on_failure=lambda name, error: failures.append(error))
+        await world.wait_ended("c1")
+        assert "was synced" in str(failures[0])
+
+    World(2).run(main)

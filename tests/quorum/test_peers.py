@@ -9,7 +9,7 @@ import trio
 
 from kraft.node.peers import Failed, Outcome, Peers, RequestFailed
 from kraft.seam import Address, Binding, CloseReason, Peer, Seam, Transport
-from kraft.sim.world import World
+from kraft.sim.world import World, WorldOptions
 from kraft.wire.rpc import encode_rpc
 from kraft.wire.rpc_quorum import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraft.wire.server import Request, ServerConnection, ServerLimits
@@ -174,3 +174,54 @@ def test_calls_that_wait_for_one_dial_share_its_outcome() -> None:
         assert len(server.connections) == 1
 
     with_server(body)
+
+
+def test_peers_that_come_and_go_are_forgotten() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        for number in range(50):
+            gone = Peer(number, "CONTROLLER", Address("server", 10_000 + number))
+            with pytest.raises(RequestFailed):
+                await peers.request(gone, ASK, timeout_ms=1000)
+        await peers.request(SERVER, ASK, timeout_ms=1000)
+        assert peers.known_peers == [SERVER]
+        peers.disconnect(SERVER, "")
+        await world.sleep_ms(10)
+        assert peers.known_peers == []
+
+    with_server(body)
+
+
+def test_a_watched_peer_is_kept_until_it_is_forgotten() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        ended: list[int | None] = []
+        peers.on_connection_end(SERVER, "", lambda peer: ended.append(peer.node_id))
+        await peers.request(SERVER, ASK, timeout_ms=1000)
+        peers.disconnect(SERVER, "")
+        await world.sleep_ms(10)
+        assert (ended, peers.known_peers) == ([7], [SERVER])
+        await peers.request(SERVER, ASK, timeout_ms=1000)
+        peers.forget(SERVER, "")
+        await world.sleep_ms(10)
+        assert (ended, peers.known_peers) == ([7], [])
+
+    with_server(body)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_time_outs_run_on_the_clock_of_the_node(seed: int) -> None:
+    async def main(world: World) -> None:
+        server = Server()
+        server.behaviour = "silent"
+        world.start("server", server.main)
+        await world.sleep_ms(1)
+        seam = world.node("client")
+        peers = Peers(seam, client_id="test")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(peers.run)
+            began_ms = seam.clock.monotonic_ms()
+            with pytest.raises(RequestFailed):
+                await peers.request(SERVER, ASK, timeout_ms=1000)
+            assert 1000 <= seam.clock.monotonic_ms() - began_ms <= 1001
+            nursery.cancel_scope.cancel()
+
+    World(seed, WorldOptions(drift_ppm_max=400_000)).run(main)

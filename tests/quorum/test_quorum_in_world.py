@@ -6,10 +6,13 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+import trio
 
+from kraft.node.peers import Peers
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
-from kraft.seam import Address
+from kraft.seam import Address, Peer
 from kraft.sim.world import World, WorldOptions
+from kraft.wire.rpc_quorum import VoteRequest, VoteResponse
 
 from .cluster import Member, config_of
 
@@ -263,3 +266,78 @@ def test_the_same_seed_gives_the_same_trace() -> None:
         world.run(main)
         hashes.add(world.trace_hash)
     assert len(hashes) == 1
+
+
+def files_of(cluster: Cluster, n: int) -> dict[str, bytes]:
+    disk = cluster.world.node(f"c{n}").disk
+    folder = f"/data/{n}/__cluster_metadata-0"
+    return {name: disk.read_file(f"{folder}/{name}") for name in disk.list(folder)}
+
+
+@pytest.mark.parametrize("after_ms", range(0, 60, 3))
+def test_nothing_of_the_log_changes_any_more_once_a_stop_is_done(after_ms: int) -> None:
+    """A leader that was cut off is stopped while it learns of the new epoch: votes and truncation are under way."""
+
+    async def main(world: World) -> None:
+        cluster = Cluster(world, observers=0)
+        cluster.start()
+        await cluster.write(b"a")
+        old = await cluster.elect()
+        number = old.config.node_id
+        for n in cluster.voters:
+            if n != number:
+                world.partition(f"c{number}", f"c{n}")
+        quorum = old.quorum
+        assert quorum is not None
+        quorum.append((b"never committed",))
+        await cluster.wait(lambda: cluster.leader not in (None, old))
+        await cluster.write(b"b")
+        world.heal_all()
+        await cluster.wait(lambda: not quorum.is_leader)
+        await world.sleep_ms(after_ms)
+        await quorum.shutdown()
+        files = files_of(cluster, number)
+        await world.sleep_ms(1_000)
+        assert files_of(cluster, number) == files
+        cluster.kill(number)
+        cluster.restart(number)
+        await cluster.wait(lambda: old.quorum is not None and cluster.have(b"a", b"b"))
+
+    slow = WorldOptions(offload_delay_min_ns=5_000_000, offload_delay_jitter_ns=20_000_000)
+    World(after_ms, slow).run(main)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_promise_that_is_being_written_when_a_stop_begins_is_kept_and_told_before_the_log_is_closed(
+    seed: int,
+) -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world, observers=0)
+        cluster.start(1)
+        await world.sleep_ms(500)
+        quorum = cluster.members[1].quorum
+        assert quorum is not None
+        peers = Peers(world.node("client"), client_id="candidate")
+        answers: list[object] = []
+        async with trio.open_nursery() as nursery:
+            await nursery.start(peers.run)
+            for epoch in (50, 60):
+                vote = VoteRequest(epoch=epoch, candidate_id=2, last_epoch=40, last_offset=9)
+                voter = Peer(1, "CONTROLLER", Address("c1", 9000))
+                peers.send(voter, vote, answers.append, timeout_ms=5_000)
+                if epoch == 50:
+                    await cluster.wait(lambda: quorum.replica is not None and quorum.replica.epoch == 50)
+                    nursery.start_soon(quorum.shutdown)
+            # Both votes are before the stop's end: the first is being written when the second and the stop arrive.
+            while quorum.replica is None or quorum.replica.epoch != 60:
+                await world.sleep_ms(1)
+            while not quorum.is_closed:
+                await world.sleep_ms(1)
+            await world.sleep_ms(1)
+            files = files_of(cluster, 1)
+            assert [isinstance(answer, VoteResponse) and answer.vote_granted for answer in answers] == [True, True]
+            assert b'"leaderEpoch":60' in files["quorum-state"]
+            nursery.cancel_scope.cancel()
+
+    slow = WorldOptions(offload_delay_min_ns=2_000_000, offload_delay_jitter_ns=40_000_000)
+    World(seed, slow).run(main)
