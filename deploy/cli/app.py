@@ -12,7 +12,23 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from kraft.deploy.cli import cluster, configs, inspection, log_files, node, records, storage, topics
+from kraft.deploy.cli import (
+    cluster,
+    completion,
+    configs,
+    consume,
+    fault,
+    groups,
+    inspection,
+    log_files,
+    metadata,
+    node,
+    partitions,
+    perf,
+    produce,
+    storage,
+    topics,
+)
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
     EXIT_FAULT,
@@ -22,7 +38,13 @@ from kraft.deploy.cli.output import (
     warn,
 )
 
-_LAUNCH_CODES = {"unknown-node": EXIT_NOT_FOUND, "not-running": EXIT_NOT_FOUND, "folder": EXIT_USAGE}
+_LAUNCH_CODES = {
+    "arguments": EXIT_USAGE,
+    "folder": EXIT_USAGE,
+    "no-cluster": EXIT_NOT_FOUND,
+    "unknown-node": EXIT_NOT_FOUND,
+    "not-running": EXIT_NOT_FOUND,
+}
 
 app = typer.Typer(
     name="kraft",
@@ -46,10 +68,13 @@ _VERBS: tuple[Callable[..., None], ...] = (
     cluster.pause,
     cluster.resume,
     node.node,
+    inspection.cluster,
     inspection.brokers,
     inspection.quorum,
-    records.produce,
-    records.consume,
+    inspection.logdirs,
+    produce.produce,
+    consume.consume,
+    completion.completion,
 )
 for verb in _VERBS:
     app.command()(verb)
@@ -68,13 +93,19 @@ def options(
 
 
 app.add_typer(topics.app, name="topics")
+app.add_typer(partitions.app, name="partitions")
 app.add_typer(configs.app, name="configs")
+app.add_typer(groups.app, name="groups")
+app.add_typer(perf.app, name="perf")
+app.add_typer(metadata.app, name="metadata")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log_files.app, name="log")
+app.add_typer(fault.app, name="fault")
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
     """Run one command line and end the process."""
+    completion.prepare_completion()
     try:
         code = app(list(arguments), prog_name="kraft", standalone_mode=True)
     except SystemExit as leaving:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import tempfile
@@ -43,6 +44,9 @@ def up(
     external: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="A second listener for clients outside of this machine.")
     ] = None,
+    fault_control: Annotated[
+        bool, typer.Option("--fault-control", help="Let kraft fault break links and answers on purpose.")
+    ] = False,
     background: Annotated[bool, typer.Option("--background", help="Return once the cluster is ready.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     as_json: JsonOption = False,
@@ -65,6 +69,7 @@ def up(
             "port": port,
             "profile": profile,
             "external": external,
+            "fault_control": fault_control or None,
             "settings": _settings(settings) if settings else None,
         }
         layout, cluster_id = _layout_of_up(folder, given)
@@ -74,7 +79,14 @@ def up(
         if temporary is not None:
             temporary.rmdir()
         raise
-    cluster = LocalCluster.up(folder, layout, cluster_id, zygote=zygote, is_temporary=is_temporary, log_level=log_level)
+    try:
+        cluster = LocalCluster.up(
+            folder, layout, cluster_id, zygote=zygote, is_temporary=is_temporary, log_level=log_level
+        )
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
     try:
         cluster.wait_ready()
         if background:

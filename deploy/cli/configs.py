@@ -1,97 +1,134 @@
-"""`kraft configs`: what topics and brokers are set to, from where, and how to change it."""
+"""`kraft configs`: what topics, brokers and groups are set to, from where, and how to change it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.output import EXIT_USAGE, BootstrapOption, CommandFailed, JsonOption, print_json, show
-from kraft.deploy.cli.topics import pair
+from kraft.deploy.cli.completing import complete_group, complete_topic
+from kraft.deploy.cli.connection import Connection, over_network, pair
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show
 
-app = typer.Typer(help="Show and change settings of topics and brokers.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from kraft.client.admin import ConfigChange, ConfigResource
 
-TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC")]
+app = typer.Typer(
+    help="Show and change settings of topics, brokers and groups.", no_args_is_help=True, rich_markup_mode=None
+)
+
+TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", autocompletion=complete_topic)]
 BrokerOption = Annotated[
     str | None, typer.Option("--broker", metavar="ID", help='A broker id, or "all" for the cluster-wide settings.')
 ]
+GroupOption = Annotated[str | None, typer.Option("--group", metavar="GROUP", autocompletion=complete_group)]
+
+_MARKUP = re.compile(r"<[^>]*>")
 
 SOURCES = {
-    1: "topic",
-    2: "this broker, dynamic",
-    3: "all brokers, dynamic",
-    4: "server.properties",
-    5: "default",
-    6: "logger",
-    8: "group",
+    "topic": "topic",
+    "dynamic_broker": "this broker, dynamic",
+    "dynamic_default_broker": "all brokers, dynamic",
+    "static_broker": "server.properties",
+    "default": "default",
+    "dynamic_broker_logger": "logger",
+    "client_metrics": "client metrics",
+    "group": "group",
 }
-SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 @app.command()
+@over_network
 def describe(
+    connection: Connection,
     topic: TopicOption = None,
     broker: BrokerOption = None,
+    group: GroupOption = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
-    bootstrap: BootstrapOption = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what each setting is for.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the settings of a topic or a broker, and where each value comes from."""
-    from kraft.deploy.cli.admin import run_admin
-
-    kind, name = _resource(topic, broker)
-    configs = run_admin(bootstrap, lambda admin: admin.describe_configs(kind, name))
+    """Show the settings of a topic, a broker or a group, and where each value comes from."""
+    resource = _resource(topic, broker, group)
+    entries = connection.run(lambda admin: admin.configs.describe(resource, documentation=explain))
     rows = [
         (
-            str(c.name),
-            "[hidden]" if c.is_sensitive else c.value,
-            SOURCES.get(int(c.config_source), "?"),
-            bool(c.read_only),
+            entry.name,
+            "[hidden]" if entry.is_sensitive else entry.value,
+            SOURCES.get(entry.source.name.lower(), "unknown"),
+            entry.is_read_only,
+            *([_MARKUP.sub("", entry.documentation or "")] if explain else []),
         )
-        for c in sorted(configs, key=lambda config: str(config.name))
-        if not (changed and int(c.config_source) == 5)
+        for entry in entries
+        if not (changed and entry.source.name == "DEFAULT")
     ]
-    show(as_json, ["key", "value", "source", "read_only"], rows)
+    show(as_json, ["key", "value", "source", "read_only", *(["what_it_is"] if explain else [])], rows)
 
 
 @app.command()
+@over_network
 def alter(
+    connection: Connection,
     topic: TopicOption = None,
     broker: BrokerOption = None,
+    group: GroupOption = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     delete: Annotated[list[str] | None, typer.Option("--delete", metavar="KEY", help="Back to the default.")] = None,
     append: Annotated[list[str] | None, typer.Option("--append", metavar="KEY=VALUE", help="Add to a list.")] = None,
     subtract: Annotated[
         list[str] | None, typer.Option("--subtract", metavar="KEY=VALUE", help="Take from a list.")
     ] = None,
-    bootstrap: BootstrapOption = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Ask whether it could be; do nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a topic or a broker while it runs."""
-    from kraft.deploy.cli.admin import run_admin
+    """Change settings of a topic, a broker or a group while it runs."""
+    resource = _resource(topic, broker, group)
+    changes = _changes(settings or [], delete or [], append or [], subtract or [])
+    connection.run(lambda admin: admin.configs.alter(resource, changes, validate_only=validate_only))
+    names = [change.name for change in changes]
+    if as_json:
+        print_json({"changed": names})
+    else:
+        print(f"{'could be changed' if validate_only else 'changed'}: {', '.join(names)}")
 
-    kind, name = _resource(topic, broker)
-    changes: list[tuple[int, str, str | None]] = [(DELETE, key, None) for key in delete or ()]
-    for operation, entries in ((SET, settings), (APPEND, append), (SUBTRACT, subtract)):
-        changes += [(operation, *pair(entry)) for entry in entries or ()]
+
+@app.command("list")
+@over_network
+def list_resources(connection: Connection, as_json: JsonOption = False) -> None:
+    """List everything that has settings: topics, brokers, groups."""
+    found = connection.run(lambda admin: admin.configs.resources())
+    show(as_json, ["type", "name"], [(resource.type.name.lower(), resource.name) for resource in found])
+
+
+def _changes(settings: list[str], delete: list[str], append: list[str], subtract: list[str]) -> list[ConfigChange]:
+    from kraft.client.admin import ConfigChange, ConfigOperation
+
+    changes = [ConfigChange(ConfigOperation.DELETE, key) for key in delete]
+    for operation, option, entries in (
+        (ConfigOperation.SET, "--set", settings),
+        (ConfigOperation.APPEND, "--append", append),
+        (ConfigOperation.SUBTRACT, "--subtract", subtract),
+    ):
+        changes += [ConfigChange(operation, *pair(entry, option)) for entry in entries]
     if not changes:
         raise CommandFailed("nothing to change: give --set, --delete, --append or --subtract", code=EXIT_USAGE)
-    run_admin(bootstrap, lambda admin: admin.alter_configs(kind, name, changes))
-    if as_json:
-        print_json({"changed": [key for _, key, _ in changes]})
-    else:
-        print(f"changed: {', '.join(key for _, key, _ in changes)}")
+    return changes
 
 
-def _resource(topic: str | None, broker: str | None) -> tuple[int, str]:
-    from kraft.deploy.cli.admin import BROKER_RESOURCE, TOPIC_RESOURCE
+def _resource(topic: str | None, broker: str | None, group: str | None) -> ConfigResource:
+    from kraft.client.admin import ConfigResource, ResourceType
 
-    if (topic is None) == (broker is None):
-        raise CommandFailed("give either --topic TOPIC or --broker ID", code=EXIT_USAGE)
+    if sum(given is not None for given in (topic, broker, group)) != 1:
+        raise CommandFailed("give either --topic TOPIC, --broker ID or --group GROUP", code=EXIT_USAGE)
     if topic is not None:
-        return TOPIC_RESOURCE, topic
+        return ConfigResource(ResourceType.TOPIC, topic)
+    if group is not None:
+        return ConfigResource(ResourceType.GROUP, group)
     if broker == "all":
-        return BROKER_RESOURCE, ""
+        return ConfigResource(ResourceType.BROKER, "")
     if not (broker or "").isdigit():
         raise CommandFailed(f'--broker {broker}: expected a broker id or "all"', code=EXIT_USAGE)
-    return BROKER_RESOURCE, broker or ""
+    return ConfigResource(ResourceType.BROKER, broker or "")

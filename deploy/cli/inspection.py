@@ -1,79 +1,147 @@
-"""`kraft brokers` and `kraft quorum`: who is there, who leads, who is behind."""
+"""`kraft cluster`, `brokers`, `quorum` and `logdirs`: who is there, who leads, who is behind, what lies where."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from kraft.deploy.cli.output import BootstrapOption, JsonOption, print_json, print_table, warn
+import typer
+
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.output import JsonOption, plural, print_json, print_table, show, size, warn
+from kraft.deploy.cli.times import format_time
 
 if TYPE_CHECKING:
-    from kraft.deploy.cli.admin import Admin
+    from kraft.client.admin import (
+        Admin,
+        ClusterDescription,
+        PartitionDescription,
+        QuorumDescription,
+        TopicDescription,
+    )
 
 
-def brokers(bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
-    """Show the brokers: address, rack, fenced or not, partitions led, partitions not fully in sync."""
-    from kraft.deploy.cli.admin import run_admin
+@over_network
+def cluster(connection: Connection, as_json: JsonOption = False) -> None:
+    """Show the cluster in one view: id, brokers, controller, topics, partitions in trouble."""
 
-    described, metadata = run_admin(bootstrap, _brokers)
-    partitions = [part for topic in metadata.topics for part in topic.partitions]
-    rows = []
-    for broker in sorted(described.brokers, key=lambda item: int(item.broker_id)):
-        number = int(broker.broker_id)
-        led = sum(1 for part in partitions if part.leader_id == number)
-        held = [part for part in partitions if number in part.replica_nodes]
-        behind = sum(1 for part in held if number not in part.isr_nodes)
-        state = "fenced" if broker.is_fenced else "active"
-        rows.append((number, f"{broker.host}:{int(broker.port)}", broker.rack, state, led, len(held), behind))
-    columns = ["broker", "address", "rack", "state", "leads", "replicas", "out_of_sync"]
+    async def work(admin: Admin) -> tuple[ClusterDescription, QuorumDescription, tuple[TopicDescription, ...]]:
+        return await admin.nodes.cluster(), await admin.nodes.quorum(), await admin.topics.list()
+
+    described, quorum_state, topics = connection.run(work)
+    partitions = [part for topic in topics for part in topic.partitions]
+    facts = {
+        "cluster_id": described.cluster_id,
+        "active_brokers": [broker.node_id for broker in described.brokers if not broker.is_fenced],
+        "fenced_brokers": [broker.node_id for broker in described.brokers if broker.is_fenced],
+        "active_controller": quorum_state.leader,
+        "voters": [voter.node_id for voter in quorum_state.voters],
+        "metadata_offset": quorum_state.high_watermark,
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "under_replicated": sum(1 for part in partitions if part.is_under_replicated),
+        "without_leader": sum(1 for part in partitions if part.leader is None),
+    }
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        print_table(columns, rows)
+        print_json(facts)
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        shown = ",".join(str(item) for item in value) or "-" if isinstance(value, list) else value
+        print(f"{name.replace('_', ' '):{width}}  {'-' if shown is None else shown}")
+
+
+@over_network
+def brokers(connection: Connection, as_json: JsonOption = False) -> None:
+    """Show the brokers: address, rack, fenced or not, partitions led, partitions not fully in sync."""
+
+    async def work(admin: Admin) -> tuple[ClusterDescription, tuple[TopicDescription, ...]]:
+        return await admin.nodes.cluster(), await admin.topics.list()
+
+    described, topics = connection.run(work)
+    partitions = [part for topic in topics for part in topic.partitions]
+    rows = []
+    for broker in described.brokers:
+        held = [part for part in partitions if broker.node_id in part.replicas]
+        led = sum(1 for part in partitions if part.leader == broker.node_id)
+        behind = sum(1 for part in held if broker.node_id not in part.isr)
+        state = "fenced" if broker.is_fenced else "active"
+        rows.append((broker.node_id, str(broker.address), broker.rack, state, led, len(held), behind))
+    show(as_json, ["broker", "address", "rack", "state", "leads", "replicas", "out_of_sync"], rows)
     _warn_of_one_host(described, partitions)
 
 
-def quorum(bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
+@over_network
+def quorum(connection: Connection, as_json: JsonOption = False) -> None:
     """Show the metadata quorum: leader, epoch, high watermark, and how far each voter and observer is."""
-    from kraft.deploy.cli.admin import run_admin
-
-    answer = run_admin(bootstrap, lambda admin: admin.describe_quorum())
-    partition = answer.topics[0].partitions[0]
-    leader, end = int(partition.leader_id), _end_of_leader(partition)
+    state = connection.run(lambda admin: admin.nodes.quorum())
+    end = state.log_end_offset
     rows = [
-        (int(replica.replica_id), _role(int(replica.replica_id), leader, role), int(replica.log_end_offset), end)
-        for role, replicas in (("voter", partition.current_voters), ("observer", partition.observers))
-        for replica in sorted(replicas, key=lambda item: int(item.replica_id))
+        (
+            replica.node_id,
+            "leader" if replica.node_id == state.leader else role,
+            replica.log_end_offset,
+            max(0, end - replica.log_end_offset),
+            format_time(replica.last_fetch_ms),
+        )
+        for role, replicas in (("voter", state.voters), ("observer", state.observers))
+        for replica in replicas
     ]
-    table = [(node, role, offset, max(0, last - offset)) for node, role, offset, last in rows]
-    columns = ["node", "role", "log_end_offset", "lag"]
-    head = {"leader": leader, "epoch": int(partition.leader_epoch), "high_watermark": int(partition.high_watermark)}
+    columns = ["node", "role", "log_end_offset", "lag", "last_fetch"]
+    head = {"leader": state.leader, "epoch": state.leader_epoch, "high_watermark": state.high_watermark}
     if as_json:
-        print_json({**head, "replicas": [dict(zip(columns, row, strict=True)) for row in table]})
+        print_json({**head, "replicas": [dict(zip(columns, row, strict=True)) for row in rows]})
         return
     print("  ".join(f"{name.replace('_', ' ')} {value}" for name, value in head.items()))
-    print_table(columns, table)
+    print_table(columns, rows)
 
 
-async def _brokers(admin: Admin) -> tuple[Any, Any]:
-    return await admin.describe_cluster(), await admin.metadata(None)
+@over_network
+def logdirs(
+    connection: Connection,
+    broker: Annotated[
+        list[int] | None, typer.Option("--broker", metavar="ID", help="Only this broker; may be repeated.")
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    replicas: Annotated[bool, typer.Option("--replicas", help="Show each replica.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the log directories of the brokers: how much lies in them, how much room is left."""
+    found = connection.run(lambda admin: admin.nodes.log_dirs(broker))
+    if as_json:
+        print_json(found)
+        return
+    wanted = set(topic or ())
+    if replicas or wanted:
+        rows: list[tuple[object, ...]] = [
+            (one.broker, one.path, part.topic, part.partition, size(part.size_bytes), part.lag, part.is_future)
+            for one in found
+            for part in one.replicas
+            if not wanted or part.topic in wanted
+        ]
+        print_table(["broker", "directory", "topic", "partition", "size", "lag", "future"], rows)
+        return
+    print_table(
+        ["broker", "directory", "replicas", "size", "free", "total", "error"],
+        [
+            (
+                one.broker,
+                one.path,
+                len(one.replicas),
+                size(one.size_bytes),
+                size(one.usable_bytes),
+                size(one.total_bytes),
+                one.error,
+            )
+            for one in found
+        ],
+    )
 
 
-def _warn_of_one_host(described: Any, partitions: list[Any]) -> None:
+def _warn_of_one_host(described: ClusterDescription, partitions: list[PartitionDescription]) -> None:
     """A replicated partition whose in-sync replicas all lie on one host dies with that host."""
-    hosts = {int(broker.broker_id): str(broker.host) for broker in described.brokers}
+    hosts = {broker.node_id: broker.address.host for broker in described.brokers}
     if len(set(hosts.values())) < 2:
         return
-    exposed = [
-        part for part in partitions if len(part.isr_nodes) > 1 and len({hosts.get(n) for n in part.isr_nodes}) == 1
-    ]
+    exposed = [part for part in partitions if len(part.isr) > 1 and len({hosts.get(node) for node in part.isr}) == 1]
     if exposed:
-        warn(f"warning: all in-sync replicas of {len(exposed)} partitions lie on one host each")
-
-
-def _end_of_leader(partition: Any) -> int:
-    ends = [int(voter.log_end_offset) for voter in partition.current_voters if voter.replica_id == partition.leader_id]
-    return ends[0] if ends else 0
-
-
-def _role(node: int, leader: int, role: str) -> str:
-    return "leader" if node == leader else role
+        warn(f"warning: all in-sync replicas of {plural(len(exposed), 'partition')} lie on one host each")

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from kraft.config import BROKER_KEYS, TOPIC_KEYS
-from kraft.image.events import UnknownEvent, decode_event
+from kraft.image.events import Event, UnknownEvent, decode_event
 from kraft.seam import WireError
 from kraft.storage import offset_index, time_index, txn_index
 from kraft.storage.log_names import METADATA_TOPIC, parse_partition_directory
@@ -125,7 +125,12 @@ def _event_row(record: Record) -> Row:
         event = decode_event(record.value or b"")
     except (UnknownEvent, WireError) as problem:
         return {**row, "type": "unknown", "reason": str(problem)}
-    return {**row, "type": type(event).__name__, **_plain(event)}
+    return {**row, **event_fields(event)}
+
+
+def event_fields(event: Event) -> Row:
+    """A metadata event as its type and fields, secrets hidden."""
+    return {"type": type(event).__name__, **_plain(event)}
 
 
 def _producers(path: Path) -> Iterator[Row]:
@@ -152,12 +157,13 @@ def _plain(value: Any) -> Row:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     key = fields.get("name") or fields.get("key")
     row = {name: HIDDEN if name in _SECRET_FIELDS else _printable(item) for name, item in fields.items()}
-    if row.get("value") is not None and isinstance(key, str) and _is_secret_key(key):
+    if row.get("value") is not None and isinstance(key, str) and is_secret_key(key):
         row["value"] = HIDDEN
     return row
 
 
-def _is_secret_key(name: str) -> bool:
+def is_secret_key(name: str) -> bool:
+    """Whether a setting is of a kind that nobody is shown: passwords, also those of one listener."""
     base = name.rpartition("listener.name.")[2]
     known = BROKER_KEYS.get(name) or TOPIC_KEYS.get(name)
     if known is None:

@@ -20,7 +20,9 @@ def log() -> None:
 @app.command()
 def dump(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, or folders of partitions.")],
-    records: Annotated[bool, typer.Option(help="Open the batches and show their records or events.")] = True,
+    batches_only: Annotated[
+        bool, typer.Option("--batches-only", help="Do not open the batches: no records and no events.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show segments, indexes, snapshots, checkpoints and metadata events; with --json one object per line."""
@@ -33,7 +35,7 @@ def dump(
             if not as_json:
                 print(f"# {file}")
             try:
-                for row in dump_file(file, with_records=records):
+                for row in dump_file(file, with_records=not batches_only):
                     print_json({"file": str(file), **row}) if as_json else print(_line(row))
             except ValueError as problem:
                 raise CommandFailed(str(problem), code=EXIT_USAGE) from None

@@ -15,6 +15,10 @@ def node(
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
     ] = False,
+    fault_control: Annotated[
+        Path | None,
+        typer.Option(metavar="SOCKET", help="Let kraft fault break links and answers of this node on purpose."),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log.level", help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
 ) -> None:
@@ -25,7 +29,7 @@ def node(
 
     if log_level not in LEVELS:
         raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log.level")
-    parsed = read_config(config, ignore_unknown=ignore_unknown)
+    parsed = read_config(config, ignore_unknown=ignore_unknown, fault_control=fault_control)
     NodeModules().import_for_every_node()
     code = run_node(parsed, status=StatusPipe(None), log_level=log_level, log_json=log_json)
     if code:

@@ -1,5 +1,7 @@
 """What every verb prints: tables for people, one JSON value with `--json`; and how it ends.
 
+Tables are plain text when they are piped; on a terminal their header is bold (`NO_COLOR` turns that off).
+
 Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
 is not there · 70 a fault of ours.
 """
@@ -7,9 +9,13 @@ is not there · 70 a fault of ours.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -23,10 +29,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value i
 DataOption = Annotated[
     str | None, typer.Option("--data", metavar="DIR", help="Folder of the cluster; default: the one started last.")
 ]
-BootstrapOption = Annotated[
-    str | None,
-    typer.Option("--bootstrap", metavar="HOST:PORT,…", help="Brokers to ask; default: the cluster started last."),
-]
 
 
 class CommandFailed(Exception):
@@ -39,14 +41,14 @@ class CommandFailed(Exception):
 
 def print_json(value: Any) -> None:
     """One JSON value, one line."""
-    print(json.dumps(value, default=_plain, ensure_ascii=False))
+    print(json.dumps(plain(value), ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Left-aligned columns with a header; numbers to the right. Plain text, so that it can be piped."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in texts)]) for at, name in enumerate(columns)]
-    numeric = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
+    numeric = [_is_numeric([row[at] for row in rows]) for at in range(len(columns))]
 
     def line(cells: Sequence[str]) -> str:
         padded = (
@@ -55,7 +57,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         )
         return "  ".join(padded).rstrip()
 
-    print(line([name.upper() for name in columns]))
+    print(emphasized(line([name.upper().replace("_", " ") for name in columns])))
     for row in texts:
         print(line(row))
 
@@ -73,17 +75,76 @@ def warn(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, list | tuple | set | frozenset):
-        return ",".join(str(item) for item in value) or "-"
+def emphasized(text: str) -> str:
+    """The text in bold if standard output is a terminal."""
+    return f"\x1b[1m{text}\x1b[0m" if is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") else text
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def size(count: int | None) -> str | None:
+    """Bytes as people read them: 1.5 MiB."""
+    if count is None:
+        return None
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+@contextmanager
+def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while something takes long, if that is a terminal. Gives `advance(count)`."""
+    if not is_terminal(sys.stderr):
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: dataclasses become objects, enums their names, bytes text."""
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(plain(item) for item in value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     return str(value)
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, set | frozenset):
-        return sorted(value)
+def _is_numeric(values: Sequence[object]) -> bool:
+    given = [value for value in values if value is not None]
+    return bool(given) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in given)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(item) for item in value) or "-"
     return str(value)

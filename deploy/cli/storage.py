@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, J
 
 if TYPE_CHECKING:
     from kraft.config import NodeConfig
+    from kraft.raft.identity import VoterSet
 
 app = typer.Typer(help="Format and inspect data folders.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -26,9 +28,22 @@ def format_storage(
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", help="Do nothing to folders that are formatted already.")
     ] = False,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="This controller alone is the first voter of a new quorum.")
+    ] = False,
+    initial_controllers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID@HOST:PORT:DIRECTORY-ID,…", help="The first voters of a new quorum, the same on each of them."
+        ),
+    ] = None,
+    no_initial_controllers: Annotated[
+        bool, typer.Option("--no-initial-controllers", help="This controller joins a quorum that others began.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prepare the log directories of a new node: write who they belong to."""
+    """Prepare the log directories of a new node: write who they belong to, and who the first voters are if
+    controller.quorum.voters does not say so."""
     from kraft.deploy.launch.layout import is_cluster_id, new_cluster_id
 
     if cluster_id is not None and not is_cluster_id(cluster_id):
@@ -37,7 +52,13 @@ def format_storage(
             code=EXIT_USAGE,
         )
     parsed = _parse(config)
-    chosen, formatted = _format(parsed, cluster_id, ignore_formatted)
+    if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
+        raise CommandFailed(
+            "--standalone, --initial-controllers and --no-initial-controllers exclude each other", code=EXIT_USAGE
+        )
+    has_choice = standalone or no_initial_controllers or initial_controllers is not None
+    voters = _first_voters(parsed, standalone=standalone, initial=initial_controllers, has_choice=has_choice)
+    chosen, formatted = _format(parsed, cluster_id, ignore_formatted, voters)
     if as_json:
         print_json({"cluster_id": chosen, "node_id": parsed.node_id, "formatted": formatted})
         return
@@ -66,12 +87,42 @@ def _directories(config: NodeConfig) -> list[str]:
     return list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
 
 
-def _format(config: NodeConfig, cluster_id: str | None, ignore_formatted: bool) -> tuple[str, list[str]]:
+def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, has_choice: bool) -> VoterSet | None:
+    """What the bootstrap checkpoint will name; None for none. CommandFailed, ConfigError."""
+    import uuid
+
+    from kraft.node.bootstrap_voters import (
+        BadVoters,
+        parse_initial_controllers,
+        require_choice,
+        require_fitting,
+        standalone_voters,
+    )
+
+    require_choice(config, has_choice=has_choice)
+    if not standalone and initial is None:
+        return None
+    if not config.is_controller:
+        raise CommandFailed(
+            "only a controller can be a voter; a broker alone needs none of these options", code=EXIT_USAGE
+        )
+    try:
+        voters = parse_initial_controllers(initial) if initial is not None else standalone_voters(config, uuid.uuid4())
+        require_fitting(config, voters)
+    except BadVoters as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+    return voters
+
+
+def _format(
+    config: NodeConfig, cluster_id: str | None, ignore_formatted: bool, voters: VoterSet | None
+) -> tuple[str, list[str]]:
     """Format what is not; gives the cluster's id and the folders that were formatted. Without an id, that of the
     folders that are formatted already, else a new one."""
     from kraft.broker.node.identity import format_directories
     from kraft.deploy.cli.admin import run_async
     from kraft.deploy.launch.layout import new_cluster_id
+    from kraft.node.bootstrap_voters import require_fitting, write_bootstrap_checkpoint
     from kraft.runtime import open_seam
     from kraft.seam import DiskError
     from kraft.storage.meta_properties import ForeignDirectory, read_meta_properties
@@ -86,8 +137,22 @@ def _format(config: NodeConfig, cluster_id: str | None, ignore_formatted: bool) 
                 raise CommandFailed(f"{first} is formatted already; --ignore-formatted leaves such folders alone")
             known = next((meta.cluster_id for meta in taken.values()), None)
             chosen = cluster_id or known or new_cluster_id()
+
+            def first_voters() -> None:
+                if voters is not None:
+                    write_bootstrap_checkpoint(disk, config, voters, seam.clock.wall_ms())
+
+            format_all = partial(
+                format_directories,
+                config,
+                disk,
+                seam.random,
+                chosen,
+                metadata_directory_id=None if voters is None else require_fitting(config, voters),
+                before_metadata=first_voters,
+            )
             try:
-                return chosen, await disk.offload(format_directories, config, disk, seam.random, chosen)
+                return chosen, await disk.offload(format_all)
             except (ForeignDirectory, DiskError) as problem:
                 raise CommandFailed(str(problem)) from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import trio
 from rich.console import Console, Group
@@ -11,10 +10,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kraft.client import KafkaError
+from kraft.client.admin import Admin, PartitionDescription
 from kraft.client.cluster import ClusterUnreachable
-from kraft.deploy.cli.admin import Admin, open_admin
-from kraft.deploy.cli.output import CommandFailed
-from kraft.deploy.launch.control import LocalCluster
+from kraft.client.connections import TimedOut
+from kraft.deploy.launch.control import LocalCluster, NodeStatus
 
 REFRESH_SECONDS = 1.0
 ASK_SECONDS_MAX = 2.0
@@ -27,7 +27,7 @@ class View:
     """What the cluster itself says; None where no broker answers."""
 
     quorum_leader: int | None
-    partitions: tuple[Any, ...]
+    partitions: tuple[PartitionDescription, ...]
     topics: int
 
 
@@ -39,7 +39,7 @@ def watch(cluster: LocalCluster) -> None:
 async def _watch(cluster: LocalCluster) -> None:
     console = Console()
     console.print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
-    async with open_admin(cluster.bootstrap_servers) as admin:
+    async with Admin(bootstrap_servers=cluster.bootstrap_servers, client_id="kraft-up") as admin:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             while True:
                 nodes = await trio.to_thread.run_sync(cluster.status)
@@ -53,16 +53,16 @@ async def _watch(cluster: LocalCluster) -> None:
 async def _ask(admin: Admin) -> View | None:
     with trio.move_on_after(ASK_SECONDS_MAX):
         try:
-            metadata = await admin.metadata(None)
-            quorum = await admin.describe_quorum()
-        except (ClusterUnreachable, CommandFailed):
+            topics = await admin.topics.list()
+            quorum = await admin.nodes.quorum()
+        except (ClusterUnreachable, TimedOut, KafkaError):
             return None
-        partitions = tuple((topic.name, part) for topic in metadata.topics for part in topic.partitions)
-        return View(int(quorum.topics[0].partitions[0].leader_id), partitions, len(metadata.topics))
+        partitions = tuple(part for topic in topics for part in topic.partitions)
+        return View(quorum.leader, partitions, len(topics))
     return None
 
 
-def _render(nodes: list[Any], view: View | None) -> Group:
+def _render(nodes: list[NodeStatus], view: View | None) -> Group:
     table = Table(box=None, pad_edge=False)
     for name in ("node", "roles", "ports", "pid", "state", "leads", "out of sync"):
         table.add_column(name)
@@ -78,19 +78,18 @@ def _render(nodes: list[Any], view: View | None) -> Group:
 def _share(node_id: int, view: View | None) -> tuple[str, str]:
     if view is None:
         return "-", "-"
-    leads = sum(1 for _, part in view.partitions if part.leader_id == node_id)
-    behind = sum(1 for _, part in view.partitions if node_id in part.replica_nodes and node_id not in part.isr_nodes)
+    leads = sum(1 for part in view.partitions if part.leader == node_id)
+    behind = sum(1 for part in view.partitions if node_id in part.replicas and node_id not in part.isr)
     return str(leads), str(behind) if behind else ""
 
 
 def _trouble(view: View | None) -> Text:
     if view is None:
         return Text("no broker answers", style="red")
-    short = [(name, part) for name, part in view.partitions if len(part.isr_nodes) < len(part.replica_nodes)]
-    leaderless = sum(1 for _, part in short if part.leader_id < 0)
+    short = [part for part in view.partitions if part.is_under_replicated]
+    leaderless = sum(1 for part in view.partitions if part.leader is None)
     if not short:
         return Text(f"{view.topics} topics, {len(view.partitions)} partitions, all in sync", style="green")
-    name, part = short[0]
-    example = f"{name}-{int(part.partition_index)} has ISR {[int(n) for n in part.isr_nodes]}"
+    example = f"{short[0].topic}-{short[0].index} has ISR {list(short[0].isr)}"
     text = f"{len(short)} partitions are not fully in sync, {leaderless} without leader; {example}"
     return Text(text, style="red" if leaderless else "yellow")

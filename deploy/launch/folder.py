@@ -88,7 +88,9 @@ class ClusterFolder:
                 )
             return ClusterLayout(**described["layout"]), described["cluster_id"]
         except OSError:
-            raise LaunchError("folder", f"{self.path} holds no kraft cluster; start one with kraft up --data") from None
+            raise LaunchError(
+                "no-cluster", f"{self.path} holds no kraft cluster; start one with kraft up --data {self.path}"
+            ) from None
         except (ValueError, KeyError, TypeError) as problem:
             raise LaunchError("folder", f"{self.description} is damaged: {problem}") from None
 
@@ -137,7 +139,9 @@ def last_folder() -> ClusterFolder:
     try:
         return ClusterFolder((state_directory() / "last").read_text().strip())
     except OSError:
-        raise LaunchError("folder", "no cluster was started yet; start one with kraft up, or give --data DIR") from None
+        raise LaunchError(
+            "no-cluster", "no cluster was started yet; start one with kraft up, or give --data DIR"
+        ) from None
 
 
 def _write_atomic(path: Path, text: str) -> None:

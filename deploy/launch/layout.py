@@ -2,7 +2,7 @@
 
 Brokers are 1, 2, 3 … on ports from `port` up; controllers 101, 102, 103 … on ports from `port` + 100 up; nodes of both
 roles are 1, 2, 3 … with both ports. Everything binds to the loopback address; `external` adds a listener that binds to
-every address and is advertised under the given host.
+every address and is advertised under the given host. With `fault_control` each node has a socket for faults on purpose.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ HOST = "127.0.0.1"
 FIRST_CONTROLLER = 101
 CONTROLLER_PORT_OFFSET = 100
 NODES_MAX = 100
+FAULT_SOCKET = "fault.sock"
+"""In each node's folder, which is where its process works: a Unix socket's path must be short."""
 
 _KEEP_ALL_METADATA = {"metadata.max.retention.bytes": "-1", "metadata.max.retention.ms": "-1"}
 
@@ -59,16 +61,20 @@ class ClusterLayout:
     port: int = 9092
     profile: str = "dev"
     external: str | None = None
+    fault_control: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = (self.combined,) if self.combined else (self.controllers, self.brokers)
         if not all(1 <= count <= NODES_MAX for count in counts):
-            raise LaunchError("start", f"a cluster has 1 to {NODES_MAX} controllers and as many brokers, not {counts}")
+            raise LaunchError(
+                "arguments", f"a cluster has 1 to {NODES_MAX} controllers and as many brokers, not {counts}"
+            )
         if not 1 <= self.port <= 65535 - CONTROLLER_PORT_OFFSET - NODES_MAX:
-            raise LaunchError("start", f"--port {self.port}: ports up to 200 above must exist; choose a lower one")
+            raise LaunchError("arguments", f"--port {self.port}: ports up to 200 above must exist; choose a lower one")
         if self.profile not in ("dev", "kafka"):
-            raise LaunchError("start", f"--profile {self.profile}: expected dev or kafka")
+            raise LaunchError("arguments", f"--profile {self.profile}: expected dev or kafka")
+        self._external()
 
     def nodes(self) -> tuple[NodePlan, ...]:
         """All nodes, controllers first: a broker finds its quorum sooner when the voters are up."""
@@ -114,6 +120,7 @@ class ClusterLayout:
             "log.dirs": f"{folder}/data",
             **self._listeners(node),
             **_KEEP_ALL_METADATA,
+            **({"kraft.fault.control.socket": FAULT_SOCKET} if self.fault_control else {}),
             **(self._dev_settings() if self.profile == "dev" else {}),
         }
         return {**properties, **self.settings}
@@ -156,8 +163,10 @@ class ClusterLayout:
         if self.external is None:
             return None
         host, colon, port = self.external.rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise LaunchError("start", f"--external {self.external}: expected HOST:PORT, as clients outside reach it")
+        if not colon or not host or not port.isdigit() or not 1 <= int(port) <= 65535 - NODES_MAX:
+            raise LaunchError(
+                "arguments", f"--external {self.external}: expected HOST:PORT, as clients outside reach it"
+            )
         return host, int(port)
 
 

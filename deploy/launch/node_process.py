@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     import trio
 
     from kraft.broker.node.serve import Node
+    from kraft.runtime.fault_control import FaultControl
 
 EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_BROKEN = 70
+
+FAULT_CONTROL_KEY = "kraft.fault.control.socket"
 
 START_IS_OVER_SECONDS = 1.0
 IMPORT_PAUSE_SECONDS = 0.01
@@ -53,13 +56,17 @@ class StatusPipe:
             self._descriptor = None
 
 
-def read_config(path: Path, *, ignore_unknown: bool = False) -> NodeConfig:
-    """The node that a properties file describes. ConfigError if it does not, or cannot be read."""
+def read_config(path: Path, *, ignore_unknown: bool = False, fault_control: Path | None = None) -> NodeConfig:
+    """The node that a properties file describes, with `fault_control` in place of what it says of that socket.
+    ConfigError if it does not describe one, or cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigError("", f"cannot read {path}: {problem}") from None
-    return NodeConfig.parse(parse_properties(text), ignore_unknown=ignore_unknown)
+    properties = dict(parse_properties(text))
+    if fault_control is not None:
+        properties[FAULT_CONTROL_KEY] = str(fault_control)
+    return NodeConfig.parse(properties, ignore_unknown=ignore_unknown)
 
 
 def run_node(
@@ -118,15 +125,32 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
     settings = RuntimeSettings(
         connections_idle_ms=config.integer("connections.max.idle.ms"),
         listen_backlog=config.integer("socket.listen.backlog.size"),
+        shares_wait=True,
     )
-    async with open_seam(node_name=str(config.node_id), settings=settings) as seam, trio.open_nursery() as nursery:
-        life = partial(_serve_to_the_end, partial(serve, config, seam, cluster_id=cluster_id), nursery.cancel_scope)
-        node = await nursery.start(life)
+    faults = _fault_control(config)
+    links, replies = (None, None) if faults is None else (faults.links, faults.replies)
+    opening = open_seam(node_name=str(config.node_id), settings=settings, links=links)
+    async with opening as seam, trio.open_nursery() as nursery:
+        if faults is not None:
+            await nursery.start(faults.run, config.string(FAULT_CONTROL_KEY))
+        serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies)
+        node = await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope))
         nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)
         await _wait_ready(node, config.integer("server.max.startup.time.ms"))
         status.tell(event="ready")
         if config.is_controller:
             await _import_messages()
+
+
+def _fault_control(config: NodeConfig) -> FaultControl | None:
+    """The control over faults on purpose; None unless the node is started with a socket for it."""
+    if not config.string(FAULT_CONTROL_KEY):
+        return None
+    from kraft.runtime.fault_control import FaultControl
+    from kraft.runtime.links import LinkPolicies
+    from kraft.wire.reply_policy import ReplyPolicy
+
+    return FaultControl(LinkPolicies(), ReplyPolicy())
 
 
 async def _import_messages() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
@@ -59,12 +60,30 @@ def test_a_topic_is_created_described_grown_and_deleted(up: Command) -> None:
     assert ["life", 3] in [[row["topic"], row["partitions"]] for row in up.json("topics", "list")]
     assert "LEADER" in up.run("topics", "describe", "life")
     up.run("topics", "delete", "life")
+    assert "was not there" in up.run("topics", "delete", "life", "--if-exists")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in up.run("topics", "describe", "life", code=4)
 
 
 def test_a_topic_that_exists_is_refused(up: Command) -> None:
     up.run("topics", "create", "twice")
-    assert "TOPIC_ALREADY_EXISTS" in up.run("topics", "create", "twice", code=1)
+    said = up.run("topics", "create", "twice", code=1)
+    assert "TOPIC_ALREADY_EXISTS" in said
+    assert "--if-not-exists" in said
+    assert "is there already" in up.run("topics", "create", "twice", "--if-not-exists")
+
+
+def test_partitions_are_chosen_and_their_offsets_shown(up: Command) -> None:
+    up.run("topics", "create", "parts", "--replica-assignment", "1:2,2:1,1:2")
+    up.run("produce", "parts", "--partition", "1", "--timestamp", "5000", text="a\nb\n")
+    rows = up.json("partitions", "list", "parts:1-2")
+    assert [(row["partition"], row["replicas"], row["end_offset"]) for row in rows] == [(1, [2, 1], 2), (2, [1, 2], 0)]
+    assert up.json("partitions", "offsets", "parts:1", "--at", "5000")[0]["offset"] == 0
+    assert up.json("partitions", "offsets", "parts:1", "--at", "5001")[0]["offset"] is None
+    assert "give --yes" in up.run("partitions", "delete-records", "parts:1", "--before", "1", code=2)
+    assert up.json("partitions", "delete-records", "parts:1", "--before", "1", "--yes")[0]["first_offset"] == 1
+    assert "has partitions 0 to 2, not 7" in up.run("partitions", "list", "parts:7", code=4)
+    assert up.json("partitions", "elect", "parts")[0]["result"] == "not needed"
+    assert [row["partition"] for row in up.json("partitions", "producers", "parts")] == [1]
 
 
 def test_records_go_in_and_come_out(up: Command) -> None:
@@ -76,6 +95,122 @@ def test_records_go_in_and_come_out(up: Command) -> None:
     line = up.run("consume", "records", "-n", "1", "--json")
     assert json.loads(line)["key"] == "a"
     assert up.run("consume", "records", "--offset", "latest") == ""
+    assert up.run("consume", "records", "--offset", "-1") == "c\t3\n"
+    assert up.run("consume", "records", "--offset", "1:2") == "b\t2\n"
+    assert up.run("consume", "records:0", "--key", "[ac]", "--format", "%o=%s ") == "0=1 2=3 "
+    assert up.run("consume", "records", "--until", "-1h") == ""
+
+
+def test_records_are_copied_as_json_lines_with_all_that_they_have(up: Command) -> None:
+    up.run("topics", "create", "original", "copy", "--partitions", "2")
+    options = ("--header", "h=1", "--timestamp", "7000", "--null", "NULL", "--compression", "lz4")
+    up.run("produce", "original", "--key-separator", ":", "--partition", "0", *options, text="a:1\nb:NULL\n")
+    up.run("produce", "original", "--partition", "1", "--key", "ü", text="x")
+    lines = up.run("consume", "original", "--json")
+    up.run("produce", "copy", "--from-json", "--keep-partitions", text=lines)
+    copied = up.run("consume", "copy", "--json").replace('"topic": "copy"', '"topic": "original"')
+    assert sorted(copied.splitlines()) == sorted(lines.splitlines())
+    assert [json.loads(line)["value"] for line in up.run("consume", "copy:0", "--json").splitlines()] == ["1", None]
+
+
+def test_whole_files_are_records(up: Command, tmp_path: Path) -> None:
+    up.run("topics", "create", "files", "--partitions", "1")
+    (tmp_path / "a").write_text("one\ntwo")
+    up.run("produce", "files", "--file", tmp_path / "a")
+    assert up.run("consume", "files", "--format", "[%s]") == "[one\ntwo]"
+    assert "No such file" in up.run("produce", "files", "--file", tmp_path / "b", code=2)
+
+
+def test_client_settings_come_from_a_file_and_from_the_line(up: Command, tmp_path: Path) -> None:
+    up.run("topics", "create", "set", "--partitions", "1")
+    config = tmp_path / "client.properties"
+    config.write_text(f"bootstrap.servers={up.json('status')['bootstrap']}\nlinger.ms=1\n")
+    nowhere = Command(tmp_path / "other-state")
+    assert "1 record sent" in nowhere.run("produce", "set", "--command-config", config, text="x\n")
+    assert "did you mean" in up.run("produce", "set", "-X", "linger.mss=1", text="x\n", code=2)
+
+
+def test_the_cluster_is_shown_in_one_view_and_its_log_directories(up: Command, home: Path) -> None:
+    view = up.json("cluster")
+    assert (view["active_brokers"], view["active_controller"], view["without_leader"]) == ([1, 2], 101, 0)
+    assert "active brokers" in up.run("cluster")
+    paths = [(row["broker"], row["path"]) for row in up.json("logdirs")]
+    assert paths == [(node, str(home / "data" / str(node) / "data")) for node in (1, 2)]
+    assert "FREE" in up.run("logdirs", "--broker", "1")
+
+
+def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> None:
+    up.run("topics", "create", "read", "--partitions", "2")
+    up.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")
+    plan = tmp_path / "plan.csv"
+    reset = ("groups", "reset-offsets", "readers", "--topic", "read")
+    shown = up.json(*reset, "--to-earliest", "--export", plan)
+    assert (shown["executed"], shown["changes"]) == (False, 2)
+    assert plan.read_text() == "readers,read,0,0\nreaders,read,1,0\n"
+    assert "--execute" in up.run(*reset, "--to-earliest")
+    assert up.json("groups", "list") == []
+    up.run(*reset, "--to-latest", "--execute")
+    up.run("groups", "reset-offsets", "readers", "--all-topics", "--shift-by", "-3", "--execute")
+    described = up.json("groups", "describe", "readers")
+    assert (described["state"], described["lag"]) == ("Empty", 3)
+    assert [(row["partition"], row["committed"], row["lag"]) for row in described["partitions"]] == [
+        (0, 1, 3),
+        (1, 0, 0),
+    ]
+    up.run("groups", "reset-offsets", "readers", "--from-file", plan, "--execute")
+    assert "total lag 4" in up.run("groups", "describe", "readers")
+    up.run("groups", "delete-offsets", "readers", "--topic", "read:1")
+    assert len(up.json("groups", "describe", "readers")["partitions"]) == 1
+    assert up.json("groups", "members", "readers") == []
+    up.run("groups", "delete", "readers")
+    assert "see kraft groups list" in up.run("groups", "describe", "readers", code=4)
+
+
+def test_a_member_is_shown_with_its_partitions_and_can_be_removed(up: Command) -> None:
+    up.run("topics", "create", "joined", "--partitions", "2")
+    up.run("produce", "joined", text="1\n")
+    settings = {"group.id": "team", "client.id": "me", "auto.offset.reset": "earliest"}
+    member = Consumer({"bootstrap.servers": up.json("status")["bootstrap"], **settings})
+    try:
+        member.subscribe(["joined"])
+        message = member.poll(30)
+        assert message is not None
+        assert message.value() == b"1"
+        (row,) = up.json("groups", "members", "team")
+        assert (row["client_id"], row["assignment"]) == ("me", ["joined-0", "joined-1"])
+        assert "NON_EMPTY_GROUP" in up.run("groups", "delete", "team", code=1)
+        refused = up.run("groups", "reset-offsets", "team", "--topic", "joined", "--to-earliest", "--execute", code=1)
+        assert "has active members" in refused
+        assert "has no such member" in up.run("groups", "remove-members", "team", "--member", "x", code=1)
+        assert up.json("groups", "remove-members", "team", "--all")["removed"] == [row["member"]]
+    finally:
+        member.close()
+
+
+def test_metadata_is_browsed_as_it_was(up: Command, home: Path) -> None:
+    folder = ("--folder", home / "data")
+    up.run("topics", "create", "history", "--partitions", "1")
+    up.run("topics", "delete", "history")
+    events = [json.loads(line) for line in up.run("metadata", "events", *folder, "--json").splitlines()]
+    created = next(row["offset"] for row in events if row["type"] == "Topic" and row["name"] == "history")
+    removed = next(row["offset"] for row in events if row["type"] == "RemoveTopic" and row["offset"] > created)
+    before, after = str(created), str(removed)
+    assert "there is no history" in up.run("metadata", "show", "topics/history", *folder, code=4)
+    shown = up.json("metadata", "show", "topics/history/partitions", *folder, "--at", after)
+    assert list(shown) == ["0"]
+    told = up.json("metadata", "diff", before, after, *folder)
+    assert "topics/history" in [change["path"] for change in told["changes"]]
+    assert "+ topics/history" in up.run("metadata", "diff", before, after, *folder)
+    assert "RegisterBroker broker_id=1" in up.run("metadata", "events", *folder, "--to", before)
+
+
+def test_speed_is_measured_on_a_topic_that_goes_away_again(up: Command) -> None:
+    for test in ("produce", "consume", "e2e"):
+        measured = up.json("perf", test, "--records", "50", "--record-size", "10")
+        assert measured["records"] == 50
+        assert measured["records_per_second"] > 0
+    assert up.json("topics", "list", "kraft-perf") == []
+    assert "records/s" in up.run("perf", "produce", "--records", "10")
 
 
 def test_settings_are_shown_with_their_source_and_changed(up: Command) -> None:
@@ -123,6 +258,7 @@ def test_files_are_dumped_as_text_and_as_json(up: Command, home: Path) -> None:
     assert [row["kind"] for row in rows] == ["batch", "record"]
     assert (rows[0]["crc_ok"], rows[1]["value"]) == (True, "hello")
     assert "value=hello" in up.run("log", "dump", segment)
+    assert "value=hello" not in up.run("log", "dump", segment, "--batches-only")
     metadata = home / "data" / "101" / "data" / "__cluster_metadata-0"
     events = [json.loads(line) for line in up.run("log", "dump", metadata, "--json").splitlines()]
     assert any(row.get("type") == "Topic" and row["name"] == "dumped" for row in events)
@@ -158,8 +294,20 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("status",), 2, "start one with kraft up"),
-        (("kill", "1"), 2, "start one with kraft up"),
+        (("status",), 4, "start one with kraft up"),
+        (("status", "--data", "/nowhere"), 4, "/nowhere holds no kraft cluster"),
+        (("kill", "1"), 4, "start one with kraft up"),
+        (("up", "--external", "foo"), 2, "expected HOST:PORT"),
+        (("up", "--port", "65500"), 2, "choose a lower one"),
+        (("topics", "list", "("), 2, "not a regular expression"),
+        (("topics", "create", "t", "--replica-assignment", "1:x"), 2, "expected broker ids"),
+        (("groups", "reset-offsets", "g", "--to-latest"), 2, "which topics?"),
+        (("groups", "reset-offsets", "g", "--topic", "t"), 2, "where to?"),
+        (("groups", "remove-members", "g"), 2, "whom?"),
+        (("consume", "t", "--follow", "--until", "now"), 2, "--follow has no end"),
+        (("consume", "t:1", "--partition", "1"), 2, "either with --partition or as"),
+        (("produce", "t", "--key-separator", ""), 2, "--key-separator is empty"),
+        (("produce", "t", "-X", "security.protocol=SASL_SSL"), 2, "SASL not yet"),
         (("kill", "one"), 2, "NODE"),
         (("nothing",), 2, "nothing"),
         (("topics", "list", "--bootstrap", "nowhere"), 2, "is not HOST:PORT"),
@@ -167,10 +315,10 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("up", "--set", "num.partitions"), 2, "expected KEY=VALUE"),
         (("up", "--set", "num.partitions=none"), 2, "is not a whole number"),
         (("up", "--combined", "1", "--brokers", "2"), 2, "--combined stands for itself"),
-        (("up", "--profile", "prod"), 1, "expected dev or kafka"),
+        (("up", "--profile", "prod"), 2, "expected dev or kafka"),
         (("node", "--config", "/nowhere/server.properties"), 2, "cannot read"),
         (("log", "dump", "/nowhere"), 4, "there is no /nowhere"),
-        (("configs", "describe"), 2, "either --topic TOPIC or --broker ID"),
+        (("configs", "describe"), 2, "give either --topic TOPIC, --broker ID or --group GROUP"),
         (("configs", "describe", "--broker", "x"), 2, "expected a broker id"),
         (("configs", "alter", "--topic", "t"), 2, "nothing to change"),
         (("consume", "t", "--offset", "soon"), 2, "expected earliest, latest or a number"),
@@ -181,7 +329,7 @@ def test_what_cannot_be_done_says_why(kraft: Command, arguments: tuple[str, ...]
 
 
 def test_the_command_as_a_process_says_the_same(kraft: Command) -> None:
-    assert "start one with kraft up" in kraft.spawn("status", code=2)
+    assert "start one with kraft up" in kraft.spawn("status", code=4)
     assert "Start a cluster on this machine" in kraft.spawn("--help")
 
 

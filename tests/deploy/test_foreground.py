@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -94,3 +96,50 @@ def test_one_node_runs_from_its_properties_and_stops_on_sigterm(tmp_path: Path) 
         node.wait(END_SECONDS_MAX)
         assert node.returncode == 0, rest
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_an_up_that_fails_leaves_no_temporary_folder(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for arguments, expected in ((("--external", "foo"), "expected HOST:PORT"), (("--port", port), "is taken by")):
+            with spawn(tmp_path, "up", "--combined", "1", *arguments) as process:
+                _, said = process.communicate(timeout=END_SECONDS_MAX)
+                assert expected in said
+            assert list(tmp_path.glob("kraft-*")) == []
+
+
+def test_the_live_table_shows_nodes_and_partitions_on_a_terminal(tmp_path: Path) -> None:
+    port = free_port(SHAPE)
+    screen, terminal = pty.openpty()
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path), "COLUMNS": "120"}
+    command = [sys.executable, "-m", "kraft.deploy.cli", "up", "--combined", "1", "--port", str(port)]
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    try:
+        read_until(screen, "all in sync", "(active)", f"bootstrap 127.0.0.1:{port}")
+        Command(tmp_path / "state").run("topics", "create", "seen", "--partitions", "3")
+        read_until(screen, "1 topics, 3 partitions, all in sync")
+        process.send_signal(signal.SIGINT)
+        read_to_end(screen)
+        assert process.wait(END_SECONDS_MAX) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+    assert not answers(port)
+    assert list(tmp_path.glob("kraft-*")) == []
+
+
+def read_until(screen: int, *expected: str) -> None:
+    """Read what a terminal shows until all of this was on it."""
+    shown = ""
+    while not all(text in shown for text in expected):
+        shown += os.read(screen, 65536).decode("utf-8", "replace")
+
+
+def read_to_end(screen: int) -> None:
+    with contextlib.suppress(OSError):  # what a terminal says when nobody holds its other end
+        while os.read(screen, 65536):
+            pass

@@ -72,9 +72,11 @@ def test_a_layout_that_cannot_be_is_refused(arguments: dict[str, int | str], exp
         ClusterLayout(**arguments)  # type: ignore[arg-type]
 
 
-def test_an_external_address_needs_host_and_port() -> None:
-    with pytest.raises(LaunchError, match="expected HOST:PORT"):
-        ClusterLayout(external="kafka.example.org").nodes()
+@pytest.mark.parametrize("external", ["kafka.example.org", ":9094", "host:port", "host:0", "host:65500"])
+def test_an_external_address_needs_host_and_port(external: str) -> None:
+    with pytest.raises(LaunchError, match="expected HOST:PORT") as failure:
+        ClusterLayout(external=external)
+    assert failure.value.kind == "arguments"
 
 
 def test_a_cluster_id_is_sixteen_bytes_in_base64() -> None:

@@ -1,0 +1,68 @@
+"""Async: the admin client on trio, over the seam.
+
+    async with Admin(bootstrap_servers="localhost:9092") as admin:
+        await admin.topics.create(NewTopic("orders", partitions=3, replication_factor=3))
+        for group in await admin.groups.list():
+            print(group.group_id, group.state)
+
+What it can do stands in five families: `topics`, `partitions`, `configs`, `groups` and `nodes`. May import everything
+below kraft.client, never kraft.broker.
+"""
+
+from kraft.client.admin.admin import Admin
+from kraft.client.admin.partitions import EARLIEST, LATEST, MAX_TIMESTAMP
+from kraft.client.admin.values import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    CreatedTopic,
+    ElectionType,
+    FoundOffset,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    LogDir,
+    LogDirReplica,
+    NewTopic,
+    PartitionDescription,
+    ProducerState,
+    QuorumDescription,
+    QuorumReplica,
+    ResourceType,
+    TopicDescription,
+)
+from kraft.client.core.records import CommittedOffset
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Admin",
+    "BrokerDescription",
+    "ClusterDescription",
+    "CommittedOffset",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigOperation",
+    "ConfigResource",
+    "ConfigSource",
+    "CreatedTopic",
+    "ElectionType",
+    "FoundOffset",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "LogDir",
+    "LogDirReplica",
+    "NewTopic",
+    "PartitionDescription",
+    "ProducerState",
+    "QuorumDescription",
+    "QuorumReplica",
+    "ResourceType",
+    "TopicDescription",
+]

@@ -1,0 +1,63 @@
+"""The admin client: a connection to a cluster, and the families of what it can do. See the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from kraft.client.admin.configs import Configs
+from kraft.client.admin.groups import Groups
+from kraft.client.admin.nodes import Nodes
+from kraft.client.admin.partitions import Partitions
+from kraft.client.admin.routing import Router
+from kraft.client.admin.topics import Topics
+from kraft.client.cluster import REQUEST_TIMEOUT_MS, Cluster, parse_bootstrap
+from kraft.client.default_seam import default_seam
+from kraft.seam import Seam
+
+
+class Admin:
+    """See the package. `timeout_ms` bounds each call with its retries. Each call may raise KafkaError (refused),
+    ClusterUnreachable or TimedOut (no answer), or VersionMismatch (the brokers do not know the request)."""
+
+    topics: Topics
+    partitions: Partitions
+    configs: Configs
+    groups: Groups
+    nodes: Nodes
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | Sequence[str],
+        client_id: str = "pykraft-admin",
+        timeout_ms: float = REQUEST_TIMEOUT_MS,
+        tls: object | None = None,
+        seam: Seam | None = None,
+    ) -> None:
+        self._addresses = parse_bootstrap(bootstrap_servers)
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._tls = tls
+        self._given_seam = seam
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            seam = await stack.enter_async_context(default_seam(self._given_seam))
+            cluster = Cluster(self._addresses, seam, client_id=self._client_id, tls=self._tls)
+            stack.callback(cluster.close)
+            router = Router(cluster, timeout_ms=self._timeout_ms)
+            self.topics = Topics(router)
+            self.partitions = Partitions(router)
+            self.configs = Configs(router)
+            self.groups = Groups(router)
+            self.nodes = Nodes(router)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)

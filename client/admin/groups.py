@@ -1,0 +1,217 @@
+"""Groups: list, describe, read and change their offsets, delete them, remove members.
+
+Source: coordinators-spec 12.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kraft.client.admin.routing import Router, require_passing, require_success
+from kraft.client.admin.values import GroupDescription, GroupListing, GroupMember
+from kraft.client.connections import VersionMismatch
+from kraft.client.core.consumer_protocol import decode_assignment
+from kraft.client.core.records import CommittedOffset, KafkaError, TopicPartition
+from kraft.seam import WireError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+CLASSIC, CONSUMER = "Classic", "Consumer"
+DEAD = "Dead"
+NO_GENERATION = -1
+_NOT_NEW_PROTOCOL = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST})
+
+
+class Groups:
+    """What an admin client can do with groups; each request goes to the group's coordinator."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
+        """All groups of all brokers, by id; of these states and types only, if any are given."""
+
+        async def attempt() -> tuple[GroupListing, ...]:
+            answers = await self._router.ask_each(
+                ApiKey.LIST_GROUPS, states_filter=list(states), types_filter=list(types)
+            )
+            found: list[GroupListing] = []
+            for broker, answer in answers.items():
+                require_passing(
+                    int(answer.error_code),
+                    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE},
+                )
+                require_success(answer, f"the groups of broker {broker}")
+                found += [_read_listing(told, broker) for told in answer.groups]
+            return tuple(sorted(found, key=lambda group: group.group_id))
+
+        return await self._router.retry(attempt, "the list of groups")
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """A group with its members and their partitions. KafkaError GROUP_ID_NOT_FOUND if there is none."""
+        described = await self._describe_new(group_id) or await self._describe_classic(group_id)
+        if described.state == DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+        return described
+
+    async def offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """All offsets that a group has committed; empty for a group that has none, or is not there."""
+        group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
+        _, answer = await self._router.ask_coordinator(
+            group_id,
+            ApiKey.OFFSET_FETCH,
+            lambda told: told.groups[0].error_code,
+            groups=(group,),
+            require_stable=False,
+        )
+        require_success(answer.groups[0], f"group {group_id}")
+        return {
+            (str(topic.name), int(part.partition_index)): CommittedOffset(
+                int(part.committed_offset), int(part.committed_leader_epoch), part.metadata or ""
+            )
+            for topic in answer.groups[0].topics
+            for part in topic.partitions
+            if part.error_code == ErrorCode.NONE and part.committed_offset >= 0
+        }
+
+    async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
+        """Commit offsets in the name of a group that has no active members."""
+        grouped: dict[str, list[dict[str, Any]]] = {}
+        for (topic, index), given in sorted(offsets.items()):
+            entry = given if isinstance(given, CommittedOffset) else CommittedOffset(given)
+            row: dict[str, Any] = {"partition_index": index, "committed_offset": entry.offset}
+            row |= {"committed_leader_epoch": entry.leader_epoch, "committed_metadata": entry.metadata}
+            grouped.setdefault(topic, []).append(row)
+        topics = [{"name": topic, "partitions": rows} for topic, rows in grouped.items()]
+        _, answer = await self._router.ask_coordinator(
+            group_id,
+            ApiKey.OFFSET_COMMIT,
+            _first_error,
+            group_id=group_id,
+            generation_id_or_member_epoch=NO_GENERATION,
+            member_id="",
+            topics=topics,
+        )
+        _require_all(answer, group_id)
+
+    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed for these partitions. The group must not be subscribed to their topics."""
+        grouped: dict[str, list[dict[str, int]]] = {}
+        for topic, index in sorted(set(partitions)):
+            grouped.setdefault(topic, []).append({"partition_index": index})
+        topics = [{"name": topic, "partitions": rows} for topic, rows in grouped.items()]
+        _, answer = await self._router.ask_coordinator(
+            group_id, ApiKey.OFFSET_DELETE, lambda told: told.error_code, group_id=group_id, topics=topics
+        )
+        require_success(answer, f"group {group_id}")
+        _require_all(answer, group_id)
+
+    async def delete(self, group_id: str) -> None:
+        """Delete a group that has no members, with its offsets."""
+        _, answer = await self._router.ask_coordinator(
+            group_id, ApiKey.DELETE_GROUPS, lambda told: told.results[0].error_code, groups_names=(group_id,)
+        )
+        require_success(answer.results[0], f"group {group_id}")
+
+    async def remove_members(self, group_id: str, members: Iterable[GroupMember]) -> None:
+        """Make members leave; what they were assigned goes to the others."""
+        rows = [
+            {
+                "member_id": "" if member.instance_id is not None else member.member_id,
+                "group_instance_id": member.instance_id,
+                "reason": "removed by an administrator",
+            }
+            for member in members
+        ]
+        _, answer = await self._router.ask_coordinator(
+            group_id, ApiKey.LEAVE_GROUP, lambda told: told.error_code, group_id=group_id, members=rows
+        )
+        require_success(answer, f"group {group_id}")
+        for told in answer.members:
+            require_success(told, f"member {told.group_instance_id or told.member_id} of group {group_id}")
+
+    async def _describe_new(self, group_id: str) -> GroupDescription | None:
+        """As a group of the consumer protocol (KIP-848); None if it is not one."""
+        try:
+            coordinator, answer = await self._router.ask_coordinator(
+                group_id,
+                ApiKey.CONSUMER_GROUP_DESCRIBE,
+                lambda told: told.groups[0].error_code,
+                group_ids=(group_id,),
+            )
+        except VersionMismatch:
+            return None
+        told = answer.groups[0]
+        if ErrorCode.of(int(told.error_code)) in _NOT_NEW_PROTOCOL:
+            return None
+        require_success(told, f"group {group_id}")
+        members = tuple(
+            GroupMember(
+                str(member.member_id),
+                member.instance_id,
+                str(member.client_id),
+                str(member.client_host),
+                tuple(
+                    sorted(
+                        (str(topic.topic_name), int(index))
+                        for topic in member.assignment.topic_partitions
+                        for index in topic.partitions
+                    )
+                ),
+            )
+            for member in told.members
+        )
+        state, assignor = str(told.group_state), str(told.assignor_name)
+        return GroupDescription(group_id, state, CONSUMER, "consumer", assignor, coordinator, members)
+
+    async def _describe_classic(self, group_id: str) -> GroupDescription:
+        coordinator, answer = await self._router.ask_coordinator(
+            group_id, ApiKey.DESCRIBE_GROUPS, lambda told: told.groups[0].error_code, groups=(group_id,)
+        )
+        told = answer.groups[0]
+        require_success(told, f"group {group_id}")
+        is_consumer = told.protocol_type == "consumer"
+        members = tuple(
+            GroupMember(
+                str(member.member_id),
+                member.group_instance_id,
+                str(member.client_id),
+                str(member.client_host),
+                _assigned(member.member_assignment) if is_consumer else (),
+            )
+            for member in sorted(told.members, key=lambda member: str(member.member_id))
+        )
+        return GroupDescription(
+            group_id,
+            str(told.group_state),
+            CLASSIC,
+            str(told.protocol_type),
+            str(told.protocol_data),
+            coordinator,
+            members,
+        )
+
+
+def _read_listing(told: Any, broker: int) -> GroupListing:
+    group_type = str(told.group_type).capitalize() or CLASSIC
+    return GroupListing(str(told.group_id), str(told.group_state), group_type, str(told.protocol_type), broker)
+
+
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions in an assignment; none in bytes that are not one, for a group may embed anything."""
+    try:
+        return tuple(sorted(decode_assignment(data).partitions))
+    except WireError:
+        return ()
+
+
+def _first_error(answer: Any) -> int:
+    codes = (int(part.error_code) for topic in answer.topics for part in topic.partitions)
+    return next((code for code in codes if code != ErrorCode.NONE), 0)
+
+
+def _require_all(answer: Any, group_id: str) -> None:
+    for topic in answer.topics:
+        for part in topic.partitions:
+            require_success(part, f"group {group_id}, {topic.name}-{int(part.partition_index)}")

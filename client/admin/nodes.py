@@ -1,0 +1,111 @@
+"""The cluster itself: its brokers, its metadata quorum, its log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kraft.client.admin.routing import Router, require_success
+from kraft.client.admin.values import (
+    BrokerDescription,
+    ClusterDescription,
+    LogDir,
+    LogDirReplica,
+    QuorumDescription,
+    QuorumReplica,
+)
+from kraft.seam import Address
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class Nodes:
+    """What an admin client can learn of nodes."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def cluster(self) -> ClusterDescription:
+        """The cluster with its brokers; fenced ones too, where the cluster tells of them."""
+        answer = await self._router.ask_any(ApiKey.DESCRIBE_CLUSTER, include_fenced_brokers=True)
+        require_success(answer, "the cluster")
+        brokers = tuple(
+            BrokerDescription(int(told.broker_id), Address(told.host, int(told.port)), told.rack, bool(told.is_fenced))
+            for told in sorted(answer.brokers, key=lambda told: int(told.broker_id))
+        )
+        controller = int(answer.controller_id)
+        return ClusterDescription(str(answer.cluster_id), controller if controller >= 0 else None, brokers)
+
+    async def quorum(self) -> QuorumDescription:
+        """The metadata quorum: leader, epoch, and how far each voter and observer is."""
+        topics = ({"topic_name": METADATA_TOPIC, "partitions": ({"partition_index": 0},)},)
+        answer = await self._router.ask_controller(ApiKey.DESCRIBE_QUORUM, lambda told: told.error_code, topics=topics)
+        require_success(answer, "the quorum")
+        partition = answer.topics[0].partitions[0]
+        require_success(partition, "the quorum")
+        leader = int(partition.leader_id)
+        return QuorumDescription(
+            leader if leader >= 0 else None,
+            int(partition.leader_epoch),
+            int(partition.high_watermark),
+            _read_replicas(partition.current_voters),
+            _read_replicas(partition.observers),
+        )
+
+    async def log_dirs(self, brokers: Iterable[int] | None = None) -> tuple[LogDir, ...]:
+        """The log directories of these brokers (None: of all) with what lies in them."""
+        answers = await self._router.ask_each(ApiKey.DESCRIBE_LOG_DIRS, brokers, topics=None)
+        found = []
+        for broker, answer in answers.items():
+            require_success(answer, f"the log directories of broker {broker}")
+            found += [_read_log_dir(broker, told) for told in answer.results]
+        return tuple(sorted(found, key=lambda one: (one.broker, one.path)))
+
+    async def unregister_broker(self, broker: int) -> None:
+        """Forget a broker that will not come back."""
+        answer = await self._router.ask_controller(
+            ApiKey.UNREGISTER_BROKER, lambda told: told.error_code, broker_id=broker
+        )
+        require_success(answer, f"broker {broker}")
+
+
+def _read_replicas(told: Any) -> tuple[QuorumReplica, ...]:
+    return tuple(
+        QuorumReplica(
+            int(replica.replica_id),
+            replica.replica_directory_id,
+            int(replica.log_end_offset),
+            _known(replica.last_fetch_timestamp),
+            _known(replica.last_caught_up_timestamp),
+        )
+        for replica in sorted(told, key=lambda replica: int(replica.replica_id))
+    )
+
+
+def _known(value: int) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+def _read_log_dir(broker: int, told: Any) -> LogDir:
+    code = ErrorCode.of(int(told.error_code))
+    replicas = tuple(
+        LogDirReplica(
+            str(topic.name),
+            int(part.partition_index),
+            int(part.partition_size),
+            int(part.offset_lag),
+            bool(part.is_future_key),
+        )
+        for topic in sorted(told.topics, key=lambda topic: str(topic.name))
+        for part in sorted(topic.partitions, key=lambda part: int(part.partition_index))
+    )
+    return LogDir(
+        broker,
+        str(told.log_dir),
+        None if code is ErrorCode.NONE else code.name,
+        _known(told.total_bytes),
+        _known(told.usable_bytes),
+        replicas,
+    )

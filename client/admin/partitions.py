@@ -1,0 +1,138 @@
+"""Partitions: their offsets, their leaders, their producers; and how their oldest records are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kraft.client.admin.routing import Router, explain, require_success
+from kraft.client.admin.values import ElectionType, FoundOffset, ProducerState
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.requests import list_offsets_request
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
+"""What `offsets` takes in place of a time."""
+
+
+class Partitions:
+    """What an admin client can do with partitions; each request goes to their leaders."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """The offset of each partition at EARLIEST, LATEST, MAX_TIMESTAMP, or of its first record at or after a time
+        in ms since 1970 (-1 if there is none)."""
+
+        async def ask(
+            node_id: int, share: Mapping[TopicPartition, int]
+        ) -> dict[TopicPartition, tuple[int, FoundOffset]]:
+            targets = {tp: (timestamp, -1) for tp, timestamp in share.items()}
+            request = list_offsets_request(targets, read_committed=read_committed)
+            answer = await self._router.ask_node(
+                node_id,
+                ApiKey.LIST_OFFSETS,
+                replica_id=request.replica_id,
+                isolation_level=request.isolation_level,
+                topics=request.topics,
+            )
+            return {
+                (str(topic.name), int(part.partition_index)): (
+                    int(part.error_code),
+                    FoundOffset(int(part.offset), int(part.timestamp), int(part.leader_epoch)),
+                )
+                for topic in answer.topics
+                for part in topic.partitions
+            }
+
+        return await self._router.ask_leaders(wanted, ask)
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete all records below these offsets (-1: the high watermark). The new first offset of each partition."""
+
+        async def ask(node_id: int, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+            topics = _by_topic(share, lambda index, offset: {"partition_index": index, "offset": offset})
+            answer = await self._router.ask_node(
+                node_id, ApiKey.DELETE_RECORDS, topics=topics, timeout=int(self._router.timeout_ms)
+            )
+            return {
+                (str(topic.name), int(part.partition_index)): (int(part.error_code), int(part.low_watermark))
+                for topic in answer.topics
+                for part in topic.partitions
+            }
+
+        return await self._router.ask_leaders(before, ask)
+
+    async def elect_leaders(
+        self, election: ElectionType, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect leaders of these partitions (None: all). What became of each; ELECTION_NOT_NEEDED is no trouble."""
+        wanted = None
+        if partitions is not None:
+            grouped: dict[str, list[int]] = {}
+            for topic, index in sorted(set(partitions)):
+                grouped.setdefault(topic, []).append(index)
+            wanted = tuple({"topic": topic, "partitions": indexes} for topic, indexes in grouped.items())
+        answer = await self._router.ask_controller(
+            ApiKey.ELECT_LEADERS,
+            lambda told: told.error_code,
+            election_type=int(election),
+            topic_partitions=wanted,
+            timeout=int(self._router.timeout_ms),
+        )
+        require_success(answer, "the election")
+        return {
+            (str(topic.topic), int(part.partition_id)): _problem(part)
+            for topic in answer.replica_election_results
+            for part in topic.partition_result
+        }
+
+    async def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """Who has written to these partitions lately with an id, as their leaders remember."""
+
+        async def ask(
+            node_id: int, share: Mapping[TopicPartition, None]
+        ) -> dict[TopicPartition, tuple[int, tuple[ProducerState, ...]]]:
+            grouped: dict[str, list[int]] = {}
+            for topic, index in share:
+                grouped.setdefault(topic, []).append(index)
+            topics = [{"name": name, "partition_indexes": indexes} for name, indexes in grouped.items()]
+            answer = await self._router.ask_node(node_id, ApiKey.DESCRIBE_PRODUCERS, topics=topics)
+            return {
+                (str(topic.name), int(part.partition_index)): (
+                    int(part.error_code),
+                    tuple(_read_producer(state) for state in part.active_producers),
+                )
+                for topic in answer.topics
+                for part in topic.partitions
+            }
+
+        return await self._router.ask_leaders(dict.fromkeys(sorted(set(partitions))), ask)
+
+
+def _by_topic(share: Mapping[TopicPartition, int], row: Any) -> list[dict[str, Any]]:
+    grouped: dict[str, list[Any]] = {}
+    for (topic, index), value in sorted(share.items()):
+        grouped.setdefault(topic, []).append(row(index, value))
+    return [{"name": topic, "partitions": rows} for topic, rows in grouped.items()]
+
+
+def _problem(part: Any) -> KafkaError | None:
+    code = ErrorCode.of(int(part.error_code))
+    return None if code is ErrorCode.NONE else KafkaError(code, part.error_message or explain(code))
+
+
+def _read_producer(state: Any) -> ProducerState:
+    coordinator, start = int(state.coordinator_epoch), int(state.current_txn_start_offset)
+    return ProducerState(
+        int(state.producer_id),
+        int(state.producer_epoch),
+        int(state.last_sequence),
+        int(state.last_timestamp),
+        coordinator if coordinator >= 0 else None,
+        start if start >= 0 else None,
+    )

@@ -1,0 +1,202 @@
+"""Whom to ask: any broker, one broker, each broker, the leaders of partitions, the coordinator of a group.
+
+One deadline (`timeout_ms`) covers a call with all its retries. Errors that pass (a leader that moved, a coordinator
+that still loads) are asked again after a pause that doubles; all others are raised as `KafkaError`.
+Source: coordinators-spec 12.1 and 12.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from typing import Any, TypeVar
+
+import trio
+
+from kraft.client.cluster import RETRIABLE, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS_MAX, Cluster
+from kraft.client.connections import CONNECTION_FAILURES, TimedOut, VersionMismatch
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.topology import Broker
+from kraft.seam import Address
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+
+GROUP_KEY = 0
+UNMAPPED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+PASSING = RETRIABLE | UNMAPPED | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+def require_success(part: Any, subject: str) -> None:
+    """KafkaError if this part of an answer carries an error; the text is the broker's own where there is one."""
+    code = ErrorCode.of(int(part.error_code))
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code, f"{subject}: {getattr(part, 'error_message', None) or explain(code)}")
+
+
+def explain(code: ErrorCode) -> str:
+    """The name of an error in words."""
+    return code.name.lower().replace("_", " ")
+
+
+class Router:
+    """Requests of an admin client, sent to where they belong."""
+
+    def __init__(self, cluster: Cluster, *, timeout_ms: float) -> None:
+        self.cluster = cluster
+        self.timeout_ms = timeout_ms
+        self._clock = cluster.seam.clock
+
+    async def ask_any(self, key: ApiKey, /, **fields: Any) -> Any:
+        """Ask one broker after another until one answers; brokers forward what belongs to the controller."""
+        return await self.cluster.ask_any(key, _build(key, fields), timeout_ms=self.timeout_ms)
+
+    async def ask_controller(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
+        """The same, asked again as long as `error_of(answer)` says that there is no active controller."""
+
+        async def attempt() -> Any:
+            answer = await self.ask_any(key, **fields)
+            require_passing(int(error_of(answer)), {ErrorCode.NOT_CONTROLLER})
+            return answer
+
+        return await self.retry(attempt, f"{key.name}")
+
+    async def ask_node(self, node_id: int, key: ApiKey, /, **fields: Any) -> Any:
+        """Ask one broker, once. KafkaError if it is not known; a failed connection is raised."""
+        if node_id not in self.cluster.brokers:
+            await self.cluster.refresh([], timeout_ms=self.timeout_ms)
+        if node_id not in self.cluster.brokers:
+            known = ", ".join(str(number) for number in sorted(self.cluster.brokers)) or "none"
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id} (there are: {known})")
+        link = await self.cluster.link(node_id, "admin")
+        return await link.request(key, _build(key, fields), timeout_ms=self.timeout_ms)
+
+    async def ask_each(self, key: ApiKey, nodes: Iterable[int] | None = None, /, **fields: Any) -> dict[int, Any]:
+        """Ask these brokers (None: all) at once; gives each one's answer. A broker that cannot be reached raises."""
+        await self.cluster.refresh([], timeout_ms=self.timeout_ms)
+        answers: dict[int, Any] = {}
+        failures: list[Exception] = []
+
+        async def ask(node_id: int) -> None:
+            try:
+                answers[node_id] = await self.ask_node(node_id, key, **fields)
+            except (*CONNECTION_FAILURES, VersionMismatch, KafkaError) as failure:
+                failures.append(failure)
+
+        async with trio.open_nursery() as nursery:
+            for node_id in sorted(self.cluster.brokers if nodes is None else set(nodes)):
+                nursery.start_soon(ask, node_id)
+        if failures:
+            raise failures[0]
+        return dict(sorted(answers.items()))
+
+    async def ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, Asked],
+        ask: Callable[[int, Mapping[TopicPartition, Asked]], Awaitable[Mapping[TopicPartition, tuple[int, Found]]]],
+    ) -> dict[TopicPartition, Found]:
+        """Ask the leader of each partition. `ask(leader, its partitions)` gives (error, value) of each; what failed in
+        passing is asked again of the leader that then is."""
+        found: dict[TopicPartition, Found] = {}
+        topics = sorted({topic for topic, _ in wanted})
+
+        async def attempt() -> dict[TopicPartition, Found]:
+            refused = await self.cluster.refresh(topics, allow_auto_creation=False, timeout_ms=self.timeout_ms)
+            for topic, code in refused.items():
+                raise KafkaError(code, f"topic {topic}: {explain(code)}")
+            missing = {tp: value for tp, value in wanted.items() if tp not in found}
+            problem: Passing | None = None
+            for node_id, share in self._by_leader(missing).items():
+                for tp, (number, value) in (await ask(node_id, share)).items():
+                    if number == ErrorCode.NONE:
+                        found[tp] = value
+                    else:
+                        problem = _passing_or_raise(number, f"{tp[0]}-{tp[1]}")
+            if problem is not None:
+                raise problem
+            return found
+
+        return await self.retry(attempt, "the leaders' answers") if wanted else {}
+
+    def _by_leader(self, wanted: Mapping[TopicPartition, Asked]) -> dict[int, dict[TopicPartition, Asked]]:
+        shares: dict[int, dict[TopicPartition, Asked]] = {}
+        for tp, value in wanted.items():
+            topic = self.cluster.topic(tp[0])
+            if topic is None or tp[1] not in topic.partitions:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp[0]}-{tp[1]}")
+            leader = self.cluster.leader(tp)
+            if leader is None:
+                raise Passing(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader now"))
+            shares.setdefault(leader.node_id, {})[tp] = value
+        return shares
+
+    async def coordinator(self, group_id: str) -> int:
+        """The broker that coordinates a group. For use within `retry`: it raises Passing while there is none."""
+        answer = await self.ask_any(ApiKey.FIND_COORDINATOR, key_type=GROUP_KEY, coordinator_keys=(group_id,))
+        found = answer.coordinators[0]
+        if found.error_code != ErrorCode.NONE:
+            raise _passing_or_raise(int(found.error_code), f"the coordinator of group {group_id}", found.error_message)
+        node_id = int(found.node_id)
+        self.cluster.brokers.setdefault(node_id, Broker(node_id, Address(found.host, int(found.port))))
+        return node_id
+
+    async def ask_coordinator(
+        self, group_id: str, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any
+    ) -> tuple[int, Any]:
+        """Ask the coordinator of a group: (its node id, the answer). `error_of(answer)` is the error that decides
+        whether to ask again; one that does not pass is left to the caller."""
+
+        async def attempt() -> tuple[int, Any]:
+            node_id = await self.coordinator(group_id)
+            answer = await self.ask_node(node_id, key, **fields)
+            require_passing(int(error_of(answer)), PASSING)
+            return node_id, answer
+
+        return await self.retry(attempt, f"{key.name} of group {group_id}")
+
+    async def retry(self, attempt: Callable[[], Awaitable[Found]], subject: str) -> Found:
+        """Try until it neither fails in passing nor loses its connection. The last failure when the time is over."""
+        deadline_ms = self._clock.monotonic_ms() + self.timeout_ms
+        backoff_ms: float = RETRY_BACKOFF_MS
+        while True:
+            problem: Exception
+            try:
+                return await attempt()
+            except Passing as passing:
+                problem = passing.error
+            except CONNECTION_FAILURES as failure:
+                problem = failure
+                await self.cluster.refresh([], timeout_ms=self.timeout_ms)
+            if self._clock.monotonic_ms() + backoff_ms > deadline_ms:
+                if isinstance(problem, KafkaError):
+                    raise problem
+                raise TimedOut(f"{subject}: no answer within {self.timeout_ms:g} ms (last: {problem})") from problem
+            await self._clock.sleep_ms(backoff_ms)
+            backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
+
+
+class Passing(Exception):
+    """A refusal that may pass; `error` is what to raise when the time is over."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def require_passing(code: int, passing: Container[int]) -> None:
+    """Passing if the error is one of these; any other is the caller's business."""
+    if code in passing:
+        raise Passing(KafkaError(ErrorCode.of(code), explain(ErrorCode.of(code))))
+
+
+def _passing_or_raise(code: int, subject: str, message: str | None = None) -> Passing:
+    error = KafkaError(ErrorCode.of(code), f"{subject}: {message or explain(ErrorCode.of(code))}")
+    if code in PASSING:
+        return Passing(error)
+    raise error
+
+
+def _build(key: ApiKey, fields: Mapping[str, Any]) -> Any:
+    return messages.build(messages.request_class(key), **fields)

@@ -1,0 +1,269 @@
+"""What administration tells and takes: topics, configurations, groups, brokers, quorum and log directories as values.
+
+Numbers keep Kafka's meaning; where Kafka writes -1 for "nobody" or "unknown", the field is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from uuid import UUID
+
+from kraft.client.core.records import TopicPartition
+from kraft.seam import Address
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, the strongest first."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigOperation(IntEnum):
+    """What an incremental change does; APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ElectionType(IntEnum):
+    """PREFERRED moves leadership to the first replica; UNCLEAN takes any live replica, and may lose records."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; -1 asks for the brokers' default. `assignment`: replicas of each partition, the first is
+    preferred; then the two numbers stay -1."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What a new topic got."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition as a broker tells it."""
+
+    topic: str
+    index: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.isr) < len(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic with its partitions in order."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """The owner of a configuration. A broker without a name stands for the defaults of all brokers."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        kind = self.type.name.lower().replace("_", " ")
+        return f"{kind} {self.name}" if self.name else f"all {kind}s"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting. `value` is None where the broker hides it (`is_sensitive`) or there is none."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    documentation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One incremental change; DELETE needs no value."""
+
+    operation: ConfigOperation
+    name: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """A broker. `is_fenced`: registered, but it serves nobody."""
+
+    node_id: int
+    address: Address
+    rack: str | None
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster's id and brokers. `controller_id` is a broker that forwards to the active controller."""
+
+    cluster_id: str
+    controller_id: int | None
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A voter or observer of the metadata quorum; times in ms since 1970, None if the leader does not know."""
+
+    node_id: int
+    directory_id: UUID | None
+    log_end_offset: int
+    last_fetch_ms: int | None
+    last_caught_up_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """The metadata quorum as its leader sees it."""
+
+    leader: int | None
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+    @property
+    def log_end_offset(self) -> int:
+        """The leader's; 0 if there is no leader."""
+        return next((voter.log_end_offset for voter in self.voters if voter.node_id == self.leader), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirReplica:
+    """One replica in a log directory. `lag`: records that it is behind its partition's high watermark."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory of one broker; `error` is a name of Kafka's if the directory is out of order."""
+
+    broker: int
+    path: str
+    error: str | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    replicas: tuple[LogDirReplica, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(replica.size_bytes for replica in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer that has written to a partition lately. `transaction_start` is the first offset of its open
+    transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    transaction_start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as its coordinator lists it."""
+
+    group_id: str
+    state: str
+    type: str
+    protocol_type: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member and the partitions that it was assigned."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members. `assignor` is the chosen protocol; empty where there is none."""
+
+    group_id: str
+    state: str
+    type: str
+    protocol_type: str
+    assignor: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An answer to ListOffsets; all -1 if no record is as new as the time asked for."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int

@@ -1,0 +1,187 @@
+"""How a verb reaches a cluster: the options that all verbs over the network share, and what they mean.
+
+`@over_network` gives a verb these options; in their place it gets one `Connection`. Settings come from, the later
+stronger: `--command-config FILE` (a client's properties file, as Kafka's tools take it), the `--tls-…` options, `-X`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from kraft.client.admin import Admin
+    from kraft.runtime import TlsSettings
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 10.0
+PEM = "PEM"
+
+SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "bootstrap_server": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--bootstrap-server",
+                "--bootstrap",
+                "-b",
+                metavar="HOST:PORT,…",
+                envvar="KRAFT_BOOTSTRAP_SERVER",
+                help="Brokers to ask; default: the cluster started last, else 127.0.0.1:9092.",
+            ),
+        ],
+        None,
+    ),
+    "command_config": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "--command-config", metavar="FILE", help="A properties file of client settings, as Kafka's tools take."
+            ),
+        ],
+        None,
+    ),
+    "client_settings": (
+        Annotated[
+            list[str] | None,
+            typer.Option("-X", metavar="KEY=VALUE", help="A client setting by Kafka's name; may be repeated."),
+        ],
+        None,
+    ),
+    "tls": (Annotated[bool, typer.Option("--tls", help="Speak TLS: security.protocol=SSL.")], False),
+    "tls_ca": (
+        Annotated[
+            str | None,
+            typer.Option("--tls-ca", metavar="FILE", help="PEM file of the authorities to trust; implies --tls."),
+        ],
+        None,
+    ),
+    "tls_cert": (
+        Annotated[
+            str | None,
+            typer.Option("--tls-cert", metavar="FILE", help="PEM file of our certificate and key; implies --tls."),
+        ],
+        None,
+    ),
+    "timeout": (
+        Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for an answer.")],
+        TIMEOUT_SECONDS,
+    ),
+}
+"""Name, annotation and default of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a verb's cluster is, and the client settings given for it, by Kafka's names."""
+
+    bootstrap_servers: str
+    settings: Mapping[str, str]
+    timeout_ms: float
+
+    def tls(self) -> TlsSettings | None:
+        """What `security.protocol` and the `ssl.` settings say."""
+        from kraft.deploy.cli.tls_settings import client_tls
+
+        return client_tls(self.settings)
+
+    def client_settings(self) -> dict[str, Any]:
+        """Keyword arguments for a producer or consumer: all that is not about TLS."""
+        from kraft.deploy.cli.tls_settings import is_connection_setting
+
+        own = {name: value for name, value in self.settings.items() if not is_connection_setting(name)}
+        return {**own, "bootstrap_servers": self.bootstrap_servers, "tls": self.tls()}
+
+    def run(self, work: Callable[[Admin], Awaitable[T]]) -> T:
+        """Run `work` with an admin client; failures become CommandFailed."""
+        from kraft.deploy.cli.admin import run_async
+
+        async def main() -> T:
+            async with self.admin() as admin:
+                return await work(admin)
+
+        return run_async(main)
+
+    def admin(self) -> Admin:
+        """An admin client, not yet opened."""
+        from kraft.client.admin import Admin
+
+        return Admin(
+            bootstrap_servers=self.bootstrap_servers,
+            client_id=self.settings.get("client.id", "kraft-cli"),
+            timeout_ms=self.timeout_ms,
+            tls=self.tls(),
+        )
+
+
+def over_network(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the shared options. Its first parameter, `connection`, gets what they say."""
+    signature = inspect.signature(verb)
+    hints = get_type_hints(verb, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in list(signature.parameters.values())[1:]
+    ]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in SHARED_OPTIONS.items()
+    ]
+
+    @functools.wraps(verb)
+    def with_options(**given: Any) -> None:
+        options = {name: given.pop(name) for name in SHARED_OPTIONS}
+        verb(_connection(**options), **given)
+
+    with_options.__signature__ = signature.replace(parameters=[*own, *shared], return_annotation=None)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
+    return with_options
+
+
+def _connection(
+    *,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    client_settings: Sequence[str] | None,
+    tls: bool,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    timeout: float,
+) -> Connection:
+    from kraft.deploy.cli.admin import bootstrap_servers
+
+    settings = {} if command_config is None else read_properties(command_config)
+    if tls or tls_ca or tls_cert:
+        settings["security.protocol"] = "SSL"
+    for name, path in (("ssl.truststore", tls_ca), ("ssl.keystore", tls_cert)):
+        if path is not None:
+            settings |= {f"{name}.location": path, f"{name}.type": PEM}
+    settings |= dict(pair(entry, "-X") for entry in client_settings or ())
+    named = settings.pop("bootstrap.servers", None)
+    return Connection(bootstrap_servers(bootstrap_server or named), settings, timeout * 1000)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A Java properties file. CommandFailed if it cannot be read."""
+    from kraft.config import parse_properties
+
+    try:
+        return dict(parse_properties(path.read_text()))
+    except OSError as problem:
+        raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
+
+
+def pair(entry: str, option: str = "") -> tuple[str, str]:
+    """`KEY=VALUE` as a pair."""
+    key, equals, value = entry.partition("=")
+    if not equals or not key.strip():
+        raise CommandFailed(f"{option} {entry}: expected KEY=VALUE".strip(), code=EXIT_USAGE)
+    return key.strip(), value

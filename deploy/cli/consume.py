@@ -1,0 +1,224 @@
+"""`kraft consume`: print records, from where one likes to where one likes, and only those that one looks for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.deploy.cli.completing import complete_group, complete_topic
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption
+from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
+from kraft.deploy.cli.record_format import compile_format, print_plain
+from kraft.deploy.cli.times import parse_time_ms
+
+if TYPE_CHECKING:
+    from kraft.client import Consumer, ConsumerRecord
+    from kraft.client.admin import Admin
+    from kraft.client.core.records import TopicPartition
+
+IDLE_MS = 1_000
+RECORDS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where to begin and end. `start`: "earliest", "latest", an offset, or a negative number from the end; times in ms
+    win over offsets. An `end` is exclusive."""
+
+    start: str | int = "earliest"
+    end: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    follow: bool = False
+
+
+@over_network
+def consume(
+    connection: Connection,
+    topic: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC[:0,2-4]…", autocompletion=complete_topic, help="All partitions, or these."),
+    ],
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.")
+    ] = None,
+    offset: Annotated[
+        str,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="START[:END]",
+            help="earliest, latest, a number, or -N: the last N of a partition.",
+        ),
+    ] = "earliest",
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From this time on: 2026-11-21T10:00:00, ms since 1970, or -1h.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            autocompletion=complete_group,
+            help="Read as a member, until ctrl-C or -n.",
+        ),
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end until ctrl-C.")] = False,
+    committed: Annotated[bool, typer.Option("--committed", help="Only records of committed transactions.")] = False,
+    key: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose key it finds.")] = None,
+    value: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose value it finds.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[=REGEX]", help="Only records with this header; may be repeated.")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", "-F", help=r"As kcat's: %t %p %o %T %k %s %h %K %S, \n \t; e.g. '%p %o %k: %s\n'."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print records, one per line; stops at the end that the partitions have now."""
+    wanted = _parse_range(offset, since, until, follow)
+    only = compile_filter(key, value, header or ())
+    show = _printer(form, as_json)
+    if partition:
+        if any(":" in name for name in topic):
+            raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
+        topic = [f"{name}:{','.join(map(str, partition))}" for name in topic]
+    settings: dict[str, Any] = {"isolation_level": "read_committed" if committed else "read_uncommitted"}
+    settings |= connection.client_settings()
+
+    if group is not None:
+        settings |= _membership(group, topic, wanted)
+
+    async def work() -> None:
+        from kraft.client import Consumer
+
+        async with connection.admin() as admin:
+            await admin.nodes.cluster()  # says within seconds if there is no cluster
+            starts, ends = ({}, None) if group else await _bounds(admin, topic, wanted, committed=committed)
+        async with Consumer(**settings) as consumer:
+            if group is None:
+                await consumer.assign(starts, at=starts)
+            else:
+                await consumer.subscribe(topic)
+            await _print(consumer, ends, only, show, count)
+
+    from kraft.deploy.cli.admin import run_async
+
+    run_async(work)
+
+
+def _membership(group: str, topics: list[str], wanted: Range) -> dict[str, Any]:
+    """Settings of a member. The group says where to go on, `--offset` only where to begin."""
+    if wanted.start not in ("earliest", "latest") or wanted.end is not None or wanted.since_ms or wanted.until_ms:
+        raise CommandFailed(
+            "--group reads on where the group stands: --offset may be earliest or latest, and there is no end (see "
+            "kraft groups reset-offsets)",
+            code=EXIT_USAGE,
+        )
+    if any(":" in name for name in topics):
+        raise CommandFailed("--group divides partitions itself: name topics only", code=EXIT_USAGE)
+    return {"group_id": group, "auto_offset_reset": wanted.start}
+
+
+async def _print(
+    consumer: Consumer,
+    ends: Mapping[TopicPartition, int] | None,
+    only: RecordFilter,
+    show: Callable[[ConsumerRecord], bytes],
+    count: int | None,
+) -> None:
+    """Print until `count` records were shown, or every partition has reached its end (None: there is no end)."""
+    left = count
+    while ends is None or any(consumer.position(tp) < end for tp, end in ends.items()):
+        out = []
+        for record in await consumer.poll(records_max=min(RECORDS_MAX, left or RECORDS_MAX), timeout_ms=IDLE_MS):
+            if ends is not None and record.offset >= ends[(record.topic, record.partition)]:
+                continue
+            if not only.matches(record):
+                continue
+            out.append(show(record))
+        sys.stdout.buffer.write(b"".join(out))
+        sys.stdout.buffer.flush()
+        if left is not None:
+            left -= len(out)
+            if left <= 0:
+                return
+
+
+async def _bounds(
+    admin: Admin, topics: list[str], wanted: Range, *, committed: bool
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """The offset to begin at and the one to end before, of each partition; no ends when following."""
+    from kraft.client.admin import EARLIEST, LATEST
+    from kraft.deploy.cli.topics import choose_partitions
+
+    chosen = await choose_partitions(admin, topics)
+    first = await admin.partitions.offsets(dict.fromkeys(chosen, EARLIEST))
+    last = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST), read_committed=committed)
+    bounds = {tp: (first[tp].offset, last[tp].offset) for tp in chosen}
+    starts = {tp: _start(wanted.start, *bounds[tp]) for tp in chosen}
+    if wanted.since_ms is not None:
+        starts = await _at_time(admin, wanted.since_ms, bounds)
+    if wanted.until_ms is not None:
+        return starts, await _at_time(admin, wanted.until_ms, bounds)
+    if wanted.end is not None:
+        return starts, {tp: min(wanted.end, end) for tp, (_, end) in bounds.items()}
+    return starts, None if wanted.follow else {tp: end for tp, (_, end) in bounds.items()}
+
+
+async def _at_time(
+    admin: Admin, time_ms: int, bounds: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int]:
+    found = await admin.partitions.offsets(dict.fromkeys(bounds, time_ms))
+    return {tp: found[tp].offset if found[tp].offset >= 0 else end for tp, (_, end) in bounds.items()}
+
+
+def _start(start: str | int, first: int, end: int) -> int:
+    if start == "earliest":
+        return first
+    if start == "latest":
+        return end
+    assert isinstance(start, int)
+    return max(first, end + start) if start < 0 else start
+
+
+def _parse_range(offset: str, since: str | None, until: str | None, follow: bool) -> Range:
+    import time
+
+    now_ms = int(time.time() * 1000)
+    text, colon, end = offset.partition(":")
+    start: str | int = {"beginning": "earliest", "end": "latest"}.get(text, text) or "earliest"
+    if start not in ("earliest", "latest"):
+        if not text.lstrip("-").isdigit() or text == "-0":
+            raise CommandFailed(f"--offset {offset}: expected earliest, latest or a number", code=EXIT_USAGE)
+        start = int(text)
+    if colon and not end.isdigit():
+        raise CommandFailed(f"--offset {offset}: the end must be an offset", code=EXIT_USAGE)
+    if follow and (end or until):
+        raise CommandFailed("--follow has no end: leave out --until and the end of --offset", code=EXIT_USAGE)
+    return Range(
+        start,
+        int(end) if end else None,
+        None if since is None else parse_time_ms(since, now_ms),
+        None if until is None else parse_time_ms(until, now_ms),
+        follow,
+    )
+
+
+def _printer(form: str | None, as_json: bool) -> Callable[[ConsumerRecord], bytes]:
+    if as_json:
+        import json
+
+        from kraft.deploy.cli.record_json import to_json
+
+        return lambda record: json.dumps(to_json(record), ensure_ascii=False).encode() + b"\n"
+    return print_plain if form is None else compile_format(form)

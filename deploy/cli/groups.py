@@ -1,0 +1,257 @@
+"""`kraft groups`: list and describe groups, see their lag and members, reset and delete offsets, delete groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.completing import complete_group
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.group_resets import reset_offsets
+from kraft.deploy.cli.output import (
+    EXIT_USAGE,
+    CommandFailed,
+    JsonOption,
+    emphasized,
+    plain,
+    plural,
+    print_json,
+    print_table,
+    show,
+)
+
+if TYPE_CHECKING:
+    from kraft.client.admin import Admin, CommittedOffset, FoundOffset, GroupDescription, GroupMember
+
+app = typer.Typer(help="Consumer groups: lag, members, offsets, deletion.", no_args_is_help=True, rich_markup_mode=None)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group)]
+GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP…", autocompletion=complete_group)]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group is in one partition. `end_offset` is None where the partition has no leader to tell it."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.committed is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.committed)
+
+
+@app.command("list")
+@over_network
+def list_groups(
+    connection: Connection,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only groups in this state: Stable, Empty, Dead, …")
+    ] = None,
+    kind: Annotated[list[str] | None, typer.Option("--type", help="Only classic or consumer groups.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the groups of all brokers."""
+    found = connection.run(lambda admin: admin.groups.list(states=state or (), types=kind or ()))
+    rows = [(one.group_id, one.state, one.type, one.protocol_type, one.coordinator) for one in found]
+    show(as_json, ["group", "state", "type", "protocol", "coordinator"], rows)
+
+
+@app.command()
+@over_network
+def describe(
+    connection: Connection,
+    group: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP…]", autocompletion=complete_group, help="Default: all.")
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how far groups are: committed offset, end, lag and reader of each partition."""
+
+    async def work(admin: Admin) -> list[tuple[GroupDescription, list[PartitionLag]]]:
+        chosen = group or [one.group_id for one in await admin.groups.list()]
+        described = [await admin.groups.describe(name) for name in chosen]
+        return [(one, await _lags(admin, one, topic)) for one in described]
+
+    found = connection.run(work)
+    if as_json:
+        values = [_json_of(*one) for one in found]
+        print_json(values[0] if group and len(group) == 1 else values)
+        return
+    for number, (one, lags) in enumerate(found):
+        if number:
+            print()
+        _print_group(one, lags)
+
+
+@app.command()
+@over_network
+def members(connection: Connection, group: GroupArgument, as_json: JsonOption = False) -> None:
+    """Show the members of a group, and what each one reads."""
+    found = connection.run(lambda admin: admin.groups.describe(group))
+    rows = [
+        (
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.host,
+            len(member.assignment),
+            [f"{topic}-{index}" for topic, index in member.assignment],
+        )
+        for member in found.members
+    ]
+    show(as_json, ["member", "instance", "client_id", "host", "partitions", "assignment"], rows)
+
+
+app.command("reset-offsets")(reset_offsets)
+
+
+@app.command()
+@over_network
+def delete(connection: Connection, group: GroupsArgument, as_json: JsonOption = False) -> None:
+    """Delete groups that have no members, with their offsets."""
+
+    async def work(admin: Admin) -> None:
+        for name in group:
+            await admin.groups.delete(name)
+
+    connection.run(work)
+    if as_json:
+        print_json([{"group": name, "deleted": True} for name in group])
+    else:
+        print("\n".join(f"group {name} deleted" for name in group))
+
+
+@app.command("delete-offsets")
+@over_network
+def delete_offsets(
+    connection: Connection,
+    group: GroupArgument,
+    topic: Annotated[list[str], typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Forget what a group has committed for topics that it does not read any more."""
+
+    async def work(admin: Admin) -> list[tuple[str, int]]:
+        from kraft.deploy.cli.topics import choose_partitions
+
+        chosen = await choose_partitions(admin, topic)
+        await admin.groups.delete_offsets(group, chosen)
+        return chosen
+
+    show(as_json, ["topic", "partition"], connection.run(work))
+
+
+@app.command("remove-members")
+@over_network
+def remove_members(
+    connection: Connection,
+    group: GroupArgument,
+    member: Annotated[list[str] | None, typer.Option("--member", metavar="ID", help="May be repeated.")] = None,
+    instance: Annotated[
+        list[str] | None, typer.Option("--instance", metavar="ID", help="A static member; may be repeated.")
+    ] = None,
+    everybody: Annotated[bool, typer.Option("--all", help="Remove all members.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make members leave a group; what they read goes to the others."""
+    if not (member or instance or everybody):
+        raise CommandFailed("whom? give --member ID, --instance ID or --all", code=EXIT_USAGE)
+
+    async def work(admin: Admin) -> list[str]:
+        described = await admin.groups.describe(group)
+        chosen = [
+            one
+            for one in described.members
+            if everybody or one.member_id in (member or ()) or one.instance_id in (instance or ())
+        ]
+        if not chosen:
+            known = ", ".join(one.instance_id or one.member_id for one in described.members) or "none"
+            raise CommandFailed(f"group {group} has no such member (members: {known})")
+        await admin.groups.remove_members(group, chosen)
+        return [one.instance_id or one.member_id for one in chosen]
+
+    removed = connection.run(work)
+    if as_json:
+        print_json({"group": group, "removed": removed})
+    else:
+        print(f"{plural(len(removed), 'member')} removed from group {group}")
+
+
+async def _lags(admin: Admin, group: GroupDescription, topics: list[str] | None) -> list[PartitionLag]:
+    from kraft.client.admin import LATEST
+
+    committed = await admin.groups.offsets(group.group_id)
+    readers = {tp: member for member in group.members for tp in member.assignment}
+    wanted = sorted(tp for tp in committed.keys() | readers.keys() if not topics or tp[0] in topics)
+    there = {
+        (part.topic, part.index)
+        for topic in await admin.topics.list()
+        for part in topic.partitions
+        if part.leader is not None
+    }
+    ends = await admin.partitions.offsets({tp: LATEST for tp in wanted if tp in there})
+    return [_lag(tp, committed.get(tp), ends.get(tp), readers.get(tp)) for tp in wanted]
+
+
+def _lag(
+    tp: tuple[str, int], committed: CommittedOffset | None, end: FoundOffset | None, member: GroupMember | None
+) -> PartitionLag:
+    return PartitionLag(
+        *tp, None if committed is None else committed.offset, None if end is None else end.offset, member
+    )
+
+
+def _total(lags: list[PartitionLag]) -> int:
+    return sum(one.lag or 0 for one in lags)
+
+
+def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> object:
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "committed": one.committed,
+            "end_offset": one.end_offset,
+            "lag": one.lag,
+            "member": None if one.member is None else one.member.member_id,
+        }
+        for one in lags
+    ]
+    return {**plain(group), "lag": _total(lags), "partitions": rows}
+
+
+def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
+    facts = [
+        f"group {emphasized(group.group_id)}",
+        f"state {group.state}",
+        f"type {group.type}",
+        f"assignor {group.assignor or '-'}",
+        f"coordinator {group.coordinator}",
+        f"members {len(group.members)}",
+        f"total lag {_total(lags):,}",
+    ]
+    print("  ".join(facts))
+    rows = [
+        (
+            one.topic,
+            one.partition,
+            one.committed,
+            one.end_offset,
+            one.lag,
+            None if one.member is None else one.member.instance_id or one.member.member_id,
+            None if one.member is None else one.member.client_id,
+            None if one.member is None else one.member.host,
+        )
+        for one in lags
+    ]
+    if rows:
+        print_table(["topic", "partition", "committed", "end_offset", "lag", "member", "client_id", "host"], rows)

@@ -1,0 +1,142 @@
+"""`kraft metadata`: browse the cluster's metadata as of any offset, compare two offsets, see changes as they come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, CommandFailed, JsonOption, plural, print_json
+from kraft.deploy.cli.times import format_time, parse_time_ms
+
+if TYPE_CHECKING:
+    from kraft.deploy.cli.metadata_history import Entry, History
+
+app = typer.Typer(help="Browse the cluster's metadata and its history.", no_args_is_help=True, rich_markup_mode=None)
+
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder", metavar="DIR", help="Read from the files in or below this folder in place of asking the cluster."
+    ),
+]
+WHEN = "an offset, or a time: 2026-11-21T10:00:00, -1h"
+
+
+@app.command()
+@over_network
+def show(
+    connection: Connection,
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH]", help="For example topics/orders, brokers/1 or configs/topic/orders.")
+    ] = "",
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="WHEN", help=f"As it was then: {WHEN}. Default: as it is.")
+    ] = None,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the metadata, or a part of it, as it is or as it was."""
+    from kraft.deploy.cli.metadata_tree import PathNotFound, find, render, tree_of
+
+    history = _load(connection, folder)
+    try:
+        found = find(tree_of(history.image_at(_offset(history, at))), path)
+    except PathNotFound as problem:
+        raise CommandFailed(str(problem), code=EXIT_NOT_FOUND) from None
+    if as_json:
+        print_json(found)
+    else:
+        print("\n".join(render(found)))
+
+
+@app.command(context_settings={"ignore_unknown_options": True})  # -5m is a time here
+@over_network
+def diff(
+    connection: Connection,
+    before: Annotated[str, typer.Argument(metavar="FROM", help=f"{WHEN}.")],
+    after: Annotated[str | None, typer.Argument(metavar="[TO]", help=f"{WHEN}. Default: as it is.")] = None,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what differs between two points of the history."""
+    from kraft.deploy.cli.metadata_tree import differences, render_change, tree_of
+
+    history = _load(connection, folder)
+    old, new = history.image_at(_offset(history, before)), history.image_at(_offset(history, after))
+    changes = [one for one in differences(tree_of(old), tree_of(new)) if not one.path.startswith("cluster/")]
+    if as_json:
+        print_json({"from": old.offset, "to": new.offset, "changes": changes})
+        return
+    print(f"from offset {old.offset} to {new.offset}: {plural(len(changes), 'change')}")
+    for change in changes:
+        print(render_change(change))
+
+
+@app.command()
+@over_network
+def events(
+    connection: Connection,
+    start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help=f"{WHEN}.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help=f"{WHEN}.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new ones as they come, until ctrl-C.")] = False,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the events that made the metadata what it is; with --json one object per line."""
+    history = _load(connection, folder)
+    first = history.base.offset if start is None else _offset(history, start)
+    last = _offset(history, end)
+    for entry in history.entries:
+        if (first or 0) <= entry.offset < (history.end_offset if last is None else last):
+            _print(entry, as_json)
+    if follow:
+        _follow(connection, folder, history.end_offset, as_json)
+
+
+def _load(connection: Connection, folder: Path | None) -> History:
+    from kraft.deploy.cli.admin import run_async
+    from kraft.deploy.cli.metadata_history import find_folder, load_cluster, load_folder
+
+    if folder is not None:
+        return load_folder(find_folder(folder))
+    return run_async(lambda: load_cluster(connection))
+
+
+def _offset(history: History, when: str | None) -> int | None:
+    """The offset that was meant; None for the end."""
+    import time
+
+    if when is None:
+        return None
+    return int(when) if when.isdigit() else history.offset_at(parse_time_ms(when, int(time.time() * 1000)))
+
+
+def _follow(connection: Connection, folder: Path | None, start: int, as_json: bool) -> None:
+    from kraft.deploy.cli.admin import run_async
+    from kraft.deploy.cli.metadata_history import find_folder, follow_cluster, follow_folder
+
+    async def work() -> None:
+        source: AsyncIterator[Entry] = (
+            follow_cluster(connection, start, None) if folder is None else follow_folder(find_folder(folder), start)
+        )
+        async for entry in source:
+            _print(entry, as_json)
+
+    run_async(work)
+
+
+def _print(entry: Entry, as_json: bool) -> None:
+    from kraft.deploy.cli.log_dump import event_fields
+
+    fields = event_fields(entry.event)
+    if as_json:
+        head = {"offset": entry.offset, "epoch": entry.epoch, "timestamp_ms": entry.timestamp_ms}
+        print_json({**head, **fields})
+        return
+    kind = fields.pop("type")
+    shown = " ".join(f"{name}={value}" for name, value in fields.items() if value not in (None, [], ""))
+    print(f"{entry.offset:8} {format_time(entry.timestamp_ms)} {kind} {shown}", flush=True)

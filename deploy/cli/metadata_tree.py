@@ -1,0 +1,173 @@
+"""Cluster metadata as a tree of names, and what differs between two of them. Plain functions on values.
+
+Paths are read with slashes: `topics/orders/partitions/0/leader`, `configs/topic/orders/retention.ms`.
+Settings that hold secrets read `[hidden]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.deploy.cli.log_dump import HIDDEN, is_secret_key
+from kraft.image import BrokerRegistration, ControllerRegistration, Endpoint, MetadataImage, PartitionState, TopicImage
+
+Tree = dict[str, Any]
+
+SEPARATOR = "/"
+ALL = "(all)"
+_QUIET = ("elr", "last_known_elr", "removing", "adding")
+"""Fields of a partition that are shown only where there is something."""
+
+
+class PathNotFound(Exception):
+    """There is nothing at this path; the text says where it ends and what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What differs at one path; None stands for nothing there."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+def tree_of(image: MetadataImage) -> Tree:
+    """The whole image, sorted by name."""
+    return {
+        "cluster": {
+            "cluster_id": image.cluster_id,
+            "offset": image.offset,
+            "epoch": image.epoch,
+            "release": image.release,
+            "next_producer_id": image.next_producer_id,
+        },
+        "features": dict(sorted(image.features.items())),
+        "controllers": {str(one.controller_id): _controller(one) for one in image.sorted_controllers()},
+        "brokers": {str(one.broker_id): _broker(one) for one in image.sorted_brokers()},
+        "topics": {topic.name: _topic(topic) for topic in sorted(image.topics, key=lambda topic: topic.name)},
+        "configs": _configs(image),
+    }
+
+
+def find(tree: Tree, path: str) -> Any:
+    """What stands at a path; the whole tree for an empty one. A name may itself hold slashes."""
+    found: Any = tree
+    rest = path.strip(SEPARATOR)
+    while rest:
+        if not isinstance(found, Mapping):
+            raise PathNotFound(f"{path}: {rest} is behind a value")
+        name = next((name for name in found if rest == name or rest.startswith(name + SEPARATOR)), None)
+        if name is None:
+            names = list(found)
+            shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+            raise PathNotFound(f"{path}: there is no {rest.split(SEPARATOR)[0]}; there are {shown or 'none'}")
+        found, rest = found[name], rest[len(name) + 1 :]
+    return found
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+    """What changed, in order of path. A subtree that came or went is one change."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        names = [*before, *(name for name in after if name not in before)]
+        for name in names:
+            yield from differences(before.get(name), after.get(name), f"{path}{SEPARATOR}{name}" if path else name)
+    elif before != after:
+        yield Change(path, before, after)
+
+
+def render(value: Any, indent: str = "") -> Iterator[str]:
+    """A subtree as lines: short mappings on one, longer ones as indented blocks."""
+    if not isinstance(value, Mapping) or not value:
+        yield f"{indent}{_text(value)}"
+        return
+    width = max((len(name) for name, item in value.items() if not _is_block(item)), default=0)
+    for name, item in value.items():
+        if _is_block(item):
+            yield f"{indent}{name}"
+            yield from render(item, indent + "  ")
+        else:
+            yield f"{indent}{name:{width}}  {_text(item)}"
+
+
+def render_change(change: Change) -> str:
+    """One line: `+` came, `-` went, `~` changed."""
+    if change.before is None:
+        return f"+ {change.path}  {_text(change.after)}"
+    if change.after is None:
+        return f"- {change.path}  {_text(change.before)}"
+    return f"~ {change.path}  {_text(change.before)} → {_text(change.after)}"
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value) and not _is_flat(value)
+
+
+def _is_flat(value: Mapping[str, Any]) -> bool:
+    return len(value) <= 12 and not any(isinstance(item, Mapping) for item in value.values())
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(str(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        if not value:
+            return "-"
+        parts = (
+            f"{name}: {len(item)}" if isinstance(item, Mapping) else f"{name}={_text(item)}"
+            for name, item in value.items()
+        )
+        return "  ".join(parts)
+    return str(value)
+
+
+def _controller(one: ControllerRegistration) -> Tree:
+    return {"incarnation": str(one.incarnation_id), "endpoints": _endpoints(one.endpoints)}
+
+
+def _broker(one: BrokerRegistration) -> Tree:
+    state = "fenced" if one.fenced else "shutting down" if one.in_controlled_shutdown else "active"
+    return {
+        "state": state,
+        "epoch": one.broker_epoch,
+        "incarnation": str(one.incarnation_id),
+        "endpoints": _endpoints(one.endpoints),
+        "rack": one.rack,
+        "host_id": one.host_id,
+        "log_dirs": [str(directory) for directory in one.log_dirs],
+    }
+
+
+def _endpoints(endpoints: tuple[Endpoint, ...]) -> list[str]:
+    return [f"{one.name}://{one.host}:{one.port}" for one in endpoints]
+
+
+def _topic(topic: TopicImage) -> Tree:
+    return {
+        "id": str(topic.topic_id),
+        "partitions": {str(index): _partition(state) for index, state in topic.partitions()},
+    }
+
+
+def _partition(state: PartitionState) -> Tree:
+    told: Tree = {
+        "leader": state.leader if state.leader >= 0 else None,
+        "leader_epoch": state.leader_epoch,
+        "partition_epoch": state.partition_epoch,
+        "replicas": list(state.replicas),
+        "isr": list(state.isr),
+    }
+    return told | {name: list(getattr(state, name)) for name in _QUIET if getattr(state, name)}
+
+
+def _configs(image: MetadataImage) -> Tree:
+    kinds: dict[str, Tree] = {}
+    for kind, name in image.sorted_config_keys():
+        settings = image.configs_of(kind, name)
+        shown = {key: HIDDEN if is_secret_key(key) else settings[key] for key in sorted(settings)}
+        kinds.setdefault(kind.name.lower(), {})[name or ALL] = shown
+    return dict(kinds)

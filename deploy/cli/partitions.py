@@ -1,0 +1,209 @@
+"""`kraft partitions`: offsets and leaders of partitions; deleting old records, electing leaders, seeing producers."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.completing import complete_topic
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.output import EXIT_FAILED, EXIT_USAGE, CommandFailed, JsonOption, show, warn
+from kraft.deploy.cli.times import format_time, parse_time_ms
+
+if TYPE_CHECKING:
+    from kraft.client.admin import Admin, PartitionDescription
+
+app = typer.Typer(
+    help="Look at partitions, delete old records, elect leaders.", no_args_is_help=True, rich_markup_mode=None
+)
+
+PartitionsArgument = Annotated[
+    list[str], typer.Argument(metavar="TOPIC[:0,2-4]…", autocompletion=complete_topic, help="All partitions, or these.")
+]
+
+
+@app.command("list")
+@over_network
+def list_partitions(connection: Connection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
+    """Show partitions: leader, in-sync replicas, first and next offset, how many offsets lie between."""
+
+    async def work(admin: Admin) -> list[tuple[PartitionDescription, int, int]]:
+        from kraft.client.admin import EARLIEST, LATEST
+        from kraft.deploy.cli.topics import choose_partitions
+
+        chosen = await choose_partitions(admin, topic)
+        described = await admin.topics.describe({name for name, _ in chosen})
+        parts = {(part.topic, part.index): part for one in described for part in one.partitions}
+        led = [tp for tp in chosen if parts[tp].leader is not None]
+        first = await admin.partitions.offsets(dict.fromkeys(led, EARLIEST))
+        end = await admin.partitions.offsets(dict.fromkeys(led, LATEST))
+        return [
+            (parts[tp], first[tp].offset if tp in first else -1, end[tp].offset if tp in end else -1) for tp in chosen
+        ]
+
+    rows = [
+        (
+            part.topic,
+            part.index,
+            part.leader,
+            part.replicas,
+            part.isr,
+            first if first >= 0 else None,
+            end if end >= 0 else None,
+            end - first if end >= 0 else None,
+        )
+        for part, first, end in connection.run(work)
+    ]
+    columns = ["topic", "partition", "leader", "replicas", "isr", "first_offset", "end_offset", "offsets"]
+    show(as_json, columns, rows)
+
+
+@app.command()
+@over_network
+def offsets(
+    connection: Connection,
+    topic: PartitionsArgument,
+    at: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            help="earliest, latest, newest (the record with the largest timestamp), or a time: 2026-11-21T10:00, -1h.",
+        ),
+    ] = "latest",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the offset of each partition at a point in time."""
+    from kraft.client.admin import EARLIEST, LATEST, MAX_TIMESTAMP
+
+    named = {"earliest": EARLIEST, "latest": LATEST, "newest": MAX_TIMESTAMP}
+    when = named[at] if at in named else parse_time_ms(at, _now_ms())
+
+    async def work(admin: Admin) -> list[tuple[str, int, int | None, str | None]]:
+        from kraft.deploy.cli.topics import choose_partitions
+
+        chosen = await choose_partitions(admin, topic)
+        found = await admin.partitions.offsets(dict.fromkeys(chosen, when))
+        return [
+            (*tp, one.offset if one.offset >= 0 else None, format_time(one.timestamp_ms))
+            for tp, one in sorted(found.items())
+        ]
+
+    show(as_json, ["topic", "partition", "offset", "timestamp"], connection.run(work))
+
+
+@app.command("delete-records")
+@over_network
+def delete_records(
+    connection: Connection,
+    topic: PartitionsArgument,
+    before: Annotated[
+        str, typer.Option(metavar="OFFSET", help="The first offset to keep; a number, a time, or latest: delete all.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete the records before an offset. They are gone for everybody."""
+    if not yes:
+        _confirm(f"delete all records of {', '.join(topic)} before {before}?")
+
+    async def work(admin: Admin) -> list[tuple[str, int, int]]:
+        from kraft.deploy.cli.topics import choose_partitions
+
+        chosen = await choose_partitions(admin, topic)
+        if before == "latest" or before.isdigit():
+            wanted = dict.fromkeys(chosen, -1 if before == "latest" else int(before))
+        else:
+            at = await admin.partitions.offsets(dict.fromkeys(chosen, parse_time_ms(before, _now_ms())))
+            wanted = {tp: found.offset for tp, found in at.items()}
+        first = await admin.partitions.delete_records(wanted)
+        return [(*tp, offset) for tp, offset in sorted(first.items())]
+
+    show(as_json, ["topic", "partition", "first_offset"], connection.run(work))
+
+
+@app.command()
+@over_network
+def elect(
+    connection: Connection,
+    topic: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC[:0,2-4]…]", help="Default: all.", autocompletion=complete_topic),
+    ] = None,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="Let any live replica lead where nobody does. Records may be lost.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (unclean elections do).")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give leadership to the preferred replicas; with --unclean, to any live one."""
+    if unclean and not yes:
+        _confirm("an unclean election may lose acknowledged records; go on?")
+
+    async def work(admin: Admin) -> list[tuple[str, int, str]]:
+        from kraft.client.admin import ElectionType
+        from kraft.deploy.cli.topics import choose_partitions
+        from kraft.wire.error_codes import ErrorCode
+
+        chosen = await choose_partitions(admin, topic) if topic else None
+        election = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        results = await admin.partitions.elect_leaders(election, chosen)
+        rows = []
+        for tp, problem in sorted(results.items()):
+            if problem is None:
+                rows.append((*tp, "elected"))
+            elif problem.code is ErrorCode.ELECTION_NOT_NEEDED:
+                rows.append((*tp, "not needed"))
+            else:
+                rows.append((*tp, str(problem)))
+        return rows
+
+    rows = connection.run(work)
+    if rows or as_json:
+        show(as_json, ["topic", "partition", "result"], rows)
+    else:
+        print("nothing to do: the right replicas lead already")
+    if any(result not in ("elected", "not needed") for _, _, result in rows):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+@over_network
+def producers(connection: Connection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
+    """Show the idempotent and transactional producers that wrote to partitions lately."""
+
+    async def work(admin: Admin) -> list[tuple[object, ...]]:
+        from kraft.deploy.cli.topics import choose_partitions
+
+        found = await admin.partitions.producers(await choose_partitions(admin, topic))
+        return [
+            (
+                *tp,
+                one.producer_id,
+                one.producer_epoch,
+                one.last_sequence,
+                format_time(one.last_timestamp_ms),
+                one.transaction_start,
+            )
+            for tp, states in sorted(found.items())
+            for one in states
+        ]
+
+    columns = ["topic", "partition", "producer_id", "epoch", "last_sequence", "last_write", "open_transaction_from"]
+    show(as_json, columns, connection.run(work))
+
+
+def _confirm(question: str) -> None:
+    """Ask on a terminal; elsewhere --yes is needed."""
+    if not sys.stdin.isatty():
+        raise CommandFailed(f"{question} give --yes to say so", code=EXIT_USAGE)
+    warn(f"{question} [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed("nothing was done")
+
+
+def _now_ms() -> int:
+    import time
+
+    return int(time.time() * 1000)

@@ -1,0 +1,285 @@
+"""`kraft perf`: how fast a cluster takes records in, gives them out, and how long one takes from end to end.
+
+Client and cluster are measured together, over our own client: the figures say what an application on this machine would
+see, not what a broker could do at most.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.deploy.cli.completing import complete_topic
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.output import JsonOption, print_json, progress
+
+if TYPE_CHECKING:
+    from kraft.client import Consumer, Producer
+
+app = typer.Typer(help="Measure a cluster's speed.", no_args_is_help=True, rich_markup_mode=None)
+
+TopicArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TOPIC]", help="Default: one of its own, deleted in the end.", autocompletion=complete_topic
+    ),
+]
+SizeOption = Annotated[int, typer.Option("--record-size", min=1, help="Bytes per value.")]
+PartitionsOption = Annotated[int, typer.Option(min=1, help="Of the topic of its own.")]
+ReplicationOption = Annotated[int, typer.Option(help="Of the topic of its own. -1: the brokers' default.")]
+AcksOption = Annotated[str, typer.Option(help="all, 1 or 0.")]
+CompressionOption = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")]
+
+VALUES = 1_000
+STEP = 100
+PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A topic of the measurement's own."""
+
+    partitions: int
+    replication_factor: int
+
+
+@app.command("produce")
+@over_network
+def perf_produce(
+    connection: Connection,
+    topic: TopicArgument = None,
+    records: Annotated[int, typer.Option("--records", "-n", min=1)] = 100_000,
+    record_size: SizeOption = 1_000,
+    rate: Annotated[
+        int | None, typer.Option(min=1, help="Records per second at most. Default: as fast as can be.")
+    ] = None,
+    acks: AcksOption = "all",
+    compression: CompressionOption = "none",
+    partitions: PartitionsOption = 1,
+    replication_factor: ReplicationOption = -1,
+    as_json: JsonOption = False,
+) -> None:
+    """Send records; tell how many per second, and how long their acknowledgements took."""
+    settings = {"acks": acks, "compression_type": compression, **connection.client_settings()}
+
+    async def work() -> dict[str, Any]:
+        async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
+            return await _measure_produce(settings, name, records, _values(record_size), rate)
+
+    _report(_run(work), as_json)
+
+
+@app.command("consume")
+@over_network
+def perf_consume(
+    connection: Connection,
+    topic: TopicArgument = None,
+    records: Annotated[int, typer.Option("--records", "-n", min=1)] = 100_000,
+    record_size: SizeOption = 1_000,
+    partitions: PartitionsOption = 1,
+    replication_factor: ReplicationOption = -1,
+    as_json: JsonOption = False,
+) -> None:
+    """Read records from the start of a topic; tell how many per second. A topic of its own is filled first."""
+    settings = connection.client_settings()
+
+    async def work() -> dict[str, Any]:
+        async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
+            if topic is None:
+                await _measure_produce(settings, name, records, _values(record_size), None)
+            return await _measure_consume(connection, name, records)
+
+    _report(_run(work), as_json)
+
+
+@app.command("e2e")
+@over_network
+def perf_e2e(
+    connection: Connection,
+    topic: TopicArgument = None,
+    records: Annotated[int, typer.Option("--records", "-n", min=1)] = 1_000,
+    record_size: SizeOption = 100,
+    acks: AcksOption = "all",
+    partitions: PartitionsOption = 1,
+    replication_factor: ReplicationOption = -1,
+    as_json: JsonOption = False,
+) -> None:
+    """Send records one by one; tell how long each took until a consumer had it."""
+    settings = connection.client_settings()
+
+    async def work() -> dict[str, Any]:
+        from kraft.client import Consumer, Producer
+        from kraft.client.admin import LATEST
+        from kraft.deploy.cli.topics import choose_partitions
+
+        async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
+            async with connection.admin() as admin:
+                chosen = await choose_partitions(admin, [name])
+                ends = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST))
+            async with Producer(**{"acks": acks, **settings}) as producer, Consumer(**settings) as consumer:
+                await consumer.assign(chosen, at={tp: ends[tp].offset for tp in chosen})
+                return await _measure_e2e(producer, consumer, name, records, _values(record_size))
+
+    _report(_run(work), as_json)
+
+
+async def _measure_produce(
+    settings: dict[str, Any], topic: str, count: int, values: Sequence[bytes], rate: int | None
+) -> dict[str, Any]:
+    import trio
+
+    from kraft.client import Producer
+
+    latencies: list[float] = []
+    async with Producer(**settings) as producer:
+        await producer.send(topic, values[0])  # connections, metadata and producer id are not measured
+        send, receive = trio.open_memory_channel[tuple[float, Any]](count)
+        begin = time.perf_counter()
+        with progress("sending", count) as advance:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_await_reports, receive, latencies)
+                async with send:
+                    for number in range(count):
+                        await _pace(begin, number, rate)
+                        sent = time.perf_counter()
+                        delivery = await producer.enqueue(topic, values[number % len(values)])
+                        send.send_nowait((sent, delivery))
+                        if number % STEP == STEP - 1:
+                            advance(STEP)
+                await producer.flush()
+        seconds = time.perf_counter() - begin
+    return {**_throughput("produce", count, count * len(values[0]), seconds), **_latency(latencies)}
+
+
+async def _await_reports(receive: Any, latencies: list[float]) -> None:
+    """Take the time of each acknowledgement. Reports are awaited in the order of sending: with several partitions one
+    that comes early is noted when those before it have come."""
+    async with receive:
+        async for sent, delivery in receive:
+            await delivery.wait()
+            latencies.append(time.perf_counter() - sent)
+
+
+async def _pace(begin: float, number: int, rate: int | None) -> None:
+    import trio
+
+    if rate is not None:
+        ahead = begin + number / rate - time.perf_counter()
+        if ahead > 0:
+            await trio.sleep(ahead)
+
+
+async def _measure_consume(connection: Connection, topic: str, count: int) -> dict[str, Any]:
+    from kraft.client import Consumer
+    from kraft.client.admin import EARLIEST, LATEST
+    from kraft.deploy.cli.topics import choose_partitions
+
+    async with connection.admin() as admin:
+        chosen = await choose_partitions(admin, [topic])
+        first = await admin.partitions.offsets(dict.fromkeys(chosen, EARLIEST))
+        ends = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST))
+    read = size = 0
+    async with Consumer(**connection.client_settings()) as consumer:
+        await consumer.assign(chosen, at={tp: first[tp].offset for tp in chosen})
+        begin = time.perf_counter()
+        with progress("reading", count) as advance:
+            while read < count and any(consumer.position(tp) < ends[tp].offset for tp in chosen):
+                records = await consumer.poll(records_max=count - read, timeout_ms=1_000)
+                read += len(records)
+                size += sum(len(record.value or b"") for record in records)
+                advance(len(records))
+        seconds = time.perf_counter() - begin
+    return _throughput("consume", read, size, seconds)
+
+
+async def _measure_e2e(
+    producer: Producer, consumer: Consumer, topic: str, count: int, values: Sequence[bytes]
+) -> dict[str, Any]:
+    latencies: list[float] = []
+    with progress("sending", count) as advance:
+        for number in range(-1, count):  # the first one makes the connections
+            sent = time.perf_counter()
+            report = await producer.send(topic, values[number % len(values)])
+            place = (report.partition, report.offset)
+            while place not in [(one.partition, one.offset) for one in await consumer.poll(timeout_ms=1_000)]:
+                pass
+            if number >= 0:
+                latencies.append(time.perf_counter() - sent)
+                advance(1)
+    return {**_throughput("e2e", count, count * len(values[0]), sum(latencies)), **_latency(latencies)}
+
+
+@asynccontextmanager
+async def _topic(connection: Connection, topic: str | None, shape: Shape) -> AsyncIterator[str]:
+    """The topic that was named, or a new one for the time of the context."""
+    import trio
+
+    from kraft.client.admin import NewTopic
+
+    if topic is not None:
+        yield topic
+        return
+    name = f"kraft-perf-{time.time_ns() // 1_000_000}"
+    async with connection.admin() as admin:
+        await admin.topics.create(NewTopic(name, shape.partitions, shape.replication_factor))
+        try:
+            yield name
+        finally:
+            with trio.CancelScope(shield=True):
+                await admin.topics.delete(name)
+
+
+def _values(size: int) -> list[bytes]:
+    """Values that compress as text does, the same in every run."""
+    words = [b"%x" % (number * 2654435761 % 2**32) for number in range(VALUES)]
+    text = b" ".join(words)
+    repeated = text * (size // len(text) + 2)
+    return [repeated[number * 7 % len(text) :][:size] for number in range(VALUES)]
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The value that so many percent are at or below; of values in order."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def _throughput(what: str, count: int, size: int, seconds: float) -> dict[str, Any]:
+    return {
+        "test": what,
+        "records": count,
+        "seconds": round(seconds, 3),
+        "records_per_second": round(count / seconds, 1) if seconds else None,
+        "megabytes_per_second": round(size / seconds / 1e6, 2) if seconds else None,
+    }
+
+
+def _latency(latencies: Sequence[float]) -> dict[str, Any]:
+    ordered = sorted(latencies)
+    told = {"avg": sum(ordered) / len(ordered)}
+    told |= {f"p{percent:g}": percentile(ordered, percent) for percent in PERCENTILES}
+    told["max"] = ordered[-1]
+    return {"latency_ms": {name: round(value * 1000, 3) for name, value in told.items()}}
+
+
+def _report(measured: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(measured)
+        return
+    print(
+        f"{measured['test']}: {measured['records']:,} records in {measured['seconds']} s, "
+        f"{measured['records_per_second']:,} records/s, {measured['megabytes_per_second']:,} MB/s"
+    )
+    if "latency_ms" in measured:
+        print("latency in ms: " + "  ".join(f"{name} {value:,}" for name, value in measured["latency_ms"].items()))
+
+
+def _run(work: Callable[[], Any]) -> dict[str, Any]:
+    from kraft.deploy.cli.admin import run_async
+
+    measured: dict[str, Any] = run_async(work)
+    return measured

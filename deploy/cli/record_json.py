@@ -1,0 +1,130 @@
+"""Records as JSON objects, one per line: what `kraft consume --json` prints and `kraft produce --from-json` takes.
+
+Bytes that are UTF-8 are text. Others stand in base64: `value_base64` in place of `value`, and a header's value as
+`{"base64": …}`. So every record comes back as it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from kraft.client.core.records import ConsumerRecord
+
+_KNOWN = frozenset(
+    {
+        "topic",
+        "partition",
+        "offset",
+        "timestamp_ms",
+        "leader_epoch",
+        "key",
+        "key_base64",
+        "value",
+        "value_base64",
+        "headers",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to send. `partition` and `timestamp_ms` are None where the producer decides."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def to_json(record: ConsumerRecord) -> dict[str, Any]:
+    """A record as an object."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_field("key", record.key),
+        **_field("value", record.value),
+        "headers": [[name, _header(value)] for name, value in record.headers],
+    }
+
+
+def from_json(line: bytes) -> NewRecord:
+    """The record that a line says. CommandFailed shows what is wrong with it."""
+    try:
+        given = json.loads(line)
+        if not isinstance(given, dict):
+            raise TypeError("expected an object")
+        unknown = given.keys() - _KNOWN
+        if unknown:
+            raise ValueError(f"there is no field {', '.join(sorted(unknown))}; there are {', '.join(sorted(_KNOWN))}")
+        return NewRecord(
+            _bytes(given, "value"),
+            _bytes(given, "key"),
+            tuple(_headers(given.get("headers"))),
+            _number(given, "partition"),
+            _number(given, "timestamp_ms"),
+        )
+    except (ValueError, TypeError) as problem:
+        shown = line[:80].decode("utf-8", "backslashreplace")
+        raise CommandFailed(f"{shown}: not a record as JSON: {problem}", code=EXIT_USAGE) from None
+
+
+def _field(name: str, data: bytes | None) -> dict[str, str | None]:
+    text = None if data is None else _text(data)
+    if data is not None and text is None:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+    return {name: text}
+
+
+def _header(data: bytes | None) -> Any:
+    text = None if data is None else _text(data)
+    return {"base64": base64.b64encode(data).decode()} if data is not None and text is None else text
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _bytes(given: dict[str, Any], name: str) -> bytes | None:
+    encoded = given.get(f"{name}_base64")
+    if encoded is not None:
+        return base64.b64decode(encoded, validate=True)
+    return _as_bytes(given.get(name), name)
+
+
+def _as_bytes(value: Any, name: str) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return base64.b64decode(value["base64"], validate=True)
+    raise TypeError(f"{name} is {json.dumps(value)}, expected text or null")
+
+
+def _headers(given: Any) -> list[tuple[str, bytes | None]]:
+    pairs = given.items() if isinstance(given, dict) else given or []
+    found = []
+    for entry in pairs:
+        if len(entry) != 2 or not isinstance(entry[0], str):
+            raise TypeError("headers: expected [[name, value], …] or an object")
+        found.append((entry[0], _as_bytes(entry[1], f"header {entry[0]}")))
+    return found
+
+
+def _number(given: dict[str, Any], name: str) -> int | None:
+    value = given.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise TypeError(f"{name} is {json.dumps(value)}, expected a whole number")
+    return value

@@ -1,0 +1,53 @@
+"""Points in time and durations as people write them.
+
+A time is ISO 8601 (`2026-11-21T10:00:00.000+01:00`; without a zone it is UTC), milliseconds since 1970, `now`, or a
+duration before now (`-90m`). A duration is ISO 8601 (`P1DT2H30M`) or short (`1d2h30m`, `45s`, `500ms`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
+
+_ISO_DURATION = re.compile(
+    r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
+)
+_SHORT_DURATION = re.compile(
+    r"(?:(?P<w>\d+)w)?(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?!s))?(?:(?P<s>\d+(?:\.\d+)?)s)?(?:(?P<ms>\d+)ms)?"
+)
+_UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+
+
+def parse_duration_ms(text: str) -> int:
+    """A duration in ms. CommandFailed for anything else."""
+    for pattern in (_ISO_DURATION, _SHORT_DURATION):
+        match = pattern.fullmatch(text)
+        if match is not None and any(match.groupdict().values()):
+            return round(sum(float(value) * _UNIT_MS[unit] for unit, value in match.groupdict().items() if value))
+    raise CommandFailed(f"{text!r} is not a duration: expected P1DT2H30M or 1d2h30m", code=EXIT_USAGE)
+
+
+def parse_time_ms(text: str, now_ms: int) -> int:
+    """A point in time in ms since 1970. CommandFailed for anything else."""
+    if text == "now":
+        return now_ms
+    if text.isdigit():
+        return int(text)
+    if text.startswith("-"):
+        return now_ms - parse_duration_ms(text[1:])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandFailed(
+            f"{text!r} is not a time: expected 2026-11-21T10:00:00, milliseconds since 1970, or -1h", code=EXIT_USAGE
+        ) from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def format_time(time_ms: int | None) -> str | None:
+    """UTC, to the millisecond; None for no time."""
+    if time_ms is None or time_ms < 0:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03}Z"

@@ -1,0 +1,127 @@
+"""How a verb reaches a cluster: which setting wins, and what TLS settings mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from kraft.deploy.cli.app import app
+from kraft.deploy.cli.connection import SHARED_OPTIONS, Connection, over_network, pair
+from kraft.deploy.cli.output import CommandFailed
+from kraft.deploy.cli.tls_settings import client_tls
+
+LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resume", "node", "completion"}
+LOCAL_GROUPS = {"storage", "log", "fault"}
+
+
+def connect(**given: Any) -> Connection:
+    """The connection that a verb with these options gets."""
+    seen: list[Connection] = []
+
+    def verb(connection: Connection) -> None:
+        seen.append(connection)
+
+    over_network(verb)(**{name: default for name, (_, default) in SHARED_OPTIONS.items()} | given)
+    return seen[0]
+
+
+def test_what_is_given_on_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nlinger.ms=5\nacks = 1\nssl.truststore.location=/file.pem\n")
+    from_file = connect(command_config=file)
+    assert from_file.bootstrap_servers == "file:1"
+    assert from_file.settings == {"linger.ms": "5", "acks": "1", "ssl.truststore.location": "/file.pem"}
+    both = connect(
+        command_config=file, bootstrap_server="line:2", tls_ca="/line.pem", client_settings=["acks=all", "a.b=c=d"]
+    )
+    assert both.bootstrap_servers == "line:2"
+    assert (both.settings["acks"], both.settings["linger.ms"], both.settings["a.b"]) == ("all", "5", "c=d")
+    assert both.settings["ssl.truststore.location"] == "/line.pem"
+    assert connect(command_config=file, client_settings=["bootstrap.servers=x:3"]).bootstrap_servers == "x:3"
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(CommandFailed, match=r"/nowhere/x.properties: No such file"):
+        connect(command_config=Path("/nowhere/x.properties"))
+
+
+@pytest.mark.parametrize("entry", ["acks", "=all", " = "])
+def test_a_setting_is_a_pair(entry: str) -> None:
+    with pytest.raises(CommandFailed, match="expected KEY=VALUE"):
+        pair(entry, "-X")
+
+
+def test_settings_about_the_connection_do_not_reach_producer_or_consumer() -> None:
+    connection = connect(
+        bootstrap_server="h:1", client_settings=["linger.ms=5", "security.protocol=ssl", "ssl.truststore.location=/a"]
+    )
+    settings = connection.client_settings()
+    assert (settings.pop("linger.ms"), settings.pop("bootstrap_servers")) == ("5", "h:1")
+    assert settings.pop("tls").authorities_path == "/a"
+    assert settings == {}
+
+
+def test_without_a_protocol_there_is_no_tls() -> None:
+    assert client_tls({}) is None
+    assert client_tls({"security.protocol": "plaintext"}) is None
+    assert connect(tls=True).tls() is not None
+
+
+def test_stores_are_pem_in_files_or_as_text() -> None:
+    files = client_tls(
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.location": "/ca.pem",
+            "ssl.keystore.location": "/me.pem",
+            "ssl.key.password": "geheim",
+        }
+    )
+    assert files is not None
+    assert (files.authorities_path, files.certificate_path, files.key_password) == ("/ca.pem", "/me.pem", "geheim")
+    assert files.verify_hostname
+    text = client_tls(
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.certificates": "CA",
+            "ssl.keystore.certificate.chain": "CHAIN",
+            "ssl.keystore.key": "KEY",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert text is not None
+    assert (text.authorities, text.certificate_and_key, text.verify_hostname) == ("CA", "KEY\nCHAIN", False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "SASL not yet"),
+        ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "stores are PEM here"),
+    ],
+)
+def test_what_is_not_possible_says_what_is(settings: dict[str, str], expected: str) -> None:
+    with pytest.raises(CommandFailed, match=expected) as failure:
+        client_tls(settings)
+    assert failure.value.code == 2
+
+
+def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from verbs(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_every_verb_over_the_network_has_the_shared_options_and_every_verb_has_json() -> None:
+    for path, command in verbs(typer.main.get_command(app)):
+        names = {option for item in command.params for option in item.opts}
+        is_local = path[0] in LOCAL or path[0] in LOCAL_GROUPS
+        assert ("--bootstrap-server" in names) is not is_local, path
+        assert ("--command-config" in names) is not is_local, path
+        assert "--json" in names or path == ("completion",), path
+        assert command.help, path

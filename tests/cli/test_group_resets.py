@@ -1,0 +1,55 @@
+"""Plans of resets as files, and the one rule that a command line says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo
+from kraft.deploy.cli.group_resets import _rule, _rules_of_rows, read_plan, write_plan
+from kraft.deploy.cli.output import CommandFailed
+
+
+def test_a_plan_that_was_written_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    write_plan(
+        path,
+        {
+            "one, two": (PlannedReset("t", 0, None, 5), PlannedReset("t", 1, 9, 9)),
+            "b": (PlannedReset("t", 0, 1, 2),),
+        },
+    )
+    rows = read_plan(path)
+    assert rows == [("one, two", "t", 0, 5), ("one, two", "t", 1, 9), ("b", "t", 0, 2)]
+    assert _rules_of_rows(rows, "one, two") == {
+        ("t", 0): ResetRule(ResetTo.OFFSET, 5),
+        ("t", 1): ResetRule(ResetTo.OFFSET, 9),
+    }
+
+
+def test_rows_without_a_group_are_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_text("# topic,partition,offset\nt,0,5\n\n t , 1 , 6 \n")
+    rows = read_plan(path)
+    assert rows == [(None, "t", 0, 5), (None, "t", 1, 6)]
+    assert _rules_of_rows(rows, "any").keys() == {("t", 0), ("t", 1)}
+
+
+@pytest.mark.parametrize("line", ["t,0", "g,h,t,0,1", "t,zero,1", "t,0,"])
+def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_text(f"t,0,1\n{line}\n")
+    with pytest.raises(CommandFailed, match=r"plan.csv, line 2: expected \[group,\]topic,partition,offset"):
+        read_plan(path)
+
+
+def test_exactly_one_target_must_be_given() -> None:
+    assert _rule(["earliest"], [], None, None, False) == ResetRule(ResetTo.EARLIEST)
+    assert _rule([], [77], None, None, False) == ResetRule(ResetTo.TIME, 77)
+    assert _rule([], [], -3, None, False) == ResetRule(ResetTo.SHIFT, -3)
+    assert _rule([], [], None, 0, False) == ResetRule(ResetTo.OFFSET, 0)
+    assert _rule([], [], None, None, True) is None
+    for several in (([], [], None, None, False), (["latest"], [], 3, None, False), ([], [1], None, None, True)):
+        with pytest.raises(CommandFailed, match="where to? give one of --to-earliest".replace("?", r"\?")):
+            _rule(*several)

@@ -1,0 +1,45 @@
+"""`kraft log dump` never shows what is secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraft.deploy.cli.log_dump import HIDDEN, dump_file, event_fields, is_secret_key
+from kraft.image import ConfigResourceType, encode_event, events
+from kraft.wire.records import Record, encode_batch
+
+SECRETS = (
+    "ssl.key.password",
+    "ssl.keystore.key",
+    "listener.name.external.ssl.key.password",
+    "listener.name.external.plain.sasl.jaas.config",
+    "sasl.jaas.config",
+)
+
+
+def config(name: str, value: str) -> events.Config:
+    return events.Config(resource_type=ConfigResourceType.BROKER, resource_name="1", name=name, value=value)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_setting_that_holds_a_secret_reads_hidden(name: str) -> None:
+    assert event_fields(config(name, "geheim"))["value"] == HIDDEN
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "ssl.client.auth", "listeners"])
+def test_other_settings_are_shown(name: str) -> None:
+    assert not is_secret_key(name)
+    assert event_fields(config(name, "open"))["value"] == "open"
+
+
+def test_a_dumped_metadata_log_holds_no_secret(tmp_path: Path) -> None:
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    records = [Record(0, 1, None, encode_event(config(name, "geheim"))) for name in SECRETS]
+    path = folder / f"{0:020}.log"
+    path.write_bytes(encode_batch(records, base_offset=0, leader_epoch=1))
+    rows = list(dump_file(path, with_records=True))
+    assert [row["type"] for row in rows[1:]] == ["Config"] * len(SECRETS)
+    assert "geheim" not in str(rows)

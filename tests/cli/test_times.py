@@ -1,0 +1,63 @@
+"""Times and durations as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.deploy.cli.output import CommandFailed
+from kraft.deploy.cli.times import format_time, parse_duration_ms, parse_time_ms
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PT1H30M", 5_400_000),
+        ("P1DT0.5S", 86_400_500),
+        ("P2W", 1_209_600_000),
+        ("1h30m", 5_400_000),
+        ("90m", 5_400_000),
+        ("1.5s", 1_500),
+        ("500ms", 500),
+        ("1d2h", 93_600_000),
+    ],
+)
+def test_a_duration_is_read(text: str, expected: int) -> None:
+    assert parse_duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "h", "1x", "30m1h", "-1h", "1"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(CommandFailed, match="is not a duration"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("now", NOW_MS),
+        ("-1m", NOW_MS - 60_000),
+        ("-PT1M", NOW_MS - 60_000),
+        ("1234", 1_234),
+        ("1970-01-01T00:00:01", 1_000),
+        ("1970-01-01T01:00:01.250+01:00", 1_250),
+        ("1970-01-01T00:00:01Z", 1_000),
+        ("1970-01-02", 86_400_000),
+    ],
+)
+def test_a_time_is_read(text: str, expected: int) -> None:
+    assert parse_time_ms(text, NOW_MS) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-13-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(CommandFailed, match="is not a time"):
+        parse_time_ms(text, NOW_MS)
+
+
+def test_a_time_is_shown_in_utc_to_the_millisecond_and_can_be_read_again() -> None:
+    shown = format_time(NOW_MS + 7)
+    assert shown == "2023-11-14T22:13:20.007Z"
+    assert parse_time_ms(shown, 0) == NOW_MS + 7
+    assert (format_time(None), format_time(-1)) == (None, None)
