@@ -104,6 +104,25 @@ def handle_describe_quorum(broker: Broker, request: Request, session: Session) -
     forward(broker, request, session, read(request), failure)
 
 
+def handle_update_features(broker: Broker, request: Request, session: Session) -> None:
+    """Raise, lower or remove finalized features; all of them or none."""
+    message = read(request)
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        return respond(ApiKey.UPDATE_FEATURES, error_code=error, error_message=text)
+
+    forward(broker, request, session, message, failure, timeout_ms=milliseconds(message.timeout))
+
+
+def handle_unregister_broker(broker: Broker, request: Request, session: Session) -> None:
+    """Forget a broker that will not come back."""
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        return respond(ApiKey.UNREGISTER_BROKER, error_code=error, error_message=text)
+
+    forward(broker, request, session, read(request), failure)
+
+
 def _deleted_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
     """How many partitions these deletions take away; 1 for a topic that is not known here."""
     found = (

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs: levels of this process's loggers are set here, all else is decided by the active controller.
+AlterConfigs, its older way, knows no loggers.
 
 Each resource succeeds or fails alone; a resource that stands twice in a request fails. Source:
-IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.
+AlterConfigsRequest 0 to 2, IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.
 """
 
 from __future__ import annotations
@@ -72,6 +73,26 @@ def handle_incremental_alter_configs(broker: Broker, request: Request, session: 
         forward(broker, request, session, replace(message, resources=tuple(wanted)), failure, finish=finish)
     else:
         answer(request, respond(ApiKey.INCREMENTAL_ALTER_CONFIGS, responses=tuple(done.values())))
+
+
+def handle_alter_configs(broker: Broker, request: Request, session: Session) -> None:
+    """The older way, in which what is named replaces all that was set; the active controller decides."""
+    message = read(request)
+    result = part(ApiKey.ALTER_CONFIGS, "AlterConfigsResourceResponse")
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        failed = tuple(
+            result(
+                error_code=error,
+                error_message=text,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in message.resources
+        )
+        return respond(ApiKey.ALTER_CONFIGS, responses=failed)
+
+    forward(broker, request, session, message, failure)
 
 
 def _alter_loggers(broker: Broker, resource: Any, *, validate_only: bool) -> None:

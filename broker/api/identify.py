@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraft.broker.node.session import Session
-from kraft.wire.rpc import decode_rpc, encode_rpc
+from kraft.wire.rpc import decode_rpc, encode_rpc, version_refusal
 from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
 from kraft.wire.server import Request
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 def handle_identify(broker: Broker, request: Request, session: Session) -> None:
     """Answer with cluster, node and incarnation."""
+    refusal = version_refusal(request.api_key, request.api_version)
+    if refusal is not None:
+        request.respond(refusal)
+        return
     decode_rpc(IdentifyRequest, request.api_version, request.body)
     response = IdentifyResponse(
         cluster_id=broker.cluster_id, node_id=broker.node_id, incarnation_id=broker.incarnation_id

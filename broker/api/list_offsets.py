@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.node.gates import Operation
+from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
+from kraft.control.topic_names import METADATA_TOPIC
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -42,6 +44,10 @@ class OffsetAnswer(NamedTuple):
     timestamp: int = -1
     offset: int = NOT_FOUND
     leader_epoch: int = -1
+
+
+Deferred = tuple[Partition | MetadataTopic, int, int]
+"""A lookup that is still to be made: where, timestamp, leader epoch."""
 
 
 class Asker(NamedTuple):
@@ -73,12 +79,13 @@ class _Listing:
         self._broker = broker
         self._request = request
         self._asker = Asker(request.api_version, message.replica_id, message.isolation_level == READ_COMMITTED)
-        self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | tuple[Partition, int, int]]]]] = []
+        self._session = session
+        self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | Deferred]]]] = []
         seen = Counter((topic.name, row.partition_index) for topic in message.topics for row in topic.partitions)
         for topic in message.topics:
             name = topic.name
             allowed = broker.gates.authorize_topic(session, Operation.DESCRIBE, name)
-            rows: list[tuple[int, OffsetAnswer | tuple[Partition, int, int]]] = []
+            rows: list[tuple[int, OffsetAnswer | Deferred]] = []
             for row in topic.partitions:
                 index = row.partition_index
                 if seen[name, index] > 1:
@@ -93,8 +100,10 @@ class _Listing:
     def needs_task(self) -> bool:
         return any(not isinstance(found, OffsetAnswer) for _, rows in self._topics for _, found in rows)
 
-    def _begin(self, topic: str, index: int, timestamp: int, epoch: int) -> OffsetAnswer | tuple[Partition, int, int]:
+    def _begin(self, topic: str, index: int, timestamp: int, epoch: int) -> OffsetAnswer | Deferred:
         first_version = 1 if timestamp >= 0 else FIRST_VERSION_OF.get(timestamp)
+        if topic == METADATA_TOPIC and index == 0 and self._broker.metadata_topic.may_read(self._session):
+            return self._begin_metadata(timestamp)
         found = self._broker.replicas.locate(topic, index)
         if isinstance(found, ErrorCode):
             return OffsetAnswer(found)
@@ -104,6 +113,17 @@ class _Listing:
             return found, timestamp, epoch
         return list_offset(found, self._asker, timestamp, epoch)
 
+    def _begin_metadata(self, timestamp: int) -> OffsetAnswer | Deferred:
+        """The cluster's own log: committed records alone count."""
+        metadata = self._broker.metadata_topic
+        if timestamp >= 0:
+            return metadata, timestamp, -1
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return OffsetAnswer(offset=metadata.log_start_offset)
+        if timestamp == LATEST:
+            return OffsetAnswer(offset=metadata.high_watermark)
+        return OffsetAnswer(ErrorCode.NONE if timestamp == LATEST_TIERED else ErrorCode.UNSUPPORTED_VERSION)
+
     async def run(self) -> None:
         """Make the lookups that wait for something, one after the other, and answer."""
         for _, rows in self._topics:
@@ -112,7 +132,10 @@ class _Listing:
                     rows[number] = (index, await self._look_up(*found))
         self.answer()
 
-    async def _look_up(self, partition: Partition, timestamp: int, epoch: int) -> OffsetAnswer:
+    async def _look_up(self, partition: Partition | MetadataTopic, timestamp: int, epoch: int) -> OffsetAnswer:
+        if isinstance(partition, MetadataTopic):
+            hit = await partition.offset_at(timestamp)
+            return OffsetAnswer() if hit is None else OffsetAnswer(ErrorCode.NONE, hit.timestamp, hit.offset, -1)
         replicas = self._broker.replicas
         await replicas.wait_open(partition)
         error = check(partition, self._asker, epoch)

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from kraft.broker.api.answers import answer, kind, read, respond
 from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
+from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID
 from kraft.broker.node.session import Session
 from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
@@ -173,7 +174,9 @@ class _MetadataReply:
     def _topics_by_id(self, wanted: list[UUID]) -> Iterator[Any]:
         for topic_id in dict.fromkeys(wanted):
             topic = self.image.topics.get_by_id(topic_id)
-            if topic is None:
+            if topic_id == METADATA_TOPIC_ID and self.broker.metadata_topic.may_read(self.session):
+                yield self._metadata_topic()
+            elif topic is None:
                 yield self._error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
             elif not self._may(Operation.DESCRIBE, topic.name):
                 yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
@@ -200,7 +203,9 @@ class _MetadataReply:
         may_create_all = creates and self.broker.gates.authorize_cluster(self.session, Operation.CREATE)
         creatable: list[str] = []
         for name in names:
-            if name == METADATA_TOPIC:
+            if name == METADATA_TOPIC and self.broker.metadata_topic.may_read(self.session):
+                yield self._metadata_topic()
+            elif name == METADATA_TOPIC:
                 yield self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
             elif creates and not (may_create_all or self._may(Operation.CREATE, name)):
                 yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
@@ -213,6 +218,16 @@ class _MetadataReply:
                 yield self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
         if creatable:
             self.broker.auto_topics.create(self.session, creatable)
+
+    def _metadata_topic(self) -> Any:
+        """The cluster's own log: told to who may read it and names it, never listed."""
+        return self.topic_class(
+            error_code=ErrorCode.NONE,
+            name=METADATA_TOPIC,
+            topic_id=METADATA_TOPIC_ID,
+            is_internal=True,
+            partitions=(self._partition(0, self.broker.metadata_topic.state(self.endpoints)),),
+        )
 
     def _may(self, operation: Operation, name: str) -> bool:
         return self.broker.gates.authorize_topic(self.session, operation, name)

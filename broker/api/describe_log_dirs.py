@@ -1,0 +1,103 @@
+"""DescribeLogDirs: the log directories of this broker, what stands in them and how much room there is.
+
+The size of a log is that of its segments; a log that is not open is measured on the disk. A replica of this broker
+never lags behind itself (`offset_lag` 0) and none is on its way to another directory.
+Source: DescribeLogDirsRequest 1 to 4, KIP-113, KIP-827.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.gates import Operation
+from kraft.broker.node.session import Session
+from kraft.seam import Disk, DiskError
+from kraft.storage.log_names import LOG_SUFFIX, METADATA_TOPIC
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+    from kraft.broker.node.log_directories import HostedDirectory
+
+KEY = ApiKey.DESCRIBE_LOG_DIRS
+TopicPartition = tuple[str, int]
+
+
+def handle_describe_log_dirs(broker: Broker, request: Request, session: Session) -> None:
+    """Every directory; the partitions that are asked for, or all of them. Needs DESCRIBE on the cluster."""
+    message = read(request)
+    if not broker.gates.authorize_cluster(session, Operation.DESCRIBE):
+        answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
+    wanted: set[TopicPartition] | None = None
+    if message.topics is not None:
+        wanted = {(topic.topic, index) for topic in message.topics for index in topic.partitions}
+
+    async def reply() -> None:
+        results = [await _directory(broker, directory, wanted) for directory in broker.replicas.directories.all]
+        answer(request, respond(KEY, results=results))
+
+    broker.answer_later(request, reply)
+
+
+async def _directory(broker: Broker, directory: HostedDirectory, wanted: set[TopicPartition] | None) -> Any:
+    result = part(KEY, "DescribeLogDirsResult")
+    offline = result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, total_bytes=-1, usable_bytes=-1)
+    if not directory.is_online:
+        return offline
+    sizes: dict[TopicPartition, int] = {}
+    closed: dict[TopicPartition, str] = {}
+    for partition in directory.partitions:
+        key = (partition.topic, partition.index)
+        if wanted is not None and key not in wanted:
+            continue
+        if partition.log is not None:
+            sizes[key] = partition.log.size_bytes
+        elif directory.storage is not None:
+            closed[key] = directory.storage.partition_path(*key)
+    metadata_key = (METADATA_TOPIC, 0)
+    if directory.storage is not None and (wanted is None or metadata_key in wanted):
+        closed[metadata_key] = directory.storage.partition_path(*metadata_key)
+    try:
+        measured = await broker.seam.disk.offload(_measure, broker.seam.disk, directory.path, closed)
+    except DiskError as error:
+        broker.replicas.disk_failed_at(error)
+        return offline
+    found, total_bytes, usable_bytes = measured
+    return result(
+        log_dir=directory.path,
+        topics=_topics({**sizes, **found}.items()),
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+
+
+def _topics(sizes: Iterable[tuple[TopicPartition, int]]) -> tuple[Any, ...]:
+    topics: dict[str, list[Any]] = {}
+    described = part(KEY, "DescribeLogDirsPartition")
+    for (topic, index), size in sorted(sizes):
+        topics.setdefault(topic, []).append(described(partition_index=index, partition_size=size))
+    topic_part = part(KEY, "DescribeLogDirsTopic")
+    return tuple(topic_part(name=name, partitions=tuple(rows)) for name, rows in topics.items())
+
+
+def _measure(
+    disk: Disk, directory: str, closed: dict[TopicPartition, str]
+) -> tuple[dict[TopicPartition, int], int, int]:
+    """(sizes of logs that are not open, all bytes of the file system, bytes that are free). *Blocking.*"""
+    sizes = {key: _log_bytes(disk, path) for key, path in closed.items() if disk.is_directory(path)}
+    return sizes, disk.total_bytes(directory), disk.free_bytes(directory)
+
+
+def _log_bytes(disk: Disk, path: str) -> int:
+    total = 0
+    for name in disk.list(path):
+        if name.endswith(LOG_SUFFIX):
+            file = disk.open(f"{path}/{name}")
+            total += file.size
+            file.close()
+    return total

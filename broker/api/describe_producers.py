@@ -1,0 +1,83 @@
+"""DescribeProducers: who has written to partitions of this broker, and whose transactions are open (KIP-664).
+
+Any replica answers, from its own log. Source: DescribeProducersRequest 0; broker-spec 1.6, 1.8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.gates import Operation
+from kraft.broker.node.session import Session
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+    from kraft.storage.log import Log
+
+KEY = ApiKey.DESCRIBE_PRODUCERS
+
+
+def handle_describe_producers(broker: Broker, request: Request, session: Session) -> None:
+    """Each partition succeeds or fails alone. Logs that are not open are opened first."""
+    message = read(request)
+    closed = [
+        found
+        for topic in message.topics
+        for index in topic.partition_indexes
+        if (found := broker.replicas.find(topic.name, index)) is not None and found.log is None and not found.is_offline
+    ]
+
+    async def reply() -> None:
+        for partition in closed:
+            await broker.replicas.wait_open(partition)
+        answer(request, _response(broker, session, message))
+
+    if closed:
+        broker.answer_later(request, reply)
+    else:
+        answer(request, _response(broker, session, message))
+
+
+def _response(broker: Broker, session: Session, message: Any) -> Any:
+    topic_part = part(KEY, "TopicResponse")
+    return respond(
+        KEY,
+        topics=tuple(
+            topic_part(
+                name=topic.name,
+                partitions=tuple(_partition(broker, session, topic.name, index) for index in topic.partition_indexes),
+            )
+            for topic in message.topics
+        ),
+    )
+
+
+def _partition(broker: Broker, session: Session, topic: str, index: int) -> Any:
+    result = part(KEY, "PartitionResponse")
+    if not broker.gates.authorize_topic(session, Operation.READ, topic):
+        return result(partition_index=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    found = broker.replicas.locate(topic, index)
+    if isinstance(found, ErrorCode):
+        return result(partition_index=index, error_code=found)
+    if found.log is None:
+        return result(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    return result(partition_index=index, active_producers=tuple(_producers(found.log)))
+
+
+def _producers(log: Log) -> list[Any]:
+    state = part(KEY, "ProducerState")
+    return [
+        state(
+            producer_id=row.producer_id,
+            producer_epoch=row.producer_epoch,
+            last_sequence=row.last_sequence,
+            last_timestamp=row.timestamp,
+            coordinator_epoch=row.coordinator_epoch,
+            current_txn_start_offset=row.current_txn_first_offset,
+        )
+        for row in log.producers.snapshot()
+    ]

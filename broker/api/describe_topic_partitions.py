@@ -1,0 +1,143 @@
+"""DescribeTopicPartitions: topics and their partitions in pages, with their eligible leader replicas (KIP-966).
+
+Topics come in the order of their names. A page holds at most the partitions that the client wants and
+max.request.partition.size.limit allows; its `next_cursor` names where the next page begins. Unauthorised wins over
+unknown for a name that the client sent; without names, what may not be described is left out.
+Source: DescribeTopicPartitionsRequest 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, kind, part, read, respond
+from kraft.broker.api.metadata import INTERNAL_TOPICS
+from kraft.broker.node.gates import Operation, topic_resource
+from kraft.broker.node.session import Session
+from kraft.control.topic_names import topic_name_problem
+from kraft.image import MetadataImage, PartitionState, TopicImage
+from kraft.image.partitions import NO_LEADER
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+LIMIT_KEY = "max.request.partition.size.limit"
+
+
+def handle_describe_topic_partitions(broker: Broker, request: Request, session: Session) -> None:
+    """One page, from the newest image."""
+    message = read(request)
+    problem = _cursor_problem(message)
+    if problem is not None:
+        failed = tuple(_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics)
+        answer(request, respond(KEY, topics=failed))
+        return
+    answer(request, _Page(broker, session, message).build())
+
+
+def _cursor_problem(message: Any) -> str | None:
+    cursor = message.cursor
+    if cursor is None:
+        return None
+    if cursor.partition_index < 0:
+        return "a cursor's partition is not negative"
+    if message.topics and cursor.topic_name not in {topic.name for topic in message.topics}:
+        return "the cursor's topic is not among those that are asked for"
+    return None
+
+
+class _Page:
+    """One answer in the making."""
+
+    def __init__(self, broker: Broker, session: Session, message: Any) -> None:
+        self._broker = broker
+        self._image: MetadataImage = broker.image
+        self._session = session
+        self._named = bool(message.topics)
+        names = {topic.name for topic in message.topics} if self._named else set(broker.image.topics.names)
+        self._names = sorted(names)
+        self._start = 0
+        if message.cursor is not None:
+            self._names = [name for name in self._names if name >= message.cursor.topic_name]
+            if self._names and self._names[0] == message.cursor.topic_name:
+                self._start = message.cursor.partition_index
+        limit = broker.dynamic_configs.integer(LIMIT_KEY)
+        self._left = max(1, min(limit, message.response_partition_limit))
+        self._next: tuple[str, int] | None = None
+
+    def build(self) -> Any:
+        """The whole response."""
+        topics = tuple(self._topics())
+        cursor = self._next
+        following = None if cursor is None else part(KEY, "Cursor")(topic_name=cursor[0], partition_index=cursor[1])
+        return respond(KEY, topics=topics, next_cursor=following)
+
+    def _topics(self) -> Iterator[Any]:
+        for name in self._names:
+            start, self._start = self._start, 0
+            if not self._broker.gates.authorize_topic(self._session, Operation.DESCRIBE, name):
+                if self._named:
+                    yield _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                continue
+            topic = self._image.topics.get(name)
+            if topic is None:
+                bad = topic_name_problem(name) is not None
+                yield _failed(name, ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            if self._left == 0:
+                self._next = (name, 0)
+                return
+            yield self._described(topic, start)
+            if self._next is not None:
+                return
+
+    def _described(self, topic: TopicImage, start: int) -> Any:
+        """The topic's partitions from `start` on, as far as there is room."""
+        end = min(topic.partition_count, start + self._left)
+        self._left -= max(0, end - start)
+        if end < topic.partition_count:
+            self._next = (topic.name, end)
+        return part(KEY, "DescribeTopicPartitionsResponseTopic")(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=tuple(self._partition(index, topic.partition(index)) for index in range(start, end)),
+            topic_authorized_operations=self._broker.gates.authorized_operations(
+                self._session, topic_resource(topic.name)
+            ),
+        )
+
+    def _partition(self, index: int, state: PartitionState) -> Any:
+        is_led = self._reaches(state.leader)
+        return kind(KEY, "DescribeTopicPartitionsResponsePartition")(
+            error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=state.leader if is_led else NO_LEADER,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.isr,
+            eligible_leader_replicas=state.elr,
+            last_known_elr=state.last_known_elr,
+            offline_replicas=tuple(replica for replica in state.replicas if self._is_offline(replica, state)),
+        )
+
+    def _reaches(self, broker_id: int) -> bool:
+        return self._broker.endpoint(broker_id, self._session.listener) is not None
+
+    def _is_offline(self, replica: int, state: PartitionState) -> bool:
+        directory = state.directory_of(replica)
+        if not self._reaches(replica):
+            return True
+        return directory is not None and not self._image.brokers[replica].has_directory(directory)
+
+
+def _failed(name: str, error: ErrorCode) -> Any:
+    return part(KEY, "DescribeTopicPartitionsResponseTopic")(
+        error_code=error, name=name, is_internal=name in INTERNAL_TOPICS
+    )

@@ -1,0 +1,116 @@
+"""FindCoordinator: which broker coordinates a group.
+
+The topic that keeps groups is created on the way; until it is there, and while its partition has no leader whose
+process seems to live, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. It may take a second to do
+so, and what it waits for is often there after a tenth of that: so the request waits first.
+Source: coord 1.2; KIP-699 (batches).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.group.placement import partition_of
+from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
+from kraft.broker.node.gates import Operation, Resource, ResourceType
+from kraft.broker.node.purgatory import Parked
+from kraft.broker.node.session import Session
+from kraft.image.partitions import NO_LEADER
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+GROUP_KEYS = 0
+NO_NODE = -1
+PATIENCE_MS = 500
+"""How long a request waits for a coordinator to be known; what is behind it on its connection waits too."""
+
+
+def handle_find_coordinator(broker: Broker, request: Request, session: Session) -> None:
+    """Answer from the newest image, after a moment's look whether the leaders named live; or from the next ones, if
+    one of them is missing."""
+    Finding(broker, request, session).look()
+
+
+class Finding(Parked):
+    """One request: answered when every coordinator is known, or cannot be, or when its time is over."""
+
+    __slots__ = ("_broker", "_is_over", "_key_type", "_keys", "_leaders", "_request", "_session")
+
+    def __init__(self, broker: Broker, request: Request, session: Session) -> None:
+        message = read(request)
+        self.bucket = -1
+        self._broker = broker
+        self._request = request
+        self._session = session
+        self._key_type = message.key_type
+        self._keys = tuple(message.coordinator_keys)
+        self._leaders: dict[str, int | ErrorCode] = {}
+        self._is_over = False
+
+    def look(self) -> None:
+        """Find the leaders in the newest image; ask those that are other processes whether they live."""
+        self._leaders = {key: self._leader(key) for key in self._keys}
+        if ErrorCode.COORDINATOR_NOT_AVAILABLE in self._leaders.values() and not self._is_over:
+            self._wait()
+            return
+        doubtful = frozenset(found for found in self._leaders.values() if not isinstance(found, ErrorCode))
+        if doubtful - {self._broker.node_id}:
+            self._broker.leader_check.check(doubtful - {self._broker.node_id}, self._checked)
+        else:
+            self._answer(frozenset())
+
+    def _checked(self, lost: frozenset[int]) -> None:
+        if lost and not self._is_over:
+            self._wait()
+        else:
+            self._broker.dispatcher.finish(self._request, self._answer, lost)
+
+    def _wait(self) -> None:
+        deadlines, clock = self._broker.replicas.deadlines, self._broker.seam.clock
+        if self.bucket < 0:
+            deadlines.add(self, clock.monotonic_ms() + PATIENCE_MS)
+        self._broker.groups.watchers[self] = None
+
+    def image_changed(self) -> None:
+        self._broker.dispatcher.finish(self._request, self.look)
+
+    def expire(self) -> None:
+        self._is_over = True
+        if self._broker.groups.watchers.pop(self, self) is None:
+            self.look()
+
+    def _leader(self, key: str) -> int | ErrorCode:
+        """The broker that coordinates this key, or why none can be named."""
+        broker = self._broker
+        if self._key_type != GROUP_KEYS:
+            return ErrorCode.INVALID_REQUEST
+        if not broker.gates.authorize(self._session, Operation.DESCRIBE, Resource(ResourceType.GROUP, key)):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        topic = broker.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            broker.auto_topics.create(self._session, [OFFSETS_TOPIC])
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        leader = topic.partition(partition_of(key, topic.partition_count)).leader
+        if leader == NO_LEADER or broker.endpoint(leader, self._session.listener) is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return leader
+
+    def _answer(self, lost: frozenset[int]) -> None:
+        self._broker.replicas.deadlines.remove(self)
+        rows = [self._row(key, self._leaders[key], lost) for key in self._keys]
+        answer(self._request, respond(ApiKey.FIND_COORDINATOR, coordinators=rows))
+
+    def _row(self, key: str, found: int | ErrorCode, lost: frozenset[int]) -> Any:
+        row = part(ApiKey.FIND_COORDINATOR, "Coordinator")
+        if not isinstance(found, ErrorCode):
+            endpoint = None if found in lost else self._broker.endpoint(found, self._session.listener)
+            if endpoint is not None:
+                return row(key=key, node_id=found, host=endpoint.host, port=endpoint.port)
+            found = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        text = "this cluster coordinates groups only" if found is ErrorCode.INVALID_REQUEST else None
+        return row(key=key, node_id=NO_NODE, port=-1, error_code=found, error_message=text)

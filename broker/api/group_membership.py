@@ -1,0 +1,139 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: authorise, translate, hand on to the group's coordinator.
+
+Each needs READ on the group. Source: the newest versions of the four APIs; what older ones lack is noted here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.group.requests import (
+    HeartbeatReply,
+    HeartbeatRequest,
+    JoinReply,
+    JoinRequest,
+    Leaver,
+    LeaveReply,
+    LeaveRequest,
+    SyncReply,
+    SyncRequest,
+)
+from kraft.broker.group.requests import Request as GroupRequest
+from kraft.broker.node.gates import Operation, Resource, ResourceType
+from kraft.broker.node.session import Session
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages import milliseconds
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kraft.broker.node.broker import Broker
+
+FIRST_JOIN_WITH_REBALANCE_TIMEOUT = 1
+FIRST_JOIN_WITH_KNOWN_IDS = 4
+FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT = 9
+
+
+def handle_join_group(broker: Broker, request: Request, session: Session) -> None:
+    """Answered when the group's next generation begins, or at once."""
+    message, version = read(request), request.api_version
+    session_timeout_ms = milliseconds(message.session_timeout)
+    has_own_timeout = version >= FIRST_JOIN_WITH_REBALANCE_TIMEOUT
+    join = JoinRequest(
+        group=message.group_id,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        client_id=session.client_id,
+        client_host=f"/{session.client_address}",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=milliseconds(message.rebalance_timeout) if has_own_timeout else session_timeout_ms,
+        protocol_type=message.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in message.protocols),
+        fresh_id=str(broker.seam.random.uuid()),
+        requires_known_id=version >= FIRST_JOIN_WITH_KNOWN_IDS,
+        can_skip_assignment=version >= FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT,
+    )
+    member = part(ApiKey.JOIN_GROUP, "JoinGroupResponseMember")
+
+    def reply(answered: JoinReply) -> None:
+        members = [member(member_id=one, group_instance_id=two, metadata=data) for one, two, data in answered.members]
+        answer(
+            request,
+            respond(
+                ApiKey.JOIN_GROUP,
+                error_code=answered.error,
+                generation_id=answered.generation,
+                protocol_type=answered.protocol_type,
+                protocol_name=answered.protocol,
+                leader=answered.leader,
+                skip_assignment=answered.skip_assignment,
+                member_id=answered.member_id,
+                members=members,
+            ),
+        )
+
+    _submit(broker, session, join, reply)
+
+
+def handle_sync_group(broker: Broker, request: Request, session: Session) -> None:
+    """Answered when the leader's assignments are safe."""
+    message = read(request)
+    sync = SyncRequest(
+        group=message.group_id,
+        generation=message.generation_id,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        protocol_type=message.protocol_type,
+        protocol=message.protocol_name,
+        assignments=tuple((row.member_id, row.assignment) for row in message.assignments),
+    )
+
+    def reply(answered: SyncReply) -> None:
+        answer(
+            request,
+            respond(
+                ApiKey.SYNC_GROUP,
+                error_code=answered.error,
+                protocol_type=answered.protocol_type,
+                protocol_name=answered.protocol,
+                assignment=answered.assignment,
+            ),
+        )
+
+    _submit(broker, session, sync, reply)
+
+
+def handle_heartbeat(broker: Broker, request: Request, session: Session) -> None:
+    """The member lives; is its generation still in force?"""
+    message = read(request)
+    beat = HeartbeatRequest(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
+
+    def reply(answered: HeartbeatReply) -> None:
+        answer(request, respond(ApiKey.HEARTBEAT, error_code=answered.error))
+
+    _submit(broker, session, beat, reply)
+
+
+def handle_leave_group(broker: Broker, request: Request, session: Session) -> None:
+    """Members go, each with its own answer."""
+    message = read(request)
+    members = tuple(Leaver(member.member_id, member.group_instance_id) for member in message.members)
+    row = part(ApiKey.LEAVE_GROUP, "MemberResponse")
+
+    def reply(answered: LeaveReply) -> None:
+        rows = [row(member_id=one, group_instance_id=two, error_code=error) for one, two, error in answered.members]
+        answer(request, respond(ApiKey.LEAVE_GROUP, error_code=answered.error, members=rows))
+
+    _submit(broker, session, LeaveRequest(message.group_id, members), reply)
+
+
+def _submit(broker: Broker, session: Session, request: GroupRequest, reply: Callable[[Any], None]) -> None:
+    """Hand on what may be done."""
+    resource = Resource(ResourceType.GROUP, request.group)
+    if broker.gates.authorize(session, Operation.READ, resource):
+        broker.groups.submit(request, reply)
+    else:
+        reply(request.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))

@@ -1,0 +1,235 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: authorise group and topics, hand on what is left, put the rows together.
+
+A topic that may not be read is TOPIC_AUTHORIZATION_FAILED before it is unknown; all topics at once leaves out what may
+not be described. An offset that was committed for a topic of the same name that is gone is not told (KAFKA-19154).
+Source: coord 4.2, 4.3, 4.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, kind, part, read, respond
+from kraft.broker.group.requests import (
+    CommitReply,
+    CommitRequest,
+    FetchedOffset,
+    FetchReply,
+    FetchRequest,
+    OffsetDeleteReply,
+    OffsetDeleteRequest,
+    OffsetToCommit,
+    PartitionError,
+)
+from kraft.broker.node.gates import Operation, Resource, ResourceType
+from kraft.broker.node.session import Session
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.message_quirks import Direction
+from kraft.wire.message_reader import compile_reader
+from kraft.wire.messages import milliseconds
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+COMMITS_WITH_RETENTION = range(2, 5)
+FIRST_COMMIT_WITH_MISSING_GROUPS = 9
+FIRST_FETCH_WITH_GROUP_ERROR = 2
+
+
+def group_resource(group: str) -> Resource:
+    return Resource(ResourceType.GROUP, group)
+
+
+# OffsetCommit
+
+
+def handle_offset_commit(broker: Broker, request: Request, session: Session) -> None:
+    """Answered when every accepted offset is safe."""
+    message, version = read(request), request.api_version
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    accepted: list[OffsetToCommit] = []
+    for topic in message.topics:
+        may_read = broker.gates.authorize_topic(session, Operation.READ, topic.name)
+        image = broker.image.topics.get(topic.name)
+        for row in topic.partitions:
+            index = row.partition_index
+            if not may_read:
+                refused[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image is None or image.find(index) is None:
+                refused[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                metadata = row.committed_metadata or ""
+                accepted.append(
+                    OffsetToCommit(
+                        topic.name, index, row.committed_offset, row.committed_leader_epoch, metadata, image.topic_id
+                    )
+                )
+    commit = CommitRequest(
+        group=message.group_id,
+        generation=message.generation_id_or_member_epoch,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        offsets=tuple(accepted),
+        retention_ms=_retention_ms(request) if version in COMMITS_WITH_RETENTION else -1,
+        knows_missing_groups=version >= FIRST_COMMIT_WITH_MISSING_GROUPS,
+    )
+
+    def reply(answered: CommitReply) -> None:
+        errors = {**refused, **{(row.topic, row.partition): row.error for row in answered.rows}}
+        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: errors[key])))
+
+    if not broker.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: error)))
+    elif accepted or not refused:
+        broker.groups.submit(commit, reply)
+    else:
+        reply(CommitReply(()))
+
+
+def _commit_topics(message: Any, error_of: Callable[[tuple[str, int]], ErrorCode]) -> list[Any]:
+    topic_class = part(ApiKey.OFFSET_COMMIT, "OffsetCommitResponseTopic")
+    row_class = part(ApiKey.OFFSET_COMMIT, "OffsetCommitResponsePartition")
+    return [
+        topic_class(
+            name=topic.name,
+            partitions=[
+                row_class(partition_index=row.partition_index, error_code=error_of((topic.name, row.partition_index)))
+                for row in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+
+
+def _retention_ms(request: Request) -> int:
+    """Versions 2 to 4 may ask for a retention; newer classes have no place for it, so it is read from the old one."""
+    old = messages.versioned_class(ApiKey.OFFSET_COMMIT, request.api_version, Direction.REQUEST)
+    asked, _ = compile_reader(old, old)(request.body, 0)
+    return milliseconds(asked.retention_time)
+
+
+# OffsetFetch
+
+
+def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> None:
+    """Each group is answered by its own partition of the offsets topic; the answer leaves when all are there."""
+    message = read(request)
+    rows: list[Any] = [None] * len(message.groups)
+    missing = len(rows)
+
+    def finish() -> None:
+        answer(request, respond(ApiKey.OFFSET_FETCH, groups=rows))
+
+    def ask(number: int, group: Any) -> None:
+        def reply(answered: FetchReply) -> None:
+            nonlocal missing
+            rows[number] = _fetched_group(broker, session, request.api_version, group, answered)
+            missing -= 1
+            if not missing:
+                finish()
+
+        if not broker.gates.authorize(session, Operation.DESCRIBE, group_resource(group.group_id)):
+            reply(FetchReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            return
+        partitions = None
+        if group.topics is not None:
+            partitions = [(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
+        broker.groups.submit(FetchRequest(group.group_id, partitions, message.require_stable), reply)
+
+    if not rows:
+        finish()
+    for number, group in enumerate(message.groups):
+        ask(number, group)
+
+
+def _fetched_group(broker: Broker, session: Session, version: int, group: Any, answered: FetchReply) -> Any:
+    group_class = part(ApiKey.OFFSET_FETCH, "OffsetFetchResponseGroup")
+    if answered.error is not ErrorCode.NONE and (version >= FIRST_FETCH_WITH_GROUP_ERROR or group.topics is None):
+        return group_class(group_id=group.group_id, error_code=answered.error)
+    found = {(row.topic, row.partition): row for row in answered.rows}
+    by_topic: dict[str, Iterable[int]] = {}
+    if group.topics is None:
+        for topic, index in found:
+            by_topic[topic] = [*by_topic.get(topic, ()), index]
+    else:
+        by_topic = {topic.name: topic.partition_indexes for topic in group.topics}
+    topic_class = kind(ApiKey.OFFSET_FETCH, "OffsetFetchResponseTopics")
+    topics = []
+    for name, indexes in by_topic.items():
+        error = answered.error
+        if not broker.gates.authorize_topic(session, Operation.DESCRIBE, name):
+            if group.topics is None:
+                continue
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topics.append(topic_class(name=name, partitions=tuple(_fetched(broker, name, indexes, found, error))))
+    return group_class(group_id=group.group_id, topics=topics)
+
+
+def _fetched(
+    broker: Broker,
+    topic: str,
+    indexes: Iterable[int],
+    found: dict[tuple[str, int], FetchedOffset],
+    error: ErrorCode,
+) -> Iterable[Any]:
+    row_class = kind(ApiKey.OFFSET_FETCH, "OffsetFetchResponsePartitions")
+    image = broker.image.topics.get(topic)
+    for index in indexes:
+        row = found.get((topic, index))
+        is_of_another = row is not None and row.topic_id is not None and image is not None
+        if is_of_another and row is not None and image is not None and row.topic_id == image.topic_id:
+            is_of_another = False
+        if row is None or is_of_another or error is not ErrorCode.NONE:
+            row = FetchedOffset(topic, index)
+        yield row_class(
+            partition_index=index,
+            committed_offset=row.offset,
+            committed_leader_epoch=row.leader_epoch,
+            metadata=row.metadata,
+            error_code=error,
+        )
+
+
+# OffsetDelete
+
+
+def handle_offset_delete(broker: Broker, request: Request, session: Session) -> None:
+    """Needs DELETE on the group and READ on each topic."""
+    message = read(request)
+    refused: list[PartitionError] = []
+    accepted: list[tuple[str, int]] = []
+    for topic in message.topics:
+        may_read = broker.gates.authorize_topic(session, Operation.READ, topic.name)
+        image = broker.image.topics.get(topic.name)
+        for row in topic.partitions:
+            if not may_read:
+                refused.append(PartitionError(topic.name, row.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif image is None or image.find(row.partition_index) is None:
+                refused.append(PartitionError(topic.name, row.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                accepted.append((topic.name, row.partition_index))
+
+    def reply(answered: OffsetDeleteReply) -> None:
+        topics = []
+        if answered.error is ErrorCode.NONE:
+            topics = _deleted_topics([*answered.rows, *refused])
+        answer(request, respond(ApiKey.OFFSET_DELETE, error_code=answered.error, topics=topics))
+
+    if broker.gates.authorize(session, Operation.DELETE, group_resource(message.group_id)):
+        broker.groups.submit(OffsetDeleteRequest(message.group_id, tuple(accepted)), reply)
+    else:
+        reply(OffsetDeleteReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+
+
+def _deleted_topics(rows: list[PartitionError]) -> list[Any]:
+    topic_class = part(ApiKey.OFFSET_DELETE, "OffsetDeleteResponseTopic")
+    row_class = part(ApiKey.OFFSET_DELETE, "OffsetDeleteResponsePartition")
+    by_topic: dict[str, list[Any]] = {}
+    for row in rows:
+        by_topic.setdefault(row.topic, []).append(row_class(partition_index=row.partition, error_code=row.error))
+    return [topic_class(name=topic, partitions=found) for topic, found in by_topic.items()]

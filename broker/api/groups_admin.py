@@ -1,0 +1,136 @@
+"""ListGroups, DescribeGroups, DeleteGroups: what administrators ask of the groups that this broker coordinates.
+
+ListGroups tells all groups to who may DESCRIBE the cluster, else those that may be described. A group that does not
+exist is described as "Dead", without an error before version 6. Source: coord 3.8, 4.6; KIP-518, KIP-848 (filters).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.api.group_offsets import group_resource
+from kraft.broker.group.requests import DeleteReply, DeleteRequest, DescribeReply, DescribeRequest, ListReply
+from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation
+from kraft.broker.node.session import Session
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+CLASSIC = "classic"
+FIRST_DESCRIBE_WITH_MISSING_GROUPS = 6
+
+
+def handle_list_groups(broker: Broker, request: Request, session: Session) -> None:
+    """The groups that this broker coordinates; an error if some of them are still being loaded."""
+    message = read(request)
+    states = {state.lower() for state in message.states_filter}
+    types = {kind.lower() for kind in message.types_filter}
+    sees_all = broker.gates.authorize_cluster(session, Operation.DESCRIBE)
+    row = part(ApiKey.LIST_GROUPS, "ListedGroup")
+
+    def is_shown(group: str, state: str) -> bool:
+        if (states and state.lower() not in states) or (types and CLASSIC not in types):
+            return False
+        return sees_all or broker.gates.authorize(session, Operation.DESCRIBE, group_resource(group))
+
+    def reply(answered: ListReply) -> None:
+        rows = [
+            row(group_id=one.group, protocol_type=one.protocol_type, group_state=one.state, group_type=CLASSIC)
+            for one in answered.groups
+            if is_shown(one.group, one.state)
+        ]
+        answer(request, respond(ApiKey.LIST_GROUPS, error_code=answered.error, groups=rows))
+
+    broker.groups.list_groups(reply)
+
+
+def handle_describe_groups(broker: Broker, request: Request, session: Session) -> None:
+    """Each group with its members, from its own coordinator's partition."""
+    message = read(request)
+    rows: list[Any] = [None] * len(message.groups)
+    missing = len(rows)
+
+    def finish() -> None:
+        answer(request, respond(ApiKey.DESCRIBE_GROUPS, groups=rows))
+
+    def ask(number: int, group: str) -> None:
+        def reply(answered: DescribeReply) -> None:
+            nonlocal missing
+            operations = AUTHORIZED_OPERATIONS_OMITTED
+            if message.include_authorized_operations and answered.error is not ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                operations = broker.gates.authorized_operations(session, group_resource(group))
+            rows[number] = _described(request.api_version, group, answered, operations)
+            missing -= 1
+            if not missing:
+                finish()
+
+        if broker.gates.authorize(session, Operation.DESCRIBE, group_resource(group)):
+            broker.groups.submit(DescribeRequest(group), reply)
+        else:
+            reply(DescribeReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+
+    if not rows:
+        finish()
+    for number, group in enumerate(message.groups):
+        ask(number, group)
+
+
+def _described(version: int, group: str, answered: DescribeReply, operations: int) -> Any:
+    error, text = answered.error, None
+    if error is ErrorCode.GROUP_ID_NOT_FOUND:
+        text = f"there is no group {group}"
+        if version < FIRST_DESCRIBE_WITH_MISSING_GROUPS:
+            error, text = ErrorCode.NONE, None
+    member_class = part(ApiKey.DESCRIBE_GROUPS, "DescribedGroupMember")
+    members = [
+        member_class(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata,
+            member_assignment=member.assignment,
+        )
+        for member in answered.members
+    ]
+    return part(ApiKey.DESCRIBE_GROUPS, "DescribedGroup")(
+        error_code=error,
+        error_message=text,
+        group_id=group,
+        group_state=answered.state,
+        protocol_type=answered.protocol_type,
+        protocol_data=answered.protocol,
+        members=members,
+        authorized_operations=operations,
+    )
+
+
+def handle_delete_groups(broker: Broker, request: Request, session: Session) -> None:
+    """Each group is deleted, or refused, alone."""
+    message = read(request)
+    names = list(dict.fromkeys(message.groups_names))
+    rows: dict[str, Any] = {}
+    row = part(ApiKey.DELETE_GROUPS, "DeletableGroupResult")
+
+    def finish() -> None:
+        answer(request, respond(ApiKey.DELETE_GROUPS, results=[rows[name] for name in names]))
+
+    def ask(group: str) -> None:
+        def reply(answered: DeleteReply) -> None:
+            rows[group] = row(group_id=group, error_code=answered.error)
+            if len(rows) == len(names):
+                finish()
+
+        if broker.gates.authorize(session, Operation.DELETE, group_resource(group)):
+            broker.groups.submit(DeleteRequest(group), reply)
+        else:
+            reply(DeleteReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+
+    if not names:
+        finish()
+    for name in names:
+        ask(name)

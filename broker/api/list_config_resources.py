@@ -1,0 +1,65 @@
+"""ListConfigResources: the names of what has a configuration (KIP-1142; version 0 is ListClientMetricsResources).
+
+Source: ListConfigResourcesRequest 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.gates import Operation
+from kraft.broker.node.session import Session
+from kraft.image import ConfigResourceType, MetadataImage
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+KEY = ApiKey.LIST_CONFIG_RESOURCES
+FIRST_WITH_TYPES = 1
+
+
+def handle_list_config_resources(broker: Broker, request: Request, session: Session) -> None:
+    """All names of the types that are asked for, or of every type. Needs DESCRIBE_CONFIGS on the cluster."""
+    wanted = read(request).resource_types if request.api_version >= FIRST_WITH_TYPES else (_METRICS,)
+    if not broker.gates.authorize_cluster(session, Operation.DESCRIBE_CONFIGS):
+        answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
+    if not set(wanted) <= set(_NAMES):
+        answer(request, respond(KEY, error_code=ErrorCode.UNSUPPORTED_VERSION))
+        return
+    types = dict.fromkeys(ConfigResourceType(number) for number in wanted or _NAMES)
+    resource = part(KEY, "ConfigResource")
+    rows = tuple(
+        resource(resource_name=name, resource_type=int(type_))
+        for type_ in types
+        for name in _NAMES[type_](broker.image)
+    )
+    answer(request, respond(KEY, config_resources=rows))
+
+
+def _configured(type_: ConfigResourceType) -> Callable[[MetadataImage], Iterable[str]]:
+    """The names that have a configuration of their own: nothing else makes such a resource."""
+    return lambda image: [name for kind, name in image.sorted_config_keys() if kind == type_]
+
+
+def _topics(image: MetadataImage) -> Iterable[str]:
+    return image.topics.names
+
+
+def _brokers(image: MetadataImage) -> Iterable[str]:
+    return [str(broker_id) for broker_id in image.broker_ids() if image.is_alive(broker_id)]
+
+
+_METRICS = ConfigResourceType.CLIENT_METRICS
+_NAMES: Mapping[int, Callable[[MetadataImage], Iterable[str]]] = {
+    ConfigResourceType.TOPIC: _topics,
+    ConfigResourceType.BROKER: _brokers,
+    ConfigResourceType.BROKER_LOGGER: _brokers,
+    ConfigResourceType.CLIENT_METRICS: _configured(ConfigResourceType.CLIENT_METRICS),
+    ConfigResourceType.GROUP: _configured(ConfigResourceType.GROUP),
+}

@@ -1,0 +1,345 @@
+"""A classic group in memory: members, what they wait for, and what can be computed from them. No rule of when is here.
+
+Only what is written with each generation is durable (`records.GroupValue`); everything else lives as long as this
+coordinator. Members keep the order in which they came, so that equal runs decide equally.
+Source: Kafka's classic group protocol; coord 3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import Enum
+
+from kraft.broker.group.records import GroupValue, MemberValue
+from kraft.broker.group.requests import NO_MEMBER_ID, DescribedMember, DescribeReply, JoinReply, Protocols, Ticket
+from kraft.broker.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from kraft.wire.error_codes import ErrorCode
+
+
+class GroupState(Enum):
+    """The value is what clients are shown."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class Member:
+    """One member. `awaiting_join`, `awaiting_sync`: the request that waits for an answer; while one does, the session
+    cannot end, unless the member `is_new`: it has never had an answer, and may be gone."""
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.awaiting_join: Ticket | None = None
+        self.awaiting_sync: Ticket | None = None
+        self.is_new = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """An answer is owed, so its silence says nothing."""
+        return self.awaiting_join is not None or self.awaiting_sync is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member sent for this protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def renamed(self, member_id: str) -> Member:
+        """The same member under another id; nobody waits."""
+        return Member(
+            member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.protocols,
+            self.assignment,
+        )
+
+
+class ClassicGroup:
+    """One group. `pending_join`: ids that were given out and have not come back; `pending_sync`: members that have not
+    asked for their assignment in this generation."""
+
+    __slots__ = (
+        "generation",
+        "group_id",
+        "initial_remaining_ms",
+        "is_initial_rebalance",
+        "leader",
+        "members",
+        "new_member_came",
+        "pending_join",
+        "pending_sync",
+        "protocol",
+        "protocol_type",
+        "state",
+        "state_timestamp",
+        "static_members",
+        "subscribed",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        """Empty, and without a type until somebody joins."""
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_timestamp = -1
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_join: dict[str, None] = {}
+        self.pending_sync: dict[str, None] = {}
+        self.subscribed: frozenset[str] | None = None
+        self.is_initial_rebalance = False
+        self.new_member_came = False
+        self.initial_remaining_ms = 0
+
+    @staticmethod
+    def loaded(group_id: str, value: GroupValue | None) -> ClassicGroup:
+        """The group as the log knows it; None: only its offsets are there."""
+        group = ClassicGroup(group_id)
+        if value is None:
+            return group
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.state_timestamp = value.state_timestamp
+        if value.members:
+            group.state = GroupState.STABLE
+            group.protocol = value.protocol
+            group.leader = value.leader
+        for row in value.members:
+            protocols = () if value.protocol is None else ((value.protocol, row.subscription),)
+            group.add(
+                Member(
+                    row.member_id,
+                    row.instance_id,
+                    row.client_id,
+                    row.client_host,
+                    row.rebalance_timeout_ms,
+                    row.session_timeout_ms,
+                    protocols,
+                    row.assignment,
+                )
+            )
+        group.find_subscribed()
+        return group
+
+    # members
+
+    def add(self, member: Member) -> None:
+        """A member more; the first one leads."""
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        """A member less. If it led, another one does, until the next generation elects."""
+        self.pending_join.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            if member.instance_id is not None:
+                self.static_members.pop(member.instance_id, None)
+            if self.leader == member_id:
+                self.leader = next(iter(self.members), None)
+        return member
+
+    def replace(self, old_id: str, new: Member) -> None:
+        """Put a member in the place of another one, which loses its id at once."""
+        self.members = {
+            (new.member_id if known == old_id else known): (new if known == old_id else member)
+            for known, member in self.members.items()
+        }
+        self.pending_sync.pop(old_id, None)
+        if new.instance_id is not None:
+            self.static_members[new.instance_id] = new.member_id
+        if self.leader == old_id:
+            self.leader = new.member_id
+
+    def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Is this a member? NONE if so."""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody is here, or on the way."""
+        return self.is_empty and not self.pending_join
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def joined(self) -> int:
+        """Members that wait for the next generation."""
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def all_joined(self) -> bool:
+        """Nobody is missing for the next generation."""
+        return not self.pending_join and self.joined == len(self.members)
+
+    # protocols
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """May somebody with these protocols be a member, beside those that are?"""
+        if not protocol_type or not protocols:
+            return False
+        if self.is_empty:
+            return True
+        common = self.common_protocols()
+        return protocol_type == self.protocol_type and (
+            not self.members or any(name in common for name, _ in protocols)
+        )
+
+    def common_protocols(self) -> set[str]:
+        """Names that every member supports."""
+        names = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return set.intersection(*names) if names else set()
+
+    def vote(self) -> str | None:
+        """The protocol that most members prefer among those that all support; earlier members decide a draw."""
+        common = self.common_protocols()
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common) for member in self.members.values() if common
+        )
+        return max(votes, key=lambda name: votes[name], default=None)
+
+    def elect_leader(self) -> bool:
+        """Keep the leader if it has rejoined, else take the first member that has. False if nobody has."""
+        leader = self.members.get(self.leader or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def find_subscribed(self) -> None:
+        """What the members of this generation subscribe to; None if nobody can say."""
+        self.subscribed = None
+        if not self.uses_consumer_protocol:
+            return
+        topics: set[str] = set()
+        for member in self.members.values():
+            found = subscribed_topics(member.metadata(self.protocol))
+            if found is None:
+                return
+            topics |= found
+        self.subscribed = frozenset(topics)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Where nobody can say, a group of consumers counts as subscribed to everything."""
+        return self.uses_consumer_protocol if self.subscribed is None else topic in self.subscribed
+
+    # what is told and written
+
+    def value(self, assignments: Iterable[tuple[str, bytes]]) -> GroupValue:
+        """This generation, to be written. Who is not in `assignments` (member id → bytes) gets nothing."""
+        by_member = dict(assignments)
+        return GroupValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.leader,
+            self.state_timestamp,
+            tuple(
+                MemberValue(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(self.protocol),
+                    by_member.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    def join_reply(self, member_id: str, *, leader: str | None = None, skip_assignment: bool = False) -> JoinReply:
+        """This generation as the member is told of it; the list of members is for the leader alone. `leader`: to be
+        named in the place of the real one."""
+        named = leader if leader is not None else self.leader or NO_MEMBER_ID
+        members = self.members.values() if named == member_id else ()
+        return JoinReply(
+            ErrorCode.NONE,
+            member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            named,
+            skip_assignment,
+            tuple((member.member_id, member.instance_id, member.metadata(self.protocol)) for member in members),
+        )
+
+    def describe(self) -> DescribeReply:
+        """As an administrator sees it; the chosen protocol only while it is in force."""
+        protocol = self.protocol if self.state is GroupState.STABLE else None
+        members = tuple(
+            DescribedMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(protocol),
+                member.assignment if protocol is not None else b"",
+            )
+            for member in self.members.values()
+        )
+        return DescribeReply(ErrorCode.NONE, self.state.value, self.protocol_type or "", protocol or "", members)

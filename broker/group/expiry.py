@@ -1,0 +1,71 @@
+"""What goes by itself, or as a whole: offsets past their time, offsets of deleted topics, groups.
+
+Invariants: a group's removals are one atomic write, and the group's own record goes last, with its last offset; offsets
+of a group in a rebalance stay (KAFKA-13636). Source: coord 4.5, 4.6; KIP-211.
+"""
+
+from __future__ import annotations
+
+from kraft.broker.group.classic_group import ClassicGroup, GroupState
+from kraft.broker.group.records import NO_TIMESTAMP, Entry, GroupKey, OffsetKey, OffsetValue
+from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
+from kraft.broker.group.shard import Shard
+from kraft.broker.group.step import Answer, Turn
+from kraft.wire.error_codes import ErrorCode
+
+
+def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, turn: Turn) -> None:
+    """Forget a group that is empty, with all its offsets."""
+    group = shard.groups.get(request.group)
+    error = ErrorCode.NONE
+    if group is None:
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+    elif not group.is_empty:
+        error = ErrorCode.NON_EMPTY_GROUP
+    if error is not ErrorCode.NONE:
+        turn.reply(ticket, DeleteReply(error))
+        return
+    for topic, partition in sorted(shard.versions.newest.offsets_of(request.group)):
+        turn.write(Entry(OffsetKey(request.group, topic, partition), None))
+    turn.write(Entry(GroupKey(request.group), None))
+    turn.then(Answer(ticket, request, DeleteReply(ErrorCode.NONE)))
+
+
+def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, turn: Turn) -> None:
+    """Forget the group's offsets that are past their time, and the group if nothing is left of it."""
+    group = shard.groups.get(request.group)
+    if group is None:
+        return
+    retention_ms, now_ms = shard.settings.retention_ms, turn.now.wall_ms
+    offsets = shard.versions.newest.offsets_of(request.group)
+    kept = 0
+    for topic, partition in sorted(offsets):
+        if _is_over(group, topic, offsets[topic, partition], now_ms, retention_ms):
+            turn.write(Entry(OffsetKey(request.group, topic, partition), None))
+        else:
+            kept += 1
+    if not kept and group.is_idle and request.group in shard.versions.newest.groups:
+        turn.write(Entry(GroupKey(request.group), None))
+
+
+def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
+    if value.expire_timestamp != NO_TIMESTAMP:
+        return group.is_empty and now_ms >= value.expire_timestamp
+    if group.protocol_type is None:
+        since_ms = value.commit_timestamp
+    elif group.is_empty:
+        since_ms = group.state_timestamp if group.state_timestamp != NO_TIMESTAMP else value.commit_timestamp
+    elif group.state is GroupState.STABLE and group.subscribed is not None and topic not in group.subscribed:
+        since_ms = value.commit_timestamp
+    else:
+        return False
+    return now_ms - since_ms >= retention_ms
+
+
+def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, turn: Turn) -> None:
+    """Forget the group's offsets of topics that were deleted; a topic that was created again under the name is not
+    one of them."""
+    offsets = shard.versions.newest.offsets_of(request.group)
+    for topic, partition in sorted(offsets):
+        if (topic, offsets[topic, partition].topic_id) in request.topics:
+            turn.write(Entry(OffsetKey(request.group, topic, partition), None))

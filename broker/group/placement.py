@@ -1,0 +1,23 @@
+"""Which partition of an internal topic keeps a key, and so which broker coordinates it.
+
+Every Kafka client and broker must agree, so the hash is Java's, over UTF-16 code units. Source: coord 1.1.
+"""
+
+from __future__ import annotations
+
+import struct
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: a signed 32-bit number."""
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """The partition that keeps `key`. The one number without a positive twin counts as 0."""
+    value = java_hash(key)
+    return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -1,0 +1,78 @@
+"""SyncGroup: the leader's assignments are written, and only then told to anybody.
+
+A generation is durable with its sync: until then it lives in memory alone. Source: coord 3.3, 9.
+"""
+
+from __future__ import annotations
+
+from kraft.broker.group.classic_group import ClassicGroup, GroupState
+from kraft.broker.group.rebalance import answer_sync, enter, fail_syncs, prepare, synced
+from kraft.broker.group.records import Entry, GroupKey
+from kraft.broker.group.requests import SyncReply, SyncRequest, Ticket
+from kraft.broker.group.shard import Shard
+from kraft.broker.group.step import AssignmentStored, Turn
+from kraft.wire.error_codes import ErrorCode
+
+
+def sync(shard: Shard, request: SyncRequest, ticket: Ticket, turn: Turn) -> None:
+    """Park until the leader has spoken and its word is safe; a stable group answers at once."""
+    group = shard.groups.get(request.group)
+    error = _sync_error(group, request)
+    if group is None or error is not ErrorCode.NONE:
+        turn.reply(ticket, SyncReply(error))
+        return
+    member = group.members[request.member_id]
+    synced(shard, group, member.member_id)
+    shard.reset_session(group, member, turn.now.monotonic_ms)
+    if group.state is GroupState.STABLE:
+        turn.reply(ticket, SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
+        return
+    if member.awaiting_sync is not None:
+        turn.reply(member.awaiting_sync, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+    member.awaiting_sync = ticket
+    if group.leader == member.member_id:
+        turn.write(Entry(GroupKey(group.group_id), group.value(request.assignments)))
+        turn.then(AssignmentStored(group.group_id, group.generation, request.assignments))
+
+
+def _sync_error(group: ClassicGroup | None, request: SyncRequest) -> ErrorCode:
+    if not request.group:
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.member_error(request.member_id, request.instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol not in (None, group.protocol):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
+
+
+def assigned(shard: Shard, stored: AssignmentStored, turn: Turn) -> None:
+    """The assignments are safe. They count if the generation still waits for them."""
+    group = _waiting_group(shard, stored)
+    if group is None:
+        return
+    assignments = dict(stored.assignments)
+    enter(group, GroupState.STABLE, turn)
+    for member in group.members.values():
+        member.assignment = assignments.get(member.member_id, b"")
+        reply = SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
+        answer_sync(shard, group, member, turn, reply)
+
+
+def not_assigned(shard: Shard, lost: AssignmentStored, error: ErrorCode, turn: Turn) -> None:
+    """The assignments may not be safe: everybody is told, and joins again."""
+    group = _waiting_group(shard, lost)
+    if group is not None:
+        fail_syncs(shard, group, turn, error)
+        prepare(shard, group, turn)
+
+
+def _waiting_group(shard: Shard, step: AssignmentStored) -> ClassicGroup | None:
+    group = shard.groups.get(step.group)
+    if group is None or group.state is not GroupState.COMPLETING_REBALANCE or group.generation != step.generation:
+        return None
+    return group

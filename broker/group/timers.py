@@ -1,0 +1,78 @@
+"""Timers: deadlines by name, moved often and rarely reached.
+
+A heartbeat moves its member's deadline and touches no heap: what is in the heap is looked at when its time comes, and
+goes back if the deadline has moved on. Equal deadlines fire in the order in which they were set.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+
+class TimerKind(Enum):
+    SESSION = "a member was not heard of"
+    JOIN = "the time to join the next generation is over"
+    SYNC = "the time to ask for an assignment is over"
+
+
+class Timer(NamedTuple):
+    """The name of a timer; `member_id` is for SESSION alone."""
+
+    kind: TimerKind
+    group: str
+    member_id: str = ""
+
+
+class Timers:
+    """All timers of one partition's groups. Times in ms, monotonic."""
+
+    __slots__ = ("_count", "_deadlines", "_heap", "_queued")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[Timer, int] = {}
+        self._queued: dict[Timer, int] = {}
+        """The earliest time at which the heap will show the timer."""
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def set(self, timer: Timer, deadline_ms: int) -> None:
+        """Fire at this time, and not at an earlier one that was set before."""
+        self._deadlines[timer] = deadline_ms
+        queued = self._queued.get(timer)
+        if queued is None or deadline_ms < queued:
+            self._push(timer, deadline_ms)
+
+    def cancel(self, timer: Timer) -> None:
+        """Do not fire. No effect if it is not set."""
+        self._deadlines.pop(timer, None)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When to look again; nothing may be due then, if what was due has moved."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> Timer | None:
+        """One timer that is due, taken off; None if there is none."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            shown_ms, _, timer = heappop(self._heap)
+            if self._queued.get(timer) == shown_ms:
+                del self._queued[timer]
+            deadline_ms = self._deadlines.get(timer)
+            if deadline_ms is None:
+                continue
+            if deadline_ms <= now_ms:
+                del self._deadlines[timer]
+                return timer
+            if timer not in self._queued:
+                self._push(timer, deadline_ms)
+        return None
+
+    def _push(self, timer: Timer, deadline_ms: int) -> None:
+        self._queued[timer] = deadline_ms
+        self._count += 1
+        heappush(self._heap, (deadline_ms, self._count, timer))

@@ -1,0 +1,208 @@
+"""GroupCoordinators: all offsets partitions that this broker leads, and the way to the one that keeps a group.
+
+Invariant: a shard exists for exactly those partitions of the offsets topic that the newest image gives to this broker,
+in the leader epoch of that image. Source: coord 1.1, 1.4, 4.5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.broker.group.placement import partition_of
+from kraft.broker.group.requests import (
+    ExpireRequest,
+    ListedGroup,
+    ListReply,
+    ListRequest,
+    Request,
+    Ticket,
+    TopicsGoneRequest,
+)
+from kraft.broker.group.shard import GroupSettings
+from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
+from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
+from kraft.wire.compression import Compression
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+    from kraft.image import ImageDelta, MetadataImage
+
+log = structlog.get_logger("kraft.broker.groups")
+
+MINUTE_MS = 60_000
+GROUPS_PER_STEP = 100
+"""What an expiry round looks at before others have a turn."""
+
+
+class ImageWatcher(Protocol):
+    """Who waits for a coordinator to be known."""
+
+    def image_changed(self) -> None: ...
+
+
+class GroupCoordinators:
+    """The group coordinator of one broker. All plain calls, but for `expire_forever`."""
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        self.seam = broker.seam
+        self.replicas = broker.replicas
+        self.commit_timeout_ms = config.integer("offsets.commit.timeout.ms")
+        self.load_bytes = config.integer("offsets.load.buffer.size")
+        self.codec = Compression.of(config.integer("offsets.topic.compression.codec"))
+        self.settings = GroupSettings(
+            initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+            session_timeout_ms_min=config.integer("group.min.session.timeout.ms"),
+            session_timeout_ms_max=config.integer("group.max.session.timeout.ms"),
+            members_max=config.integer("group.max.size"),
+            metadata_chars_max=config.integer("offset.metadata.max.bytes"),
+            retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
+        )
+        self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
+        self._broker = broker
+        self._shards: dict[int, CoordinatorShard] = {}
+        self.watchers: dict[ImageWatcher, None] = {}
+        """Told, once each, when another image is in force."""
+
+    @property
+    def shards(self) -> dict[int, CoordinatorShard]:
+        """By partition of the offsets topic; for looking at only."""
+        return self._shards
+
+    # requests
+
+    def submit(self, request: Request, ticket: Ticket) -> None:
+        """Answer a request of one group, now or later: `ticket(reply)`."""
+        topic = self._broker.image.topics.get(OFFSETS_TOPIC)
+        shard = None if topic is None else self._shards.get(partition_of(request.group, topic.partition_count))
+        if shard is None:
+            ticket(request.refused(ErrorCode.NOT_COORDINATOR))
+        else:
+            shard.submit(request, ticket)
+
+    def list_groups(self, ticket: Ticket) -> None:
+        """Every group that is coordinated here, as one ListReply; an error, if any partition of them cannot tell."""
+        shards = [self._shards[index] for index in sorted(self._shards)]
+        groups: list[ListedGroup] = []
+        errors: list[ErrorCode] = []
+        missing = len(shards)
+
+        def answered(reply: ListReply) -> None:
+            nonlocal missing
+            missing -= 1
+            groups.extend(reply.groups)
+            if reply.error not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
+                errors.append(reply.error)
+            if not missing:
+                finish()
+
+        def finish() -> None:
+            error = errors[0] if errors else ErrorCode.NONE
+            ticket(ListReply(error, tuple(sorted(groups)) if not errors else ()))
+
+        if not shards:
+            finish()
+        for shard in shards:
+            shard.submit(ListRequest(), answered)
+
+    # what an image says
+
+    def metadata_loaded(self, image: MetadataImage) -> None:
+        """The first image: take every partition that it gives to this broker."""
+        topic = image.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            for index in range(topic.partition_count):
+                self._take(image, index)
+
+    def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
+        """A newer image, whose roles the replica manager has taken already."""
+        if OFFSETS_TOPIC in delta.deleted_topics.values():
+            for shard in list(self._shards.values()):
+                shard.close()
+        topic = new.topics.get(OFFSETS_TOPIC)
+        if topic is not None and topic.topic_id in delta.topics:
+            for index in delta.topics[topic.topic_id].partitions:
+                self._take(new, index)
+        watchers, self.watchers = self.watchers, {}
+        for watcher in watchers:
+            watcher.image_changed()
+        if delta.deleted_topics:
+            gone = {(name, one) for topic_id, name in delta.deleted_topics.items() for one in (topic_id, None)}
+            for shard in list(self._shards.values()):
+                self._forget_topics(shard, gone)
+
+    def _take(self, image: MetadataImage, index: int) -> None:
+        """Begin, keep or end to coordinate a partition."""
+        topic = image.topics.by_name[OFFSETS_TOPIC]
+        state = topic.partition(index)
+        shard = self._shards.get(index)
+        partition = self.replicas.find(topic.topic_id, index)
+        leads = partition is not None and state.leader == self._broker.node_id
+        if shard is not None:
+            if leads and shard.partition is partition and shard.leader_epoch == state.leader_epoch:
+                return
+            shard.close()
+        if leads and partition is not None:
+            self._begin(CoordinatorShard(self, partition, state.leader_epoch))
+
+    def _begin(self, shard: CoordinatorShard) -> None:
+        self._shards[shard.partition.index] = shard
+        self.replicas.start_task(shard.run)
+
+    # what shards tell
+
+    def shard_loaded(self, shard: CoordinatorShard) -> None:
+        """Topics may have gone while nobody could write that down."""
+        assert shard.machine is not None
+        topics = self._broker.image.topics
+        gone: set[tuple[str, UUID | None]] = {
+            (topic, value.topic_id)
+            for offsets in shard.machine.committed.offsets.values()
+            for (topic, _), value in offsets.items()
+            if value.topic_id is not None and topics.name_of(value.topic_id) is None
+        }
+        self._forget_topics(shard, gone)
+
+    def shard_closed(self, shard: CoordinatorShard) -> None:
+        index = shard.partition.index
+        if self._shards.get(index) is shard:
+            del self._shards[index]
+
+    def reload(self, shard: CoordinatorShard) -> None:
+        """Its log is not what it thinks: begin again from what is there."""
+        shard.close()
+        self._begin(CoordinatorShard(self, shard.partition, shard.leader_epoch))
+
+    # rounds
+
+    async def expire_forever(self) -> None:
+        """Forget offsets past their time, each `offsets.retention.check.interval.ms`."""
+        while True:
+            await self.seam.clock.sleep_ms(self._check_interval_ms)
+            for shard in list(self._shards.values()):
+                await self._expire(shard)
+            self.replicas.request_pass()
+
+    async def _expire(self, shard: CoordinatorShard) -> None:
+        if shard.state is not ShardState.ACTIVE or shard.machine is None:
+            return
+        for number, group in enumerate(shard.machine.group_ids()):
+            if number % GROUPS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            shard.submit(ExpireRequest(group), _no_reply)
+
+    def _forget_topics(self, shard: CoordinatorShard, gone: set[tuple[str, UUID | None]]) -> None:
+        """Forget the offsets of topics by name and stored id."""
+        if shard.machine is not None and gone:
+            for group in shard.machine.groups_with_offsets_of({name for name, _ in gone}):
+                shard.submit(TopicsGoneRequest(group, frozenset(gone)), _no_reply)
+            self.replicas.request_pass()
+
+
+def _no_reply(reply: object) -> None:
+    """Nobody asked."""

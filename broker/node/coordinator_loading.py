@@ -1,0 +1,97 @@
+"""Loading: the records of an offsets partition, from its log start to its end, as the state that they say.
+
+A new coordinator answers nobody until the high watermark has reached the end that it loaded: what the old one may have
+acknowledged lies below that end, so nobody ever reads an older offset than one that was acknowledged (G3). Apache Kafka
+is content with less here: it may answer from what is known to be committed.
+Source: coord 1.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from kraft.broker.group.durable import EMPTY_STATE, DurableState
+from kraft.broker.group.records import Entry, decode_entry
+from kraft.storage.handles import ColdRead
+from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import decode_batch, iter_headers
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.storage.log import Log
+
+ENTRIES_PER_STEP = 1_000
+"""What is applied before others have a turn."""
+
+
+async def load_state(
+    replicas: ReplicaManager, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
+) -> tuple[DurableState, int] | None:
+    """What the log says and where it ends, all of it committed; None if it is not wanted any more. WireError: the log
+    holds what does not parse; DiskError."""
+    await replicas.wait_open(partition)
+    state, offset = EMPTY_STATE, 0
+    while is_wanted():
+        log = partition.log
+        assert log is not None
+        if offset >= log.log_end_offset:
+            if partition.high_watermark >= offset:
+                return state, offset
+            await _wait_committed(partition, offset)
+            continue
+        piece = await _read(replicas, log, max(offset, log.log_start_offset), bytes_max)
+        entries, offset = await replicas.disk.offload(_decode, piece, log.log_end_offset)
+        for start in range(0, len(entries), ENTRIES_PER_STEP):
+            state = state.with_entries(entries[start : start + ENTRIES_PER_STEP])
+            await trio.lowlevel.checkpoint()
+    return None
+
+
+async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int) -> LogSlice:
+    while True:
+        try:
+            return log.read(max(offset, log.log_start_offset), bytes_max, log.log_end_offset)
+        except ColdRead as cold:
+            await replicas.disk.offload(cold.warm)
+            cold.adopt()
+        except OffsetOutOfRange:
+            await trio.lowlevel.checkpoint()
+
+
+def _decode(piece: LogSlice, log_end_offset: int) -> tuple[list[Entry], int]:
+    """The entries of a slice, and the offset after it. *Blocking.*"""
+    data = piece.read()
+    entries: list[Entry] = []
+    next_offset = log_end_offset if not data else piece.base_offset
+    for position, header in iter_headers(data):
+        next_offset = header.next_offset
+        if header.is_control:
+            continue
+        for record in decode_batch(data, position):
+            entry = decode_entry(record.key, record.value)
+            if entry is not None:
+                entries.append(entry)
+    return entries, next_offset
+
+
+async def _wait_committed(partition: Partition, end_offset: int) -> None:
+    waiting = CommitWait()
+    partition.waiting.append((end_offset, waiting))
+    await waiting.over.wait()
+
+
+class CommitWait:
+    """Waits in a partition's queue for the high watermark, or for the end of the leadership."""
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+
+    def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
+        self.over.set()

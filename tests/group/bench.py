@@ -1,0 +1,214 @@
+"""A group coordinator on a bench: a log in memory, a clock that is moved by hand, and members that ask.
+
+After each step the machine's state must be what a replay of its log says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kraft.broker.group.coordinator import GroupCoordinator
+from kraft.broker.group.durable import EMPTY_STATE, DurableState
+from kraft.broker.group.records import LogRecord, decode_entry, encode_entry
+from kraft.broker.group.requests import (
+    CommitRequest,
+    FetchRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    Leaver,
+    LeaveRequest,
+    OffsetToCommit,
+    Protocols,
+    Request,
+    SyncRequest,
+)
+from kraft.broker.group.shard import GroupSettings
+from kraft.broker.group.step import After, Now, Step
+from kraft.wire.error_codes import ErrorCode
+
+GROUP = "group"
+WALL_MS = 1_700_000_000_000
+SESSION_MS = 10_000
+REBALANCE_MS = 30_000
+RANGE: Protocols = (("range", b"\0\0\0\0\0\1\0\6orders\0\0\0\0"),)
+
+
+class Asked:
+    """A request and, once it is there, its reply."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.replies: list[Any] = []
+
+    @property
+    def is_parked(self) -> bool:
+        return not self.replies
+
+    @property
+    def reply(self) -> Any:
+        (reply,) = self.replies
+        return reply
+
+    @property
+    def error(self) -> ErrorCode:
+        error: ErrorCode = self.reply.error
+        return error
+
+
+class Bench:
+    """`commits_at_once`: the high watermark follows each append; else `commit` or `lose` says what becomes of it."""
+
+    def __init__(self, *, commits_at_once: bool = True, **settings: Any) -> None:
+        self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
+        self.log: list[LogRecord] = []
+        self.commits_at_once = commits_at_once
+        self.refuses_appends: ErrorCode | None = None
+        self.now_ms = 1_000
+        self.waiting: list[tuple[int, After]] = []
+        self.drawn = 0
+        self.machine = GroupCoordinator(self.settings, EMPTY_STATE, 0)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_MS + self.now_ms)
+
+    # asking
+
+    def ask(self, request: Request) -> Asked:
+        asked = Asked(request)
+        self.take(self.machine.handle(request, asked.replies.append, self.now))
+        return asked
+
+    def join(self, member_id: str = "", **fields: Any) -> Asked:
+        self.drawn += 1
+        return self.ask(
+            JoinRequest(
+                **{
+                    "group": GROUP,
+                    "member_id": member_id,
+                    "instance_id": None,
+                    "client_id": "client",
+                    "client_host": "/host",
+                    "session_timeout_ms": SESSION_MS,
+                    "rebalance_timeout_ms": REBALANCE_MS,
+                    "protocol_type": "consumer",
+                    "protocols": RANGE,
+                    "fresh_id": str(self.drawn),
+                    "requires_known_id": False,
+                    **fields,
+                }
+            )
+        )
+
+    def sync(self, member_id: str, generation: int, *assignments: tuple[str, bytes], **fields: Any) -> Asked:
+        return self.ask(SyncRequest(GROUP, generation, member_id, assignments=assignments, **fields))
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
+        return self.ask(HeartbeatRequest(GROUP, generation, member_id, instance_id)).error
+
+    def leave(self, *members: str | Leaver) -> list[ErrorCode]:
+        leavers = tuple(Leaver(member) if isinstance(member, str) else member for member in members)
+        return [row.error for row in self.ask(LeaveRequest(GROUP, leavers)).reply.members]
+
+    def commit_offset(
+        self, offset: int, member_id: str = "", generation: int = -1, *, topic: str = "orders", **fields: Any
+    ) -> Asked:
+        rows = (OffsetToCommit(topic, 0, offset, 3, "", None),)
+        return self.ask(
+            CommitRequest(**{"group": GROUP, "instance_id": None, "offsets": rows, **fields}, generation=generation,
+                          member_id=member_id)
+        )  # fmt: skip
+
+    def committed(self, topic: str = "orders", *, stable: bool = False) -> int:
+        (row,) = self.ask(FetchRequest(GROUP, [(topic, 0)], stable)).reply.rows
+        offset: int = row.offset
+        return offset
+
+    # the world
+
+    def sleep(self, duration_ms: int) -> None:
+        """Time passes; timers fire when they are due."""
+        end_ms = self.now_ms + duration_ms
+        while (due_ms := self.machine.next_timer_ms) is not None and due_ms <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            while (step := self.machine.fire(self.now)) is not None:
+                self.take(step)
+        self.now_ms = end_ms
+
+    def commit(self) -> None:
+        """Everything appended is committed."""
+        self.machine.advance(self.machine.end_offset)
+        waiting, self.waiting = self.waiting, []
+        for _, after in waiting:
+            self.take(self.machine.stored(after, self.now))
+
+    def lose(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
+        """What is not committed by now is not committed in time."""
+        waiting, self.waiting = self.waiting, []
+        for _, after in waiting:
+            self.take(self.machine.failed(after, error, self.now))
+
+    def move(self) -> None:
+        """Another broker coordinates now: it knows what the log says."""
+        self.take(self.machine.unload(self.now))
+        self.waiting.clear()
+        self.machine = GroupCoordinator(self.settings, self.replayed(), len(self.log))
+        self.take(self.machine.begin(self.now))
+
+    def replayed(self) -> DurableState:
+        entries = (decode_entry(record.key, record.value) for record in self.log)
+        return EMPTY_STATE.with_entries(entry for entry in entries if entry is not None)
+
+    def take(self, step: Step) -> None:
+        """Do what the step asks for, in its order."""
+        error = self.refuses_appends
+        if step.entries and error is None:
+            self.log += [encode_entry(entry) for entry in step.entries]
+            self.machine.appended(step.entries, len(self.log))
+            assert self.machine.newest == self.replayed()
+        if self.commits_at_once:
+            self.machine.advance(self.machine.end_offset)
+        for ticket, reply in step.replies:
+            ticket(reply)
+        for after in step.after:
+            if step.entries and error is not None:
+                self.take(self.machine.failed(after, error, self.now))
+            elif self.commits_at_once:
+                self.take(self.machine.stored(after, self.now))
+            else:
+                self.waiting.append((self.machine.end_offset, after))
+
+    # usual groups
+
+    def stable(self, *instance_ids: str | None, **fields: Any) -> list[str]:
+        """A stable group of members with these instance ids (None: dynamic), by id; the first one leads."""
+        members = [self.join(instance_id=instance_id, **fields) for instance_id in instance_ids]
+        for asked in members[:-1]:
+            if not asked.is_parked:
+                self.rejoin(asked.reply.member_id, **fields)
+        ids = [asked.reply.member_id for asked in members]
+        return self.settle(ids)
+
+    def rejoin(self, member_id: str, **fields: Any) -> Asked:
+        instance_id = self.group.members[member_id].instance_id
+        return self.join(member_id, instance_id=instance_id, **fields)
+
+    def settle(self, ids: Iterable[str]) -> list[str]:
+        """Every member has joined: the leader assigns, all sync."""
+        ids = list(ids)
+        leader = self.group.leader
+        assert leader is not None
+        for member_id in [one for one in ids if one != leader]:
+            self.sync(member_id, self.group.generation)
+        self.sync(leader, self.group.generation, *((one, one.encode()) for one in ids))
+        return ids
+
+    @property
+    def group(self) -> Any:
+        return self.machine.groups[GROUP]
+
+    @property
+    def state(self) -> str:
+        state: str = self.group.state.value
+        return state
