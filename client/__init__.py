@@ -2,7 +2,33 @@
 kraft.broker."""
 
 from kraft.client.consumer import Consumer
-from kraft.client.core.records import ConsumerRecord, DeliveryFailed, DeliveryReport, KafkaError
+from kraft.client.core.configs import ConfigError
+from kraft.client.core.records import (
+    CommitFailed,
+    CommittedOffset,
+    ConsumerRecord,
+    DeliveryFailed,
+    DeliveryReport,
+    KafkaError,
+    LogTruncated,
+    RebalanceInProgress,
+)
+from kraft.client.delivery import Delivery
 from kraft.client.producer import Producer
+from kraft.client.rebalancing import RebalanceListener
 
-__all__ = ["Consumer", "ConsumerRecord", "DeliveryFailed", "DeliveryReport", "KafkaError", "Producer"]
+__all__ = [
+    "CommitFailed",
+    "CommittedOffset",
+    "ConfigError",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "DeliveryFailed",
+    "DeliveryReport",
+    "KafkaError",
+    "LogTruncated",
+    "Producer",
+    "RebalanceInProgress",
+    "RebalanceListener",
+]

@@ -14,6 +14,7 @@ from uuid import UUID
 import trio
 
 from kraft.client.connections import CONNECTION_FAILURES, Link, Links
+from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.topology import Broker, Leader
 from kraft.seam import Address, Seam
@@ -38,20 +39,7 @@ class TopicMetadata:
     name: str
     topic_id: UUID | None
     partitions: tuple[int, ...]
-
-
-def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
-    """`"host:port,host:port"` or a sequence of them. ValueError names an entry that is not host:port."""
-    entries = servers.split(",") if isinstance(servers, str) else list(servers)
-    addresses = []
-    for entry in (text.strip() for text in entries):
-        host, colon, port = entry.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"bootstrap server {entry!r} is not HOST:PORT (for example localhost:9092)")
-        addresses.append(Address(host.strip("[]"), int(port)))
-    if not addresses:
-        raise ValueError("no bootstrap servers were given: expected HOST:PORT[,HOST:PORT...]")
-    return addresses
+    is_internal: bool = False
 
 
 class Cluster:
@@ -70,6 +58,10 @@ class Cluster:
 
     def topic(self, name: str) -> TopicMetadata | None:
         return self._topics.get(name)
+
+    def topic_names(self) -> list[str]:
+        """The topics that are known, sorted, without Kafka's own."""
+        return sorted(name for name, topic in self._topics.items() if not topic.is_internal)
 
     def leader(self, topic_partition: TopicPartition) -> Leader | None:
         """The partition's leader, if one is known and its address too."""
@@ -132,7 +124,12 @@ class Cluster:
         if topics is not None:
             wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
         request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=allow_auto_creation)
-        return self._learn(await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms))
+        answer = await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms)
+        if topics is None:
+            there = {str(topic.name) for topic in answer.topics}
+            for name in [name for name in self._topics if name not in there]:
+                self._forget_topic(name)
+        return self._learn(answer)
 
     def _learn(self, answer: Any) -> dict[str, ErrorCode]:
         self.cluster_id = answer.cluster_id
@@ -151,7 +148,7 @@ class Cluster:
             if known is not None and known.topic_id != topic.topic_id:
                 self._forget_topic(name)
             indexes = tuple(sorted(int(p.partition_index) for p in topic.partitions))
-            self._topics[name] = TopicMetadata(name, topic.topic_id, indexes)
+            self._topics[name] = TopicMetadata(name, topic.topic_id, indexes, bool(topic.is_internal))
             for partition in topic.partitions:
                 leader = Leader(int(partition.leader_id), int(partition.leader_epoch))
                 self._learn_from_metadata((name, int(partition.partition_index)), leader)

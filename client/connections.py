@@ -14,7 +14,7 @@ import trio
 from kraft.client.core.records import KafkaError
 from kraft.seam import Address, Buffer, DialFailed, Peer, Seam
 from kraft.wire import messages
-from kraft.wire.api_keys import BROKER_APIS, ApiKey
+from kraft.wire.api_keys import CLIENT_APIS, ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.error_codes import ErrorCode
 
@@ -24,8 +24,8 @@ API_VERSIONS_VERSION = 3
 DIAL_TIMEOUT_MS = 10_000
 BOOTSTRAP_LISTENER = "bootstrap"
 
-NEWEST_USED: dict[ApiKey, int] = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12}
-"""Versions that this client stays below although newer ones exist: the newer ones name topics by id only."""
+NEWEST_USED: dict[ApiKey, int] = {ApiKey.PRODUCE: 12}
+"""What this client stays at although newer versions exist: those name topics by id only."""
 
 
 class Disconnected(Exception):
@@ -51,9 +51,19 @@ class Link:
     def is_closed(self) -> bool:
         return self._connection.is_closed
 
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer yet."""
+        return self._connection.in_flight
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some of what was sent has not left this process yet."""
+        return not self.is_closed and bool(self._connection.output())
+
     def version(self, key: ApiKey) -> int:
         """The newest version of `key` that both sides know. VersionMismatch if there is none."""
-        ours = BROKER_APIS[key]
+        ours = CLIENT_APIS[key]
         theirs = self._ranges.get(key)
         if theirs is None:
             raise VersionMismatch(f"the broker does not know {key.name}")
@@ -148,6 +158,10 @@ class Links:
         """The link if it is up; never dials."""
         link = self._links.get((address, purpose))
         return None if link is None or link.is_closed else link
+
+    def all_of(self, purpose: str) -> list[Link]:
+        """The links of this purpose, to whatever broker."""
+        return [link for (_, used_for), link in self._links.items() if used_for == purpose]
 
     async def _dial(self, slot: tuple[Address, str], timeout_ms: float) -> Link:
         finished = self._dialling[slot] = trio.Event()

@@ -1,4 +1,5 @@
-"""Topics that are created because somebody asked for their metadata (auto.create.topics.enable).
+"""Topics that are created because somebody asked for their metadata (auto.create.topics.enable), or for what is kept in
+them (the coordinators' internal topics).
 
 A name is in flight at most once; the outcome is not told to anybody: whoever wants the topic asks for its metadata
 again. Source: Kafka's AutoTopicCreationManager.
@@ -14,6 +15,7 @@ import structlog
 
 from kraft.broker.api.answers import request_part
 from kraft.broker.node.controller_channel import ForwardRefused
+from kraft.broker.node.coordinator_topic import topic_settings
 from kraft.broker.node.gates import QuotaKind
 from kraft.broker.node.session import Session
 from kraft.node.peers import RequestFailed
@@ -44,15 +46,21 @@ class AutoTopicCreation:
             return
         self._in_flight.update(wanted)
         configs = self._broker.dynamic_configs
-        partitions = configs.integer("num.partitions")
-        self._broker.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, len(wanted) * partitions)
+        settings = {name: topic_settings(name, configs) for name in wanted}
+        partitions = sum(row.partitions for row in settings.values())
+        self._broker.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, partitions)
         creatable = request_part(ApiKey.CREATE_TOPICS, "CreatableTopic")
-        replication_factor = configs.integer("default.replication.factor")
+        config = request_part(ApiKey.CREATE_TOPICS, "CreatableTopicConfig")
         message = messages.build(
             messages.request_class(ApiKey.CREATE_TOPICS),
             topics=tuple(
-                creatable(name=name, num_partitions=partitions, replication_factor=replication_factor)
-                for name in wanted
+                creatable(
+                    name=name,
+                    num_partitions=row.partitions,
+                    replication_factor=row.replication_factor,
+                    configs=tuple(config(name=key, value=value) for key, value in row.configs),
+                )
+                for name, row in settings.items()
             ),
             timeout=timedelta(milliseconds=configs.integer("request.timeout.ms")),
         )

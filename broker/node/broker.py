@@ -20,11 +20,13 @@ from kraft.seam import Seam
 if TYPE_CHECKING:
     from kraft.broker.node.auto_topics import AutoTopicCreation
     from kraft.broker.node.controller_channel import ControllerChannel
+    from kraft.broker.node.coordinator import GroupCoordinators
     from kraft.broker.node.dispatch import Dispatcher
     from kraft.broker.node.dynamic_configs import DynamicConfigs
     from kraft.broker.node.gates import Gates
     from kraft.broker.node.leader_check import LeaderCheck
     from kraft.broker.node.lifecycle import BrokerLifecycle
+    from kraft.broker.node.metadata_topic import MetadataTopic
     from kraft.broker.node.metrics import Metrics
     from kraft.broker.node.producer_ids import ProducerIds
     from kraft.broker.node.replica_manager import ReplicaManager
@@ -39,10 +41,12 @@ class Broker:
 
     controller: ControllerChannel
     dispatcher: Dispatcher
+    groups: GroupCoordinators
     leader_check: LeaderCheck
     lifecycle: BrokerLifecycle
     replicas: ReplicaManager
     auto_topics: AutoTopicCreation
+    metadata_topic: MetadataTopic
     producer_ids: ProducerIds
 
     def __init__(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -17,12 +18,14 @@ from kraft.broker.api.table import HANDLERS
 from kraft.broker.node.auto_topics import AutoTopicCreation
 from kraft.broker.node.broker import Broker
 from kraft.broker.node.controller_channel import ControllerChannel
+from kraft.broker.node.coordinator import GroupCoordinators
 from kraft.broker.node.dispatch import Dispatcher
 from kraft.broker.node.dynamic_configs import DynamicConfigs
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity
 from kraft.broker.node.leader_check import LeaderCheck
 from kraft.broker.node.lifecycle import BrokerLifecycle
+from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.metrics import Metrics
 from kraft.broker.node.producer_ids import ProducerIds
 from kraft.broker.node.replica_manager import ReplicaManager
@@ -34,6 +37,9 @@ from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import Quorum
 from kraft.seam import Address, Binding, BoundListener, Seam
 from kraft.wire.server import ServerLimits
+
+if TYPE_CHECKING:
+    from kraft.node.reply_faults import ReplyFaults
 
 log = structlog.get_logger("kraft.broker")
 
@@ -49,6 +55,7 @@ class Shared:
     peers: Peers
     metrics: Metrics
     gates: Gates
+    faults: ReplyFaults | None = None
 
 
 class BrokerNode:
@@ -84,13 +91,16 @@ class BrokerNode:
             fail=fail,
         )
         broker.controller = ControllerChannel(config, seam, shared.quorum, shared.peers)
+        broker.metadata_topic = MetadataTopic(shared.quorum, shared.gates)
         broker.leader_check = LeaderCheck(broker, shared.peers)
         broker.lifecycle = BrokerLifecycle(broker)
         broker.producer_ids = ProducerIds(broker)
         broker.auto_topics = AutoTopicCreation(broker)
         broker.replicas = ReplicaManager(broker)
+        broker.groups = GroupCoordinators(broker)
         frame_bytes_max = config.integer("socket.request.max.bytes")
-        broker.dispatcher = Dispatcher(broker, HANDLERS, limits=ServerLimits(frame_bytes_max=frame_bytes_max))
+        limits = ServerLimits(frame_bytes_max=frame_bytes_max)
+        broker.dispatcher = Dispatcher(broker, HANDLERS, limits=limits, faults=shared.faults)
 
     def bind(self) -> None:
         """Listen on the broker's listeners, and settle what is advertised. AddressInUse names the port."""
@@ -164,6 +174,8 @@ class BrokerNode:
         newest = self._publisher.image
         if newest is not image:
             broker.replicas.apply_delta(image, newest, ImageDelta.between(image, newest))
+        broker.groups.metadata_loaded(newest)
+        self._nursery.start_soon(broker.groups.expire_forever)
         self._applied = newest
         broker.lifecycle.logs_loaded()
         await broker.lifecycle.unfenced.wait()
@@ -175,8 +187,11 @@ class BrokerNode:
         self.broker.departed.published(old, new, delta)
         if self._applied is not None:
             self.broker.replicas.apply_delta(old, new, delta)
+            self.broker.groups.metadata_published(new, delta)
             self._applied = new
         self.broker.lifecycle.metadata_published(new, delta)
+        if self.broker.metadata_topic.published():
+            self._seam.network.request_pass()
 
     def _start_task(self, function: Callable[..., object], *arguments: object) -> None:
         if self._nursery is not None:

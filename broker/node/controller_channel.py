@@ -10,6 +10,7 @@ but not answered gives TOPIC_ALREADY_EXISTS at its second try, as with Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -53,6 +54,7 @@ class ControllerChannel:
         self._quorum = quorum
         self._peers = peers
         self._listener = config.controller_listener_names[0]
+        self._tls = config.dial_tls(self._listener)
         self._leader: int | None = None
         self._epoch = -1
         self._suspect_epoch = -1
@@ -113,23 +115,36 @@ class ControllerChannel:
         self, session: Session, api_key: int, body: bytes, *, timeout_ms: int = FORWARD_TIMEOUT_MS
     ) -> bytes:
         """Hand a client's admin request (newest version) to the active controller, on behalf of its principal; gives
-        the body of the answer in the newest version. RequestFailed as in `request`."""
-        answer = await self.request(
-            ForwardRequest(
-                principal=session.principal,
-                client_address=session.client_address,
-                client_id=session.client_id,
-                forwarded_key=api_key,
-                forwarded_version=messages.newest_version(api_key),
-                body=body,
-                timeout_ms=timeout_ms,
-            ),
+        the body of the answer in the newest version. RequestFailed as in `request`; ForwardRefused."""
+        newest = messages.newest_version(api_key)
+        envelope = ForwardRequest(
+            principal=session.principal,
+            client_address=session.client_address,
+            client_id=session.client_id,
+            forwarded_key=api_key,
+            forwarded_version=newest,
+            body=body,
             timeout_ms=timeout_ms,
-            purpose=FORWARD_PURPOSE,
         )
+        answer = await self.request(envelope, timeout_ms=timeout_ms, purpose=FORWARD_PURPOSE)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and 0 <= answer.newest_version < newest:
+            return await self._forward_older(envelope, answer.newest_version, timeout_ms)
         if answer.error_code != ErrorCode.NONE:
             raise ForwardRefused(ErrorCode(answer.error_code))
         return bytes(answer.body)
+
+    async def _forward_older(self, envelope: ForwardRequest, version: int, timeout_ms: int) -> bytes:
+        """The active controller is of an older release: say it in its words, if they suffice."""
+        key, newest = envelope.forwarded_key, envelope.forwarded_version
+        try:
+            body = messages.encode_request(key, version, messages.decode_request(key, newest, envelope.body))
+        except ValueError:
+            raise ForwardRefused(ErrorCode.UNSUPPORTED_VERSION) from None
+        older = replace(envelope, forwarded_version=version, body=body)
+        answer = await self.request(older, timeout_ms=timeout_ms, purpose=FORWARD_PURPOSE)
+        if answer.error_code != ErrorCode.NONE:
+            raise ForwardRefused(ErrorCode(answer.error_code))
+        return messages.encode_response(key, newest, messages.decode_response(key, version, answer.body))
 
     # connections
 
@@ -215,7 +230,7 @@ class ControllerChannel:
         addresses = list(self._quorum.describe().endpoints) or [
             (voter.node_id, voter.host, voter.port) for voter in self._config.quorum_voters
         ]
-        return [Peer(node_id, self._listener, Address(host, port)) for node_id, host, port in addresses]
+        return [Peer(node_id, self._listener, Address(host, port), self._tls) for node_id, host, port in addresses]
 
 
 class ForwardRefused(Exception):

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from kraft.broker.api.answers import answer_error
+from kraft.broker.node.connection_limits import ConnectionLimits
+from kraft.broker.node.request_partitions import request_partitions
 from kraft.broker.node.session import ANONYMOUS, Session
 from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, WireError
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
@@ -24,6 +27,7 @@ from kraft.wire.server import ApiTable, Request, ServerConnection, ServerLimits
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
     from kraft.broker.node.metrics import Meter
+    from kraft.node.reply_faults import ReplyFaults
 
 log = structlog.get_logger("kraft.broker.dispatch")
 
@@ -39,11 +43,21 @@ INTER_BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
 class Dispatcher:
     """All connections to the broker's listeners."""
 
-    def __init__(self, broker: Broker, handlers: Mapping[int, Handler], *, limits: ServerLimits) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        handlers: Mapping[int, Handler],
+        *,
+        limits: ServerLimits,
+        faults: ReplyFaults | None = None,
+    ) -> None:
         self._broker = broker
+        self._entry = self.handle if faults is None else faults.wrap(self.handle, partial(request_partitions, broker))
         self._handlers = handlers
         self._limits = limits
         self._connections: dict[int, ServerConnection] = {}
+        self._connection_limits = ConnectionLimits(broker.config, broker.seam.clock, broker.start_task)
+        broker.dynamic_configs.on_change(self._connection_limits.configure)
         self._holding = True
         self._protocols = {listener.name: listener.security_protocol.name for listener in broker.config.listeners}
         metrics = broker.metrics
@@ -61,7 +75,7 @@ class Dispatcher:
         is_inter_broker = transport.listener == self._broker.config.inter_broker_listener_name
         connection = ServerConnection(
             transport,
-            self.handle,
+            self._entry,
             limits=self._limits,
             budget=self._broker.gates.memory,
             on_closed=self._closed,
@@ -76,6 +90,7 @@ class Dispatcher:
         connection.unheld_keys = UNHELD_KEYS
         connection.hold_requests = self._holding
         self._connections[connection.number] = connection
+        self._connection_limits.accepted(connection)
         return connection
 
     def release_requests(self) -> None:
@@ -91,6 +106,7 @@ class Dispatcher:
 
     def _closed(self, connection: ServerConnection, reason: CloseReason) -> None:
         self._connections.pop(connection.number, None)
+        self._connection_limits.closed(connection)
         if reason is CloseReason.BAD_BYTES:
             session = connection.session
             log.warning(
@@ -111,10 +127,15 @@ class Dispatcher:
             session = replace(session, client_id=request.client_id)
             connection.session = session
         self._requests[key].count += 1
-        self.finish(request, self._handlers[key], self._broker, request, session)
+        try:
+            self._handlers[key](self._broker, request, session)
+        except (WireError, InvariantError, HandleRevoked):
+            raise
+        except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others
+            self._failed(request, error)
 
     def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a handler, or the rest of one that waited for a callback; what it raises is the request's trouble."""
+        """Call the rest of a handler that waited for a callback; what it raises is the request's trouble."""
         try:
             function(*arguments)
         except (WireError, InvariantError, HandleRevoked):

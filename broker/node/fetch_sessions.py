@@ -207,6 +207,10 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def peek(self, session_id: int) -> FetchSession | None:
+        """A session as it stands, without asking it anything."""
+        return self._sessions.get(session_id)
+
     @property
     def partitions(self) -> int:
         """Partitions in all sessions."""

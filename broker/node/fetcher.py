@@ -40,6 +40,8 @@ log = structlog.get_logger("kraft.broker.fetcher")
 FETCH_VERSION = 17
 DIAL_TIMEOUT_MS = 5_000
 REDIAL_MS_FIRST = 20
+THROTTLE_MS = 100
+"""How long a throttled replica is left out before the rate is looked at again."""
 IN_FLIGHT_MAX = 2
 CLOSE_SESSION = -1
 EPOCH_MAX = 2**31 - 1
@@ -90,6 +92,8 @@ class LeaderFetcher:
         """What it held when the request was read whose answer came last."""
         self._holds = 0
         self._changed: dict[Key, None] = {}
+        self._throttled: dict[Key, None] = {}
+        """Left out for now because of follower.replication.throttled.rate."""
         config = manager.config
         self._max_wait_ms = config.integer("replica.fetch.wait.max.ms")
         self._min_bytes = config.integer("replica.fetch.min.bytes")
@@ -284,6 +288,8 @@ class LeaderFetcher:
         changed, self._changed = self._changed, {}
         for key in changed:
             followed = self._followed.get(key)
+            if followed is not None and followed.partition.follower_throttled and self._must_wait(followed):
+                followed = None
             if followed is None or followed.state.status is not FollowerStatus.FETCHING:
                 if told.pop(key, None) is not None:
                     forgotten.append(key)
@@ -292,6 +298,23 @@ class LeaderFetcher:
             if told.get(key) != wish:
                 told[key] = mentioned[key] = wish
         return mentioned, forgotten
+
+    def _must_wait(self, followed: FollowedPartition) -> bool:
+        """Whether a throttled replica that is not in sync is left out because the rate is exceeded. It is looked at
+        again soon."""
+        manager = self.manager
+        if not manager.follower_quota.is_exceeded or not followed.partition.is_out_of_sync(manager.node_id):
+            return False
+        if not self._throttled:
+            manager.start_task(self._end_wait)
+        self._throttled[followed.partition.key] = None
+        return True
+
+    async def _end_wait(self) -> None:
+        await self.manager.clock.sleep_ms(THROTTLE_MS)
+        self._changed.update(self._throttled)
+        self._throttled.clear()
+        self.nudge()
 
     # answers
 
@@ -315,7 +338,8 @@ class LeaderFetcher:
             return
         if sent.is_full:
             self._session_id = response.session_id
-            if not self._session_id:
+            if not self._session_id:  # the leader has no slot for one: every request is a full one
+                self._epoch = 0
                 self._told.clear()
         for _, topic_id, results in response.topics:
             if topic_id is not None:

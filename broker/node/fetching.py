@@ -7,12 +7,15 @@ changed, and then everything is read afresh; records leave as file ranges. Sourc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchedPartition, FetchSession
+import structlog
+
+from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchedPartition, FetchSession, TopicKey
 from kraft.broker.node.gates import CLUSTER, Operation, QuotaKind, topic_resource
 from kraft.broker.node.leader_hints import current_leader, endpoints_of
+from kraft.broker.node.metadata_topic import is_metadata_topic
 from kraft.broker.node.partition_reading import FetchParams, LogNotOpen, NotInMemory, read_partition
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.node.throttling import mute
@@ -24,13 +27,18 @@ from kraft.wire.fetch_response import FIRST_VERSION_WITH_ENDPOINTS, encode_fetch
 from kraft.wire.tagged import CurrentLeader
 
 if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
     from kraft.broker.node.services import BrokerServices
     from kraft.broker.node.session import Session
     from kraft.wire.server import Request
 
+log = structlog.get_logger("kraft.broker.fetch")
+
 HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 FIRST_WITH_STORAGE_ERROR = 6
 WARM_PIECE_BYTES = 1024 * 1024
+WARMS_PER_PARTITION_MAX = 20
+"""How often a fetch has something brought into memory: indexes and bytes of each partition, and some in vain."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[FetchedPartition, FetchResult, int]
@@ -55,6 +63,7 @@ class FetchOperation(Parked):
         "request",
         "session",
         "session_epoch",
+        "warms",
     )
 
     def __init__(
@@ -83,6 +92,7 @@ class FetchOperation(Parked):
         self.bytes_max = bytes_max
         self.counts_progress = params.is_follower
         self.probes = True
+        self.warms = 0
         self.is_done = False
         self.is_watching = kept.session_id != 0
 
@@ -124,6 +134,10 @@ class FetchOperation(Parked):
             closed.partition.when_open(self.look_again)
             return
         except (ColdRead, NotInMemory) as cold:
+            self.warms += 1
+            if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
+                self._give_up(cold)
+                return
             self.broker.replicas.start_task(self._warm, cold)
             return
         if final or is_urgent or size >= self.min_bytes or self.max_wait_ms <= 0:
@@ -135,9 +149,7 @@ class FetchOperation(Parked):
         replicas = self.broker.replicas
         self.kept.parked = self
         if not self.is_watching:
-            self.is_watching = True
-            for entry in self.kept.partitions.values():
-                entry.watch(replicas.find(entry.topic_key, entry.index))
+            self._watch()
         replicas.deadlines.add(self, replicas.clock.monotonic_ms() + self.max_wait_ms)
 
     async def _warm(self, cold: ColdRead | NotInMemory) -> None:
@@ -154,20 +166,48 @@ class FetchOperation(Parked):
             self.broker.replicas.disk_failed_at(trouble)
         self.look_again()
 
+    def _give_up(self, cold: ColdRead | NotInMemory) -> None:
+        """What is brought into memory is gone again each time it is looked at: tell it instead of trying for ever."""
+        log.warning("fetch is given up: what it reads does not stay in memory", why=str(cold))
+        failed = ErrorCode.KAFKA_STORAGE_ERROR
+        self._finish([(entry, FetchResult(entry.index, failed), 0) for entry in self.kept.partitions.values()], 0)
+
     # reading
 
     def _read(self) -> tuple[list[Read], int, bool]:
         """Read everything that may have something to tell, in order. The answers, their bytes, and whether one of them
         is to be told at once."""
-        entries: Iterable[FetchedPartition] = self.kept.partitions.values() if self.is_full else list(self.kept.dirty)
+        kept, params, session = self.kept, self.params, self.session
+        authorize = self.broker.gates.authorizer.authorize
+        is_follower = params.replica_id >= 0
+        allowed = is_follower and authorize(session, Operation.CLUSTER_ACTION, CLUSTER)
+        entries: Iterable[FetchedPartition] = kept.partitions.values() if self.is_full else list(kept.dirty)
         reads: list[Read] = []
         left, total, is_urgent = self.bytes_max, 0, False
         for entry in entries:
-            result = self._read_one(entry, max(min(entry.bytes_max, left), 0), at_least_one=total == 0)
+            partition = entry.partition
+            if partition is None or partition.is_removed:
+                partition = self._find(entry)
+            room, at_least_one = max(min(entry.bytes_max, left), 0), total == 0
+            if partition is None:
+                result = self._not_hosted(entry, room)
+            elif not (allowed if is_follower else authorize(session, Operation.READ, partition.resource)):
+                result = FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            else:
+                if is_follower and partition.leader_throttled:
+                    room, at_least_one = self._throttled_room(partition, room), False
+                result = read_partition(
+                    partition,
+                    entry,
+                    params,
+                    room,
+                    at_least_one=at_least_one,
+                    counts_progress=self.counts_progress,
+                    probes=self.probes,
+                )
             size = 0
             for piece in result.records:
-                if isinstance(piece, FileRange):
-                    size += piece.count
+                size += piece.count if isinstance(piece, FileRange) else len(piece)
             left -= size
             total += size
             if result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0:
@@ -176,30 +216,24 @@ class FetchOperation(Parked):
         self.counts_progress = False
         return reads, total, is_urgent
 
-    def _read_one(self, entry: FetchedPartition, bytes_max: int, *, at_least_one: bool) -> FetchResult:
-        broker = self.broker
-        partition = broker.replicas.find(entry.topic_key, entry.index)
-        if partition is not entry.partition and self.is_watching:
+    def _throttled_room(self, partition: Partition, room: int) -> int:
+        """A follower that is out of sync gets nothing while the replication quota is used up."""
+        is_late = partition.is_out_of_sync(self.params.replica_id)
+        return 0 if is_late and self.broker.replicas.leader_quota.is_exceeded else room
+
+    def _find(self, entry: FetchedPartition) -> Partition | None:
+        """What the entry's key stands for now: it is not watched yet, or what was watched is gone."""
+        partition = self.broker.replicas.find(entry.topic_key, entry.index)
+        if self.is_watching:
             entry.watch(partition)
-        params = self.params
-        if partition is None:
-            return FetchResult(entry.index, self._missing(entry))
-        authorizer = broker.gates.authorizer
-        if params.is_follower:
-            allowed = authorizer.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
-        else:
-            allowed = authorizer.authorize(self.session, Operation.READ, partition.resource)
-        if not allowed:
-            return FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return read_partition(
-            partition,
-            entry,
-            params,
-            bytes_max,
-            at_least_one=at_least_one,
-            counts_progress=self.counts_progress,
-            probes=self.probes,
-        )
+        return partition
+
+    def _not_hosted(self, entry: FetchedPartition, bytes_max: int) -> FetchResult:
+        """The metadata topic's records, or why there are none."""
+        topic = self.broker.metadata_topic
+        if is_metadata_topic(entry.topic_key) and topic.may_read(self.session):
+            return topic.read(entry, bytes_max, self, read_committed=self.params.read_committed)
+        return FetchResult(entry.index, self._missing(entry))
 
     def _missing(self, entry: FetchedPartition) -> ErrorCode:
         """Why a partition is not hosted here: unknown id, not allowed, unknown, or somebody else's."""
@@ -236,19 +270,17 @@ class FetchOperation(Parked):
         elif self.session_epoch == INITIAL_EPOCH:
             replicas.fetch_sessions.keep(kept, kept.used_ms)
         if kept.session_id:
-            self._keep_watching()
-            told = [read for read in reads if self._note_told(*read)]
-        else:
-            told = reads
-            if self.is_watching:
-                kept.close()
-        self._count(told)
-        self._answer(told, throttle_ms)
+            if not self.is_watching:
+                self._watch()
+            reads = [read for read in reads if self._note_told(*read)]
+        elif self.is_watching:
+            kept.close()
+        self._answer(reads, throttle_ms)
 
-    def _keep_watching(self) -> None:
-        if not self.is_watching:
-            for entry in self.kept.partitions.values():
-                entry.watch(self.broker.replicas.find(entry.topic_key, entry.index))
+    def _watch(self) -> None:
+        self.is_watching = True
+        for entry in self.kept.partitions.values():
+            entry.watch(self.broker.replicas.find(entry.topic_key, entry.index))
 
     def _note_told(self, entry: FetchedPartition, result: FetchResult, size: int) -> bool:
         """Remember what this answer tells of a session's partition. False if it need not be in it."""
@@ -280,50 +312,55 @@ class FetchOperation(Parked):
         end = partition.last_stable_offset if self.params.read_committed else partition.high_watermark
         return end > entry.fetch_offset
 
-    def _count(self, told: list[Read]) -> None:
-        is_follower = self.params.is_follower
-        for entry, result, size in told:
-            partition = entry.partition or self.broker.replicas.find(entry.topic_key, entry.index)
-            if partition is None:
-                continue
-            meters = partition.meters
-            if result.error_code:
-                meters.failed_fetches.count += 1
-            elif is_follower:
-                meters.replication_bytes_out.count += size
-            else:
-                meters.bytes_out.count += size
+    def _count(self, entry: FetchedPartition, result: FetchResult, size: int) -> None:
+        partition = entry.partition or self.broker.replicas.find(entry.topic_key, entry.index)
+        if partition is None:
+            return
+        meters = partition.meters
+        if result.error_code:
+            meters.failed_fetches.count += 1
+        elif self.params.replica_id >= 0:
+            meters.replication_bytes_out.count += size
+            if partition.leader_throttled and size:
+                self.broker.replicas.leader_quota.record(size)
+        else:
+            meters.bytes_out.count += size
 
     def _answer(self, told: list[Read], throttle_ms: int) -> None:
-        version = self.params.version
-        results: dict[str | UUID, list[FetchResult]] = {}
-        hinted = False
-        for entry, result, _ in told:
+        version, by_id = self.params.version, self.kept.uses_topic_ids
+        topics: list[Any] = []
+        rows: list[FetchResult] = []
+        latest: TopicKey | None = None
+        hinted: list[CurrentLeader] = []
+        for entry, result, size in told:
+            self._count(entry, result, size)
             if result.error_code:
-                if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
-                    result = result._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                elif result.error_code in HINTED and version >= FIRST_VERSION_WITH_ENDPOINTS:
-                    result = result._replace(current_leader=self._hint(entry))
-                    hinted = True
-            rows = results.get(entry.topic_key)
-            if rows is None:
-                results[entry.topic_key] = [result]
-            else:
-                rows.append(result)
-        by_id = self.kept.uses_topic_ids
-        endpoints = []
-        if hinted:
-            leaders = [result.current_leader for rows in results.values() for result in rows]
-            endpoints = endpoints_of(self.broker.image, leaders, self.session.listener)
+                result = self._told_error(entry, result)
+                if result.current_leader is not None:
+                    hinted.append(result.current_leader)
+            key = entry.topic_key
+            if key is not latest and key != latest:  # as Kafka: neighbours of one topic stand together
+                latest, rows = key, []
+                topics.append((None, key, rows) if by_id else (key, None, rows))
+            rows.append(result)
         self.request.respond(
             *encode_fetch_response(
                 version,
-                [(None, key, rows) if by_id else (key, None, rows) for key, rows in results.items()],  # type: ignore[misc]
+                topics,
                 throttle_time_ms=throttle_ms,
                 session_id=self.kept.session_id,
-                node_endpoints=endpoints,
+                node_endpoints=endpoints_of(self.broker.image, hinted, self.session.listener) if hinted else (),
             )
         )
+
+    def _told_error(self, entry: FetchedPartition, result: FetchResult) -> FetchResult:
+        """An error as this version tells it."""
+        version = self.params.version
+        if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
+            return result._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if result.error_code in HINTED and version >= FIRST_VERSION_WITH_ENDPOINTS:
+            return result._replace(current_leader=self._hint(entry))
+        return result
 
     def _hint(self, entry: FetchedPartition) -> CurrentLeader:
         topics = self.broker.image.topics

@@ -91,6 +91,16 @@ class FollowedPartition:
 
     def take(self, result: FetchResult, sent_offset: int, sent_epoch: int) -> None:
         """The leader's answer to what was sent."""
+        state = self.state
+        if (
+            result.error_code == ErrorCode.NONE
+            and result.diverging_epoch is None
+            and state.status is FollowerStatus.FETCHING
+            and state.fetch_offset == sent_offset
+            and state.leader_epoch == sent_epoch
+        ):  # the usual answer, for which `decide_answer` would say APPEND
+            self._append(result)
+            return
         view = LogView(self._log, self.partition.high_watermark)
         step = decide_answer(self.state, Sent(sent_offset, sent_epoch), view, result.error_code, result.diverging_epoch)
         kind = step.kind
@@ -147,6 +157,8 @@ class FollowedPartition:
                 return
             appended = info.last_offset >= info.base_offset
             partition.meters.replication_bytes_in.count += len(data)  # type: ignore[arg-type]
+            if partition.follower_throttled:
+                manager.follower_quota.record(len(data))  # type: ignore[arg-type]
         state.backoff_ms = 0
         take_leader_marks(partition, result.high_watermark, result.log_start_offset)
         state.fetch_offset = opened.log_end_offset
@@ -277,8 +289,7 @@ class FollowedPartition:
                 manager.disk_failed(partition, error)
                 return
             except StorageCorrupt as error:
-                log.error("log is damaged", topic=partition.topic, partition=partition.index, error=str(error))
-                partition.failed()
+                manager.log_damaged(partition, error)
                 return
             note_truncated(partition)
             directory = partition.directory

@@ -6,7 +6,9 @@ metadata directory is locked here. *Blocking*: before the node serves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from kraft.config import NodeConfig
 from kraft.seam import Disk, DiskError, HandleRevoked, Random, Seam
@@ -55,16 +57,30 @@ def open_identity(config: NodeConfig, seam: Seam, cluster_id: str | None) -> Nod
     return NodeIdentity(metadata, locked)
 
 
-def format_directories(config: NodeConfig, disk: Disk, random: Random, cluster_id: str) -> list[str]:
+def format_directories(
+    config: NodeConfig,
+    disk: Disk,
+    random: Random,
+    cluster_id: str,
+    *,
+    metadata_directory_id: UUID | None = None,
+    before_metadata: Callable[[], None] | None = None,
+) -> list[str]:
     """Format those of the node's directories that are not; gives their paths. ForeignDirectory if one that is belongs
-    to another cluster or node."""
+    to another cluster or node. The metadata directory gets `metadata_directory_id`, if one is given, after
+    `before_metadata` has put into it what must be there from the first start on."""
     formatted: list[str] = []
     for directory in dict.fromkeys((config.metadata_log_dir, *config.log_dirs)):
         found = read_meta_properties(disk, directory)
         if found is not None:
             found.require_owner(directory, cluster_id=cluster_id, node_id=config.node_id)
             continue
-        format_directory(disk, directory, MetaProperties(cluster_id, config.node_id, random.uuid()))
+        directory_id = random.uuid()
+        if directory == config.metadata_log_dir:
+            directory_id = metadata_directory_id or directory_id
+            if before_metadata is not None:
+                before_metadata()
+        format_directory(disk, directory, MetaProperties(cluster_id, config.node_id, directory_id))
         formatted.append(directory)
     return formatted
 

@@ -29,7 +29,7 @@ NO_BROKER_EPOCH = -1
 
 
 class HostedDirectory:
-    """One log directory. The three dictionaries are the checkpoints as last read or written: they keep the marks of
+    """One log directory. The four dictionaries are the checkpoints as last read or written: they keep the marks of
     logs that are not open."""
 
     def __init__(self, path: str) -> None:
@@ -41,6 +41,7 @@ class HostedDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.partitions: dict[Partition, None] = {}
         self.known_id: UUID | None = None
         self.checkpointing = trio.Lock()
@@ -63,6 +64,7 @@ class HostedDirectory:
         self.recovery_points = storage.read_recovery_points()
         self.log_starts = storage.read_log_starts()
         self.high_watermarks = storage.read_high_watermarks()
+        self.cleaner_offsets = storage.read_cleaner_offsets()
         self.found = storage.find_logs()
         for warning in storage.warnings:
             log.warning("log directory", path=self.path, warning=warning)
@@ -71,7 +73,7 @@ class HostedDirectory:
 
     def forget(self, topic: str, index: int) -> None:
         """The log is gone from here: so are its checkpoints' lines, at their next writing."""
-        for marks in (self.recovery_points, self.log_starts, self.high_watermarks):
+        for marks in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
             marks.pop((topic, index), None)
 
     # checkpoints: collect on the loop, write off it
@@ -100,6 +102,14 @@ class HostedDirectory:
             else:
                 self.log_starts.pop(key, None)
         return dict(self.log_starts)
+
+    def collect_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """How far logs are compacted; what was cut off a log since is not."""
+        for partition in self.partitions:
+            key = (partition.topic, partition.index)
+            if partition.log is not None and key in self.cleaner_offsets:
+                self.cleaner_offsets[key] = min(self.cleaner_offsets[key], partition.log.active.base_offset)
+        return dict(self.cleaner_offsets)
 
 
 class LogDirectories:

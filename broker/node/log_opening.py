@@ -11,7 +11,6 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-import structlog
 import trio
 
 from kraft.broker.node.topic_rules import log_config
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.handles import FileCache
-
-log = structlog.get_logger("kraft.broker.logs")
 
 
 class OpenJob(NamedTuple):
@@ -151,8 +148,7 @@ class LogOpener:
         except DiskError as error:
             manager.directory_failed(directory, error)
         except StorageCorrupt as error:
-            log.error("log is damaged", topic=partition.topic, partition=partition.index, error=str(error))
-            partition.failed()
+            manager.log_damaged(partition, error)
         else:
             if opened is not None:
                 manager.log_opened(partition, opened)

@@ -2,6 +2,7 @@
 
 - Before the first append in a leader epoch: the epoch's entry (and partition.metadata): `want_ready`.
 - After a roll: the closed segment, in the background; only then may the recovery point move.
+- When flush.ms has passed: all of it (`log_flushing`).
 - With flush.messages=1 after each append: group commit. One sync per log is under way; appends that come meanwhile
   share the next one.
 A failed sync is never tried again: its directory goes offline (B22). Source: broker-spec 2.10, 2.12; DESIGN 13, 14.
@@ -26,6 +27,12 @@ class LogSyncer:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._wanted: dict[Partition, None] = {}
+        self._wanted_whole: dict[Partition, None] = {}
+
+    def want_full_sync(self, partition: Partition) -> None:
+        """Sync all of this log after the pass, whatever its flush.messages says."""
+        self._wanted_whole[partition] = None
+        self._wanted[partition] = None
 
     def want_sync(self, partition: Partition) -> None:
         """Sync this log after the pass."""
@@ -47,7 +54,9 @@ class LogSyncer:
         manager = self._manager
 
         async def sync(log: Log) -> None:
-            plan = log.files_to_sync(rolled_only=not partition.syncs_appends)
+            whole = partition.syncs_appends or partition in self._wanted_whole
+            self._wanted_whole.pop(partition, None)
+            plan = log.files_to_sync(rolled_only=not whole)
             if plan is None:
                 return
             only_file = plan.only_file
@@ -58,6 +67,7 @@ class LogSyncer:
             if partition.log is log:
                 log.mark_synced(plan)
                 partition.synced()
+                manager.file_cache.trim()  # what is on the device need not stay open
 
         try:
             await self._exclusively(partition, sync)

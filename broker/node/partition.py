@@ -20,6 +20,7 @@ import trio
 
 from kraft.broker.node.gates import Resource, ResourceType
 from kraft.broker.node.partition_host import PartitionHost, PendingAppend, Waiting, Watcher
+from kraft.broker.node.replication_quota import is_throttled
 from kraft.broker.node.topic_rules import batch_rules
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
 from kraft.broker.replica.leader import LeaderState
@@ -52,6 +53,7 @@ class Partition:
         "config",
         "directory",
         "flush_records",
+        "follower_throttled",
         "high_watermark",
         "host",
         "index",
@@ -60,6 +62,7 @@ class Partition:
         "is_removed",
         "is_truncating",
         "leader",
+        "leader_throttled",
         "log",
         "meters",
         "opening_waiters",
@@ -133,6 +136,9 @@ class Partition:
         self.waits_for_disk = config.flush_messages == 1
         self.flush_records = config.flush_messages
         self.rules = batch_rules(config)
+        here = (self.index, self.host.node_id)
+        self.leader_throttled = is_throttled(config.leader_replication_throttled_replicas, *here)
+        self.follower_throttled = is_throttled(config.follower_replication_throttled_replicas, *here)
         leader = self.leader
         if leader is not None and leader.min_isr != config.min_insync_replicas:
             now_ms = self.host.clock.monotonic_ms()
@@ -266,8 +272,8 @@ class Partition:
         self._prepare_to_append()
 
     def run_pending(self) -> None:
-        """Run the appends that waited, in order, as far as they are ready."""
-        while self.pending and self.pending[0].ready and self.appendable:
+        """Run the appends that waited, in order, as far as they are ready and the budget of dirty bytes has room."""
+        while self.pending and self.pending[0].ready and self.appendable and self.host.may_write(self):
             self.pending.popleft().run(ErrorCode.NONE)
 
     def _prepare_to_append(self) -> None:
@@ -351,6 +357,10 @@ class Partition:
             host.changed[self] = None
         if effects.proposal is not None:
             host.propose_isr(self, effects.proposal)
+
+    def is_out_of_sync(self, replica_id: int) -> bool:
+        """Whether this replica is not in the in-sync set that metadata name."""
+        return self.state is None or replica_id not in self.state.isr
 
     def check_lag(self, now_ms: int) -> None:
         """The in-sync timer."""

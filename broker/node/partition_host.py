@@ -54,6 +54,11 @@ class PartitionHost(Protocol):
 
     def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
 
+    def may_write(self, partition: Partition) -> bool:
+        """Whether an append that waits may run now. If not, what waits is run when the budget of dirty bytes has
+        room."""
+        ...
+
     def want_sync(self, partition: Partition) -> None:
         """The log has something that should reach the disk (an append that waits for it, a rolled segment)."""
         ...

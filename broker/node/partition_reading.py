@@ -75,13 +75,13 @@ def read_partition(
     if log is None:
         raise LogNotOpen(partition)
     entry.seen_leader_epoch = partition.leader_epoch
-    refusal = _refusal(partition, log, entry, params)
-    if refusal is not None:
-        return refusal
-    offset = entry.fetch_offset
-    high_watermark, log_start, log_end = partition.high_watermark, log.log_start_offset, log.log_end_offset
-    stable = log.last_stable_offset
-    if params.is_follower:
+    offset, high_watermark = entry.fetch_offset, partition.high_watermark
+    log_start, log_end, stable = log.log_start_offset, log.log_end_offset, log.last_stable_offset
+    if not _is_usual(partition, log, entry, params):
+        refusal = _refusal(partition, log, entry, params)
+        if refusal is not None:
+            return refusal
+    if params.replica_id >= 0:
         limit = log_end
     else:
         limit = stable if params.read_committed else high_watermark
@@ -89,21 +89,37 @@ def read_partition(
             return FetchResult(entry.index, 0, high_watermark, stable, log_start, preferred_read_replica=near)
     ranges: tuple[FileRange, ...] = ()
     aborted: list[tuple[int, int]] | None = [] if params.read_committed else None
-    try:
-        if offset < limit and (bytes_max > 0 or at_least_one):
+    if offset < limit and (bytes_max > 0 or at_least_one):
+        try:
             piece = log.read(offset, bytes_max, limit, at_least_one=at_least_one)
-            ranges = piece.ranges
-            if aborted is not None and piece.size_bytes:
-                aborted = log.aborted_transactions(offset, log.upper_bound(piece))
-            if probes and ranges:
-                _probe(log, piece)
-        elif not log_start <= offset <= log_end:
+        except OffsetOutOfRange:
             return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
-    except OffsetOutOfRange:
+        ranges = piece.ranges
+        if aborted is not None and piece.size_bytes:
+            aborted = log.aborted_transactions(offset, log.upper_bound(piece))
+        if probes and ranges:
+            _probe(log, piece)
+    elif not log_start <= offset <= log_end:
         return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
     if counts_progress:
         partition.follower_fetched(params.replica_id, offset, entry.log_start_offset, log_end, params.replica_epoch)
     return FetchResult(entry.index, 0, high_watermark, stable, log_start, aborted, -1, ranges)
+
+
+def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> bool:
+    """We lead in the epoch that the asker knows, it is a consumer or a follower of today's incarnation, and its
+    history ends in our latest epoch: then `_refusal` has nothing to refuse."""
+    leader = partition.leader
+    if leader is None or entry.leader_epoch not in (-1, leader.leader_epoch):
+        return False
+    if params.replica_id >= 0:
+        progress = leader.followers.get(params.replica_id)
+        if progress is None or -1 < params.replica_epoch < progress.broker_epoch:
+            return False
+    return entry.last_fetched_epoch < 0 or (
+        entry.last_fetched_epoch == log.epochs.latest_epoch
+        and log.log_start_offset <= entry.fetch_offset <= log.log_end_offset
+    )
 
 
 def _refusal(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> FetchResult | None:

@@ -18,9 +18,12 @@ import structlog
 import trio
 
 from kraft.broker.node.alter_partition import AlterPartitionQueue
+from kraft.broker.node.cleaning import LogCleaner
+from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
 from kraft.broker.node.fetching import FetchOperation
 from kraft.broker.node.log_directories import HostedDirectory, LogDirectories
+from kraft.broker.node.log_flushing import LogFlusher
 from kraft.broker.node.log_maintenance import LogMaintenance
 from kraft.broker.node.log_opening import LogOpener
 from kraft.broker.node.log_syncing import LogSyncer
@@ -28,13 +31,14 @@ from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.replica_metrics import register_replica_metrics
 from kraft.broker.node.replica_roles import ReplicaRoles
+from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
 from kraft.broker.node.topic_metrics import TopicMetrics
 from kraft.broker.node.topic_rules import log_config
 from kraft.broker.replica.isr import IsrProposal
 from kraft.image.partitions import PartitionState
-from kraft.image.registrations import ConfigResourceType, Endpoint
-from kraft.seam import DiskError
+from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
+from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.handles import FileCache
 from kraft.storage.log import Log
 from kraft.wire.error_codes import ErrorCode
@@ -70,7 +74,11 @@ class ReplicaManager:
         self.racks: dict[int, str | None] = {}
         self.changed: dict[Partition, None] = {}
         self.woken: dict[FetchOperation, None] = {}
-        self.file_cache = FileCache()
+        self.file_cache = FileCache(config.integer("kraft.log.open.files.max"))
+        self.leader_quota = ReplicationQuota(config, self.clock, "leader.replication.throttled.rate")
+        self.follower_quota = ReplicationQuota(config, self.clock, "follower.replication.throttled.rate")
+        for quota in (self.leader_quota, self.follower_quota):
+            services.dynamic_configs.on_change(quota.configure)
         self.directories = LogDirectories(config, self.disk)
         self.topic_metrics = TopicMetrics(services.metrics)
         self.deadlines = Deadlines(self.clock)
@@ -78,10 +86,13 @@ class ReplicaManager:
             config.integer("max.incremental.fetch.session.cache.slots"), self.random.stream("fetch sessions")
         )
         self.maintenance = LogMaintenance(self)
+        self.cleaner = LogCleaner(self)
         self._opener = LogOpener(self)
         self._syncer = LogSyncer(self)
         self.retirement = Retirement(self)
+        self._flusher = LogFlusher(self)
         self._alter_partition = AlterPartitionQueue(services)
+        self._assignments = DirectoryAssignments(services)
         self.roles = ReplicaRoles(self)
         self.topics: dict[TopicKey, dict[int, Partition]] = {}
         self._image: MetadataImage | None = None
@@ -122,6 +133,7 @@ class ReplicaManager:
                 self._nursery = nursery
                 nursery.start_soon(self.deadlines.run)
                 nursery.start_soon(self._alter_partition.run)
+                nursery.start_soon(self._assignments.run)
                 nursery.start_soon(self._check_lag_forever)
                 for _ in range(self.config.integer("num.recovery.threads.per.data.dir") * len(self.directories.all)):
                     nursery.start_soon(self._opener.serve)
@@ -130,6 +142,8 @@ class ReplicaManager:
                     self.maintenance.recovery_points_forever,
                     self.maintenance.retention_forever,
                     self.maintenance.producers_forever,
+                    self._flusher.run,
+                    self.cleaner.run,
                 ):
                     nursery.start_soon(task)
                 for fetcher in self.roles.fetchers:
@@ -158,6 +172,7 @@ class ReplicaManager:
         self.roles.take(states, is_new=lambda topic, index: False)
         if not all(directory.is_clean for directory in self.directories.online):
             await self._opener.wait_idle()
+            await self._assignments.wait_settled()
         else:
             await trio.lowlevel.checkpoint()
         self.request_pass()
@@ -186,6 +201,7 @@ class ReplicaManager:
             storage.write_high_watermarks(directory.collect_high_watermarks())
             storage.write_recovery_points(directory.collect_recovery_points())
             storage.write_log_starts(directory.collect_log_starts())
+            storage.write_cleaner_offsets(directory.collect_cleaner_offsets())
             if closed_all:
                 storage.write_clean_shutdown(broker_epoch)
 
@@ -271,6 +287,10 @@ class ReplicaManager:
     def want_sync(self, partition: Partition) -> None:
         self._syncer.want_sync(partition)
 
+    def want_full_sync(self, partition: Partition) -> None:
+        """All of the log should reach the disk, though nobody waits for it."""
+        self._syncer.want_full_sync(partition)
+
     def want_ready(self, partition: Partition) -> None:
         self._syncer.want_ready(partition)
 
@@ -280,6 +300,13 @@ class ReplicaManager:
     def open_soon(self, partition: Partition) -> None:
         """Open the log when nothing more urgent is left."""
         self._opener.want(partition, urgent=False)
+
+    def may_write(self, partition: Partition) -> bool:
+        """Whether an append that waits may run: the budget of dirty bytes has room. If not, it runs when there is."""
+        if self.disk.dirty_budget_full:
+            self.budget_may_be_full(partition)
+            return False
+        return True
 
     def budget_may_be_full(self, partition: Partition) -> None:
         """An append waits; if it is for the dirty-byte budget, run what waits when there is room again. There may be
@@ -324,6 +351,27 @@ class ReplicaManager:
         self.services.log_directory_failed(directory.path, directory.directory_id, str(error))
         self.request_pass()
 
+    def log_damaged(self, partition: Partition, error: StorageCorrupt) -> None:
+        """What stands in this log cannot be trusted: the replica is in no directory until it is mended, and others
+        lead. The other logs of its directory are as good as before."""
+        log.error(
+            "log is damaged: move its folder away while the broker is stopped, and it is fetched anew from the leader",
+            topic=partition.topic,
+            partition=partition.index,
+            error=str(error),
+        )
+        self.roles.stop_fetching(partition)
+        opened = partition.log
+        partition.failed()
+        if opened is not None:
+            opened.release()
+        self.report_lost(partition)
+        self.request_pass()
+
+    def report_lost(self, partition: Partition) -> None:
+        """Tell the controller that the replica is in no directory that is online."""
+        self._assignments.report(partition, LOST_DIRECTORY)
+
     # logs
 
     def log_opened(self, partition: Partition, opened: Log) -> None:
@@ -335,6 +383,7 @@ class ReplicaManager:
         report = opened.recovery_report
         if report.bytes_cut:
             log.warning("log was cut at its end", topic=partition.topic, partition=partition.index, report=str(report))
+        self._assignments.report(partition, directory.directory_id)
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
             self._syncer.want_sync(partition)

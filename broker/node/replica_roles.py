@@ -16,6 +16,7 @@ from kraft.broker.node.fetcher import LeaderFetcher
 from kraft.broker.node.partition import Partition
 from kraft.broker.replica.role import RoleChange, decide_role
 from kraft.image.partitions import NO_LEADER, PartitionState
+from kraft.image.registrations import UNASSIGNED_DIRECTORY
 
 if TYPE_CHECKING:
     from kraft.broker.node.replica_manager import ReplicaManager
@@ -90,12 +91,13 @@ class ReplicaRoles:
         )
         self._manager.topics.setdefault(topic.topic_id, {})[index] = partition
         self._manager.topics[topic.name] = self._manager.topics[topic.topic_id]
-        directory = self._manager.directories.place(
-            topic.name, index, state.directory_of(self._manager.node_id), is_new=is_new
-        )
+        assigned = state.directory_of(self._manager.node_id)
+        directory = self._manager.directories.place(topic.name, index, assigned, is_new=is_new)
         if directory is None:
             log.error("replica may be in a log directory that is offline", topic=topic.name, partition=index)
             partition.is_offline = True
+            if assigned in (None, UNASSIGNED_DIRECTORY):
+                self._manager.report_lost(partition)  # the controller cannot know that it was there
             return partition
         partition.directory = directory
         directory.partitions[partition] = None

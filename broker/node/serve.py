@@ -29,6 +29,8 @@ from kraft.wire.budget import MemoryBudget
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker_node import BrokerNode
+    from kraft.node.reply_faults import ReplyFaults
+    from kraft.wire.reply_policy import ReplyPolicy
 
 log = structlog.get_logger("kraft.node")
 
@@ -42,7 +44,9 @@ HOUSEKEEPING_MS = 1_000
 class Node:
     """A running node, as whoever started it sees it."""
 
-    def __init__(self, config: NodeConfig, seam: Seam, identity: NodeIdentity) -> None:
+    def __init__(
+        self, config: NodeConfig, seam: Seam, identity: NodeIdentity, replies: ReplyPolicy | None = None
+    ) -> None:
         self.config = config
         self.identity = identity
         self.metrics = Metrics()
@@ -55,6 +59,7 @@ class Node:
         self.controller_listeners: ControllerListeners | None = None
         self.broker: BrokerNode | None = None
         self._seam = seam
+        self._faults = None if replies is None else _faults(replies, seam)
         self._stop = trio.Event()
         self._failure: BaseException | None = None
         self._scope = trio.CancelScope()
@@ -86,7 +91,7 @@ class Node:
                 # A controller alone needs none of the broker, and starts sooner without it.
                 from kraft.broker.node.broker_node import BrokerNode, Shared
 
-                shared = Shared(self.quorum, self.publisher, self.peers, self.metrics, self.gates)
+                shared = Shared(self.quorum, self.publisher, self.peers, self.metrics, self.gates, self._faults)
                 self.broker = BrokerNode(self.config, self._seam, self.identity, shared, fail=self.fail)
                 self.broker.bind()
                 await self.broker.open_directories()
@@ -101,6 +106,8 @@ class Node:
             raise self._failure
 
     async def _start(self, nursery: trio.Nursery) -> None:
+        if self._faults is not None:
+            await nursery.start(self._faults.run)
         await nursery.start(self.peers.run)
         if self.config.is_controller:
             self.controller = controller = Controller(
@@ -111,7 +118,7 @@ class Node:
                 self.peers,
                 cluster_id=self.identity.cluster_id,
             )
-            serve_controller = partial(run_controller, budget=self.gates.memory)
+            serve_controller = partial(run_controller, budget=self.gates.memory, faults=self._faults)
             self.controller_listeners = await nursery.start(
                 serve_controller, self.config, self._seam, self.quorum, controller
             )
@@ -141,22 +148,30 @@ async def serve(
     seam: Seam,
     *,
     cluster_id: str | None = None,
+    replies: ReplyPolicy | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
 
     Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
+    With `replies`, requests pass this policy, which whoever holds it may change while the node runs.
     """
     for warning in config.warnings:
         log.warning("configuration", node_id=config.node_id, warning=warning)
     identity = await seam.disk.offload(open_identity, config, seam, cluster_id)
-    node = Node(config, seam, identity)
+    node = Node(config, seam, identity, replies)
     try:
         await node.run(task_status)
     except BaseExceptionGroup as group:
         raise _cause(group) from group
     finally:
         identity.release()
+
+
+def _faults(replies: ReplyPolicy, seam: Seam) -> ReplyFaults:
+    from kraft.node.reply_faults import ReplyFaults  # only nodes that inject faults need it
+
+    return ReplyFaults(replies, seam.clock)
 
 
 def _cause(group: BaseExceptionGroup) -> BaseException:

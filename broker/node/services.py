@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from kraft.broker.node.dynamic_configs import DynamicConfigs
     from kraft.broker.node.gates import Gates
+    from kraft.broker.node.metadata_topic import MetadataTopic
     from kraft.broker.node.metrics import Metrics
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.config import NodeConfig
@@ -77,7 +78,10 @@ class DataPlaneServices(Protocol):
 
 
 class BrokerServices(DataPlaneServices, Protocol):
-    """What a handler needs: the above and the replica manager."""
+    """What a handler needs: the above, the replica manager, and the cluster's own log as a topic."""
+
+    @property
+    def metadata_topic(self) -> MetadataTopic: ...
 
     @property
     def replicas(self) -> ReplicaManager: ...

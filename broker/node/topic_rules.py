@@ -35,4 +35,8 @@ def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig
         log_append_time=config.message_timestamp_type == "LogAppendTime",
         file_delete_delay_ms=config.file_delete_delay_ms,
         producer_id_expiration_ms=producer_id_expiration_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
     )

@@ -1,221 +1,255 @@
-"""Records on their way out: batches per partition, their sequence numbers, retries and deadlines.
+"""Records on their way out: batches per partition, when each may leave, and the memory that they hold.
 
-Invariants:
-- Per partition batches leave in the order in which they were filled, one in flight at a time, so that a retry cannot
-  overtake (KIP-98's order for any broker).
-- A batch gets its producer id, epoch and base sequence when it first leaves, and keeps them and its bytes for every
-  retry: a broker that already has it recognises the duplicate.
-- A batch is `in_doubt` from the moment that it left until the broker's word; only a batch that is not in doubt may be
-  reported as certainly not written.
+Time comes in as milliseconds of a monotonic clock. A batch may leave when it is full, when it has lingered, when
+somebody flushes or waits for memory; which of a partition's batches, and under which sequence, is `partition_queue`'s
+matter. A batch that ends while it is on its way is settled at once and keeps its place until its answer comes.
+Source: coordinators-spec 10.1 and 10.3.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from kraft.client.core.records import Headers, TopicPartition
+from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity, RecordInBatch
+from kraft.client.core.partition_queue import PartitionQueue
+from kraft.client.core.produce_errors import CERTAINLY_NOT_WRITTEN, VERDICTS, Verdict
+from kraft.client.core.records import DeliveryFailed, Headers, TopicPartition
 from kraft.wire.compression import Compression
-from kraft.wire.records import Record, encode_batch
-
-BATCH_OVERHEAD_BYTES = 61
-RECORD_OVERHEAD_BYTES = 21
-SEQUENCE_MODULUS = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """What InitProducerId gave; (-1, -1) for a producer that is not idempotent."""
-
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-
-NO_IDENTITY = ProducerIdentity()
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import BATCH_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
-    """Kafka's `batch.size`, `linger.ms`, `buffer.memory`, `delivery.timeout.ms`, `compression.type`."""
+    """Kafka's `batch.size`, `linger.ms`, `buffer.memory`, `delivery.timeout.ms`, `compression.type`, and how many
+    batches of a partition may be on their way."""
 
-    batch_bytes: int = 16384
+    batch_bytes: int = 16_384
     linger_ms: int = 0
     buffer_bytes: int = 32 * 1024 * 1024
     delivery_timeout_ms: int = 120_000
     compression: Compression = Compression.NONE
-
-
-@dataclass(slots=True, eq=False)
-class PendingRecord:
-    """One record that waits. `token` is whatever the driver needs to tell its sender."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    timestamp_ms: int
-    token: object
-
-    def size_bytes(self) -> int:
-        """An upper bound of the record's encoded size."""
-        size = RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:
-            size += 10 + 4 * len(name) + len(value or b"")
-        return size
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Records of one partition that leave together."""
-
-    topic_partition: TopicPartition
-    created_ms: int
-    deadline_ms: int
-    records: list[PendingRecord] = field(default_factory=list)
-    size_bytes: int = BATCH_OVERHEAD_BYTES
-    closed: bool = False
-    identity: ProducerIdentity | None = None
-    base_sequence: int = -1
-    encoded: bytes | None = None
-    attempts: int = 0
-    retry_at_ms: int = 0
-    in_doubt: bool = False
+    compression_level: int | None = None
+    in_flight_max: int = 5
 
 
 class Accumulator:
-    """All batches of one producer. Time comes in as milliseconds of a monotonic clock."""
+    """All batches of one producer. `identity` is the producer's; None while it has none and needs one."""
 
-    def __init__(self, settings: AccumulatorSettings) -> None:
+    def __init__(
+        self,
+        settings: AccumulatorSettings,
+        identity: ProducerIdentity | None = None,
+        make: Callable[[Batch, int, int], RecordInBatch] = RecordInBatch,
+    ) -> None:
+        """`make(batch, index, timestamp_ms)`: what `add` gives."""
         self.settings = settings
+        self._make = make
+        self.identity = identity
         self.buffered_bytes = 0
-        self._queues: dict[TopicPartition, deque[Batch]] = {}
-        self._in_flight: dict[TopicPartition, Batch] = {}
-        self._next_sequence: dict[TopicPartition, int] = {}
-        self._flushing = False
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._hurried = 0
 
-    def has_room(self, record: PendingRecord) -> bool:
-        """Whether `record` fits `buffer.memory`; an empty buffer takes any record."""
-        return not self.buffered_bytes or self.buffered_bytes + record.size_bytes() <= self.settings.buffer_bytes
+    # records in
 
-    def add(self, topic_partition: TopicPartition, record: PendingRecord, now_ms: int) -> Batch | None:
-        """Append to the partition's open batch. Gives the batch that was closed because it was full, if one was."""
-        queue = self._queues.setdefault(topic_partition, deque())
-        size = record.size_bytes()
-        closed = None
-        last = queue[-1] if queue else None
-        if last is not None and not last.closed and last.size_bytes + size > self.settings.batch_bytes:
-            last.closed = True
-            closed = last
-        if last is None or last.closed:
-            last = Batch(topic_partition, now_ms, now_ms + self.settings.delivery_timeout_ms)
-            queue.append(last)
-        last.records.append(record)
-        last.size_bytes += size
-        self.buffered_bytes += size
-        return closed
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a record of this size fits `buffer.memory`; an empty buffer takes any record."""
+        return not self.buffered_bytes or self.buffered_bytes + size_bytes <= self.settings.buffer_bytes
 
-    def partitions_ready(self, now_ms: int) -> list[TopicPartition]:
-        """Partitions whose first batch may leave now: full, lingered, or due for a retry, and none in flight."""
-        return [tp for tp, queue in self._queues.items() if queue and self._is_ready(tp, queue, now_ms)]
+    def add(
+        self,
+        topic_partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        now_ms: int,
+        size_bytes: int,
+    ) -> RecordInBatch:
+        """Append to the partition's open batch, or to a new one if it does not fit. `size_bytes`: its upper bound."""
+        queue = self._queues.get(topic_partition)
+        if queue is None:
+            queue = self._queues[topic_partition] = PartitionQueue(topic_partition)
+        batch = queue.waiting[-1] if queue.waiting else None
+        if batch is not None and not batch.is_closed and batch.size_bytes + size_bytes > self.settings.batch_bytes:
+            batch.is_closed = True
+        if batch is None or batch.is_closed:
+            batch = Batch(topic_partition, now_ms, now_ms + self.settings.delivery_timeout_ms, self._make)
+            queue.waiting.append(batch)
+        before = batch.size_bytes
+        delivery = batch.add(key, value, headers, timestamp_ms)
+        self.buffered_bytes += batch.size_bytes - before
+        return delivery
 
-    def _is_ready(self, topic_partition: TopicPartition, queue: deque[Batch], now_ms: int) -> bool:
-        if topic_partition in self._in_flight:
+    def waiting_bytes(self, topic_partition: TopicPartition) -> int:
+        """Bytes of this partition that have not left."""
+        queue = self._queues.get(topic_partition)
+        return 0 if queue is None else sum(batch.size_bytes for batch in queue.waiting)
+
+    # batches out
+
+    def ready(self, now_ms: int) -> list[TopicPartition]:
+        """Partitions whose first waiting batch may leave now."""
+        return [tp for tp, queue in self._queues.items() if queue.waiting and self._is_ready(queue, now_ms)]
+
+    def _is_ready(self, queue: PartitionQueue, now_ms: int) -> bool:
+        if not queue.may_send(now_ms, self.settings.in_flight_max):
             return False
-        head = queue[0]
-        if head.attempts:
-            return now_ms >= head.retry_at_ms
-        full = head.closed or len(queue) > 1 or head.size_bytes >= self.settings.batch_bytes
-        return full or self._flushing or now_ms >= head.created_ms + self.settings.linger_ms
+        head = queue.waiting[0]
+        if head.attempts or head.is_closed or len(queue.waiting) > 1 or self._hurried:
+            return True
+        return head.size_bytes >= self.settings.batch_bytes or now_ms >= head.created_ms + self.settings.linger_ms
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again: the earliest linger end, retry time or delivery deadline. None if nothing waits."""
+        """When to look again: the earliest end of a linger, of a pause before a retry, or of a delivery time-out. None
+        if nothing waits."""
         deadlines = []
-        for topic_partition, queue in self._queues.items():
-            if not queue:
-                continue
-            head = queue[0]
-            deadlines.append(head.deadline_ms)
-            if topic_partition not in self._in_flight:
-                deadlines.append(head.retry_at_ms if head.attempts else head.created_ms + self.settings.linger_ms)
+        for queue in self._queues.values():
+            if queue.in_flight:
+                deadlines += [batch.deadline_ms for batch in queue.in_flight if batch.outcome is None]
+            if queue.waiting:
+                head = queue.waiting[0]
+                deadlines.append(head.deadline_ms)
+                if not queue.in_flight and not queue.is_restarting:
+                    resume_ms = head.retry_at_ms if head.attempts else head.created_ms + self.settings.linger_ms
+                    deadlines.append(resume_ms)
+                elif not head.attempts and len(queue.in_flight) < self.settings.in_flight_max:
+                    deadlines.append(head.created_ms + self.settings.linger_ms)
         return min(deadlines, default=None)
 
-    def take(self, topic_partition: TopicPartition, identity: ProducerIdentity) -> Batch:
-        """The partition's first batch, encoded and now in flight. Call only for a ready partition."""
-        batch = self._queues[topic_partition][0]
-        batch.closed = True
-        if batch.encoded is None:
-            self._seal(batch, identity)
-        batch.attempts += 1
-        batch.in_doubt = True
-        self._in_flight[topic_partition] = batch
-        return batch
+    def next_bytes(self, topic_partition: TopicPartition) -> int:
+        """About the size of the partition's first waiting batch, before compression."""
+        return self._queues[topic_partition].waiting[0].size_bytes
 
-    def _seal(self, batch: Batch, identity: ProducerIdentity) -> None:
-        batch.identity = identity
-        if identity.producer_id >= 0:
-            batch.base_sequence = self._next_sequence.get(batch.topic_partition, 0)
-            following = (batch.base_sequence + len(batch.records)) % SEQUENCE_MODULUS
-            self._next_sequence[batch.topic_partition] = following
-        records = [
-            Record(offset=index, timestamp=r.timestamp_ms, key=r.key, value=r.value, headers=r.headers)
-            for index, r in enumerate(batch.records)
-        ]
-        encoded = encode_batch(
-            records,
-            compression=self.settings.compression,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=batch.base_sequence,
-        )
-        batch.encoded = bytes(encoded)
+    def take(self, topic_partition: TopicPartition) -> tuple[Batch, bytes]:
+        """The partition's next batch and its bytes; it is in flight now. Only for a partition that is ready."""
+        queue = self._queues[topic_partition]
+        batch = queue.take(self.identity or queue.identity or NO_IDENTITY)
+        identity = queue.identity or NO_IDENTITY
+        return batch, batch.encode(identity, self.settings.compression, self.settings.compression_level)
 
-    def done(self, batch: Batch) -> None:
-        """The batch is over, acknowledged or given up: forget it and free its bytes."""
+    def needs_identity(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition's next batch needs a producer id that is not there yet."""
+        return self.identity is None and self._queues[topic_partition].identity is None
+
+    # answers
+
+    def answered(
+        self,
+        batch: Batch,
+        code: ErrorCode,
+        *,
+        base_offset: int = -1,
+        append_time_ms: int = -1,
+        text: str = "",
+        retry_at_ms: int = 0,
+    ) -> None:
+        """The broker's word on a batch in flight; NETWORK_EXCEPTION if there was none. `retry_at_ms`: when it may leave
+        again, if it is to."""
         queue = self._queues[batch.topic_partition]
-        queue.remove(batch)
-        if not queue:
-            del self._queues[batch.topic_partition]
-        if self._in_flight.get(batch.topic_partition) is batch:
-            del self._in_flight[batch.topic_partition]
-        self.buffered_bytes -= batch.size_bytes - BATCH_OVERHEAD_BYTES
+        verdict = VERDICTS.get(code, Verdict.FAIL)
+        if code in CERTAINLY_NOT_WRITTEN:
+            batch.in_doubt = batch.was_in_doubt
+        if verdict is Verdict.DONE:
+            self._succeed(batch, base_offset, append_time_ms)
+        elif batch.outcome is not None:
+            self._forget(batch)  # its time was over before the answer came
+        elif verdict in (Verdict.RETRY, Verdict.RETRY_ELSEWHERE):
+            queue.give_back(batch, retry_at_ms)
+        elif verdict is Verdict.SPLIT and batch.record_count > 1 and not batch.in_doubt:
+            self._split(batch)
+        elif verdict is Verdict.SEQUENCE and not queue.is_oldest(batch):
+            queue.give_back(batch, retry_at_ms)  # an older one is unanswered: this one was only out of turn
+        elif verdict is Verdict.SEQUENCE and not batch.in_doubt:
+            queue.is_restarting = True
+            queue.give_back(batch, retry_at_ms)
+        else:
+            if verdict is Verdict.IDENTITY:
+                queue.identity = self.identity = None
+            self._forget(batch)
+            batch.settle(DeliveryFailed(code, text or "the broker refused", certain=not batch.in_doubt))
+        self._restart_if_due(queue)
 
-    def retry(self, batch: Batch, at_ms: int, *, certainly_not_written: bool) -> None:
-        """The batch came back; it leaves again, first of its partition, at `at_ms`."""
-        del self._in_flight[batch.topic_partition]
-        batch.retry_at_ms = at_ms
-        if certainly_not_written and batch.attempts == 1:
-            batch.in_doubt = False
+    def _succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        self._queues[batch.topic_partition].remove(batch)
+        self._free(batch)
+        batch.settle((base_offset, append_time_ms))
+
+    def _split(self, batch: Batch) -> None:
+        """The batch was too large for the broker: its records leave in smaller ones."""
+        parts = batch.split(self.settings.batch_bytes, self.settings.compression)
+        for part in parts:
+            self.buffered_bytes += part.size_bytes - BATCH_HEADER_BYTES
+        self._free(batch)
+        self._queues[batch.topic_partition].replace(batch, parts)
+
+    def _forget(self, batch: Batch) -> None:
+        self._queues[batch.topic_partition].remove(batch, leaves_gap=True)
+        self._free(batch)
+
+    def _free(self, batch: Batch) -> None:
+        self.buffered_bytes -= batch.size_bytes - BATCH_HEADER_BYTES
+
+    def _restart_if_due(self, queue: PartitionQueue) -> None:
+        if not queue.is_restarting or queue.in_flight:
+            return
+        had_identity = queue.identity is not None
+        for batch in queue.restart():
+            queue.remove(batch)
+            self._free(batch)
+            text = "an earlier batch failed, and a broker may have this one already"
+            batch.settle(DeliveryFailed(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text, certain=False))
+        if had_identity and queue.identity is None:
+            self.identity = None  # the last epoch is used up
+
+    # time and ends
+
+    def expire(self, now_ms: int) -> bool:
+        """Settle what is past its delivery time-out as failed. True if there was any."""
+        text = f"not delivered within delivery.timeout.ms={self.settings.delivery_timeout_ms}"
+        found = False
+        for queue in self._queues.values():
+            while queue.waiting and now_ms >= queue.waiting[0].deadline_ms:  # the oldest stand first
+                found = True
+                batch = queue.waiting[0]
+                queue.remove(batch, leaves_gap=batch.attempts > 0)
+                self._free(batch)
+                batch.settle(DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, text, certain=not batch.in_doubt))
+            for batch in queue.in_flight:
+                if batch.outcome is None and now_ms >= batch.deadline_ms:
+                    found = True
+                    batch.settle(DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, text, certain=False))
+            self._restart_if_due(queue)
+        return found
 
     def expedite(self, topic_partition: TopicPartition) -> None:
         """A new leader is known: a batch that waits for its retry may leave at once."""
         queue = self._queues.get(topic_partition)
-        if queue and topic_partition not in self._in_flight:
-            queue[0].retry_at_ms = 0
+        if queue and queue.waiting:
+            queue.waiting[0].retry_at_ms = 0
 
-    def restart_sequences(self) -> None:
-        """A new producer id: batches that never left start at sequence 0 of it. Sealed ones keep what they have."""
-        self._next_sequence.clear()
+    def fail_all(self, code: ErrorCode, text: str) -> None:
+        """Settle everything that is not settled, and forget what has not left."""
+        for queue in self._queues.values():
+            for batch in [*queue.in_flight, *queue.waiting]:
+                batch.settle(DeliveryFailed(code, text, certain=not batch.in_doubt))
+            while queue.waiting:
+                batch = queue.waiting[0]
+                queue.remove(batch, leaves_gap=batch.attempts > 0)
+                self._free(batch)
+            self._restart_if_due(queue)
 
-    def expired(self, now_ms: int) -> list[Batch]:
-        """Batches past their delivery deadline that are not in flight, oldest first; the caller ends each."""
-        return [
-            batch
-            for topic_partition, queue in self._queues.items()
-            for batch in queue
-            if now_ms >= batch.deadline_ms and self._in_flight.get(topic_partition) is not batch
-        ]
-
-    def flush(self, on: bool) -> None:
-        """While on, batches do not linger."""
-        self._flushing = on
+    def hurry(self, on: bool) -> None:
+        """Between `hurry(True)` and `hurry(False)` batches do not linger. Calls nest."""
+        self._hurried += 1 if on else -1
 
     def pending(self) -> Iterator[Batch]:
         """Every batch that is not over."""
         for queue in self._queues.values():
-            yield from queue
+            yield from queue.in_flight
+            yield from queue.waiting
 
-    def leaders_unknown(
-        self, ready: list[TopicPartition], leader_of: Callable[[TopicPartition], int | None]
-    ) -> set[str]:
-        """Topics of ready partitions whose leader is not known."""
-        return {tp[0] for tp in ready if leader_of(tp) is None}
+    def partitions(self) -> list[TopicPartition]:
+        """Partitions with batches that are not over."""
+        return [tp for tp, queue in self._queues.items() if queue.waiting or queue.in_flight]

@@ -1,56 +1,177 @@
-"""From the bytes of a Fetch answer to records: skip, filter aborted transactions, move the position.
+"""From the bytes of a Fetch answer to records: batch by batch, when they are wanted.
 
-Source: broker-spec 1.3 and 1.10. Offsets taken by control records and by holes are stepped over.
+Offsets taken by control records and by holes are stepped over; batches of aborted transactions are skipped for
+read_committed: an entry of the aborted list counts from the first batch that reaches its first offset up to its
+producer's abort marker. Records are read here and not by the general codec because this is the consumer's inner loop.
+Source: broker-spec 1.3 and 1.10; KIP-98.
 """
 
 from __future__ import annotations
 
-from kraft.client.core.records import ConsumerRecord, TopicPartition
-from kraft.client.core.requests import FetchedPartition, FetchPosition
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kraft.client.core.records import ConsumerRecord, Headers, TopicPartition
 from kraft.seam import WireError
 from kraft.wire.control_records import ControlRecordType, decode_control
-from kraft.wire.records import check_crc, decode_batch, iter_headers
+from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, check_crc, open_records, read_header
+from kraft.wire.varints import read_unsigned, read_unsigned_long
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 
 
-def decode_fetched(
-    topic_partition: TopicPartition, part: FetchedPartition, asked: FetchPosition, *, read_committed: bool
-) -> tuple[list[ConsumerRecord], FetchPosition]:
-    """The visible records at or after `asked.offset`, and the position after the last whole batch.
+class FetchPosition(NamedTuple):
+    """Where a consumer stands in a partition: the next offset, and the epoch of the batch before it (-1: unknown)."""
 
-    WireError if a batch's CRC does not match."""
-    topic, partition = topic_partition
-    aborted = sorted(part.aborted, key=lambda entry: entry[1])
-    active: set[int] = set()
-    records: list[ConsumerRecord] = []
-    position = asked
-    for at, header in iter_headers(part.records):
-        if header.next_offset <= asked.offset:
-            continue
-        if not check_crc(part.records, at, header):
-            raise WireError(f"{topic}-{partition}: the batch at offset {header.base_offset} fails its CRC-32C")
-        while aborted and aborted[0][1] <= header.last_offset:
-            active.add(aborted.pop(0)[0])
-        position = FetchPosition(header.next_offset, header.partition_leader_epoch)
+    offset: int
+    last_epoch: int = -1
+
+
+class FetchedBytes:
+    """What one fetch brought of one partition. `position` is where the next batch is expected to start."""
+
+    __slots__ = ("_aborted", "_active", "_at", "_check_crcs", "_data", "_read_committed", "position")
+
+    def __init__(
+        self,
+        data: bytes,
+        position: FetchPosition,
+        *,
+        aborted: Sequence[tuple[int, int]] = (),
+        read_committed: bool = False,
+        check_crcs: bool = True,
+    ) -> None:
+        """`aborted`: (producer id, first offset) of each aborted transaction in these bytes, in any order."""
+        self.position = position
+        self._data = data
+        self._at = 0
+        self._aborted = sorted(aborted, key=lambda entry: -entry[1])
+        self._active: set[int] = set()
+        self._read_committed = read_committed
+        self._check_crcs = check_crcs
+
+    @property
+    def bytes_left(self) -> int:
+        return len(self._data) - self._at
+
+    def end_position(self) -> FetchPosition:
+        """The position after the last whole batch, without reading the records. WireError if a header is damaged."""
+        at, end = self._at, self.position
+        while (header := self._header(at)) is not None:
+            end = FetchPosition(max(header.next_offset, end.offset), header.partition_leader_epoch)
+            at += header.size_bytes
+        return end
+
+    def next_batch(self, topic_partition: TopicPartition) -> list[ConsumerRecord] | None:
+        """The visible records of the next batch, often none; None after the last whole batch. Moves `position`.
+
+        WireError if the batch is damaged; the position then stays before it."""
+        header = self._header(self._at)
+        if header is None:
+            return None
+        records: list[ConsumerRecord] = []
+        if header.next_offset > self.position.offset:
+            if self._check_crcs and not check_crc(self._data, self._at, header):
+                topic, partition = topic_partition
+                raise WireError(f"{topic}-{partition}: the batch at offset {header.base_offset} fails its CRC-32C")
+            if self._is_visible(header):
+                block = open_records(self._data, self._at, header, output_bytes_max=DECOMPRESSED_BYTES_MAX)
+                records = _read_records(block, header, topic_partition, self.position.offset)
+            self.position = FetchPosition(header.next_offset, header.partition_leader_epoch)
+        self._at += header.size_bytes
+        return records
+
+    def _header(self, at: int) -> BatchHeader | None:
+        """The header of the batch at this byte, if the whole batch is there."""
+        if len(self._data) - at < BATCH_HEADER_BYTES:
+            return None
+        header = read_header(self._data, at)
+        return header if header.size_bytes <= len(self._data) - at else None
+
+    def _is_visible(self, header: BatchHeader) -> bool:
+        while self._aborted and self._aborted[-1][1] <= header.last_offset:
+            self._active.add(self._aborted.pop()[0])
         if header.is_control:
-            if decode_control(part.records, at).type is ControlRecordType.ABORT:
-                active.discard(header.producer_id)
-            continue
-        if read_committed and header.is_transactional and header.producer_id in active:
-            continue
-        for record in decode_batch(part.records, at, output_bytes_max=DECOMPRESSED_BYTES_MAX):
-            if record.offset >= asked.offset:
-                records.append(
-                    ConsumerRecord(
-                        topic,
-                        partition,
-                        record.offset,
-                        record.timestamp,
-                        record.key,
-                        record.value,
-                        tuple(record.headers),
-                        header.partition_leader_epoch,
-                    )
-                )
-    return records, position
+            if decode_control(self._data, self._at).type is ControlRecordType.ABORT:
+                self._active.discard(header.producer_id)
+            return False
+        return not (self._read_committed and header.is_transactional and header.producer_id in self._active)
+
+
+def _read_records(
+    block: bytes, header: BatchHeader, topic_partition: TopicPartition, first_offset: int
+) -> list[ConsumerRecord]:
+    """The records at or after `first_offset`. WireError if the block is not exactly its records."""
+    topic, partition = topic_partition
+    base_offset, epoch = header.base_offset, header.partition_leader_epoch
+    base_time = header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    make = ConsumerRecord._make
+    records: list[ConsumerRecord] = []
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            length = block[at]
+            at += 1
+            if length > 127:
+                length, at = read_unsigned(block, at - 1)
+            end = at + (length >> 1)
+            # the attributes' byte says nothing in this version
+            time = block[at + 1]
+            at += 2
+            if time > 127:
+                time, at = read_unsigned_long(block, at - 1)
+            delta = block[at]
+            at += 1
+            if delta > 127:
+                delta, at = read_unsigned(block, at - 1)
+            size = block[at]
+            at += 1
+            if size > 127:
+                size, at = read_unsigned(block, at - 1)
+            key = None
+            if not size & 1:
+                key = block[at : at + (size >> 1)]
+                at += size >> 1
+            size = block[at]
+            at += 1
+            if size > 127:
+                size, at = read_unsigned(block, at - 1)
+            value = None
+            if not size & 1:
+                value = block[at : at + (size >> 1)]
+                at += size >> 1
+            count = block[at]
+            at += 1
+            headers: Headers = ()
+            if count:
+                headers, at = _read_headers(block, at - 1)
+            if at != end or length & 1:
+                raise WireError(f"a record of {length >> 1} bytes ends at byte {at}, expected {end}")
+            offset = base_offset + (delta >> 1)
+            if offset >= first_offset:
+                stamp = base_time + (time >> 1 ^ -(time & 1)) if append_time is None else append_time
+                records.append(make((topic, partition, offset, stamp, key, value, headers, epoch)))
+    except IndexError:
+        raise WireError(f"{topic}-{partition}: the batch at offset {base_offset} ends within a record") from None
+    if at != len(block):
+        raise WireError(f"{len(block) - at} bytes are left over after the {header.record_count} records of a batch")
+    return records
+
+
+def _read_headers(block: bytes, at: int) -> tuple[Headers, int]:
+    count, at = read_unsigned(block, at)
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count >> 1):
+        size, at = read_unsigned(block, at)
+        if size & 1:
+            raise WireError("a record header has no name")
+        try:
+            name = block[at : at + (size >> 1)].decode()
+        except UnicodeDecodeError:
+            raise WireError("the name of a record header is not UTF-8") from None
+        at += size >> 1
+        size, at = read_unsigned(block, at)
+        headers.append((name, None if size & 1 else block[at : at + (size >> 1)]))
+        at += 0 if size & 1 else size >> 1
+    return tuple(headers), at

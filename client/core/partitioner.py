@@ -1,12 +1,14 @@
 """Which partition a record goes to: Kafka's default partitioner.
 
-A record with a key goes to murmur2(key) mod partitions, as every Kafka client does it, so that clients of different
-languages agree. A record without one sticks to a partition until that partition's batch is full (KIP-480).
+A record with a key goes to murmur2(key) mod partitions, as every Java-compatible client does it, so that clients of
+different languages agree. A record without one sticks to a partition until `batch.size` bytes went there and its batch
+is complete, or twice as many; the next partition is drawn, the likelier the less waits for it (KIP-480, KIP-794).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -39,28 +41,52 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
+@dataclass(slots=True)
+class _Stuck:
+    partition: int
+    bytes_sent: int = 0
+
+
 class StickyPartitioner:
-    """Partitions of records without a key: one at a time, a new one whenever a batch was closed.
+    """Partitions of records without a key. `draw(bound)` gives a uniform integer in [0, bound); it is the only source
+    of chance here. `waiting_bytes(topic, partition)`: what has not left yet."""
 
-    `draw(bound)` gives a uniform integer in [0, bound); it is the only source of chance here.
-    """
-
-    def __init__(self, draw: Callable[[int], int]) -> None:
+    def __init__(self, draw: Callable[[int], int], waiting_bytes: Callable[[str, int], int], batch_bytes: int) -> None:
         self._draw = draw
-        self._current: dict[str, int] = {}
+        self._waiting_bytes = waiting_bytes
+        self._batch_bytes = max(batch_bytes, 1)
+        self._current: dict[str, _Stuck] = {}
 
-    def partition(self, topic: str, available: list[int]) -> int:
-        """The sticky partition of this topic among those that have a leader (`available`, not empty)."""
-        current = self._current.get(topic)
-        if current is None or current not in available:
-            current = available[self._draw(len(available))]
-            self._current[topic] = current
-        return current
+    def partition(self, topic: str, available: Callable[[], Sequence[int]]) -> int:
+        """The sticky partition of this topic. `available()` gives those that have a leader (not empty); it is asked
+        when a partition is drawn."""
+        stuck = self._current.get(topic)
+        if stuck is None:
+            stuck = self._current[topic] = _Stuck(self._next(topic, available()))
+        return stuck.partition
 
-    def batch_closed(self, topic: str, partition: int, available: list[int]) -> None:
-        """A batch of this partition went out: stick to another one from now on, if there is one."""
-        if self._current.get(topic) != partition:
+    def sent(self, topic: str, partition: int, size_bytes: int, *, completes_batch: bool) -> None:
+        """A record without a key went to this partition; `completes_batch`: it was the first of a new batch."""
+        stuck = self._current.get(topic)
+        if stuck is None or stuck.partition != partition:
             return
-        others = [p for p in available if p != partition]
-        if others:
-            self._current[topic] = others[self._draw(len(others))]
+        stuck.bytes_sent += size_bytes
+        if stuck.bytes_sent >= (self._batch_bytes if completes_batch else 2 * self._batch_bytes):
+            del self._current[topic]
+
+    def forget(self, topic: str, partition: int) -> None:
+        """The partition has lost its leader: draw another one."""
+        stuck = self._current.get(topic)
+        if stuck is not None and stuck.partition == partition:
+            del self._current[topic]
+
+    def _next(self, topic: str, available: Sequence[int]) -> int:
+        """Each partition with the weight (longest queue + 1 - its own queue), in batches."""
+        queues = [self._waiting_bytes(topic, partition) // self._batch_bytes for partition in available]
+        longest = max(queues)
+        drawn = self._draw(sum(longest + 1 - queue for queue in queues))
+        for partition, queue in zip(available, queues, strict=True):
+            drawn -= longest + 1 - queue
+            if drawn < 0:
+                return partition
+        return available[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraft.wire.error_codes import ErrorCode
 
@@ -12,7 +13,8 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReport:
-    """Where an acknowledged record stands. `offset` is -1 for acks=0, where nobody knows."""
+    """Where an acknowledged record stands. `offset` is -1 where nobody knows: for acks=0, and for a duplicate that the
+    broker has had for long."""
 
     topic: str
     partition: int
@@ -20,8 +22,7 @@ class DeliveryReport:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRecord:
+class ConsumerRecord(NamedTuple):
     """A record as it was read. `leader_epoch` is the epoch of the batch that holds it."""
 
     topic: str
@@ -32,6 +33,15 @@ class ConsumerRecord:
     value: bytes | None
     headers: Headers
     leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A group's position in a partition: the next offset to read, the epoch of the batch before it, and a note."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
 
 
 class KafkaError(Exception):
@@ -48,3 +58,15 @@ class DeliveryFailed(KafkaError):
     def __init__(self, code: ErrorCode, message: str, *, certain: bool) -> None:
         super().__init__(code, message)
         self.certain = certain
+
+
+class CommitFailed(KafkaError):
+    """Offsets were not committed: the member is not in the group any more, and what it held belongs to others now."""
+
+
+class RebalanceInProgress(KafkaError):
+    """Offsets were not committed because the group is rebalancing; `poll`, then commit what is still assigned."""
+
+
+class LogTruncated(KafkaError):
+    """What was read is not in the log any more (an unclean election), and `auto.offset.reset` is none."""

@@ -7,17 +7,19 @@ newest class of `kraft.wire.messages`, and whoever sends it projects to the vers
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
+from kraft.client.core.fetch_session import SessionRequest
 from kraft.client.core.records import TopicPartition
 from kraft.client.core.topology import Broker, Leader
 from kraft.seam import Address, Buffer, FileRange
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchPartition, FetchRequest, encode_fetch_request
+from kraft.wire.fetch import FetchRequest, encode_fetch_request
 from kraft.wire.fetch_response import decode_fetch_response
 from kraft.wire.produce import decode_produce_response, encode_produce_request
 from kraft.wire.tagged import CurrentLeader
@@ -36,14 +38,6 @@ class ProduceAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchPosition:
-    """Where a consumer stands in a partition: the next offset, and the epoch of the batch before it."""
-
-    offset: int
-    last_epoch: int = -1
-
-
-@dataclass(frozen=True, slots=True)
 class FetchedPartition:
     """One partition of a Fetch answer. `records` holds whole and possibly one last partial batch."""
 
@@ -54,8 +48,18 @@ class FetchedPartition:
     aborted: tuple[tuple[int, int], ...]
     diverging: tuple[int, int] | None
     leader: Leader | None
+    leader_broker: Broker | None
     preferred_replica: int
     records: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """A Fetch answer: an error of the whole, the session to go on with, and what came of each partition."""
+
+    code: ErrorCode
+    session_id: int
+    partitions: Mapping[TopicPartition, FetchedPartition]
 
 
 def _group(partitions: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int, Any]]]:
@@ -86,7 +90,7 @@ def read_produce_response(version: int, body: Buffer) -> dict[TopicPartition, Pr
         for result in results:
             leader = _leader(result.current_leader)
             told[(name or "", result.partition)] = ProduceAnswer(
-                ErrorCode(result.error_code),
+                ErrorCode.of(result.error_code),
                 result.base_offset,
                 result.log_append_time_ms,
                 result.error_message,
@@ -98,56 +102,57 @@ def read_produce_response(version: int, body: Buffer) -> dict[TopicPartition, Pr
 
 def fetch_request(
     version: int,
-    positions: Mapping[TopicPartition, tuple[FetchPosition, int]],
+    session: SessionRequest,
     *,
     wait_ms: int,
     bytes_min: int,
     bytes_max: int,
-    partition_bytes_max: int,
     read_committed: bool,
     rack: str,
 ) -> bytes:
-    """A sessionless Fetch. `positions` gives, per partition, the position and the leader epoch it was learnt with."""
-    topics = [
-        (
-            topic,
-            None,
-            [
-                FetchPartition(index, epoch, position.offset, position.last_epoch, -1, partition_bytes_max)
-                for index, (position, epoch) in entries
-            ],
-        )
-        for topic, entries in _group(positions).items()
-    ]
-    request = FetchRequest(
-        max_wait_ms=wait_ms,
-        min_bytes=bytes_min,
-        topics=topics,
-        max_bytes=bytes_max,
-        isolation_level=int(read_committed),
-        rack_id=rack,
+    """A consumer's Fetch."""
+    return encode_fetch_request(
+        version,
+        FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=bytes_min,
+            topics=session.topics,
+            max_bytes=bytes_max,
+            isolation_level=int(read_committed),
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+            forgotten=session.forgotten,
+            rack_id=rack,
+        ),
     )
-    return encode_fetch_request(version, request)
 
 
-def read_fetch_response(version: int, body: Buffer) -> tuple[ErrorCode, dict[TopicPartition, FetchedPartition]]:
-    """The error of the whole request, and what came of each partition."""
+def read_fetch_response(
+    version: int, body: Buffer, topic_of: Callable[[str | None, UUID | None], str | None]
+) -> FetchAnswer:
+    """What the broker said; the records are copied out of `body`. `topic_of(name, id)` names the topics asked for."""
     answer = decode_fetch_response(version, body)
+    brokers = {e.node_id: Broker(e.node_id, Address(e.host, e.port), e.rack) for e in answer.node_endpoints}
     told: dict[TopicPartition, FetchedPartition] = {}
-    for name, _, results in answer.topics:
+    for name, topic_id, results in answer.topics:
+        topic = topic_of(name, topic_id)
+        if topic is None:
+            continue
         for part in results:
-            told[(name or "", part.partition)] = FetchedPartition(
-                ErrorCode(part.error_code),
+            leader = _leader(part.current_leader)
+            told[(topic, part.partition)] = FetchedPartition(
+                ErrorCode.of(part.error_code),
                 part.high_watermark,
                 part.last_stable_offset,
                 part.log_start_offset,
                 tuple(part.aborted_transactions or ()),
                 part.diverging_epoch,
-                _leader(part.current_leader),
+                leader,
+                None if leader is None else brokers.get(leader.node_id),
                 part.preferred_read_replica,
                 b"".join(bytes(chunk) for chunk in part.records if not isinstance(chunk, FileRange)),
             )
-    return ErrorCode(answer.error_code), told
+    return FetchAnswer(ErrorCode.of(answer.error_code), answer.session_id, told)
 
 
 def list_offsets_request(targets: Mapping[TopicPartition, tuple[int, int]], *, read_committed: bool) -> Any:
@@ -173,7 +178,7 @@ def list_offsets_request(targets: Mapping[TopicPartition, tuple[int, int]], *, r
 def read_list_offsets_response(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, int, int]]:
     """(error, offset, leader epoch) of each partition."""
     return {
-        (str(topic.name), int(p.partition_index)): (ErrorCode(int(p.error_code)), int(p.offset), int(p.leader_epoch))
+        (str(topic.name), int(p.partition_index)): (ErrorCode.of(int(p.error_code)), int(p.offset), int(p.leader_epoch))
         for topic in answer.topics
         for p in topic.partitions
     }

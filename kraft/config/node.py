@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from kraft.config.errors import ConfigError
 from kraft.config.key import ConfigValue, Effect
-from kraft.config.listeners import ListenerConfig, parse_host_port
-from kraft.config.roles import check_roles, resolve_listeners
+from kraft.config.listeners import ListenerConfig, SecurityProtocol, parse_host_port
+from kraft.config.roles import check_roles, protocol_of, resolve_listeners
 from kraft.config.table import BROKER_KEYS, broker_key
 from kraft.config.tls import TlsConfig, tls_config
 
@@ -125,6 +125,15 @@ class NodeConfig:
                 return tls_config(listener, self.values) if listener.security_protocol.uses_tls else None
         raise ConfigError("listeners", f"there is no listener {listener_name}")
 
+    def dial_tls(self, listener_name: str, protocol: SecurityProtocol | None = None) -> TlsConfig | None:
+        """The TLS settings for dialling another node's listener of this name, bound here or not; None without TLS.
+        `protocol`: what that node says of it, else what listener.security.protocol.map does."""
+        protocol = protocol or protocol_of(self, listener_name)
+        if not protocol.uses_tls:
+            return None
+        is_bound = any(listener.name == listener_name for listener in self.listeners)
+        return tls_config(ListenerConfig(listener_name, "", 0, protocol), self.values, is_bound=is_bound)
+
     def _value(self, key: str) -> ConfigValue:
         try:
             return self.values[key]
@@ -177,6 +186,7 @@ def _assemble(given: dict[str, str], values: dict[str, ConfigValue], warnings: l
     check_roles(config)
     for listener in listeners:
         config.tls(listener.name)
+    config.dial_tls(config.controller_listener_names[0])
     return config
 
 

@@ -109,6 +109,18 @@ def _check_voters(config: NodeConfig) -> None:
         )
 
 
+def protocol_of(config: NodeConfig, listener_name: str) -> SecurityProtocol:
+    """How a listener of this name is protected, bound here or not. ConfigError if the map does not know it."""
+    protocols = _protocols(config)
+    if listener_name not in protocols:
+        known = ", ".join(sorted(protocols))
+        raise ConfigError(
+            "listener.security.protocol.map",
+            f"no security protocol is defined for the listener {listener_name}; the map knows {known}",
+        )
+    return protocols[listener_name]
+
+
 def _protocols(config: NodeConfig) -> dict[str, SecurityProtocol]:
     protocols = parse_security_map("listener.security.protocol.map", config.list("listener.security.protocol.map"))
     if not config.is_set("listener.security.protocol.map"):

@@ -35,8 +35,9 @@ class TlsConfig:
     principal_mapping_rules: str
 
 
-def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue]) -> TlsConfig:
-    """The settings of a listener with TLS. ConfigError if a store is missing or is not PEM."""
+def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue], *, is_bound: bool = True) -> TlsConfig:
+    """The settings of a listener with TLS. ConfigError if a store is not PEM, or if one is missing that it needs: to
+    dial a listener that is not bound here takes no key of one's own."""
     prefix = f"listener.name.{listener.name.lower()}."
 
     def value(key: str) -> ConfigValue:
@@ -51,13 +52,15 @@ def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue]) -> T
         text("ssl.keystore.key"),
         text("ssl.keystore.certificate.chain"),
     )
-    if location is None and (key is None or chain is None):
+    has_key = location is not None or (key is not None and chain is not None)
+    if is_bound and not has_key:
         raise ConfigError(
             "ssl.keystore.location",
             f"the listener {listener.name} is {listener.security_protocol.name} and needs a PEM file with key and "
             "certificate chain here, or ssl.keystore.key and ssl.keystore.certificate.chain",
         )
-    _require_pem("ssl.keystore.type", value("ssl.keystore.type"), listener)
+    if has_key:
+        _require_pem("ssl.keystore.type", value("ssl.keystore.type"), listener)
     if text("ssl.truststore.location") or text("ssl.truststore.certificates"):
         _require_pem("ssl.truststore.type", value("ssl.truststore.type"), listener)
     return TlsConfig(

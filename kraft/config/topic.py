@@ -44,6 +44,8 @@ class TopicConfig:
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
+    leader_replication_throttled_replicas: tuple[str, ...]
+    follower_replication_throttled_replicas: tuple[str, ...]
 
     @staticmethod
     def resolve(overrides: Mapping[str, str], dynamic_broker: Mapping[str, str], node: NodeConfig) -> TopicConfig:
@@ -55,6 +57,10 @@ class TopicConfig:
 
         def value(name: str) -> ConfigValue:
             return topic_value(name, overrides, dynamic_broker, node)
+
+        def words(name: str) -> tuple[str, ...]:
+            found = value(name)
+            return found if isinstance(found, tuple) else ()
 
         cleanup, ratio = value("cleanup.policy"), value("min.cleanable.dirty.ratio")
         return TopicConfig(
@@ -83,6 +89,8 @@ class TopicConfig:
             min_compaction_lag_ms=integer("min.compaction.lag.ms"),
             max_compaction_lag_ms=integer("max.compaction.lag.ms"),
             min_cleanable_dirty_ratio=float(ratio) if isinstance(ratio, int | float) else 0.5,
+            leader_replication_throttled_replicas=words("leader.replication.throttled.replicas"),
+            follower_replication_throttled_replicas=words("follower.replication.throttled.replicas"),
         )
 
 

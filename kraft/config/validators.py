@@ -62,6 +62,13 @@ def throttled_replicas(value: ConfigValue) -> str | None:
     return None if good else "must be * or a list of partition:broker, for example 0:1,0:2"
 
 
+def host_counts(value: ConfigValue) -> str | None:
+    """list of host:count"""
+    entries = [entry.strip() for entry in str(value or "").split(",") if entry.strip()]
+    good = all(host and count.isdigit() for host, _, count in (entry.rpartition(":") for entry in entries))
+    return None if good else "must be a list of host:count, for example 10.0.0.7:20,localhost:100"
+
+
 def pem_store(value: ConfigValue) -> str | None:
     """PEM"""
     if value == "PEM":

@@ -147,8 +147,8 @@ class Channel:
             output = connection.output()
             if output and not (self._blocked or self._held or self._warming):
                 self._flush(connection, output)
-        if self.ended:
-            return
+                if self.ended:  # no attribute: mypy would not believe that it changes
+                    return
         if self._close_reason is not None and not (self._flush_on_close and self._has_unsent(connection)):
             self.end(self._close_reason)
         elif self._paused and self._close_reason is None and len(connection.space()):
@@ -275,7 +275,6 @@ class Channel:
                     budget -= count
                     self.driver.stats.bytes_sent += count
                     connection.sent(count)
-                    output = connection.output()
                 if count < asked:
                     self._block()
                     return

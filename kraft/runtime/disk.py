@@ -147,6 +147,13 @@ class RealDisk:
             raise disk_error(error, path, "look at") from error
         return state.f_bavail * state.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        try:
+            state = os.statvfs(path)
+        except OSError as error:
+            raise disk_error(error, path, "look at") from error
+        return state.f_blocks * state.f_frsize
+
     def sync_directory(self, path: str) -> None:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

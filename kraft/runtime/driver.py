@@ -2,7 +2,8 @@
 
 A pass: every descriptor that is ready is handled (reads go into the connections, whose handlers run there and then);
 then each end-of-pass callback runs once; then each connection that was marked is settled once: flushed, closed, or read
-again. trio is paid per turn of at most PASSES_PER_TURN passes, not per connection.
+again. trio is paid not per connection but per turn of at most PASSES_PER_TURN passes, or, in a node, only when it has
+something to do itself (`shared_wait`).
 
 Invariants: connections are called only from here (or from a dial that has just made them), one call at a time; a mark
 is never lost: it is settled at the end of this pass, or starts another one.
@@ -21,10 +22,10 @@ from typing import Protocol
 import structlog
 import trio
 
+from kraft.runtime.shared_wait import EVENTS_PER_PASS, SharedWait
 from kraft.seam import CloseReason, NetworkStats, require
 
 PASSES_PER_TURN = 8
-EVENTS_PER_PASS = 512
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
@@ -81,7 +82,15 @@ class _Waker:
 class Driver:
     """The epoll, what is in it, and the loop over it."""
 
-    def __init__(self, node_name: str, *, cold_limiter: trio.CapacityLimiter, sweep_interval_ms: int) -> None:
+    def __init__(
+        self,
+        node_name: str,
+        *,
+        cold_limiter: trio.CapacityLimiter,
+        sweep_interval_ms: int,
+        shares_wait: bool = False,
+    ) -> None:
+        """`shares_wait`: let trio wait in this driver's epoll (see `shared_wait`), for a process that is a node."""
         self.stats = NetworkStats()
         self.log = log.bind(node=node_name)
         self.pass_ns = time.monotonic_ns()
@@ -96,6 +105,10 @@ class Driver:
         self._suspended: set[int] = set()
         self._woken: list[Settleable] = []
         self._end_of_pass: list[Callable[[], None]] = []
+        self._shares_wait = shares_wait
+        self._shared: SharedWait | None = None
+        self._failure: BaseException | None = None
+        self._failed = trio.Event()
         self._in_pass = False
         self._pass_requested = False
         self._waker = _Waker()
@@ -139,34 +152,62 @@ class Driver:
     def mark(self, channel: Settleable) -> None:
         """Settle this channel at the end of this pass, or of one that starts now. It marks once until settled."""
         self._woken.append(channel)
-        if not self._in_pass:
+        if not self._in_pass and self._shared is None:
             self._waker.kick()
 
     def request_pass(self) -> None:
         if not self._pass_requested:
             self._pass_requested = True
-            if not self._in_pass:
+            if not self._in_pass and self._shared is None:
                 self._waker.kick()
+
+    @property
+    def has_work(self) -> bool:
+        """Something is marked: a pass is due, also without an event."""
+        return bool(self._woken) or self._pass_requested
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
         self._end_of_pass.append(callback)
 
     async def run(self) -> None:
         """Drive until cancelled. An exception out of a connection or a callback ends it, and with it the node."""
+        self._shared = SharedWait.install(self, self._epoll) if self._shares_wait else None
+        if self._shared is None:
+            await self._run_as_task()
+            return
+        try:
+            await self._failed.wait()
+        finally:
+            self._shared.remove()
+            self._shared = None
+        assert self._failure is not None
+        raise self._failure
+
+    async def _run_as_task(self) -> None:
         epoll_fd = self._epoll.fileno()
         poll = self._epoll.poll
         while True:
-            if self._woken or self._pass_requested:
+            if self.has_work:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(epoll_fd)
             for _ in range(PASSES_PER_TURN):
                 events = poll(0, EVENTS_PER_PASS)
-                if not events and not self._woken and not self._pass_requested:
+                if not events and not self.has_work:
                     break
-                self._run_pass(events)
+                self._pass(events)
 
-    def _run_pass(self, events: list[tuple[int, int]]) -> None:
+    def run_pass(self, events: list[tuple[int, int]]) -> None:
+        """A pass outside of any task: what it raises ends `run`."""
+        if self._failure is not None:
+            return
+        try:
+            self._pass(events)
+        except BaseException as failure:  # noqa: BLE001 - raised again by `run`
+            self._failure = failure
+            self._failed.set()
+
+    def _pass(self, events: list[tuple[int, int]]) -> None:
         self.pass_ns = started_ns = time.monotonic_ns()
         self._in_pass = True
         self._pass_requested = False

@@ -30,6 +30,9 @@ class RuntimeSettings:
     sync_threads: int = 8
     dirty_budget_bytes: int = 1 << 30
     """Bytes appended and not yet written back, at which producers wait before they append."""
+    shares_wait: bool = False
+    """Let trio wait where the driver waits (see `shared_wait`): for a process that is a node, not for a guest in
+    somebody's trio run."""
 
 
 @asynccontextmanager
@@ -53,7 +56,12 @@ async def open_seam(
     )
     idle_ms = settings.connections_idle_ms
     sweep_interval_ms = SWEEP_INTERVAL_MS_MAX if idle_ms < 0 else max(1, min(SWEEP_INTERVAL_MS_MAX, idle_ms // 4))
-    driver = Driver(node_name, cold_limiter=disk.offload_limiter, sweep_interval_ms=sweep_interval_ms)
+    driver = Driver(
+        node_name,
+        cold_limiter=disk.offload_limiter,
+        sweep_interval_ms=sweep_interval_ms,
+        shares_wait=settings.shares_wait,
+    )
     network = RealNetwork(
         driver,
         {} if dial_map is None else dial_map,

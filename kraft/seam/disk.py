@@ -150,7 +150,13 @@ class Disk(Protocol):
         """Time of the last modification, wall clock, in ms."""
         ...
 
-    def free_bytes(self, path: str) -> int: ...
+    def free_bytes(self, path: str) -> int:
+        """What may still be written on the file system of this path."""
+        ...
+
+    def total_bytes(self, path: str) -> int:
+        """All bytes of the file system of this path."""
+        ...
 
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and unlinks in this directory durable."""

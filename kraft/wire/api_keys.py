@@ -226,6 +226,15 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.FETCH, 4, 18),
     (ApiKey.LIST_OFFSETS, 1, 10),
     (ApiKey.METADATA, 0, 13),
+    (ApiKey.OFFSET_COMMIT, 2, 9),
+    (ApiKey.OFFSET_FETCH, 1, 9),
+    (ApiKey.FIND_COORDINATOR, 0, 6),
+    (ApiKey.JOIN_GROUP, 0, 9),
+    (ApiKey.HEARTBEAT, 0, 4),
+    (ApiKey.LEAVE_GROUP, 0, 5),
+    (ApiKey.SYNC_GROUP, 0, 5),
+    (ApiKey.DESCRIBE_GROUPS, 0, 6),
+    (ApiKey.LIST_GROUPS, 0, 5),
     (ApiKey.API_VERSIONS, 0, 4),
     (ApiKey.CREATE_TOPICS, 2, 7),
     (ApiKey.DELETE_TOPICS, 1, 6),
@@ -233,13 +242,30 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.INIT_PRODUCER_ID, 0, 5),
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
     (ApiKey.DESCRIBE_CONFIGS, 1, 4),
+    (ApiKey.ALTER_CONFIGS, 0, 2),
+    (ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
     (ApiKey.CREATE_PARTITIONS, 0, 3),
+    (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.ELECT_LEADERS, 0, 2),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+    (ApiKey.OFFSET_DELETE, 0, 0),
     (ApiKey.DESCRIBE_QUORUM, 0, 2),
+    (ApiKey.UPDATE_FEATURES, 0, 2),
     (ApiKey.DESCRIBE_CLUSTER, 0, 2),
+    (ApiKey.DESCRIBE_PRODUCERS, 0, 0),
+    (ApiKey.UNREGISTER_BROKER, 0, 0),
+    (ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
+    (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
 )
 """What a broker's listener answers."""
+
+CLIENT_APIS: dict[ApiKey, ApiVersionRange] = {
+    **_ranges(
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
+    ),
+    **BROKER_APIS,
+}
+"""What our clients know how to ask: all that our brokers answer, and what only others' do."""
 
 CONTROLLER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.API_VERSIONS, 0, 4),
@@ -247,8 +273,6 @@ CONTROLLER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.UPDATE_FEATURES, 0, 2),
     (ApiKey.DESCRIBE_CLUSTER, 0, 2),
     (ApiKey.UNREGISTER_BROKER, 0, 0),
-    (ApiKey.ADD_RAFT_VOTER, 0, 0),
-    (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
 )
 """What a controller's listener answers of Kafka's own requests, beside the internal ones."""
 

@@ -1,6 +1,7 @@
 """Fetch requests, versions 4 to 18, and the values of both halves; the response's codec is in `fetch_response`.
 
-From v12 on a partition without tagged fields has a fixed size, so a whole array of them is one `iter_unpack`.
+From v12 on a partition without tagged fields has a fixed size, so a whole array of them is one `iter_unpack`; and from
+v13 on the usual request (nothing forgotten, no rack, no unknown tags) is a handful of fixed-size pieces, each way.
 Versions: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 flexible and last fetched epoch, 13 topic ids,
 15 replica state in a tag, 16 node endpoints, 17 directory id, 18 high watermark. kio is the oracle in the tests.
 """
@@ -50,6 +51,15 @@ _REPLICA_STATE = struct.Struct(">iq")
 _INT64 = struct.Struct(">q")
 _PARTITION_V12 = struct.Struct(">iiqiqib")
 _PARTITION_FIELDS_V12 = struct.Struct(">iiqiqi")
+_USUAL_HEAD = struct.Struct(">iiibiiB")
+"""From the first field to the number of topics in one byte."""
+_USUAL_TOPIC = struct.Struct(">16sB")
+_FOLLOWER_TAIL = struct.Struct(">5siqb")
+_FOLLOWER_TAIL_START = bytes((1, 1, 1, 1, 13))
+"""Nothing forgotten, an empty rack, one tagged field: tag 1 of 13 bytes."""
+_CONSUMER_TAIL = bytes((1, 1, 0))
+_COUNT_MAX = 127
+"""A compact length up to this takes one byte."""
 _TAG_DIRECTORY_ID = 0
 _TAG_HIGH_WATERMARK = 1
 _TAG_CLUSTER_ID = 0
@@ -146,10 +156,49 @@ class FetchResponse(NamedTuple):
 
 def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
     """Parse. WireError if the body does not parse."""
+    view = memoryview(body)
+    if version >= FIRST_VERSION_WITH_TOPIC_ID:
+        usual = _decode_usual(version, view)
+        if usual is not None:
+            return usual
     try:
-        return _decode(version, memoryview(body))
+        return _decode(version, view)
     except (struct.error, IndexError):
         raise WireError(f"Fetch version {version} ends too soon ({len(body)} bytes)") from None
+
+
+def _decode_usual(version: int, body: memoryview) -> FetchRequest | None:
+    """A request by topic id without anything rare in it, fast. None for any other, and for one that does not parse."""
+    try:
+        max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, topic_count = _USUAL_HEAD.unpack_from(body)
+        if not 0 < topic_count <= _COUNT_MAX:
+            return None
+        position = _USUAL_HEAD.size
+        topics: list[FetchTopic] = []
+        for _ in range(topic_count - 1):
+            raw, count = _USUAL_TOPIC.unpack_from(body, position)
+            start = position + _USUAL_TOPIC.size
+            position = start + (count - 1) * _PARTITION_V12.size
+            if not 0 < count <= _COUNT_MAX or body[position]:
+                return None
+            partitions = list(map(FetchPartition._make, _PARTITION_V12.iter_unpack(body[start:position])))
+            for partition in partitions:
+                if partition[6]:
+                    return None
+            topics.append((None, uuid_or_none(raw), partitions))
+            position += 1
+        replica_id = replica_epoch = -1
+        if version >= FIRST_VERSION_WITH_REPLICA_STATE and len(body) - position == _FOLLOWER_TAIL.size:
+            head, replica_id, replica_epoch, last = _FOLLOWER_TAIL.unpack_from(body, position)
+            if head != _FOLLOWER_TAIL_START or last:
+                return None
+        elif version < FIRST_VERSION_WITH_REPLICA_STATE or body[position:] != _CONSUMER_TAIL:
+            return None
+    except (struct.error, IndexError):
+        return None
+    return FetchRequest(
+        max_wait_ms, min_bytes, topics, max_bytes, isolation, session_id, epoch, (), "", replica_id, replica_epoch
+    )
 
 
 def _decode(version: int, body: memoryview) -> FetchRequest:
@@ -296,6 +345,10 @@ def _decode_forgotten(version: int, body: memoryview, position: int) -> tuple[Se
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     """The body of a request. What the version cannot say is left out."""
+    if version >= FIRST_VERSION_WITH_REPLICA_STATE:
+        usual = _encode_usual(request)
+        if usual is not None:
+            return usual
     is_flexible = version >= FIRST_FLEXIBLE
     parts: list[bytes] = []
     if version < FIRST_VERSION_WITH_REPLICA_STATE:
@@ -320,6 +373,36 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
         parts.append((compact_string if is_flexible else string)(request.rack_id))
     if is_flexible:
         parts.append(_request_tags(version, request))
+    return b"".join(parts)
+
+
+def _encode_usual(request: FetchRequest) -> bytes | None:
+    """A follower's request without anything rare in it, fast. None for any other."""
+    topics = request.topics
+    if request.forgotten or request.rack_id or request.cluster_id is not None or request.replica_id < 0:
+        return None
+    if len(topics) >= _COUNT_MAX:
+        return None
+    head = _USUAL_HEAD.pack(
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+        len(topics) + 1,
+    )
+    parts = [head]
+    for _, topic_id, partitions in topics:
+        if len(partitions) >= _COUNT_MAX:
+            return None
+        parts.append(_USUAL_TOPIC.pack(uuid_bytes(topic_id), len(partitions) + 1))
+        for partition in partitions:
+            if partition.tags:
+                return None
+            parts.append(_PARTITION_V12.pack(*partition))
+        parts.append(b"\0")
+    parts.append(_FOLLOWER_TAIL.pack(_FOLLOWER_TAIL_START, request.replica_id, request.replica_epoch, 0))
     return b"".join(parts)
 
 

@@ -38,6 +38,9 @@ _PARTITION_V4 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _USUAL_V12 = struct.Struct(">ihqqqBi")
 """All fixed fields, null aborted transactions, preferred read replica."""
+_EMPTY_V12 = struct.Struct(">ihqqqBiBB")
+"""The same, no records, no tags."""
+_NO_BYTES = 1
 _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
 _SNAPSHOT_ID = struct.Struct(">qi")
@@ -57,29 +60,51 @@ def encode_fetch_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     """The body in pieces: bytes, and the file ranges and buffers of the results as they are."""
-    is_flexible = version >= FIRST_FLEXIBLE
+    if version >= FIRST_FLEXIBLE:
+        return _encode_flexible(version, topics, throttle_time_ms, error_code, session_id, node_endpoints)
     out = _Chunks()
     if version >= FIRST_VERSION_WITH_SESSION:
         out.parts.append(_HEAD_V7.pack(throttle_time_ms, error_code, session_id))
     else:
         out.parts.append(_INT32.pack(throttle_time_ms))
-    out.parts.append(encode_unsigned(len(topics) + 1) if is_flexible else _INT32.pack(len(topics)))
+    out.parts.append(_INT32.pack(len(topics)))
     for name, topic_id, results in topics:
         out.parts.append(topic_bytes(version, name, topic_id))
-        if is_flexible:
-            out.parts.append(encode_unsigned(len(results) + 1))
-            for result in results:
+        out.parts.append(_INT32.pack(len(results)))
+        for result in results:
+            _encode_plain_result(out, version, result)
+    return out.finish()
+
+
+def _encode_flexible(
+    version: int,
+    topics: Sequence[FetchTopicResult],
+    throttle_time_ms: int,
+    error_code: int,
+    session_id: int,
+    node_endpoints: Sequence[NodeEndpoint],
+) -> list[Chunk]:
+    out = _Chunks()
+    parts = out.parts
+    parts += _HEAD_V7.pack(throttle_time_ms, error_code, session_id), encode_unsigned(len(topics) + 1)
+    for name, topic_id, results in topics:
+        parts += topic_bytes(version, name, topic_id), encode_unsigned(len(results) + 1)
+        for result in results:
+            index, error, high_watermark, stable, log_start, aborted, preferred, records, diverging, leader, other = (
+                result
+            )
+            if aborted is diverging is leader is other is None and not records:
+                parts.append(
+                    _EMPTY_V12.pack(index, error, high_watermark, stable, log_start, 0, preferred, _NO_BYTES, 0)
+                )
+            else:
                 _encode_flexible_result(out, result)
-            out.parts.append(_NO_TAGS)
-        else:
-            out.parts.append(_INT32.pack(len(results)))
-            for result in results:
-                _encode_plain_result(out, version, result)
-    if is_flexible:
-        if node_endpoints and version >= FIRST_VERSION_WITH_ENDPOINTS:
-            out.parts += b"\1", node_endpoints_tag(0, node_endpoints)
-        else:
-            out.parts.append(_NO_TAGS)
+                parts = out.parts
+        parts.append(_NO_TAGS)
+    if node_endpoints and version >= FIRST_VERSION_WITH_ENDPOINTS:
+        parts += b"\1", node_endpoints_tag(0, node_endpoints)
+    else:
+        parts.append(_NO_TAGS)
     return out.finish()
 
 

@@ -120,9 +120,100 @@ def _downgrade_api_versions(message: Any, old: Any, version: int) -> Any:
     return _carry(downgraded, old, supported_features=supported, finalized_features=finalized)
 
 
+# FindCoordinator: one key before v4, and its coordinator at the top of the answer.
+
+
+def _upgrade_find_coordinator(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest, coordinator_keys=(message.key,))
+
+
+def _downgrade_find_coordinator(message: Any, old: Any, version: int) -> Any:
+    if len(message.coordinator_keys) != 1:
+        raise ValueError(f"FindCoordinator version {version} asks for one key, use version 4 for several")
+    return _carry(message, old, key=message.coordinator_keys[0])
+
+
+def _upgrade_coordinator(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest, coordinators=(_carry(message, _nested(newest, "coordinators")),))
+
+
+def _downgrade_coordinator(message: Any, old: Any, version: int) -> Any:
+    (coordinator,) = message.coordinators
+    return _carry(coordinator, old, **_throttle_of(message, old))
+
+
+# OffsetFetch: one group before v8, its topics at the top of request and answer; v1 has no errors but the partitions'.
+
+
+def _upgrade_offset_fetch(message: Any, newest: Any, version: int) -> Any:
+    group = _nested(newest, "groups")
+    topic = _nested(group, "topics")
+    topics = None if message.topics is None else tuple(_carry(one, topic) for one in message.topics)
+    return _carry(message, newest, groups=(_carry(message, group, topics=topics),))
+
+
+def _downgrade_offset_fetch(message: Any, old: Any, version: int) -> Any:
+    if len(message.groups) != 1:
+        raise ValueError(f"OffsetFetch version {version} asks for one group, use version 8 for several")
+    (group,) = message.groups
+    if group.topics is None and version < 2:
+        raise ValueError("OffsetFetch version 1 cannot ask for all topics, use version 2")
+    topic = _nested(old, "topics")
+    topics = None if group.topics is None else tuple(_carry(one, topic) for one in group.topics)
+    stable = {"require_stable": message.require_stable} if version >= 7 else {}
+    return _carry(group, old, topics=topics, **stable)
+
+
+def _upgrade_fetched_offsets(message: Any, newest: Any, version: int) -> Any:
+    group = _nested(newest, "groups")
+    topics = tuple(_carry(one, _nested(group, "topics")) for one in message.topics)
+    return _carry(message, newest, groups=(_carry(message, group, topics=topics),))
+
+
+def _downgrade_fetched_offsets(message: Any, old: Any, version: int) -> Any:
+    (group,) = message.groups
+    topics = tuple(_carry(one, _nested(old, "topics")) for one in group.topics)
+    return _carry(group, old, topics=topics, **_throttle_of(message, old))
+
+
+# LeaveGroup: one member before v3, whose error is the answer's.
+
+
+def _upgrade_leave_group(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest, members=(_carry(message, _nested(newest, "members")),))
+
+
+def _downgrade_leave_group(message: Any, old: Any, version: int) -> Any:
+    if len(message.members) != 1:
+        raise ValueError(f"LeaveGroup version {version} names one member, use version 3 for several")
+    return _carry(message, old, member_id=message.members[0].member_id)
+
+
+def _upgrade_left_group(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest)
+
+
+def _downgrade_left_group(message: Any, old: Any, version: int) -> Any:
+    errors = [message.error_code, *(member.error_code for member in message.members)]
+    return _carry(message, old, error_code=next((error for error in errors if error), errors[0]))
+
+
+def _throttle_of(message: Any, old: Any) -> dict[str, Any]:
+    has_throttle = any(field.name == "throttle_time" for field in fields_of(old))
+    return {"throttle_time": message.throttle_time} if has_throttle else {}
+
+
 QUIRKS: dict[tuple[int, Direction], Quirk] = {
     (ApiKey.DELETE_TOPICS, Direction.REQUEST): Quirk(range(1, 6), _upgrade_delete_topics, _downgrade_delete_topics),
     (ApiKey.METADATA, Direction.REQUEST): Quirk(range(1), _upgrade_metadata, _downgrade_metadata),
     (ApiKey.UPDATE_FEATURES, Direction.REQUEST): Quirk(range(1), _upgrade_update_features, _downgrade_update_features),
     (ApiKey.API_VERSIONS, Direction.RESPONSE): Quirk(range(3, 5), _upgrade_api_versions, _downgrade_api_versions),
+    (ApiKey.FIND_COORDINATOR, Direction.REQUEST): Quirk(
+        range(4), _upgrade_find_coordinator, _downgrade_find_coordinator
+    ),
+    (ApiKey.FIND_COORDINATOR, Direction.RESPONSE): Quirk(range(4), _upgrade_coordinator, _downgrade_coordinator),
+    (ApiKey.OFFSET_FETCH, Direction.REQUEST): Quirk(range(8), _upgrade_offset_fetch, _downgrade_offset_fetch),
+    (ApiKey.OFFSET_FETCH, Direction.RESPONSE): Quirk(range(8), _upgrade_fetched_offsets, _downgrade_fetched_offsets),
+    (ApiKey.LEAVE_GROUP, Direction.REQUEST): Quirk(range(3), _upgrade_leave_group, _downgrade_leave_group),
+    (ApiKey.LEAVE_GROUP, Direction.RESPONSE): Quirk(range(3), _upgrade_left_group, _downgrade_left_group),
 }

@@ -35,7 +35,11 @@ Read = Callable[[memoryview, int], tuple[Any, int]]
 
 
 def _duration(milliseconds: int) -> timedelta:
-    return timedelta(milliseconds=milliseconds)
+    """64 bits of milliseconds can be more than a timedelta holds: then it is as long as one can be."""
+    try:
+        return timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return timedelta.max if milliseconds > 0 else timedelta.min
 
 
 def _tags(data: memoryview, position: int, known: dict[int, tuple[str, Read]]) -> tuple[dict[str, Any], int]:

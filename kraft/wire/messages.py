@@ -15,7 +15,7 @@ from typing import Any
 
 from kraft.seam import Buffer, WireError, require
 from kraft.wire.api_keys import (
-    BROKER_APIS,
+    CLIENT_APIS,
     CONTROLLER_APIS,
     ApiKey,
     is_flexible,
@@ -47,9 +47,9 @@ __all__ = [
 
 
 def newest_version(key: int) -> int:
-    """The newest version of this API that we serve, on either listener."""
+    """The newest version of this API that we speak, as a server on either listener or as a client."""
     api = ApiKey(key)
-    return (BROKER_APIS.get(api) or CONTROLLER_APIS[api]).max
+    return (CLIENT_APIS.get(api) or CONTROLLER_APIS[api]).max
 
 
 def request_class(key: int) -> Any:

@@ -30,7 +30,8 @@ CONTROLLER_MS_MAX = 500
 
 
 class NothingUncommittedEscapes(Check):
-    """Also M1: images published at one offset are equal on every node."""
+    """Also M1: images published at one offset are equal on every node. The first image of a life may come from a
+    snapshot, before any high watermark is known: it counts against what was committed anywhere."""
 
     id: ClassVar[str] = "M9"
     statement: ClassVar[str] = "Controller responses and published images depend only on committed records."
@@ -38,18 +39,26 @@ class NothingUncommittedEscapes(Check):
     def __init__(self) -> None:
         super().__init__()
         self._digests: dict[int, tuple[str, int]] = {}
+        self._committed = 0
+        self._lives: set[tuple[int, int]] = set()
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {ImagePublished: self.published, ControllerReplied: self.replied}
+        return {ImagePublished: self.published, ControllerReplied: self.replied, RoleSeen: self.role}
+
+    def role(self, seen: RoleSeen) -> None:
+        self._committed = max(self._committed, seen.high_watermark)
 
     def published(self, seen: ImagePublished) -> None:
         self.count()
-        if seen.offset > seen.committed_offset:
+        life = (seen.node, seen.incarnation)
+        committed = seen.committed_offset if life in self._lives else max(seen.committed_offset, self._committed)
+        self._lives.add(life)
+        if seen.offset > committed:
             self.fail(
                 "an image was published above the high watermark",
                 node=seen.node,
                 offset=seen.offset,
-                high_watermark=seen.committed_offset,
+                high_watermark=committed,
             )
         first = self._digests.setdefault(seen.offset, (seen.digest, seen.node))
         if first[0] != seen.digest:

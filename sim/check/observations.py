@@ -109,6 +109,16 @@ class FetchSent:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotSeen:
+    """A complete snapshot stands on a node's disk, made there or fetched; `digest` is that of the image in it."""
+
+    node: int
+    end_offset: int
+    epoch: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImagePublished:
     """A node published the metadata image of `offset`; `committed_offset` is its high watermark then."""
 
@@ -183,6 +193,16 @@ class PartitionRecorded:
     unclean: bool
     min_isr: int
     at_ms: int
+    replicas: tuple[int, ...] = ()
+    inactive: tuple[int, ...] = ()
+    """Members of the ISR that are fenced or shutting down as of this record."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """The deletion of this topic is committed: its logs may go."""
+
+    topic: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""R4 to R9, R11 and R12: what a metadata log may hold, lose and commit.
+"""R4 to R9, R11, R12 and R15: what a metadata log may hold, lose and commit.
 
 `MLEDGER` is filled the first time any replica's high watermark passes a batch, from that replica's log, and never
 rewritten.
@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import BatchWritten, LogCut, NodeDown, Restarted, RoleSeen
+from kraft.sim.check.observations import (
+    BatchWritten,
+    ImagePublished,
+    LogCut,
+    NodeDown,
+    Restarted,
+    RoleSeen,
+    SnapshotSeen,
+)
 from kraft.sim.check.shadow import ShadowBatch, Shadows
 
 
@@ -252,7 +260,7 @@ class CommitRule(Check):
 
 
 class CommittedIsKept(Check):
-    """Deletion of a prefix behind a snapshot is no truncation; a wiped or power-cut disk is a fault, not one."""
+    """Deletion of a prefix behind a snapshot is no truncation; what a disk loses while its node is down is a fault."""
 
     id: ClassVar[str] = "R11"
     statement: ClassVar[str] = "No replica truncates a committed record."
@@ -264,13 +272,13 @@ class CommittedIsKept(Check):
         self._down: set[int] = set()
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {LogCut: self.cut, Restarted: self.restarted}
+        return {LogCut: self.cut, NodeDown: self.down, Restarted: self.restarted}
+
+    def down(self, seen: NodeDown) -> None:
+        self._down.add(seen.node)
 
     def restarted(self, seen: Restarted) -> None:
-        if seen.wiped:
-            self._down.add(seen.node)
-        else:
-            self._down.discard(seen.node)
+        self._down.discard(seen.node)
 
     def cut(self, seen: LogCut) -> None:
         if seen.log is not None or seen.node in self._down:
@@ -285,6 +293,50 @@ class CommittedIsKept(Check):
                 self.fail(
                     "a committed record was truncated", node=seen.node, offset=batch.next_offset, epoch=batch.epoch
                 )
+
+
+class SnapshotSoundness(Check):
+    """The digest must be that of the image published at the snapshot's offset, wherever the snapshot comes from. A disk
+    is looked at before the high watermark, so a snapshot is judged when its node's role has been told."""
+
+    id: ClassVar[str] = "R15"
+    statement: ClassVar[str] = "A snapshot holds what is committed below its offset, and no more."
+
+    def __init__(self, ledger: MetadataLedger) -> None:
+        super().__init__()
+        self._ledger = ledger
+        self._published: dict[int, str] = {}
+        self._early: dict[int, list[SnapshotSeen]] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {SnapshotSeen: self.snapshot, ImagePublished: self.published, RoleSeen: self.role}
+
+    def published(self, seen: ImagePublished) -> None:
+        self._published.setdefault(seen.offset, seen.digest)
+
+    def snapshot(self, seen: SnapshotSeen) -> None:
+        if seen.end_offset > self._ledger.end_offset:
+            self._early.setdefault(seen.node, []).append(seen)
+        else:
+            self._judge(seen)
+
+    def role(self, seen: RoleSeen) -> None:
+        for snapshot in self._early.pop(seen.node, ()):
+            self._judge(snapshot)
+
+    def finish(self) -> None:
+        for early in self._early.values():
+            for snapshot in early:
+                self._judge(snapshot)
+
+    def _judge(self, seen: SnapshotSeen) -> None:
+        self.count()
+        if seen.end_offset > self._ledger.end_offset:
+            self.fail("a snapshot of what is not committed", node=seen.node, end_offset=seen.end_offset)
+        elif self._ledger.batches.get(seen.end_offset, (seen.epoch, 0))[0] != seen.epoch:
+            self.fail("a snapshot names another epoch than the log", node=seen.node, end_offset=seen.end_offset)
+        elif self._published.get(seen.end_offset, seen.digest) != seen.digest:
+            self.fail("a snapshot is not the image of its offset", node=seen.node, end_offset=seen.end_offset)
 
 
 class OneRecordPerName(Check):

@@ -48,8 +48,11 @@ class ShadowLog:
         return batch
 
     def cut(self, start_offset: int, end_offset: int) -> list[ShadowBatch]:
-        """Apply a LogCut; gives the batches that were removed from the end."""
+        """Apply a LogCut; gives the batches that were removed from the end. A log that begins behind all that it held
+        was begun anew (behind a snapshot): nothing of it is left."""
         keep = bisect_right(self._ends, end_offset)
+        if keep and self._ends[keep - 1] < start_offset:
+            keep = 0
         removed = self.batches[keep:]
         del self.batches[keep:]
         del self._ends[keep:]

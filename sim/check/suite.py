@@ -15,16 +15,23 @@ from kraft.sim.check.failure_detection import (
     Speed,
 )
 from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation, TopicPartition
+from kraft.sim.check.partition_records import (
+    BrokerEpochsRise,
+    HonestIsr,
+    LeaderInSync,
+    OnlyTheActiveLead,
+    PartitionEpochsRise,
+)
 from kraft.sim.check.partitions import (
     AckedDurability,
     AcksAllReply,
     Damage,
     EligibleReplicas,
     HighWatermarkJustified,
-    LeaderInSync,
     MarksInOrder,
     NoDivergence,
     PartitionLedgers,
+    TruncationDiscipline,
 )
 from kraft.sim.check.raft_elections import (
     ElectionSafety,
@@ -42,6 +49,7 @@ from kraft.sim.check.raft_logs import (
     LogMatching,
     MetadataLedger,
     OneRecordPerName,
+    SnapshotSoundness,
     StateMachineSafety,
 )
 from kraft.sim.check.shadow import Shadows
@@ -70,13 +78,19 @@ class Suite:
             CommitRule(self.shadows, voters),
             CommittedIsKept(self.shadows, self.ledger),
             OneRecordPerName(),
+            SnapshotSoundness(self.ledger),
             PersistBeforeReply(self.shadows),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
             HighWatermarkJustified(self.shadows, self.damage),
             MarksInOrder(),
             AcksAllReply(),
+            TruncationDiscipline(self.shadows, self.partitions),
+            HonestIsr(self.shadows, self.partitions, self.damage),
+            PartitionEpochsRise(),
             LeaderInSync(),
+            OnlyTheActiveLead(),
+            BrokerEpochsRise(),
             NothingUncommittedEscapes(),
             FenceNeedsProof(),
             FenceHitsItsTarget(),

@@ -1,95 +1,202 @@
-"""The administrator of a run: creates topics and deletes them again, so that the controllers have work to lose.
+"""The administrator of a run: creates topics and deletes them again, adds partitions, changes configurations and asks
+for elections, so that the controllers have work to lose and brokers have logs to mix up: few names are used again and
+again.
 
-What was acknowledged must be so in the end: a topic that was created and not asked to be deleted is there, one whose
-deletion was acknowledged is not (M11). Requests without an answer may have been carried out, or may be yet.
+What was acknowledged must be so in the end: a topic that was created and not deleted since is there under its id, one
+that was deleted is not (M11). A request without a clear answer may have been carried out, or may be yet: its name is
+not used again, and nothing is said of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
-from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
+from kraft.client.cluster import Cluster, parse_bootstrap
+from kraft.client.connections import CONNECTION_FAILURES
 from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.world.chance import NamedRandom
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 REQUEST_TIMEOUT_MS = 5_000
 RETRY_MS = 50
-EXTRA_TOPICS_MAX = 3
-PAUSE_MS_MAX = 2_000
-CREATED = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
-DELETED = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+NAMES = 3
+"""Extra topics at one time."""
+PARTITIONS_MAX = 5
+PAUSE_MS_MAX = 1_500
+PREFERRED = 0
+SET_CONFIG = 0
+CONFIGS = (
+    ("min.insync.replicas", "1"),
+    ("min.insync.replicas", "2"),
+    ("internal.segment.bytes", "1000"),
+    ("retention.bytes", "2000"),
+    ("flush.messages", "1"),
+)
+REFUSED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_PARTITIONS,
+    }
+)
+"""Answers that say for certain that nothing was done."""
+
+
+class NoClearAnswer(Exception):
+    """The request may have been carried out, or may be yet."""
 
 
 class Admin:
-    """One client for administration, over any broker."""
+    """One client for administration, over any broker. `living` are the extra topics that stand, by name."""
 
     def __init__(self, cluster: SimCluster) -> None:
-        self.created: list[str] = []
-        self.deleted: list[str] = []
-        self.unsure: set[str] = set()
-        """Topics about which a request is, or was, without an answer."""
+        self.living: dict[str, UUID] = {}
+        self.partitions: dict[str, int] = {}
+        self.gone: set[str] = set()
+        self.done = 0
+        """Requests that were acknowledged."""
+        self._unsure: set[str] = set()
+        self._number = 0
+        self._names: list[str] = []
         self._cluster = cluster
         self._world = cluster.world
         self._client = Cluster(
             parse_bootstrap(cluster.shape.bootstrap_servers), self._world.node("admin"), client_id="admin"
         )
 
-    async def create(self, name: str, partitions: int) -> None:
+    # requests
+
+    async def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic, asking until it is there."""
-        topic = {"name": name, "num_partitions": partitions, "replication_factor": 3}
-        timeout = messages.duration(REQUEST_TIMEOUT_MS)
-        request = messages.build(messages.request_class(ApiKey.CREATE_TOPICS), topics=(topic,), timeout=timeout)
-        await self._ask(ApiKey.CREATE_TOPICS, request, lambda answer: answer.topics[0].error_code, CREATED)
-
-    async def delete(self, name: str) -> None:
-        """Delete a topic, asking until it is gone."""
-        timeout = messages.duration(REQUEST_TIMEOUT_MS)
-        request = messages.build(
-            messages.request_class(ApiKey.DELETE_TOPICS), topics=({"name": name, "topic_id": None},), timeout=timeout
-        )
-        await self._ask(ApiKey.DELETE_TOPICS, request, lambda answer: answer.responses[0].error_code, DELETED)
-
-    async def _ask(self, key: ApiKey, request: Any, error_of: Any, good: frozenset[ErrorCode]) -> None:
-        while True:
+        good = False
+        while not good:
             try:
-                answer = await self._client.ask_any(key, request, timeout_ms=REQUEST_TIMEOUT_MS)
-            except ClusterUnreachable:
+                code, _ = await self._create(name, partitions, configs or {})
+                good = code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+            except NoClearAnswer:
+                await self._world.sleep_ms(RETRY_MS)
+
+    async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> tuple[ErrorCode, UUID]:
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 3,
+            "configs": tuple({"name": key, "value": value} for key, value in configs.items()),
+        }
+        answer = await self._ask(ApiKey.CREATE_TOPICS, topics=(topic,), timeout=messages.duration(REQUEST_TIMEOUT_MS))
+        return self._clear(answer.topics[0].error_code), answer.topics[0].topic_id
+
+    async def _ask(self, key: ApiKey, **fields: Any) -> Any:
+        """One request to one broker, sent at most once."""
+        request = messages.build(messages.request_class(key), **fields)
+        for address in self._client.candidates():
+            try:
+                link = await self._client.links.get(address, "admin", timeout_ms=REQUEST_TIMEOUT_MS)
+            except CONNECTION_FAILURES:
                 continue
-            if ErrorCode(int(error_of(answer))) in good:
-                return
-            await self._world.sleep_ms(RETRY_MS)
+            try:
+                return await link.request(key, request, timeout_ms=REQUEST_TIMEOUT_MS)
+            except CONNECTION_FAILURES as failure:
+                raise NoClearAnswer from failure
+        await self._world.sleep_ms(RETRY_MS)
+        raise NoClearAnswer
+
+    @staticmethod
+    def _clear(error: Any) -> ErrorCode:
+        code = ErrorCode(int(error))
+        if code is ErrorCode.NONE or code in REFUSED:
+            return code
+        raise NoClearAnswer(code.name)
+
+    # the work
 
     async def run(self) -> None:
-        """Create and delete until cancelled."""
+        """Work until cancelled."""
         random = self._world.random.stream("admin")
-        number = 0
         while True:
             await self._world.sleep_ms(random.below(PAUSE_MS_MAX))
-            living = [name for name in self.created if name not in self.deleted]
-            if len(living) >= EXTRA_TOPICS_MAX or (living and not random.below(3)):
-                name = living[random.below(len(living))]
-                self.unsure.add(name)
-                await self.delete(name)
-                self.deleted.append(name)
+            name = self._draw_name(random)
+            self._unsure.add(name)
+            try:
+                await self._work_on(name, random)
+            except NoClearAnswer:
+                self._names.remove(name)
+                self.living.pop(name, None)
             else:
-                number += 1
-                name = f"extra-{number}"
-                self.unsure.add(name)
-                await self.create(name, partitions=1 + random.below(2))
-                self.created.append(name)
-            self.unsure.discard(name)
+                self.done += 1
+                self._unsure.discard(name)
+
+    def _draw_name(self, random: NamedRandom) -> str:
+        while len(self._names) < NAMES:
+            self._number += 1
+            self._names.append(f"extra-{self._number}")
+        return self._names[random.below(NAMES)]
+
+    async def _work_on(self, name: str, random: NamedRandom) -> None:
+        topic_id = self.living.get(name)
+        choice = random.below(6)
+        if topic_id is None:
+            count = 1 + random.below(2)
+            code, created = await self._create(name, count, {})
+            if code is not ErrorCode.NONE:
+                raise NoClearAnswer(code.name)
+            self.living[name], self.partitions[name] = created, count
+            self.gone.discard(name)
+        elif choice < 3:
+            del self.living[name]
+            await self._delete(topic_id)
+            self.gone.add(name)
+        elif choice == 3 and self.partitions[name] < PARTITIONS_MAX:
+            await self._add_partition(name)
+        elif choice == 4:
+            await self._set_config(name, *CONFIGS[random.below(len(CONFIGS))])
+        else:
+            await self._ask(
+                ApiKey.ELECT_LEADERS, election_type=PREFERRED, topic_partitions=None, timeout=messages.duration(1_000)
+            )
+
+    async def _delete(self, topic_id: UUID) -> None:
+        """By id, so that a request that comes late finds nothing."""
+        topics = ({"name": None, "topic_id": topic_id},)
+        answer = await self._ask(ApiKey.DELETE_TOPICS, topics=topics, timeout=messages.duration(REQUEST_TIMEOUT_MS))
+        self._clear(answer.responses[0].error_code)
+
+    async def _add_partition(self, name: str) -> None:
+        topic = {"name": name, "count": self.partitions[name] + 1, "assignments": None}
+        answer = await self._ask(
+            ApiKey.CREATE_PARTITIONS, topics=(topic,), timeout=messages.duration(REQUEST_TIMEOUT_MS)
+        )
+        if self._clear(answer.results[0].error_code) is not ErrorCode.NONE:
+            raise NoClearAnswer
+        self.partitions[name] += 1
+
+    async def _set_config(self, name: str, key: str, value: str) -> None:
+        change = {"name": key, "config_operation": SET_CONFIG, "value": value}
+        resource = {"resource_type": 2, "resource_name": name, "configs": (change,)}
+        answer = await self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=(resource,))
+        self._clear(answer.responses[0].error_code)
+
+    # judging
 
     def judge(self) -> None:
         """Compare what was acknowledged with what is committed in the end."""
-        names = self._cluster.image.topics.names
-        fail = self._cluster.report.fail
-        for name in self.created:
-            if name not in names and name not in self.deleted and name not in self.unsure:
+        topics, fail = self._cluster.image.topics, self._cluster.report.fail
+        for name, topic_id in self.living.items():
+            topic = topics.get(name)
+            if name in self._unsure:
+                continue
+            if topic is None or topic.topic_id != topic_id:
                 fail("M11", "a topic that was created is not there", topic=name)
-        for name in self.deleted:
-            if name in names and name not in self.unsure:
+            elif sum(1 for _ in topic.partitions()) != self.partitions[name]:
+                fail("M11", "partitions that were added are not there", topic=name, due=self.partitions[name])
+        for name in sorted(self.gone - self._unsure - self.living.keys()):
+            if name in topics.names:
                 fail("M11", "a topic that was deleted is still there", topic=name)
 
     def close(self) -> None:

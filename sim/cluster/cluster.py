@@ -10,11 +10,12 @@ import trio
 
 from kraft.broker.node.serve import serve
 from kraft.image import MetadataImage
-from kraft.seam import Seam
+from kraft.seam import DiskError, Seam
 from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name
+from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name, node_of
 from kraft.sim.cluster.watch import ClusterWatch
 from kraft.sim.world.world import World
+from kraft.wire.reply_policy import ReplyPolicy
 
 LINK_LATENCY_MS = 5
 """The longest that a piece travels when nothing is cut."""
@@ -28,7 +29,12 @@ class SimCluster:
         self.world = world
         self.shape = shape
         self.report = report
+        self.replies = {node_id: ReplyPolicy() for node_id in shape.node_ids}
+        """What each node does to chosen requests on purpose; the same policy through all its lives."""
         self.watch = ClusterWatch(world, shape, link_latency_ms=LINK_LATENCY_MS)
+        self.excused: set[int] = set()
+        """Nodes whose disk fails on purpose: they may stop for it, and log errors."""
+        report.is_excused = lambda name: node_of(name) in self.excused
 
     # lives
 
@@ -36,19 +42,21 @@ class SimCluster:
         for node_id in self.shape.node_ids:
             self.start(node_id)
 
-    def start(self, node_id: int, *, clean: bool = False) -> None:
-        """Start a node, for the first time or again; `clean`: its last stop was in order."""
+    def start(self, node_id: int, *, clean: bool = False, wiped: bool = False) -> None:
+        """Start a node, for the first time or again; `clean`: its last stop was in order; `wiped`: with nothing."""
         config, name = self.shape.config(node_id), host_name(node_id)
 
         async def live(seam: Seam) -> None:
             incarnation = self.world.host(name).lives
             async with trio.open_nursery() as nursery:
-                node = await nursery.start(partial(serve, config, seam, cluster_id=CLUSTER_ID))
+                node = await nursery.start(
+                    partial(serve, config, seam, cluster_id=CLUSTER_ID, replies=self.replies[node_id])
+                )
                 self.watch.started(node_id, node, incarnation)
 
         life = self.world.start(name, live, on_failure=partial(self._failed, node_id))
         if life.number > 1:
-            self.watch.restarted(node_id, life.number, clean=clean)
+            self.watch.restarted(node_id, life.number, clean=clean, wiped=wiped)
 
     def crash(self, node_id: int, *, lose_power: bool, is_noticed: bool) -> None:
         """Kill the process, or cut the power of its host. `is_noticed`: see ClusterWatch.died."""
@@ -58,6 +66,11 @@ class SimCluster:
         else:
             self.world.kill(name)
         self.watch.died(node_id, lost_power=lose_power, is_noticed=is_noticed)
+
+    def wipe(self, node_id: int) -> None:
+        """Give the host of a node that is down an empty disk."""
+        self.world.wipe(host_name(node_id))
+        self.watch.wiped(node_id)
 
     async def stop(self, node_id: int, *, timeout_ms: int) -> bool:
         """Ask a node to stop in order. False if it did not within the time: then it is killed."""
@@ -72,7 +85,8 @@ class SimCluster:
     def _failed(self, node_id: int, name: str, error: BaseException) -> None:
         """A node stopped on its own."""
         where = "".join(traceback.format_exception(error)[-6:])
-        self.report.fail("N1", f"{name} stopped: {error!r}", where=where)
+        if node_id not in self.excused or not isinstance(error, DiskError):
+            self.report.fail("N1", f"{name} stopped: {error!r}", where=where)
         self.watch.died(node_id, lost_power=True, is_noticed=False)
 
     def is_running(self, node_id: int) -> bool:
@@ -149,10 +163,12 @@ class SimCluster:
     def can_lose(self, broker: int) -> bool:
         """The fault budget: without this broker, each partition that it holds keeps an in-sync replica that runs and
         has lost nothing."""
-        damage = self.watch.suite.damage
+        damage, labels = self.watch.suite.damage, self.watch.labels
         return all(
             any(
-                member != broker and self.is_running(member) and not damage.holds(member, (topic.name, index))
+                member != broker
+                and self.is_running(member)
+                and not damage.holds(member, (labels.of(topic.topic_id, topic.name), index))
                 for member in state.isr
             )
             for topic in self.image.topics

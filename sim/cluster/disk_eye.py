@@ -15,10 +15,21 @@ from typing import Literal
 from crc32c import crc32c
 
 from kraft.seam import WireError
-from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation, TopicPartition, VoteDurable
+from kraft.sim.check.observations import (
+    BatchWritten,
+    LogCut,
+    LogDurable,
+    Observation,
+    SnapshotSeen,
+    TopicPartition,
+    VoteDurable,
+)
+from kraft.sim.cluster.fold import snapshot_digest
+from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.shape import DATA_ROOT
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.host import Host
+from kraft.storage.snapshots import SnapshotId
 from kraft.wire.records import check_crc, iter_headers
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
@@ -81,18 +92,24 @@ class _LogView:
 
     files: dict[str, _FileView] = field(default_factory=dict)
     told: list[Seen] = field(default_factory=list)
+    start: int = 0
+    """Where the log began when it was last told to be cut."""
     durable_end: int = 0
 
 
 class DiskEye:
     """Looks at one host's disk."""
 
-    def __init__(self, node: int, host: Host, tell: Callable[[Observation], None]) -> None:
+    def __init__(
+        self, node: int, host: Host, tell: Callable[[Observation], None], labels: TopicLabels | None = None
+    ) -> None:
+        self._labels = labels or TopicLabels()
         self._node = node
         self._host = host
         self._tell = tell
         self._logs: dict[TopicPartition | None, _LogView] = {}
         self._state: tuple[Inode, int] | None = None
+        self._snapshots: set[Inode] = set()
         self._places: dict[Inode, TopicPartition | None] = {}
         self._directories: dict[TopicPartition | None, Directory] = {}
         host.when_synced = self._look_at_metadata_votes
@@ -119,7 +136,7 @@ class DiskEye:
         gone = dict.fromkeys(self._logs)
         root = self._directory(self._host.root, DATA_ROOT.strip("/"), str(self._node))
         for name, entry in root.entries.items() if root is not None else ():
-            log = _log_of(name)
+            log = self._log_of(name, entry) if isinstance(entry, Directory) else False
             if log is not False and isinstance(entry, Directory):
                 gone.pop(log, None)
                 self._directories[log] = entry
@@ -127,9 +144,18 @@ class DiskEye:
                 self._look_at_log(log, entry)
                 if log is None:
                     self._look_at_votes(entry)
+                    self._look_at_snapshots(entry)
         for log in gone:
             del self._logs[log]
             self._tell(LogCut(self._node, log, 0, 0))
+
+    def _log_of(self, name: str, directory: Directory) -> TopicPartition | Literal[False] | None:
+        """The log that a directory holds: (topic, partition), None for the metadata log, False for no log."""
+        if name == METADATA_DIRECTORY:
+            return None
+        topic, dash, index = name.rpartition("-")
+        label = self._labels.of_directory(directory, topic) if dash and index.isdigit() else None
+        return False if label is None else (label, int(index))
 
     def metadata_batches(self, start: int, end: int) -> list[bytes]:
         """The bytes of the metadata log's batches that end in (start, end]."""
@@ -205,12 +231,12 @@ class DiskEye:
         while same < min(len(kept), len(now)) and kept[same] == now[same]:
             same += 1
         view.told = kept[:same]
-        if deleted or same < len(kept):
+        if deleted or same < len(kept) or (not kept and start > view.start):
             self._cut(log, view)
         self._write(log, view, now[same:])
 
     def _cut(self, log: TopicPartition | None, view: _LogView) -> None:
-        start = _first_offset(view.files)
+        view.start = start = _first_offset(view.files)
         end = view.told[-1].next_offset if view.told else start
         self._tell(LogCut(self._node, log, start, end))
         view.durable_end = min(view.durable_end, end)
@@ -226,14 +252,24 @@ class DiskEye:
             file = view.files[name]
             if directory.durable.get(name) is not file.inode:
                 break
-            whole = bisect_right(file.ends, len(file.inode.durable))
+            whole = bisect_right(file.ends, file.inode.safe_bytes)
             if whole:
                 end = file.batches[whole - 1].next_offset
             if whole < len(file.batches):
                 break
+        if log is None:
+            end = max(end, _snapshot_end(directory))
         if end != view.durable_end:
             view.durable_end = end
             self._tell(LogDurable(self._node, log, end))
+
+    def _look_at_snapshots(self, directory: Directory) -> None:
+        for name, inode in directory.entries.items():
+            snapshot = SnapshotId.parse(name)
+            if snapshot is not None and isinstance(inode, Inode) and inode not in self._snapshots:
+                self._snapshots.add(inode)
+                image = snapshot_digest(bytes(inode.data), snapshot.end_offset, snapshot.epoch)
+                self._tell(SnapshotSeen(self._node, snapshot.end_offset, snapshot.epoch, image))
 
     def _look_at_metadata_votes(self) -> None:
         """Each vote counts, also one that is overwritten before the next look."""
@@ -256,13 +292,15 @@ def _first_offset(files: dict[str, _FileView]) -> int:
     return int(min(files).removesuffix(SEGMENT_SUFFIX)) if files else 0
 
 
+def _snapshot_end(directory: Directory) -> int:
+    """How far the snapshots reach that would survive a power loss: they stand for all below."""
+    ends = [0]
+    for name, inode in directory.durable.items():
+        snapshot = SnapshotId.parse(name)
+        if snapshot is not None and isinstance(inode, Inode) and not inode.pending:
+            ends.append(snapshot.end_offset)
+    return max(ends)
+
+
 def _is_segment(name: str, entry: Inode | Directory) -> bool:
     return name.endswith(SEGMENT_SUFFIX) and isinstance(entry, Inode)
-
-
-def _log_of(name: str) -> TopicPartition | Literal[False] | None:
-    """The log that a directory holds: (topic, partition), None for the metadata log, False for no log."""
-    if name == METADATA_DIRECTORY:
-        return None
-    topic, dash, index = name.rpartition("-")
-    return (topic, int(index)) if dash and index.isdigit() else False

@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from kraft.image import BrokerRegistration, ImageBuilder, MetadataImage, decode_event
 from kraft.image.dump import digest
 from kraft.image.image import EMPTY_IMAGE
-from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState
-from kraft.sim.check.observations import BrokerRegistered, ImagePublished, Observation, PartitionRecorded
-from kraft.wire.records import decode_batch, read_header
+from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState, TopicImage
+from kraft.sim.check.observations import (
+    BrokerRegistered,
+    ImagePublished,
+    Observation,
+    PartitionRecorded,
+    TopicDeleted,
+)
+from kraft.sim.cluster.labels import TopicLabels
+from kraft.wire.records import decode_batch, iter_headers, read_header
 
 THE_FOLD = 0
 """The node id under which the fold publishes."""
@@ -29,6 +36,20 @@ class FenceRecorded:
     epoch: int
 
 
+def snapshot_digest(data: bytes, end_offset: int, epoch: int) -> str:
+    """The digest of the image that a snapshot's bytes stand for."""
+    builder = ImageBuilder(EMPTY_IMAGE)
+    for position, header in iter_headers(data):
+        _apply(builder, data[position : position + header.size_bytes])
+    return digest(builder.build(end_offset, epoch))
+
+
+def _apply(builder: ImageBuilder, batch: bytes) -> None:
+    if not read_header(batch).is_control:
+        for record in decode_batch(batch):
+            builder.apply(decode_event(record.value or b""))
+
+
 class MetadataFold:
     """`image` is the committed metadata; `end_offset` how far it goes."""
 
@@ -38,12 +59,18 @@ class MetadataFold:
         fenced: Callable[[FenceRecorded], None],
         min_isr: Callable[[MetadataImage, str], int],
         now_ms: Callable[[], int],
+        labels: TopicLabels,
+        *,
+        is_durable: bool = False,
     ) -> None:
+        """`is_durable`: every acknowledged record is on the device, so the last known leader has all of them."""
         self.image = EMPTY_IMAGE
         self._tell = tell
         self._fenced = fenced
         self._min_isr = min_isr
         self._now_ms = now_ms
+        self._labels = labels
+        self._is_durable = is_durable
 
     @property
     def end_offset(self) -> int:
@@ -56,9 +83,7 @@ class MetadataFold:
             if header.base_offset != self.image.offset:
                 return  # behind a snapshot: the rest is told by a log that has it all
             builder = ImageBuilder(self.image)
-            if not header.is_control:
-                for record in decode_batch(data):
-                    builder.apply(decode_event(record.value or b""))
+            _apply(builder, data)
             old, self.image = self.image, builder.build(header.next_offset, header.partition_leader_epoch)
             delta = builder.delta()
             for broker_id in delta.brokers:
@@ -68,7 +93,11 @@ class MetadataFold:
                 for index in changed.partitions:
                     if after is not None:
                         held = None if before is None else before.find(index)
-                        self._tell_partition(after.name, index, held, after.partition(index))
+                        self._tell_partition(after, index, held)
+            for topic_id in delta.deleted_topics:
+                gone = old.topics.get_by_id(topic_id)
+                if gone is not None:
+                    self._tell(TopicDeleted(self._labels.of(topic_id, gone.name)))
             if self.image.offset:
                 committed = self.image.offset
                 self._tell(ImagePublished(THE_FOLD, 1, committed, digest(self.image), committed))
@@ -82,14 +111,18 @@ class MetadataFold:
         if superseded or new.fenced:
             self._fenced(FenceRecorded(old, superseded, self.image.epoch))
 
-    def _tell_partition(self, topic: str, index: int, old: PartitionState | None, new: PartitionState) -> None:
+    def _tell_partition(self, topic: TopicImage, index: int, old: PartitionState | None) -> None:
+        new = topic.partition(index)
         elected = old is not None and new.leader not in (NO_LEADER, old.leader)
-        unclean = new.leader_recovery_state == RecoveryState.RECOVERING
+        unclean = new.leader_recovery_state == RecoveryState.RECOVERING and not self._is_durable
         if old is not None and elected:
-            unclean = unclean or new.leader not in (*old.isr, *old.elr)
+            good = (*old.isr, *old.elr, *old.last_known_elr) if self._is_durable else (*old.isr, *old.elr)
+            unclean = unclean or new.leader not in good
+        brokers = self.image.brokers
+        inactive = [member for member in new.isr if member not in brokers or not brokers[member].is_active]
         self._tell(
             PartitionRecorded(
-                (topic, index),
+                (self._labels.of(topic.topic_id, topic.name), index),
                 new.isr,
                 new.elr,
                 new.last_known_elr,
@@ -97,7 +130,9 @@ class MetadataFold:
                 new.leader_epoch,
                 new.partition_epoch,
                 unclean,
-                min(self._min_isr(self.image, topic), len(new.replicas)),
+                min(self._min_isr(self.image, topic.name), len(new.replicas)),
                 self._now_ms(),
+                new.replicas,
+                tuple(inactive),
             )
         )

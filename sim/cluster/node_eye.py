@@ -20,6 +20,7 @@ from kraft.image.partitions import PartitionState
 from kraft.node.controller import Controller
 from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.sim.check.observations import ControllerReplied, ImagePublished, Observation, PartitionSeen, RoleSeen
+from kraft.sim.cluster.labels import TopicLabels
 
 NO_NODE = -1
 
@@ -63,12 +64,14 @@ class NodeEye:
         node: Node,
         tell: Callable[[Observation], None],
         fence_decided: Callable[[int, FenceDecided], None],
+        labels: TopicLabels,
     ) -> None:
         self.node = node
         self._id = node_id
         self._incarnation = incarnation
         self._tell = tell
         self._fence_decided = fence_decided
+        self._labels = labels
         self._role: RoleSeen | None = None
         self._quorum: tuple[int, bool, int | None, int | None, int, int] | None = None
         self._published = 0
@@ -147,7 +150,7 @@ class NodeEye:
         seen = PartitionSeen(
             self._id,
             self._incarnation,
-            (partition.topic, partition.index),
+            (self._labels.of(partition.topic_id, partition.topic), partition.index),
             leader is not None,
             state.leader_epoch if leader is None else leader.leader_epoch,
             frozenset(state.isr) if leader is None else leader.isr.committed,

@@ -15,12 +15,13 @@ import trio
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.disturbances import Disturbances
 from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.last_look import LastLook
 from kraft.sim.cluster.stalls import StallWatch
-from kraft.sim.cluster.swarm import draw_options
-from kraft.sim.cluster.workload import TOPIC, Read, Workload
+from kraft.sim.cluster.swarm import Plan, draw_plan
+from kraft.sim.cluster.workload import TOPIC, Read, Workload, write_extra
 from kraft.sim.world.world import Deadlock, World
 
 START_MS_MAX = 10_000
@@ -31,15 +32,14 @@ READ_BACK_MS_MAX = 20_000
 QUIET_MS = 500
 """The last high watermarks reach the followers within a fetch's long poll."""
 
-OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
-
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """What is the same for every seed."""
 
     faults: FaultSettings = field(default_factory=FaultSettings)
-    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=OVERRIDES))
+    plan: Plan | None = None
+    """In the place of what the seed draws."""
     trace_lines: int = 0
 
 
@@ -63,13 +63,17 @@ class ClusterRun:
     """Carries out one run."""
 
     def __init__(self, seed: int, settings: RunSettings) -> None:
-        options, is_quick = draw_options(seed, settings.trace_lines)
-        self.world = World(seed, options)
+        self.plan = plan = settings.plan or draw_plan(seed, settings.trace_lines)
+        self.world = World(seed, plan.options)
         self.report = Report(lambda: self.world.now_ns // 1_000_000)
-        self.cluster = SimCluster(self.world, settings.shape, self.report)
-        self.workload = Workload(self.cluster)
+        self.cluster = SimCluster(self.world, plan.shape, self.report)
+        self.workload = Workload(self.cluster, plan)
         self.admin = Admin(self.cluster)
-        self.nemesis = Nemesis(self.cluster, settings.faults, is_quick=is_quick)
+        faults = settings.faults
+        self.nemesis = Nemesis(self.cluster, faults, is_quick=plan.is_quick)
+        count = max(plan.disturbances, faults.network_faults) if faults.network_faults else 0
+        self.disturbances = Disturbances(self.nemesis, plan.kinds, count, faults.duration_ms)
+        self.last_look = LastLook(self.cluster)
         self._seed = seed
         self._settings = settings
         self._whole_ms = 0
@@ -84,16 +88,17 @@ class ClusterRun:
         return self._result()
 
     async def _main(self, world: World) -> None:
-        cluster, workload, report = self.cluster, self.workload, self.report
+        cluster, workload, report, plan = self.cluster, self.workload, self.report, self.plan
         cluster.start_all()
         if not await cluster.wait_until(lambda: not cluster.trouble(), START_MS_MAX):
             report.fail("L3", "the cluster did not come up", trouble=cluster.trouble())
             return
-        await self.admin.create(TOPIC, len(workload.partitions))
+        await self.admin.create(TOPIC, len(workload.partitions), plan.topic_configs)
         await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names and not cluster.trouble(), START_MS_MAX)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
             nursery.start_soon(self.admin.run)
+            nursery.start_soon(write_extra, cluster, self.admin.living, plan)
             nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
             await self._fault_phase()
             await self._heal()
@@ -104,14 +109,14 @@ class ClusterRun:
         end_ns = self.world.now_ns + self._settings.faults.duration_ms * 1_000_000
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.nemesis.crash_nodes)
-            nursery.start_soon(self.nemesis.disturb_network)
+            nursery.start_soon(self.disturbances.run)
         await self.world.sleep_ms(max(0, end_ns - self.world.now_ns) / 1_000_000)
 
     async def _heal(self) -> None:
         """No more faults: from here on everything must get well, while clients go on; then they are stopped."""
         cluster, workload, report = self.cluster, self.workload, self.report
         started_ns = self.world.now_ns
-        self.world.heal_all()
+        self.disturbances.heal()
         for node_id in cluster.down:
             cluster.start(node_id)
         if not await cluster.wait_until(lambda: not cluster.loss(), WHOLE_MS_MAX):
@@ -132,12 +137,14 @@ class ClusterRun:
         self.admin.close()
         for topic in cluster.image.topics:
             for index, state in topic.partitions():
-                logs = {broker: suite.shadows.log(broker, (topic.name, index)).content() for broker in state.replicas}
-                if len({*logs.values()}) != 1:
-                    ends = {broker: suite.shadows.log(broker, (topic.name, index)).end_offset for broker in logs}
-                    report.fail("D2", "replicas differ at the end", partition=(topic.name, index), ends=ends)
+                log = (cluster.watch.labels.of(topic.topic_id, topic.name), index)
+                held = {broker: suite.shadows.log(broker, log) for broker in state.replicas}
+                if len({shadow.content() for shadow in held.values()}) != 1:
+                    ends = {broker: shadow.end_offset for broker, shadow in held.items()}
+                    report.fail("D2", "replicas differ at the end", partition=log, ends=ends)
                 for broker in state.replicas:
-                    suite.durability.check_log(broker, (topic.name, index), "replica at the end")
+                    suite.durability.check_log(broker, log, "replica at the end")
+        await self.last_look.run()
         suite.finish(cluster.watch.now_ms)
 
     def _result(self) -> RunResult:
@@ -146,9 +153,11 @@ class ClusterRun:
         unseen = tuple(suite.checks.unseen())
         counters = {
             "acknowledged": workload.acknowledged,
-            "topics": len(self.admin.created) + len(self.admin.deleted),
+            "admin": self.admin.done,
             "read_along": workload.read_along.count,
             "crashes": self.nemesis.crashes,
+            **{f"fault: {kind}": count for kind, count in self.disturbances.met.items()},
+            "compared": self.last_look.compared,
             "whole_ms": self._whole_ms,
             "events": self.world.events,
             **{check.id: check.seen for check in suite.checks.checks},

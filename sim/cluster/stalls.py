@@ -42,7 +42,7 @@ class StallWatch:
             for index, state in topic.partitions():
                 marks = self._cluster.marks(state.leader, topic.name, index)
                 if marks is not None and marks[0] < marks[1]:
-                    place = (topic.name, index)
+                    place = (self._cluster.watch.labels.of(topic.topic_id, topic.name), index)
                     known = self._waiting.get(place)
                     waiting[place] = known if known is not None and known[0] == marks[0] else (marks[0], now_ms)
         self._waiting = waiting

@@ -1,22 +1,123 @@
-"""What differs between the worlds of a swarm: each seed draws how slow links and disks are and how often the rare thing
-happens, so that no run is like all others. Half of the worlds are quick ones, in which K6's times are binding.
+"""What differs between the worlds of a swarm: each seed draws the cluster's size, its configuration, how slow links and
+disks are and how often the rare thing happens, so that no run is like all others.
+
+One seed in four is left plain: three and three nodes with Kafka's defaults. Half of the worlds are quick ones, in which
+K6's times are binding. A swarm finds what one rich configuration hides: a run without a feature reaches states that a
+run with everything on cannot (Groce et al., ISSTA 2012).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from kraft.sim.cluster.disturbances import BLACKOUT, NETWORK_KINDS, OTHER_KINDS
+from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, WorldOptions
 
 T = TypeVar("T")
 
+OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
+SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (1, 3), (3, 4), (3, 5), (5, 3))
+"""(controllers, brokers)."""
 
-def draw_options(seed: int, trace_lines: int) -> tuple[WorldOptions, bool]:
-    """The world's options for this seed, and whether it is a quick world."""
+Choices = Sequence[Mapping[str, str]]
+"""Sets of keys that are drawn together; {} is the default."""
+
+NODE_CHOICES: tuple[Choices, ...] = (
+    # the metadata log: tiny segments, snapshots all the time, a log that is cut behind them, small fetches
+    (
+        {},
+        {"metadata.log.max.record.bytes.between.snapshots": "3000"},
+        {
+            "metadata.log.max.record.bytes.between.snapshots": "1000",
+            "internal.metadata.log.segment.bytes": "1000",
+            "metadata.max.retention.bytes": "3000",
+        },
+    ),
+    ({}, {"controller.quorum.fetch.max.bytes": "1"}, {"controller.quorum.fetch.max.bytes": "500"}),
+    ({}, {"controller.quorum.fetch.snapshot.max.bytes": "100"}),
+    # failure detection and leadership
+    (
+        {},
+        {},
+        {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"},
+    ),
+    ({}, {"leader.imbalance.check.interval.seconds": "2"}),
+    # replication
+    ({}, {}, {"replica.lag.time.max.ms": "2000"}, {"replica.lag.time.max.ms": "600"}),
+    ({}, {}, {"replica.fetch.max.bytes": "1"}, {"replica.fetch.response.max.bytes": "1"}),
+    ({}, {}, {"replica.fetch.wait.max.ms": "50"}),
+    ({}, {}, {"max.incremental.fetch.session.cache.slots": "0"}, {"max.incremental.fetch.session.cache.slots": "2"}),
+    # logs
+    ({}, {"replica.high.watermark.checkpoint.interval.ms": "300"}),
+    ({}, {"log.flush.offset.checkpoint.interval.ms": "700"}),
+    ({}, {}, {"log.flush.interval.messages": "1"}, {"log.flush.interval.messages": "5"}),
+    ({}, {"log.segment.delete.delay.ms": "0"}),
+    ({}, {"log.retention.check.interval.ms": "500"}),
+)
+TOPIC_CHOICES: tuple[Choices, ...] = (
+    ({}, {}, {"internal.segment.bytes": "400"}, {"internal.segment.bytes": "3000"}),
+    ({}, {"index.interval.bytes": "0"}, {"index.interval.bytes": "200"}),
+    ({}, {}, {"message.timestamp.type": "LogAppendTime"}),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a seed draws before its run begins. `is_quick`: K6's times are binding."""
+
+    options: WorldOptions
+    is_quick: bool = True
+    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=OVERRIDES))
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    kinds: tuple[str, ...] = NETWORK_KINDS
+    """The disturbances that happen in this run."""
+    disturbances: int = 0
+    pause_ms_max: int = 300
+    """Producers pause up to this long between two records."""
+    value_bytes_max: int = 0
+    """Values are filled up to a drawn size below this."""
+    compression: str = "none"
+
+
+def draw_plan(seed: int, trace_lines: int) -> Plan:
+    """The plan of this seed."""
     random = NamedRandom(seed, "swarm")
+
+    def one_of(choices: Sequence[T]) -> T:
+        return choices[random.below(len(choices))]
+
+    options, is_quick = _draw_options(random, trace_lines)
+    plan = Plan(options=options, is_quick=is_quick)
+    if not seed % 4:
+        return plan
+    overrides = dict(OVERRIDES)
+    for choices in NODE_CHOICES:
+        overrides.update(one_of(choices))
+    topic_configs: dict[str, str] = {}
+    for choices in TOPIC_CHOICES:
+        topic_configs.update(one_of(choices))
+    controllers, brokers = one_of(SIZES)
+    kinds = tuple(kind for kind in (*NETWORK_KINDS, *OTHER_KINDS) if random.below(3)) or NETWORK_KINDS
+    if overrides.get("log.flush.interval.messages") == "1":
+        kinds += (BLACKOUT,)
+    return replace(
+        plan,
+        shape=ClusterShape(controllers, brokers, overrides),
+        topic_configs=topic_configs,
+        kinds=kinds,
+        disturbances=one_of((2, 4, 6)),
+        pause_ms_max=one_of((300, 300, 60)),
+        value_bytes_max=one_of((0, 0, 600)),
+        compression=one_of(("none", "none", "gzip", "lz4")),
+    )
+
+
+def _draw_options(random: NamedRandom, trace_lines: int) -> tuple[WorldOptions, bool]:
+    """The world's options, and whether it is a quick world."""
 
     def one_of(choices: Sequence[T]) -> T:
         return choices[random.below(len(choices))]

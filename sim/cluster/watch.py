@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from kraft.broker.node.partition import Partition
 from kraft.broker.node.serve import Node
 from kraft.config import topic_value
 from kraft.image import ConfigResourceType, MetadataImage
@@ -26,10 +27,12 @@ from kraft.sim.check.observations import (
     ProduceAnswered,
     Restarted,
     RoleSeen,
+    TopicPartition,
 )
 from kraft.sim.check.suite import Suite
 from kraft.sim.cluster.disk_eye import DiskEye
 from kraft.sim.cluster.fold import FenceRecorded, MetadataFold
+from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.node_eye import FenceDecided, NodeEye
 from kraft.sim.cluster.shape import ClusterShape, host_name, node_of
 from kraft.sim.cluster.wire_eye import ProducedBatch, WireEye
@@ -63,14 +66,26 @@ class ClusterWatch:
     def __init__(self, world: World, shape: ClusterShape, *, link_latency_ms: int) -> None:
         self.shape = shape
         self.suite = Suite(frozenset(shape.controller_ids), link_latency_ms=link_latency_ms, is_steady=self._is_steady)
+        self.labels = TopicLabels()
+        self.is_durable = shape.overrides.get("log.flush.interval.messages") == "1"
+        """Whatever is acknowledged is on the device: a power loss is no excuse for losing it."""
+        self.fold = MetadataFold(
+            self.tell,
+            self._fence_recorded,
+            self._min_isr,
+            lambda: self.now_ms,
+            self.labels,
+            is_durable=self.is_durable,
+        )
         self.nodes: dict[int, NodeEye] = {}
         self.active_controller: int | None = None
-        self.fold = MetadataFold(self.tell, self._fence_recorded, self._min_isr, lambda: self.now_ms)
         self._world = world
         self._config = shape.config(shape.broker_ids[0] if shape.broker_ids else shape.controller_ids[0])
         self._session_timeout_ms = self._config.integer("broker.session.timeout.ms") - CLOCKS_DIFFER_MS
         self._wire = WireEye(self, self.tell, lambda: self.now_ms)
-        self._disks = {node: DiskEye(node, world.host(host_name(node)), self.tell) for node in shape.node_ids}
+        self._disks = {
+            node: DiskEye(node, world.host(host_name(node)), self.tell, self.labels) for node in shape.node_ids
+        }
         self._losing_power: int | None = None
         self._roles: dict[int, RoleSeen] = {}
         self._active_since: dict[int, int] = {}
@@ -92,7 +107,7 @@ class ClusterWatch:
             self._role_seen(observation)
         elif isinstance(observation, LogCut) and observation.node == self._losing_power:
             log, end = observation.log, self.suite.shadows.log(observation.node, observation.log).end_offset
-            if log is not None and observation.end_offset < end:
+            if log is not None and observation.end_offset < end and not self.is_durable:
                 self.suite.damage.lost(observation.node, log)
         self.suite.observe(observation, self.now_ms)
 
@@ -100,10 +115,16 @@ class ClusterWatch:
 
     def started(self, node_id: int, node: Node, incarnation: int) -> None:
         """A node has come up as far as that it can be looked at."""
-        self.nodes[node_id] = NodeEye(node_id, incarnation, node, self.tell, self._fence_decided)
+        self.nodes[node_id] = NodeEye(node_id, incarnation, node, self.tell, self._fence_decided, self.labels)
 
-    def restarted(self, node_id: int, incarnation: int, *, clean: bool) -> None:
-        self.tell(Restarted(node_id, incarnation, clean=clean, wiped=False))
+    def restarted(self, node_id: int, incarnation: int, *, clean: bool, wiped: bool) -> None:
+        self.tell(Restarted(node_id, incarnation, clean=clean, wiped=wiped))
+
+    def wiped(self, node_id: int) -> None:
+        """The disk of a node that is down is empty now."""
+        self._losing_power = node_id
+        self._disks[node_id].look()
+        self._losing_power = None
 
     def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:
         """A node has crashed. `is_noticed`: others are able to notice it at once (K6)."""
@@ -204,24 +225,32 @@ class ClusterWatch:
         self._heard[place] = self.now_ms
         self._connections[place] = connection
 
-    def log_end(self, node: int, topic: str, partition: int) -> int:
-        return self.suite.shadows.log(node, (topic, partition)).end_offset
-
-    def produce_answered(self, node: int, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
+    def _replica(self, node: int, topic: str | UUID, partition: int) -> Partition | None:
         eye = self.nodes.get(node)
-        replica = None
-        if eye is not None and eye.node.broker is not None:
-            replica = eye.node.broker.broker.replicas.partition(topic, partition)
-        if replica is None or replica.leader is None:
+        if eye is None or eye.node.broker is None:
+            return None
+        return eye.node.broker.broker.replicas.find(topic, partition)
+
+    def hosted_log(self, node: int, topic: str | UUID, partition: int) -> TopicPartition | None:
+        replica = self._replica(node, topic, partition)
+        return None if replica is None else (self.labels.of(replica.topic_id, replica.topic), partition)
+
+    def log_end(self, node: int, log: TopicPartition) -> int:
+        return self.suite.shadows.log(node, log).end_offset
+
+    def produce_answered(self, node: int, base_offset: int, batch: ProducedBatch) -> None:
+        log = batch.log
+        replica = self._replica(node, log[0].partition("@")[0], log[1])
+        if replica is None or replica.leader is None or self.labels.of(replica.topic_id, replica.topic) != log[0]:
             return
         next_offset = base_offset + batch.count
-        written = self.suite.shadows.log(node, (topic, partition)).at_end(next_offset)
+        written = self.suite.shadows.log(node, log).at_end(next_offset)
         is_new = written is not None and base_offset >= batch.log_end_then
         epoch_now = replica.leader.leader_epoch
         self.tell(
             ProduceAnswered(
                 node,
-                (topic, partition),
+                log,
                 next_offset,
                 replica.high_watermark,
                 written.epoch if written is not None and is_new else epoch_now,
@@ -231,8 +260,8 @@ class ClusterWatch:
             )
         )
 
-    def produce_acknowledged(self, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
-        self.tell(ProduceAcknowledged((topic, partition), base_offset, base_offset + batch.count))
+    def produce_acknowledged(self, base_offset: int, batch: ProducedBatch) -> None:
+        self.tell(ProduceAcknowledged(batch.log, base_offset, base_offset + batch.count))
 
     def prevote_answered(self, node: int, before: tuple[int, int, int]) -> None:
         self.tell(PreVoteAnswered(node, before, self.quorum_state_of(node)))
@@ -257,7 +286,7 @@ class ClusterWatch:
         """Whether a leader that runs has had a majority's contact for a while: nothing should raise the epoch now."""
         leader = self.active_controller
         role = self._roles.get(leader or 0)
-        if leader is None or role is None or leader not in self.nodes:
+        if leader is None or role is None or leader not in self.nodes or len(self.shape.controller_ids) == 1:
             return False
         keeping = sum(
             (contact.leader, contact.epoch) == (leader, role.epoch) and self._keeps_contact(voter, contact)

@@ -16,7 +16,14 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kraft.seam import CloseReason, DialOutcome, Peer
-from kraft.sim.check.observations import EpochClaimed, FetchSent, Observation, ProbeAnswered, VoteGranted
+from kraft.sim.check.observations import (
+    EpochClaimed,
+    FetchSent,
+    Observation,
+    ProbeAnswered,
+    TopicPartition,
+    VoteGranted,
+)
 from kraft.sim.cluster.shape import CONTROLLER_LISTENER, node_of
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.streams import Stream
@@ -49,8 +56,10 @@ SILENT = "SILENT"
 
 @dataclass(frozen=True, slots=True)
 class ProducedBatch:
-    """A batch of an acks=all request: its record count, and where the leader's log ended when the request left."""
+    """A batch of an acks=all request: the log that it is for, its record count, and where the leader's log ended when
+    the request left."""
 
+    log: TopicPartition
     count: int
     log_end_then: int
 
@@ -123,13 +132,17 @@ class ClusterView(Protocol):
         """A registration's success leaves the controller."""
         ...
 
-    def log_end(self, node: int, topic: str, partition: int) -> int: ...
+    def hosted_log(self, node: int, topic: str | UUID, partition: int) -> TopicPartition | None:
+        """The log that a node means by a topic's name or id; None if it hosts none."""
+        ...
 
-    def produce_answered(self, node: int, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
+    def log_end(self, node: int, log: TopicPartition) -> int: ...
+
+    def produce_answered(self, node: int, base_offset: int, batch: ProducedBatch) -> None:
         """A success for acks=all leaves this node."""
         ...
 
-    def produce_acknowledged(self, topic: str, partition: int, base_offset: int, batch: ProducedBatch) -> None:
+    def produce_acknowledged(self, base_offset: int, batch: ProducedBatch) -> None:
         """It has reached the client."""
         ...
 
@@ -209,14 +222,14 @@ class WireEye:
         request = decode_produce_request(version, body[1:] if version >= FLEXIBLE_PRODUCE else body)
         if request.acks != ACKS_ALL:
             return
-        batches = {
-            (name or "", index): ProducedBatch(
-                read_header(records).last_offset_delta + 1, self._view.log_end(target, name or "", index)
-            )
-            for name, _, partitions in request.topics
-            for index, records in partitions
-            if records is not None
-        }
+        batches: dict[tuple[str | UUID, int], ProducedBatch] = {}
+        for name, topic_id, partitions in request.topics:
+            topic = _topic_key(name, topic_id)
+            for index, records in partitions:
+                log = self._view.hosted_log(target, topic, index)
+                if records is not None and log is not None:
+                    count = read_header(records).last_offset_delta + 1
+                    batches[topic, index] = ProducedBatch(log, count, self._view.log_end(target, log))
         direction.asked[correlation_id] = _Asked(ApiKey.PRODUCE, version, batches)
 
     def _answer(
@@ -252,13 +265,12 @@ class WireEye:
 
     def _produced(self, direction: _Direction, source: int, asked: _Asked, body: memoryview) -> None:
         answer = decode_produce_response(asked.version, body[1:] if asked.version >= FLEXIBLE_PRODUCE else body)
-        for name, _, results in answer.topics:
+        for name, topic_id, results in answer.topics:
             for result in results:
-                batch = asked.message.get((name or "", result.partition))
+                batch = asked.message.get((_topic_key(name, topic_id), result.partition))
                 if result.error_code == 0 and batch is not None and result.base_offset >= 0:
-                    place = (name or "", result.partition, result.base_offset, batch)
-                    self._view.produce_answered(source, *place)
-                    direction.when_handled(partial(self._view.produce_acknowledged, *place))
+                    self._view.produce_answered(source, result.base_offset, batch)
+                    direction.when_handled(partial(self._view.produce_acknowledged, result.base_offset, batch))
 
     # what arrives
 
@@ -312,3 +324,8 @@ class WireEye:
         meant = self._view.incarnation_of(controller, broker)
         if meant is not None and self._view.is_voter(controller):
             self._tell(ProbeAnswered(controller, broker, meant[1], outcome, self._now_ms()))
+
+
+def _topic_key(name: str | None, topic_id: UUID | None) -> str | UUID:
+    """How a request names a topic: by name, or from version 13 on by id."""
+    return name or topic_id or ""

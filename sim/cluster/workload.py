@@ -9,19 +9,23 @@ promised nothing: it leaves tails in the logs of leaders that die.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import trio
 
 from kraft.client import Consumer, Producer
-from kraft.client.core.records import DeliveryFailed, TopicPartition
+from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.producer import Delivery
 from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.swarm import Plan
 
 TOPIC = "orders"
 REQUEST_TIMEOUT_MS = 5_000
 DELIVERY_TIMEOUT_MS = 120_000
+EXTRA_WAIT_MS = 500
 IDEMPOTENT, PLAIN, LOOSE = "producer-exact", "producer-plain", "producer-loose"
 ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1"}
 
@@ -48,14 +52,14 @@ class Read:
 class Workload:
     """All clients of one run. `stop` ends sending and reading along; deliveries under way go on."""
 
-    def __init__(self, cluster: SimCluster, *, partitions: int = 3, pause_ms_max: int = 300) -> None:
+    def __init__(self, cluster: SimCluster, plan: Plan, *, partitions: int = 3) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.partitions = [(TOPIC, index) for index in range(partitions)]
         self.sent = {name: Sent(name) for name in ACKS}
         self.read_along = Read()
         self._bootstrap = cluster.shape.bootstrap_servers
-        self._pause_ms_max = pause_ms_max
+        self._plan = plan
         self._stopped = False
         self._finished = trio.Event()
 
@@ -88,20 +92,22 @@ class Workload:
             enable_idempotence=name == IDEMPOTENT,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            compression_type=self._plan.compression,
             seam=self.world.node(name),
         ) as producer:
             while not self._stopped:
                 value = f"{name}/{len(sent)}".encode()
+                value += bytes(random.below(self._plan.value_bytes_max + 1))
                 partition = random.below(len(self.partitions))
                 delivery = await producer.enqueue(TOPIC, value, partition=partition)
                 sent.append((value, partition, delivery))
-                await self.world.sleep_ms(1 + random.below(self._pause_ms_max))
+                await self.world.sleep_ms(1 + random.below(self._plan.pause_ms_max))
 
     # reading
 
     async def _read_along(self) -> None:
         async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node("consumer")) as consumer:
-            await consumer.assign(self.partitions)
+            await consumer.assign(self.partitions, at="earliest")
             while True:
                 self._take(self.read_along, await consumer.poll(), "the consumer")
 
@@ -111,7 +117,7 @@ class Workload:
         with trio.move_on_after(timeout_ms / 1000):
             async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node("reader")) as consumer:
                 ends = await consumer.offsets(self.partitions)
-                await consumer.assign(self.partitions)
+                await consumer.assign(self.partitions, at="earliest")
                 while any(consumer.position(place) < end for place, end in ends.items()):
                     self._take(read, await consumer.poll(timeout_ms=1000), "the final reader")
         return read
@@ -180,3 +186,23 @@ class Workload:
             if ACKS[name] == "all"
             for _, _, delivery in sent.records
         )
+
+
+async def write_extra(cluster: SimCluster, living: Mapping[str, object], plan: Plan) -> None:
+    """Write to whatever extra topics there are, until cancelled; nobody is promised anything. The logs are watched."""
+    random = cluster.world.random.stream("extra")
+    async with Producer(
+        bootstrap_servers=cluster.shape.bootstrap_servers,
+        client_id="extra",
+        enable_idempotence=False,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        delivery_timeout_ms=REQUEST_TIMEOUT_MS,
+        seam=cluster.world.node("extra"),
+    ) as producer:
+        while True:
+            await cluster.world.sleep_ms(1 + random.below(plan.pause_ms_max))
+            names = list(living)
+            if names:
+                name = names[random.below(len(names))]
+                with trio.move_on_after(EXTRA_WAIT_MS / 1000), suppress(KafkaError):
+                    await producer.enqueue(name, bytes(random.below(200)))

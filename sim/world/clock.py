@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MILLISECOND_NS, SECOND_NS, WorldOptions
 from kraft.sim.world.schedule import Schedule
+
+if TYPE_CHECKING:
+    from kraft.sim.world.incarnation import Incarnation
 
 EPOCH_MS = 1_750_000_000_000
 """The wall clock when a world begins."""
@@ -46,11 +49,11 @@ class HostClock:
 class NodeClock:
     """kraft.seam.Clock of one incarnation. Reading it never fails; a sleep of a crashed incarnation does."""
 
-    __slots__ = ("_check", "_host")
+    __slots__ = ("_host", "_incarnation")
 
-    def __init__(self, host: HostClock, check: Callable[[], None]) -> None:
+    def __init__(self, host: HostClock, incarnation: Incarnation) -> None:
         self._host = host
-        self._check = check
+        self._incarnation = incarnation
 
     def monotonic_ms(self) -> int:
         return self._host.monotonic_ns() // MILLISECOND_NS
@@ -62,9 +65,9 @@ class NodeClock:
         return self._host.wall_ms()
 
     async def sleep_ms(self, duration_ms: float) -> None:
-        self._check()
+        self._incarnation.check()
         await trio.sleep(self._host.virtual_seconds(max(0.0, duration_ms)))
-        self._check()
+        await self._incarnation.pass_gate()
 
 
 def _around(chance: NamedRandom, most: int) -> int:

@@ -271,6 +271,10 @@ class FakeDisk:
         self._incarnation.check()
         return 0 if self._host.disk_full else FREE_BYTES
 
+    def total_bytes(self, path: str) -> int:
+        self._incarnation.check()
+        return 2 * FREE_BYTES
+
     def sync_directory(self, path: str) -> None:
         directory = self._directory(path, "sync directory")
         if self._host.sync_fails:
@@ -301,21 +305,26 @@ class FakeDisk:
         delay_ns = options.sync_delay_min_ns + self._chance.below(options.sync_delay_jitter_ns + 1)
         if self._chance.one_in(options.slow_sync_one_in):
             delay_ns += options.slow_sync_ns
-        await trio.sleep(delay_ns / 1e9)
-        self._incarnation.check()
+        await trio.sleep((delay_ns + self._extra_ns()) / 1e9)
+        await self._incarnation.pass_gate()
         self.settle(file, mark)
 
     async def offload(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         self._incarnation.check()
         options = self._options
         delay_ns = options.offload_delay_min_ns + self._chance.below(options.offload_delay_jitter_ns + 1)
+        delay_ns += self._extra_ns()
         try:
             return function(*arguments)
         finally:
             # As with a thread that cannot be abandoned: the effect is there, and a cancel waits for it.
             with trio.CancelScope(shield=True):
                 await trio.sleep(delay_ns / 1e9)
-            self._incarnation.check()
+                await self._incarnation.pass_gate()
+
+    def _extra_ns(self) -> int:
+        extra_ns = self._host.disk_extra_ns
+        return self._chance.below(extra_ns) if extra_ns else 0
 
     # the budget
 

@@ -61,7 +61,8 @@ class Driver:
 
     def _start_pass(self) -> None:
         self._scheduled = False
-        self._incarnation.call(self._run_pass)
+        if not self._incarnation.paused:  # else a pass is asked for when it goes on
+            self._incarnation.call(self._run_pass)
 
     def _run_pass(self) -> None:
         self._scheduled = True  # what is marked during the pass is settled at its end

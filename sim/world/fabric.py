@@ -117,6 +117,15 @@ class Fabric:
             stream.lose_some(self.link_chance(stream.source, stream.target).below(stream.under_way + 1))
             stream.finish(Finish.RST)
 
+    def stall_links(self, source: str, target: str, duration_ns: int, one_in: int) -> None:
+        """Hold up some of the streams from one host to another."""
+        until_ns = self.schedule.now_ns + duration_ns
+        for endpoint in list(self.endpoints):
+            stream = endpoint.outgoing
+            is_theirs = (stream.source.name, stream.target.name) == (source, target) and not endpoint.ended
+            if is_theirs and self.link_chance(stream.source, stream.target).one_in(one_in):
+                stream.stall(until_ns)
+
     def host_booted(self, host: Host) -> None:
         """Connections of the life that lost power are unknown to the new one: who sent to them is told."""
         for endpoint in [end for end in self.endpoints if end.host is host and end.deaf]:

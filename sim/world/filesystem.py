@@ -28,7 +28,7 @@ class Write:
 class Inode:
     """A file's content. `applied` counts the writes that ever became durable, so that a sync knows which it covers."""
 
-    __slots__ = ("applied", "cut_to", "data", "durable", "modified_ms", "pending")
+    __slots__ = ("applied", "cut_to", "data", "durable", "modified_ms", "pending", "sound_bytes")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -38,6 +38,13 @@ class Inode:
         self.cut_to: int | None = None
         """All below is as it was written; the smallest such size since an observer set this back to None."""
         self.modified_ms = 0
+        self.sound_bytes: int | None = None
+        """So much of the durable bytes is as it was written; a failed sync left zeros behind it. None: all."""
+
+    @property
+    def safe_bytes(self) -> int:
+        """How many bytes from the start would survive a power loss as they were written."""
+        return len(self.durable) if self.sound_bytes is None else min(len(self.durable), self.sound_bytes)
 
     @property
     def mark(self) -> int:
@@ -67,6 +74,8 @@ class Inode:
         if write.data is not None:
             self.durable += write.data
             return len(write.data)
+        if self.sound_bytes is not None and write.size <= self.sound_bytes:
+            self.sound_bytes = None
         if write.size < len(self.durable):
             del self.durable[write.size :]
         else:
@@ -75,9 +84,15 @@ class Inode:
 
     def lose_sync(self, mark: int) -> None:
         """A sync failed: the pages count as clean and never reach the device, which keeps zeros in their place."""
+        position = len(self.durable)
         for write in self.pending[: max(0, mark - self.applied)]:
-            if write.data is not None:
-                write.data = bytes(len(write.data))
+            if write.data is None:
+                position = write.size
+                continue
+            if write.data:
+                self.sound_bytes = position if self.sound_bytes is None else min(self.sound_bytes, position)
+            position += len(write.data)
+            write.data = bytes(len(write.data))
 
     def age(self, before_ns: int) -> int:
         """Write back what is older; returns the bytes."""
@@ -91,7 +106,8 @@ class Inode:
         count, torn = _kept(chance, len(self.pending))
         next_write = self.pending[count] if torn else None
         self.settle(self.applied + count)
-        whole = len(self.durable)
+        whole = self.safe_bytes
+        self.sound_bytes = None
         if next_write is not None and next_write.data:
             self.durable += _torn(chance, next_write.data, len(self.durable))
         self.data = bytearray(self.durable)

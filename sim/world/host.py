@@ -35,6 +35,7 @@ class Host:
         self.powered = True
         self.disk_full = False
         self.sync_fails = False
+        self.disk_extra_ns = 0
         self.dirty_bytes = 0
         self.dirty: dict[Inode, None] = {}
         self.touched: dict[Inode, None] = {}
@@ -56,6 +57,15 @@ class Host:
         for inode in self.dirty:
             self.dirty_bytes -= inode.settle(inode.mark)
         self.dirty.clear()
+
+    def replace_disk(self) -> None:
+        """An empty disk in the place of this one."""
+        self.root = Directory()
+        self.locks.clear()
+        self.dirty.clear()
+        self.touched.clear()
+        self.dirty_bytes = 0
+        self.entries_changed = True
 
     def lose_power(self) -> None:
         """The disk keeps what was durable and a seeded part of the rest; other hosts hear nothing."""

@@ -25,9 +25,11 @@ class Incarnation:
         self.host = host
         self.number = number
         self.revoked = False
+        self.paused = False
         self.failure: BaseException | None = None
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
+        self._resumed = trio.Event()
         self.context = contextvars.copy_context()
         self._seam: Seam | None = None
         self._on_failure: Callable[[BaseException], None] | None = None
@@ -51,6 +53,22 @@ class Incarnation:
         """Raise HandleRevoked if this life is over."""
         if self.revoked:
             raise HandleRevoked(f"{self.name} crashed: this handle is of its life {self.number}")
+
+    def pause(self) -> None:
+        """Freeze this life, as SIGSTOP or a long collection would: its driver has no passes and what it awaits of its
+        seam does not return, while time goes on for it as well."""
+        self.paused = True
+        self._resumed = trio.Event()
+
+    def resume(self) -> None:
+        self.paused = False
+        self._resumed.set()
+
+    async def pass_gate(self) -> None:
+        """Suspend while this life is frozen, then `check`."""
+        while self.paused:
+            await self._resumed.wait()
+        self.check()
 
     def call(self, function: Callable[[], None]) -> None:
         """Run a callback of this life's code from an event of the world. What it raises stops this node."""

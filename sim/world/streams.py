@@ -87,6 +87,10 @@ class Stream:
         self._waits_for_room = True
         self.on_room = on_room
 
+    def stall(self, until_ns: int) -> None:
+        """Nothing that is sent from now on arrives before this time."""
+        self._last_ns = max(self._last_ns, until_ns)
+
     def _put(self, content: bytes | Finish, transfer_ns: int) -> None:
         fabric = self._fabric
         arrival_ns = (

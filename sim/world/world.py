@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import trio
 
-from kraft.seam import DialMap, LinkPolicy, Seam, current_seam, sole_error
+from kraft.seam import DialMap, LinkPolicy, Seam, current_seam, require, sole_error
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.clock import NodeClock
 from kraft.sim.world.disk import FakeDisk
@@ -211,7 +211,7 @@ class World:
         host.lives += 1
         incarnation = Incarnation(host, host.lives)
         network = FakeNetwork(incarnation, self._fabric, dial_map)
-        clock = NodeClock(host.clock, incarnation.check)
+        clock = NodeClock(host.clock, incarnation)
         chance = host.chance.stream(f"life {host.lives}")
         incarnation.adopt(Seam(clock=clock, random=chance, network=network, disk=FakeDisk(incarnation)), on_failure)
         host.incarnation = incarnation
@@ -250,6 +250,27 @@ class World:
             self._error = error
             self._nursery.cancel_scope.cancel()
 
+    # pauses
+
+    def pause(self, name: str) -> None:
+        """Freeze the process of this node (SIGSTOP, a long garbage collection) until `resume`; time goes on."""
+        incarnation = self._hosts[name].incarnation
+        if incarnation is not None and not incarnation.revoked:
+            self.trace(name, "pause")
+            incarnation.pause()
+
+    def resume(self, name: str) -> None:
+        """Let it go on: all that became due meanwhile happens at once."""
+        incarnation = self._hosts[name].incarnation
+        if incarnation is not None and incarnation.paused:
+            self.trace(name, "resume")
+            incarnation.resume()
+            self._networks[name].driver.request_pass()
+
+    def is_paused(self, name: str) -> bool:
+        incarnation = self._hosts[name].incarnation
+        return incarnation is not None and incarnation.paused and not incarnation.revoked
+
     # crashes
 
     def kill(self, name: str) -> None:
@@ -273,6 +294,7 @@ class World:
         if incarnation is None or incarnation.revoked:
             return
         incarnation.revoked = True
+        incarnation.resume()
         network = self._networks[name]
         for listener in network.listeners():
             listener.close()
@@ -283,6 +305,13 @@ class World:
                 endpoint.die()
         incarnation.scope.cancel()
         incarnation.ended.set()
+
+    def wipe(self, name: str) -> None:
+        """The disk of a host whose node is dead is replaced by an empty one."""
+        host = self._hosts[name]
+        require(not host.running, f"{name} runs: a disk is not replaced under it")
+        self.trace(name, "wipe")
+        host.replace_disk()
 
     # the network's faults
 
@@ -320,6 +349,12 @@ class World:
         self.trace(one, "reset", other.encode())
         self._fabric.reset_links(one, other)
 
+    def stall_links(self, source: str, target: str, duration_ms: int, *, one_in: int = 2) -> None:
+        """Hold up what is sent from now on over some of the connections from `source` to `target`, as lost packets do
+        that are sent again; others overtake them."""
+        self.trace(source, "stall", target.encode())
+        self._fabric.stall_links(source, target, duration_ms * 1_000_000, one_in)
+
     def set_link_policy(self, name: str, node_id: int, listener: str, policy: LinkPolicy) -> None:
         """What happens to the link that node `name` dials to (node_id, listener), for its current life."""
         self.trace(name, "policy", f"{node_id}/{listener}/{policy.name}".encode())
@@ -335,6 +370,11 @@ class World:
         """While on, every sync of this host fails, and the pages that it covered are lost to the device."""
         self.trace(name, "sync fails", b"%d" % fails)
         self._hosts[name].sync_fails = fails
+
+    def slow_disk(self, name: str, extra_ms: int) -> None:
+        """Every sync and every visit to this host's disk takes up to this much longer, until called with 0."""
+        self.trace(name, "slow disk", b"%d" % extra_ms)
+        self._hosts[name].disk_extra_ns = extra_ms * 1_000_000
 
     def jump_clock(self, name: str, offset_ms: int) -> None:
         """Step this host's wall clock by so much, either way."""

@@ -17,6 +17,7 @@ from kraft.sim.check.observations import (
     ImagePublished,
     LogCut,
     LogDurable,
+    NodeDown,
     Observation,
     PartitionRecorded,
     PartitionSeen,
@@ -27,6 +28,8 @@ from kraft.sim.check.observations import (
     ProduceAnswered,
     Restarted,
     RoleSeen,
+    SnapshotSeen,
+    TopicDeleted,
     VoteDurable,
     VoteGranted,
 )
@@ -56,16 +59,34 @@ def replicated(end: int, log: tuple[str, int] | None = None, nodes: tuple[int, .
 
 
 def partition(
-    node: int = 1, hw: int = 0, leo: int = 0, is_leader: bool = True, epoch: int = 0, isr=(1, 2, 3), min_isr=2
+    node: int = 1,
+    hw: int = 0,
+    leo: int = 0,
+    is_leader: bool = True,
+    epoch: int = 0,
+    isr=(1, 2, 3),
+    min_isr=2,
+    topic: str = "orders",
 ):
     members = frozenset(isr)
-    return PartitionSeen(node, 1, TP, is_leader, epoch, members, members, min_isr, 0, hw, hw, leo)
+    return PartitionSeen(node, 1, (topic, 0), is_leader, epoch, members, members, min_isr, 0, hw, hw, leo)
 
 
 def recorded(
-    elr=(), leader_id: int = 1, unclean: bool = False, at_ms: int = 0, isr=(1, 2, 3), epoch: int = 0
+    elr=(),
+    leader_id: int = 1,
+    unclean: bool = False,
+    at_ms: int = 0,
+    isr=(1, 2, 3),
+    epoch: int = 0,
+    change: int | None = None,
+    replicas=(),
+    inactive=(),
 ) -> PartitionRecorded:
-    return PartitionRecorded(TP, tuple(isr), tuple(elr), (), leader_id, epoch, 0, unclean, 2, at_ms)
+    partition_epoch = epoch if change is None else change
+    return PartitionRecorded(
+        TP, tuple(isr), tuple(elr), (), leader_id, epoch, partition_epoch, unclean, 2, at_ms, replicas, inactive
+    )
 
 
 def fenced(age: int = 100, at_ms: int = 200, decided: int | None = 5, connection: int = 1) -> BrokerFenced:
@@ -106,6 +127,18 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "R9 without an own record": ([*META, leader(hw=3, leo=3)], [leader(102, 2, hw=3, leo=3)]),
     "R11": ([*META, leader(hw=3, leo=3), written(102, 3, 4), LogCut(102, None, 0, 3)], [LogCut(102, None, 0, 2)]),
     "R12": ([*META, leader(hw=3, leo=3)], [LogCut(103, None, 0, 0), written(103, 0, 3, digest=9)]),
+    "R15": (
+        [*META, leader(hw=3, leo=3), ImagePublished(101, 1, 3, "a", 3), SnapshotSeen(101, 3, 1, "a")],
+        [SnapshotSeen(102, 3, 1, "b")],
+    ),
+    "R15 above the high watermark": (
+        [*META, leader(hw=3, leo=3), SnapshotSeen(101, 3, 1, "a")],
+        [SnapshotSeen(102, 4, 1, "a"), follower(hw=3, leo=3)],
+    ),
+    "R15 with another epoch": (
+        [*META, leader(hw=3, leo=3), SnapshotSeen(101, 3, 1, "a")],
+        [SnapshotSeen(102, 3, 2, "a")],
+    ),
     "R19": ([VoteDurable(102, "d", 2, 101), VOTE], [replace(VOTE, node=103)]),
     "R19 by a fetch": ([*META, FetchSent(102, 1, 3)], [written(102, 3, 4), FetchSent(102, 1, 4)]),
     "D1": (ACKED, [LogCut(2, TP, 0, 0), partition(node=2, epoch=1, hw=0)]),
@@ -113,6 +146,20 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "D2": (COMMITTED, [LogCut(2, TP, 0, 0), written(2, 0, 5, digest=9, log=TP), partition(2, 5, 5, False)]),
     "D4": (COMMITTED, [written(1, 5, 6, log=TP), partition(hw=6, leo=6)]),
     "D5": (COMMITTED, [partition(hw=7, leo=5)]),
+    "D9": ([*COMMITTED, written(2, 5, 6, log=TP), LogCut(2, TP, 0, 5)], [LogCut(2, TP, 0, 3)]),
+    "D9 by a folder that goes": (
+        [*COMMITTED, LogCut(2, TP, 0, 0), TopicDeleted("orders"), follower(2)],
+        [written(3, 5, 6, log=("bills", 0)), partition(3, 6, 6, is_leader=False, topic="bills"),
+         LogCut(3, ("bills", 0), 0, 0), follower(3)],
+    ),
+    "D18": ([*COMMITTED, recorded(isr=(1, 2)), recorded(epoch=1)], [LogCut(3, TP, 0, 0), recorded(isr=(1, 2), epoch=2),
+            recorded(epoch=3)]),
+    "M3": ([recorded(), recorded(epoch=1)], [recorded(epoch=1)]),
+    "M3 by a leader": ([recorded(), recorded(epoch=1)], [recorded(epoch=1, change=2, leader_id=2)]),
+    "M6": ([recorded()], [recorded(epoch=1, inactive=(2,))]),
+    "M6 by a leader": ([recorded()], [recorded(epoch=1, isr=(1,), inactive=(1,))]),
+    "M7": ([BrokerRegistered(1, 5), BrokerRegistered(2, 6)], [BrokerRegistered(1, 6)]),
+    "M5 by a stranger": ([recorded(replicas=(1, 2, 3))], [recorded(replicas=(1, 2))]),
     "M5": ([recorded()], [recorded(leader_id=3, isr=(1, 2))]),
     "M5 by an unclean election": ([recorded()], [recorded(leader_id=3, isr=(3,), unclean=True)]),
     "D11": ([ANSWERED], [replace(ANSWERED, high_watermark=4)]),
@@ -175,7 +222,8 @@ def test_a_run_in_which_a_check_saw_nothing_is_unknown_and_not_valid() -> None:
 def test_an_unclean_restart_is_caught_when_its_replica_is_chosen_before_it_caught_up() -> None:
     suite = run([*COMMITTED, recorded(isr=(1, 2, 3))])
     suite.damage.lost(2, TP)
-    for observation in (LogCut(2, TP, 0, 3), Restarted(2, 2, False, False), recorded(leader_id=2, isr=(1, 2), epoch=1)):
+    crash = (NodeDown(2), LogCut(2, TP, 0, 3), Restarted(2, 2, False, False))
+    for observation in (*crash, recorded(leader_id=2, isr=(1, 2), epoch=1)):
         suite.observe(observation, 0)
     assert not suite.findings, "nobody knows of the restart before it is registered"
     for observation in (BrokerRegistered(2, 9), recorded(leader_id=2, isr=(1, 2), epoch=2)):

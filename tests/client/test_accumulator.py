@@ -1,222 +1,321 @@
-"""Batches: filled in order, sealed once, one in flight per partition, and honest about what may have been written."""
+"""Batches: filled in order, leaving when they may, several at once, and honest about what may have been written."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from kraft.client.core.accumulator import (
-    BATCH_OVERHEAD_BYTES,
-    NO_IDENTITY,
-    SEQUENCE_MODULUS,
-    Accumulator,
-    AccumulatorSettings,
-    PendingRecord,
-    ProducerIdentity,
-)
+from kraft.client.core.accumulator import Accumulator, AccumulatorSettings
+from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity, RecordInBatch, record_bytes_max
+from kraft.client.core.partition_queue import PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
+from kraft.client.core.records import DeliveryFailed
 from kraft.wire.compression import Compression
+from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import decode_batch, read_header
 
 TP, OTHER = ("orders", 0), ("orders", 1)
 ME = ProducerIdentity(7, 2)
+RETRIABLE, REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD
 
 
-def record(value: bytes = b"v", key: bytes | None = None) -> PendingRecord:
-    return PendingRecord(key, value, (("h", b"1"),), 1_000, object())
+def accumulator(identity: ProducerIdentity | None = ME, **settings: int) -> Accumulator:
+    return Accumulator(AccumulatorSettings(**settings), identity)
 
 
-def accumulator(**settings: int) -> Accumulator:
-    return Accumulator(AccumulatorSettings(**settings))
+def put(made: Accumulator, value: bytes, place: tuple[str, int] = TP, now_ms: int = 0) -> RecordInBatch:
+    return made.add(place, None, value, (), 1_000, now_ms, record_bytes_max(None, value, ()))
 
 
-def filled(count: int, **settings: int) -> Accumulator:
-    made = accumulator(**settings)
+def one_by_one(count: int, **settings: int) -> Accumulator:
+    """Every record in a batch of its own."""
+    made = accumulator(batch_bytes=1, **settings)
     for number in range(count):
-        made.add(TP, record(b"%d" % number), now_ms=0)
+        put(made, b"%d" % number)
     return made
 
 
-def test_records_of_one_partition_share_a_batch_until_it_is_full() -> None:
-    size = record(b"0").size_bytes()
-    made = accumulator(batch_bytes=BATCH_OVERHEAD_BYTES + 2 * size)
-    assert made.add(TP, record(b"0"), 0) is None
-    assert made.add(TP, record(b"1"), 0) is None
-    closed = made.add(TP, record(b"2"), 0)
-    assert closed is not None
-    assert closed.closed
-    assert [len(batch.records) for batch in made.pending()] == [2, 1]
+def take(made: Accumulator, place: tuple[str, int] = TP) -> Batch:
+    assert place in made.ready(10**9)
+    return made.take(place)[0]
+
+
+def values(batch: Batch) -> list[bytes | None]:
+    return [record.value for record in decode_batch(batch.encode(ME, Compression.NONE))]
+
+
+def test_records_share_a_batch_until_it_is_full() -> None:
+    made = accumulator(batch_bytes=61 + 2 * record_bytes_max(None, b"0", ()))
+    for value in (b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"a", b"b"):
+        put(made, value)
+    counts = [batch.record_count for batch in made.pending()]
+    assert sum(counts) == 12
+    assert len(counts) > 1
 
 
 def test_a_record_larger_than_a_batch_travels_alone() -> None:
     made = accumulator(batch_bytes=100)
-    made.add(TP, record(b"x" * 500), 0)
-    made.add(TP, record(b"y"), 0)
-    assert [len(batch.records) for batch in made.pending()] == [1, 1]
+    put(made, b"x" * 500)
+    put(made, b"y")
+    assert [batch.record_count for batch in made.pending()] == [1, 1]
 
 
-def test_a_batch_waits_for_its_linger_unless_it_is_full_or_flushed() -> None:
-    made = filled(1, linger_ms=50)
-    assert made.partitions_ready(49) == []
+def test_a_batch_waits_for_its_linger_unless_somebody_is_in_a_hurry() -> None:
+    made = accumulator(linger_ms=50)
+    put(made, b"v")
+    assert made.ready(49) == []
     assert made.next_deadline_ms() == 50
-    assert made.partitions_ready(50) == [TP]
-    made.flush(True)
-    assert made.partitions_ready(0) == [TP]
+    assert made.ready(50) == [TP]
+    made.hurry(True)
+    assert made.ready(0) == [TP]
+    made.hurry(False)
+    assert made.ready(0) == []
 
 
-def test_a_closed_batch_does_not_linger() -> None:
-    made = filled(2, linger_ms=1000, batch_bytes=1)
-    assert made.partitions_ready(0) == [TP]
+def test_a_full_batch_does_not_linger() -> None:
+    assert one_by_one(2, linger_ms=1_000).ready(0) == [TP]
 
 
-def test_one_batch_per_partition_is_in_flight() -> None:
-    made = filled(3, batch_bytes=1)
-    first = made.take(TP, ME)
-    assert made.partitions_ready(0) == []
-    made.done(first)
-    assert made.partitions_ready(0) == [TP]
+def test_as_many_batches_of_a_partition_leave_as_may_be_on_their_way() -> None:
+    made = one_by_one(4, in_flight_max=3)
+    batches = [take(made) for _ in range(3)]
+    assert made.ready(0) == []
+    assert [batch.base_sequence for batch in batches] == [0, 1, 2]
+    made.answered(batches[0], ErrorCode.NONE, base_offset=10)
+    assert take(made).base_sequence == 3
 
 
-def test_a_sealed_batch_keeps_its_bytes_and_sequence_for_every_retry() -> None:
-    made = filled(2)
-    batch = made.take(TP, ME)
-    encoded, sequence = batch.encoded, batch.base_sequence
-    made.add(TP, record(b"late"), 0)
-    made.retry(batch, 10, certainly_not_written=False)
-    assert made.partitions_ready(9) == []
-    again = made.take(TP, ProducerIdentity(8, 0))
-    assert again is batch
-    assert (again.encoded, again.base_sequence, again.identity) == (encoded, sequence, ME)
-    assert len(again.records) == 2
-
-
-def test_what_is_encoded_is_what_was_handed_over() -> None:
-    made = Accumulator(AccumulatorSettings(compression=Compression.LZ4))
-    made.add(TP, record(b"one", key=b"k"), 0)
-    made.add(TP, record(b"two"), 0)
-    data = made.take(TP, ME).encoded
-    assert data is not None
-    header = read_header(data)
+def test_nothing_leaves_before_there_is_a_producer_id() -> None:
+    made = accumulator(None)
+    put(made, b"v")
+    assert made.needs_identity(TP)
+    made.identity = ME
+    assert not made.needs_identity(TP)
+    header = read_header(made.take(TP)[1])
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 0)
-    assert header.compression is Compression.LZ4
-    assert [(r.key, r.value, r.headers) for r in decode_batch(data)] == [
-        (b"k", b"one", (("h", b"1"),)),
-        (None, b"two", (("h", b"1"),)),
-    ]
-
-
-def test_sequences_follow_each_other_per_partition() -> None:
-    made = filled(2, batch_bytes=1)
-    made.add(OTHER, record(), 0)
-    first = made.take(TP, ME)
-    made.done(first)
-    assert [first.base_sequence, made.take(TP, ME).base_sequence, made.take(OTHER, ME).base_sequence] == [0, 1, 0]
-
-
-def test_sequences_wrap_at_two_to_the_31() -> None:
-    made = filled(1)
-    made._next_sequence[TP] = SEQUENCE_MODULUS - 1
-    batch = made.take(TP, ME)
-    made.done(batch)
-    made.add(TP, record(), 0)
-    assert (batch.base_sequence, made.take(TP, ME).base_sequence) == (SEQUENCE_MODULUS - 1, 0)
-
-
-def test_a_new_producer_id_begins_at_sequence_0_but_sealed_batches_keep_theirs() -> None:
-    made = filled(2, batch_bytes=1)
-    sealed = made.take(TP, ME)
-    made.retry(sealed, 0, certainly_not_written=False)
-    made.restart_sequences()
-    assert made.take(TP, ProducerIdentity(9, 0)).base_sequence == 0
-    made.done(sealed)
-    assert made.take(TP, ProducerIdentity(9, 0)).base_sequence == 0
 
 
 def test_a_plain_producer_has_no_sequences() -> None:
-    batch = filled(1).take(TP, NO_IDENTITY)
-    assert batch.base_sequence == -1
-    assert batch.encoded is not None
-    assert read_header(batch.encoded).producer_id == -1
+    made = accumulator(NO_IDENTITY)
+    put(made, b"v")
+    header = read_header(made.take(TP)[1])
+    assert (header.producer_id, header.base_sequence) == (-1, -1)
 
 
-def test_a_batch_is_in_doubt_from_when_it_left_until_it_certainly_was_not_written() -> None:
-    made = filled(1)
-    batch = next(made.pending())
-    assert not batch.in_doubt
-    made.take(TP, ME)
-    assert batch.in_doubt
-    made.retry(batch, 0, certainly_not_written=True)
-    assert not batch.in_doubt
+def test_a_batch_that_left_takes_no_more_records_and_keeps_its_bytes_for_the_retry() -> None:
+    made = accumulator()
+    put(made, b"a")
+    batch, data = made.take(TP)
+    put(made, b"late")
+    made.answered(batch, RETRIABLE, retry_at_ms=10)
+    assert made.ready(9) == []
+    assert made.ready(10) == [TP]
+    assert made.take(TP) == (batch, data)
 
 
-def test_a_batch_that_was_in_doubt_once_stays_so() -> None:
-    made = filled(1)
-    batch = made.take(TP, ME)
-    made.retry(batch, 0, certainly_not_written=False)
-    made.take(TP, ME)
-    made.retry(batch, 0, certainly_not_written=True)
-    assert batch.in_doubt
+def test_a_retry_waits_for_older_ones_and_nothing_new_overtakes_it() -> None:
+    made = one_by_one(4)
+    first, second, third = take(made), take(made), take(made)
+    made.answered(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert made.ready(10**6) == []
+    made.answered(first, RETRIABLE)
+    assert take(made) is first
+    assert made.ready(10**6) == []
+    made.answered(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    made.answered(first, ErrorCode.NONE, base_offset=0)
+    assert take(made) is second
+    assert made.ready(10**6) == []
+    made.answered(second, ErrorCode.NONE, base_offset=1)
+    assert take(made) is third
+    assert third.base_sequence == 2
 
 
-def test_batches_expire_but_not_while_in_flight() -> None:
-    made = filled(2, batch_bytes=1, delivery_timeout_ms=100)
-    first = made.take(TP, ME)
-    assert made.expired(99) == []
-    assert [batch.records[0].value for batch in made.expired(100)] == [b"1"]
-    made.retry(first, 100, certainly_not_written=False)
-    assert [batch.records[0].value for batch in made.expired(100)] == [b"0", b"1"]
+def test_sequences_wrap_at_two_to_the_31() -> None:
+    made = one_by_one(2)
+    made._queues[TP]._next_sequence = SEQUENCE_MODULUS - 1
+    assert [take(made).base_sequence, take(made).base_sequence] == [SEQUENCE_MODULUS - 1, 0]
+
+
+def test_a_duplicate_is_a_success_whose_offset_nobody_knows() -> None:
+    made = one_by_one(1)
+    batch = take(made)
+    made.answered(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert batch.deliveries[0].outcome.offset == -1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("codes", "certain"),
+    [
+        ([REFUSED], True),
+        ([ErrorCode.NOT_ENOUGH_REPLICAS, REFUSED], True),
+        ([ErrorCode.NOT_LEADER_OR_FOLLOWER, REFUSED], False),
+        ([ErrorCode.NETWORK_EXCEPTION, REFUSED], False),
+        ([ErrorCode.UNKNOWN_SERVER_ERROR], False),
+    ],
+)
+def test_a_failure_is_certain_only_if_no_attempt_may_have_been_written(codes: list[ErrorCode], certain: bool) -> None:
+    made = one_by_one(1)
+    for code in codes:
+        batch = take(made)
+        made.answered(batch, code)
+    failure = batch.deliveries[0].outcome
+    assert isinstance(failure, DeliveryFailed)
+    assert failure.certain is certain
+
+
+def test_after_a_refused_batch_the_sequence_starts_again_under_the_next_epoch() -> None:
+    made = one_by_one(3)
+    first, second = take(made), take(made)
+    made.answered(first, REFUSED)
+    assert made.ready(10**6) == []
+    made.answered(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    batch, data = made.take(TP)
+    header = read_header(data)
+    assert (batch, header.producer_epoch, header.base_sequence) == (second, 3, 0)
+    made.answered(batch, ErrorCode.NONE)
+    assert take(made).base_sequence == 1
+
+
+def test_what_may_be_in_the_log_does_not_leave_under_a_new_epoch() -> None:
+    made = one_by_one(3)
+    first, second = take(made), take(made)
+    made.answered(first, ErrorCode.NETWORK_EXCEPTION)
+    made.answered(second, ErrorCode.NETWORK_EXCEPTION)
+    assert take(made) is first
+    made.answered(first, REFUSED)
+    failure = second.deliveries[0].outcome
+    assert isinstance(failure, DeliveryFailed)
+    assert not failure.certain
+    assert values(take(made)) == [b"2"]
+
+
+def test_a_missing_predecessor_that_was_acknowledged_begins_a_new_sequence() -> None:
+    made = one_by_one(2)
+    made.answered(take(made), ErrorCode.NONE, base_offset=0)
+    second = take(made)
+    made.answered(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    batch, data = made.take(TP)
+    assert batch is second
+    assert (read_header(data).producer_epoch, read_header(data).base_sequence) == (3, 0)
+
+
+def test_other_partitions_keep_their_epoch() -> None:
+    made = one_by_one(1)
+    put(made, b"x", OTHER)
+    put(made, b"y", OTHER)
+    made.answered(take(made, OTHER), ErrorCode.NONE)
+    made.answered(take(made), REFUSED)
+    header = read_header(made.take(OTHER)[1])
+    assert (header.producer_epoch, header.base_sequence) == (2, 1)
+
+
+def test_when_the_epochs_are_used_up_a_new_producer_id_is_needed() -> None:
+    made = accumulator(ProducerIdentity(7, PRODUCER_EPOCH_MAX), batch_bytes=1)
+    put(made, b"a")
+    put(made, b"b")
+    made.answered(take(made), REFUSED)
+    assert made.needs_identity(TP)
+    made.identity = ProducerIdentity(8, 0)
+    header = read_header(made.take(TP)[1])
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (8, 0, 0)
+
+
+def test_a_fenced_producer_asks_for_a_new_id() -> None:
+    made = one_by_one(2)
+    made.answered(take(made), ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert made.needs_identity(TP)
+
+
+def test_a_batch_that_is_too_large_for_the_broker_leaves_in_parts_with_its_sequence_numbers() -> None:
+    made = accumulator()
+    held = [put(made, b"%d" % number) for number in range(4)]
+    batch = take(made)
+    put(made, b"4")
+    made.answered(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    offset = 0
+    while made.ready(10**6):
+        part = take(made)
+        assert part.base_sequence == offset
+        made.answered(part, ErrorCode.NONE, base_offset=offset)
+        offset += part.record_count
+    assert [placed.outcome.offset for placed in held] == [0, 1, 2, 3]  # type: ignore[union-attr]
+    assert (offset, made.buffered_bytes) == (5, 0)
+
+
+def test_a_single_record_that_is_too_large_is_given_up() -> None:
+    made = one_by_one(1)
+    batch = take(made)
+    made.answered(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    failure = batch.deliveries[0].outcome
+    assert isinstance(failure, DeliveryFailed)
+    assert failure.certain
+
+
+def test_what_waits_expires_and_is_certain_only_if_it_never_left() -> None:
+    made = one_by_one(2, delivery_timeout_ms=100)
+    first, second = list(made.pending())
+    made.answered(take(made), ErrorCode.NETWORK_EXCEPTION, retry_at_ms=10**6)
+    assert not made.expire(99)
+    assert made.expire(100)
+    assert [batch.deliveries[0].outcome.certain for batch in (first, second)] == [False, True]  # type: ignore[union-attr]
+    assert made.buffered_bytes == 0
+
+
+def test_what_is_on_its_way_expires_too_and_keeps_its_memory_until_its_answer() -> None:
+    made = one_by_one(2, delivery_timeout_ms=100, in_flight_max=1)
+    batch = take(made)
+    put(made, b"young", now_ms=100)
+    made.expire(100)
+    failure = batch.deliveries[0].outcome
+    assert isinstance(failure, DeliveryFailed)
+    assert not failure.certain
+    assert made.buffered_bytes > 0
+    made.answered(batch, ErrorCode.NONE, base_offset=5)
+    assert batch.deliveries[0].outcome is failure
+    header = read_header(made.take(TP)[1])
+    assert (header.producer_epoch, header.base_sequence) == (2, 1)
+
+
+def test_an_expired_batch_without_an_answer_leaves_a_gap() -> None:
+    made = one_by_one(1, delivery_timeout_ms=100)
+    batch = take(made)
+    made.expire(100)
+    put(made, b"young", now_ms=100)
+    made.answered(batch, ErrorCode.NETWORK_EXCEPTION)
+    header = read_header(made.take(TP)[1])
+    assert (header.producer_epoch, header.base_sequence) == (3, 0)
 
 
 def test_a_retry_is_expedited_when_a_new_leader_is_known() -> None:
-    made = filled(1)
-    made.retry(made.take(TP, ME), 500, certainly_not_written=False)
+    made = one_by_one(1)
+    made.answered(take(made), RETRIABLE, retry_at_ms=500)
     assert made.next_deadline_ms() == 500
     made.expedite(TP)
-    assert made.partitions_ready(1) == [TP]
+    assert made.ready(1) == [TP]
     made.expedite(OTHER)
 
 
-def test_the_buffer_is_bounded_but_takes_one_record_of_any_size() -> None:
+def test_memory_is_bounded_but_takes_one_record_of_any_size() -> None:
     made = accumulator(buffer_bytes=100)
-    assert made.has_room(record(b"x" * 1000))
-    made.add(TP, record(b"x" * 1000), 0)
-    assert not made.has_room(record())
-    made.done(made.take(TP, ME))
+    assert made.has_room(1_000)
+    put(made, b"x" * 1_000)
+    assert not made.has_room(1)
+    made.answered(take(made), ErrorCode.NONE)
     assert made.buffered_bytes == 0
-    assert made.has_room(record())
+    assert made.has_room(1)
 
 
-def test_topics_without_a_leader_are_named() -> None:
-    leaders = {TP: 1}
-    assert accumulator().leaders_unknown([TP, OTHER], leaders.get) == {"orders"}
+def test_closing_settles_everything() -> None:
+    made = one_by_one(3)
+    sent = take(made)
+    every = [placed for batch in made.pending() for placed in batch.deliveries]
+    made.fail_all(ErrorCode.REQUEST_TIMED_OUT, "closed")
+    assert [placed.outcome.certain for placed in every] == [False, True, True]  # type: ignore[union-attr]
+    assert made.ready(10**9) == []
+    made.answered(sent, ErrorCode.NONE)
+    assert made.buffered_bytes == 0
 
 
 def test_nothing_waits_in_an_empty_accumulator() -> None:
-    assert accumulator().next_deadline_ms() is None
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from([TP, OTHER]), st.sampled_from(["add", "take", "done", "retry"])), max_size=80)
-)
-def test_records_leave_in_order_and_sequences_have_no_gap(steps: list[tuple[tuple[str, int], str]]) -> None:
-    made = accumulator(batch_bytes=BATCH_OVERHEAD_BYTES + 100)
-    flying, left, given_to = {}, {TP: [], OTHER: []}, {TP: 0, OTHER: 0}
-    for place, step in steps:
-        if step == "add":
-            made.add(place, record(b"%d" % given_to[place]), 0)
-            given_to[place] += 1
-        elif step == "take" and place in made.partitions_ready(10**6):
-            flying[place] = made.take(place, ME)
-        elif step == "done" and place in flying:
-            left[place].append(flying.pop(place))
-            made.done(left[place][-1])
-        elif step == "retry" and place in flying:
-            made.retry(flying.pop(place), 0, certainly_not_written=False)
-    for batches in left.values():
-        values = [int(r.value or b"") for batch in batches for r in batch.records]
-        assert values == list(range(len(values)))
-        expected = 0
-        for batch in batches:
-            assert batch.base_sequence == expected
-            expected += len(batch.records)
-    waiting = sum(r.size_bytes() for batch in made.pending() for r in batch.records)
-    assert made.buffered_bytes == waiting
+    made = accumulator()
+    assert made.next_deadline_ms() is None
+    assert made.partitions() == []
+    assert made.waiting_bytes(TP) == 0

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kraft.client.core.fetched import decode_fetched
-from kraft.client.core.requests import FetchedPartition, FetchPosition
+from kraft.client.core.fetched import FetchedBytes, FetchPosition
+from kraft.client.core.records import ConsumerRecord
 from kraft.seam import WireError
+from kraft.wire.compression import Compression
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
-from kraft.wire.error_codes import ErrorCode
-from kraft.wire.records import Record, encode_batch
+from kraft.wire.records import Record, decode_batch, encode_batch
 
 TP = ("orders", 0)
+START = FetchPosition(0)
 
 
 def batch(base: int, *values: bytes, epoch: int = 1, producer: int = -1, transactional: bool = False) -> bytes:
@@ -39,17 +42,32 @@ def marker(base: int, producer: int, kind: ControlRecordType) -> bytes:
     )
 
 
-def part(data: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> FetchedPartition:
-    return FetchedPartition(ErrorCode.NONE, 100, 100, 0, aborted, None, None, -1, data)
+def read(
+    data: bytes,
+    position: FetchPosition = START,
+    *,
+    aborted: tuple[tuple[int, int], ...] = (),
+    read_committed: bool = False,
+) -> tuple[list[ConsumerRecord], FetchPosition]:
+    """All visible records, and where reading goes on."""
+    fetched = FetchedBytes(data, position, aborted=aborted, read_committed=read_committed)
+    end = fetched.end_position()
+    found: list[ConsumerRecord] = []
+    while (records := fetched.next_batch(TP)) is not None:
+        found += records
+    assert fetched.position == end
+    return found, end
 
 
-def values_of(data: bytes, offset: int = 0, *, read_committed: bool = False, aborted=()) -> list[tuple[int, bytes]]:
-    found, _ = decode_fetched(TP, part(data, aborted), FetchPosition(offset), read_committed=read_committed)
+def values_of(
+    data: bytes, offset: int = 0, *, read_committed: bool = False, aborted: tuple[tuple[int, int], ...] = ()
+) -> list[tuple[int, bytes | None]]:
+    found, _ = read(data, FetchPosition(offset), read_committed=read_committed, aborted=aborted)
     return [(record.offset, record.value) for record in found]
 
 
 def test_every_record_comes_with_its_place_time_and_epoch() -> None:
-    found, position = decode_fetched(TP, part(batch(5, b"a", b"b", epoch=3)), FetchPosition(5), read_committed=False)
+    found, position = read(batch(5, b"a", b"b", epoch=3), FetchPosition(5))
     assert [(r.topic, r.partition, r.offset, r.timestamp_ms, r.leader_epoch) for r in found] == [
         ("orders", 0, 5, 1_000, 3),
         ("orders", 0, 6, 1_001, 3),
@@ -65,13 +83,13 @@ def test_records_before_the_position_are_left_out() -> None:
 @pytest.mark.parametrize("cut", range(1, 61, 7))
 def test_a_partial_last_batch_is_for_the_next_fetch(cut: int) -> None:
     whole, torn = batch(0, b"a"), batch(1, b"b")
-    found, position = decode_fetched(TP, part(whole + torn[:cut]), FetchPosition(0), read_committed=False)
+    found, position = read(whole + torn[:cut])
     assert [record.value for record in found] == [b"a"]
     assert position.offset == 1
 
 
 def test_no_bytes_leave_the_position_where_it_was() -> None:
-    found, position = decode_fetched(TP, part(b""), FetchPosition(9, 4), read_committed=False)
+    found, position = read(b"", FetchPosition(9, 4))
     assert (found, position) == ([], FetchPosition(9, 4))
 
 
@@ -103,5 +121,57 @@ def test_read_uncommitted_gives_everything_but_the_markers() -> None:
 
 def test_markers_move_the_position() -> None:
     data = batch(0, b"a", producer=1, transactional=True) + marker(1, 1, ControlRecordType.COMMIT)
-    found, position = decode_fetched(TP, part(data), FetchPosition(1), read_committed=True)
+    found, position = read(data, FetchPosition(1), read_committed=True)
     assert (found, position.offset) == ([], 2)
+
+
+def test_each_transaction_of_a_producer_is_aborted_or_not_on_its_own() -> None:
+    data = (
+        batch(0, b"first", producer=2, transactional=True)
+        + marker(1, 2, ControlRecordType.ABORT)
+        + batch(2, b"second", producer=2, transactional=True)
+        + marker(3, 2, ControlRecordType.COMMIT)
+        + batch(4, b"third", producer=2, transactional=True)
+        + marker(5, 2, ControlRecordType.ABORT)
+    )
+    assert values_of(data, read_committed=True, aborted=((2, 4), (2, 0))) == [(2, b"second")]
+
+
+def test_without_checking_checksums_a_damaged_value_is_given() -> None:
+    data = bytearray(batch(0, b"abc"))
+    data[-2] ^= 1
+    records = FetchedBytes(bytes(data), FetchPosition(0), check_crcs=False).next_batch(TP)
+    assert records is not None
+    assert records[0].value == b"ab" + bytes([ord("c") ^ 1])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=20_000),
+            st.none() | st.binary(max_size=200),
+            st.lists(st.tuples(st.text(max_size=80), st.none() | st.binary(max_size=200)), max_size=70).map(tuple),
+            st.integers(-1, 2**45),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from(list(Compression)),
+)
+def test_records_are_what_the_general_codec_reads(given_records: list, compression: Compression) -> None:
+    written = [Record(0, time, key, value, heads) for key, value, heads, time in given_records]
+    data = bytes(encode_batch(written, base_offset=40, leader_epoch=3, compression=compression))
+    found, _ = read(data, FetchPosition(40))
+    expected = decode_batch(data)
+    assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in found] == [tuple(r) for r in expected]
+
+
+@given(st.integers(61, 200), st.integers(0, 255))
+def test_damaged_records_are_an_error_or_other_records_and_nothing_else(at: int, byte: int) -> None:
+    data = bytearray(batch(0, b"abc" * 10, b"def" * 10, b"ghi" * 20))
+    data[min(at, len(data) - 1)] = byte
+    fetched = FetchedBytes(bytes(data), FetchPosition(0), check_crcs=False)
+    try:
+        assert len(fetched.next_batch(TP) or []) == 3
+    except WireError:
+        assert fetched.position.offset == 0

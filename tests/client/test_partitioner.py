@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 
 from kraft.client.core.partitioner import StickyPartitioner, murmur2, partition_for_key
@@ -13,8 +16,10 @@ KNOWN = {
     b"a-little-bit-longer-string": -1486304829,
     b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
+    b"": 275646681,
 }
 """Hashes that Kafka's own clients give, as signed integers."""
+BATCH = 1_000
 
 
 @pytest.mark.parametrize("key", KNOWN)
@@ -32,34 +37,58 @@ def test_keys_of_every_length_have_a_partition() -> None:
     assert {partition_for_key(bytes(range(length)), 7) for length in range(40)} == set(range(7))
 
 
-def test_records_without_a_key_stick_to_one_partition_until_its_batch_is_closed() -> None:
-    sticky = StickyPartitioner(lambda bound: bound - 1)
-    assert [sticky.partition("orders", [0, 1, 2]) for _ in range(3)] == [2, 2, 2]
-    sticky.batch_closed("orders", 2, [0, 1, 2])
-    assert sticky.partition("orders", [0, 1, 2]) == 1
+def sticky(draw: Callable[[int], int], waiting: dict[int, int] | None = None) -> StickyPartitioner:
+    queues = waiting or {}
+    return StickyPartitioner(draw, lambda _topic, partition: queues.get(partition, 0), BATCH)
 
 
-def test_another_partitions_closed_batch_changes_nothing() -> None:
-    sticky = StickyPartitioner(lambda bound: 0)
-    assert sticky.partition("orders", [0, 1]) == 0
-    sticky.batch_closed("orders", 1, [0, 1])
-    assert sticky.partition("orders", [0, 1]) == 0
+def drawn(made: StickyPartitioner, topic: str = "orders", partitions: tuple[int, ...] = (0, 1, 2)) -> int:
+    return made.partition(topic, lambda: partitions)
+
+
+def test_records_without_a_key_stick_to_a_partition_until_a_batch_full_of_bytes_went_there() -> None:
+    draws = iter([2, 0])
+    made = sticky(lambda bound: next(draws))
+    assert drawn(made) == 2
+    made.sent("orders", 2, BATCH - 1, completes_batch=True)
+    assert drawn(made) == 2
+    made.sent("orders", 2, 1, completes_batch=True)
+    assert drawn(made) == 0
+
+
+def test_a_batch_is_completed_first_unless_twice_its_size_went_there() -> None:
+    draws = iter([2, 0])
+    made = sticky(lambda bound: next(draws))
+    drawn(made)
+    made.sent("orders", 2, 2 * BATCH - 1, completes_batch=False)
+    assert drawn(made) == 2
+    made.sent("orders", 2, 1, completes_batch=False)
+    assert drawn(made) == 0
+
+
+def test_what_goes_to_another_partition_changes_nothing() -> None:
+    made = sticky(lambda bound: 0)
+    assert drawn(made) == 0
+    made.sent("orders", 1, 10 * BATCH, completes_batch=True)
+    made.forget("orders", 1)
+    made.sent("payments", 0, 10 * BATCH, completes_batch=True)
+    assert made.partition("orders", lambda: [2]) == 0
+
+
+def test_a_partition_is_the_likelier_the_less_waits_for_it() -> None:
+    waiting = {0: 3 * BATCH, 1: 0, 2: BATCH}
+    counts = Counter(drawn(sticky(lambda bound, at=at: at, waiting)) for at in range(1 + 4 + 3))
+    assert counts == {0: 1, 1: 4, 2: 3}
 
 
 def test_a_partition_that_lost_its_leader_is_left() -> None:
-    sticky = StickyPartitioner(lambda bound: 0)
-    assert sticky.partition("orders", [0, 1]) == 0
-    assert sticky.partition("orders", [1]) == 1
-
-
-def test_the_only_partition_is_kept() -> None:
-    sticky = StickyPartitioner(lambda bound: 0)
-    assert sticky.partition("orders", [4]) == 4
-    sticky.batch_closed("orders", 4, [4])
-    assert sticky.partition("orders", [4]) == 4
+    made = sticky(lambda bound: 0)
+    assert drawn(made) == 0
+    made.forget("orders", 0)
+    assert drawn(made, partitions=(1, 2)) == 1
 
 
 def test_topics_stick_independently() -> None:
     draws = iter([0, 1])
-    sticky = StickyPartitioner(lambda bound: next(draws))
-    assert (sticky.partition("orders", [0, 1]), sticky.partition("payments", [0, 1])) == (0, 1)
+    made = sticky(lambda bound: next(draws))
+    assert (drawn(made), drawn(made, "payments"), drawn(made)) == (0, 1, 0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
+from kraft.client.core.fetch_session import FetchSession
 from kraft.client.core.requests import (
-    FetchPosition,
     fetch_request,
     list_offsets_request,
     produce_request,
@@ -18,7 +20,7 @@ from kraft.seam import Address
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchResult, decode_fetch_request
+from kraft.wire.fetch import FetchPartition, FetchResult, decode_fetch_request
 from kraft.wire.fetch_response import encode_fetch_response
 from kraft.wire.produce import ProduceResult, decode_produce_request, encode_produce_response
 from kraft.wire.tagged import CurrentLeader, NodeEndpoint
@@ -53,35 +55,47 @@ def test_a_produce_answer_gives_offsets_and_the_leader_that_it_names(version: in
         assert refused.leader is None
 
 
-@pytest.mark.parametrize("version", [4, 11, 12])
+TOPIC_ID = UUID(int=77)
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 18])
 def test_a_fetch_request_asks_from_each_position(version: int) -> None:
-    positions = {("t", 1): (FetchPosition(50, 4), 6), ("t", 0): (FetchPosition(10), -1)}
-    body = fetch_request(
-        version,
-        positions,
-        wait_ms=300,
-        bytes_min=1,
-        bytes_max=5000,
-        partition_bytes_max=1000,
-        read_committed=True,
-        rack="r1",
+    session = FetchSession().request(
+        {
+            ("t", 1): (TOPIC_ID, FetchPartition(1, 6, 50, 4, -1, 1000)),
+            ("t", 0): (TOPIC_ID, FetchPartition(0, -1, 10, -1, -1, 1000)),
+        }
     )
+    body = fetch_request(version, session, wait_ms=300, bytes_min=1, bytes_max=5000, read_committed=True, rack="r1")
     request = decode_fetch_request(version, body)
     assert (request.max_wait_ms, request.min_bytes, request.isolation_level) == (300, 1, 1)
-    asked = {(name, p.partition): p.fetch_offset for name, _, parts in request.topics for p in parts}
-    assert asked == {("t", 0): 10, ("t", 1): 50}
+    assert request.replica_id == -1
+    place = TOPIC_ID if version >= 13 else "t"
+    asked = {(name or topic_id, p.partition): p.fetch_offset for name, topic_id, ps in request.topics for p in ps}
+    assert asked == {(place, 0): 10, (place, 1): 50}
 
 
-@pytest.mark.parametrize("version", [4, 11, 12])
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 16])
 def test_a_fetch_answer_gives_records_marks_and_aborted_transactions(version: int) -> None:
     row = FetchResult(2, 0, 30, 20, 5, [(77, 15)], -1, [b"abc", b"def"], (3, 12), CurrentLeader(1, 8))
-    body = b"".join(bytes(chunk) for chunk in encode_fetch_response(version, [("t", None, [row])]))
-    code, parts = read_fetch_response(version, body)
-    part = parts["t", 2]
-    assert (code, part.code, part.records) == (ErrorCode.NONE, ErrorCode.NONE, b"abcdef")
+    chunks = encode_fetch_response(
+        version, [("t", TOPIC_ID, [row])], session_id=5, node_endpoints=[NodeEndpoint(1, "host", 9094)]
+    )
+    body = b"".join(bytes(chunk) for chunk in chunks)
+    answer = read_fetch_response(version, body, lambda name, topic_id: "t" if name == "t" or topic_id else None)
+    part = answer.partitions["t", 2]
+    assert (answer.code, part.code, part.records) == (ErrorCode.NONE, ErrorCode.NONE, b"abcdef")
     assert (part.high_watermark, part.last_stable_offset, part.aborted) == (30, 20, ((77, 15),))
+    assert answer.session_id == (5 if version >= 7 else 0)
     if version >= 12:
         assert (part.diverging, part.leader) == ((3, 12), Leader(1, 8))
+    if version >= 16:
+        assert part.leader_broker == Broker(1, Address("host", 9094))
+
+
+def test_what_a_fetch_answer_says_of_topics_that_were_not_asked_for_is_left_out() -> None:
+    body = b"".join(bytes(c) for c in encode_fetch_response(13, [(None, TOPIC_ID, [FetchResult(0)])]))
+    assert read_fetch_response(13, body, lambda name, topic_id: None).partitions == {}
 
 
 def test_list_offsets_asks_and_reads_each_partition() -> None:

@@ -15,8 +15,8 @@ from kraft.sim.check.base import Finding
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.run import OVERRIDES
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.swarm import OVERRIDES
 from kraft.sim.cluster.workload import TOPIC
 from kraft.sim.world import World
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation, VoteDurable
 from kraft.sim.cluster.disk_eye import DiskEye
 from kraft.sim.world import World
+from kraft.storage.partition_metadata import write_partition_metadata
 from kraft.storage.quorum_state import QuorumState
 from kraft.wire.records import Record, encode_batch
 
 LOG = ("orders", 0)
+TOPIC_ID = UUID(int=7)
 PLACE = "/data/1/orders-0"
 FIRST, SECOND = f"{PLACE}/00000000000000000000.log", f"{PLACE}/00000000000000000002.log"
 
@@ -26,6 +30,7 @@ class Bench:
         self.eye = DiskEye(1, self.world.host("node-1"), self.told.append)
         self.disk = self.world.node("node-1").disk
         self.disk.make_directory(PLACE)
+        write_partition_metadata(self.disk, PLACE, TOPIC_ID)
 
     def look(self) -> list[Observation]:
         self.told.clear()

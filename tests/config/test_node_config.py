@@ -225,3 +225,22 @@ def test_asking_for_the_wrong_type_names_the_key() -> None:
     with pytest.raises(ConfigError, match="there is no listener NONE"):
         config.tls("NONE")
     assert config.string("broker.rack") == ""
+
+
+def test_a_listener_of_other_nodes_is_dialled_as_the_map_says_and_needs_no_key_of_ones_own() -> None:
+    trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/etc/kraft/ca.pem"}
+    protocols = {"listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT"}
+    config = NodeConfig.parse({**BROKER, **trust, **protocols})
+    tls = config.dial_tls("CONTROLLER")
+    assert tls is not None
+    assert (tls.keystore_location, tls.truststore_location) == (None, "/etc/kraft/ca.pem")
+    assert config.dial_tls("PLAINTEXT") is None
+    assert config.dial_tls("ELSEWHERE", SecurityProtocol.SSL) == tls
+    own = {"listener.name.controller.ssl.truststore.location": "/etc/kraft/controllers.pem"}
+    tls = NodeConfig.parse({**BROKER, **trust, **own, **protocols}).dial_tls("CONTROLLER")
+    assert tls is not None
+    assert tls.truststore_location == "/etc/kraft/controllers.pem"
+    with pytest.raises(ConfigError, match="no security protocol is defined for the listener ELSEWHERE"):
+        config.dial_tls("ELSEWHERE")
+    unknown = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}
+    assert "no security protocol is defined for the listener CONTROLLER" in refusal({**BROKER, **unknown})

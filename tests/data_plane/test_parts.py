@@ -249,3 +249,50 @@ def test_produces_wait_for_the_budget_of_dirty_bytes_in_their_order() -> None:
         assert sorted(offsets) == [1, 2, 3]
 
     run(test)
+
+
+def test_what_waits_for_the_budget_of_dirty_bytes_runs_only_as_far_as_there_is_room() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        await plane.produce("orders", batch("first"))
+        replicas = plane.cluster.node(1).broker.broker.replicas
+
+        class Tight:
+            """The node's disk, with room for so many more looks at it."""
+
+            def __init__(self, disk: Any) -> None:
+                self._disk = disk
+                self.left = 0
+                self.room = trio.Event()
+
+            @property
+            def dirty_budget_full(self) -> bool:
+                self.left -= 1
+                return self.left < 0
+
+            async def wait_dirty_budget(self) -> None:
+                await self.room.wait()
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._disk, name)
+
+        tight = Tight(replicas.disk)
+        replicas.disk = tight
+        offsets: list[int] = []
+
+        async def one(number: int) -> None:
+            client = await plane.another_client()
+            offsets.append((await plane.produce("orders", batch(f"{number}"), client=client)).base_offset)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(one, number)
+                await plane.world.sleep_ms(10)
+            for expected in ([1], [1, 2], [1, 2, 3]):
+                room, tight.room = tight.room, trio.Event()
+                tight.left = 1
+                room.set()
+                await plane.world.sleep_ms(100)
+                assert offsets == expected
+
+    run(test)

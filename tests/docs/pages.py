@@ -11,29 +11,40 @@ import typer.main
 
 from kraft.config.document import render_table
 from kraft.deploy.cli.app import app
+from kraft.deploy.cli.connection import SHARED_OPTIONS
+from tests.docs.protocol import render_protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 
 _COMMANDS_HEAD = """# Commands
 
-`kraft COMMAND --help` says the same. `--json` prints one JSON value in place of text. Without `--data` or `--bootstrap`
-a verb acts on the cluster that this user started last.
+`kraft COMMAND --help` says the same. `--json` prints one JSON value in place of text (`consume`, `metadata events` and
+`log dump`: one per line). Without `--data` or `--bootstrap-server` a verb acts on the cluster that this user started
+last.
 
 Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
 is not there · 70 a fault of kraft itself.
 
+`eval "$(kraft completion bash)"` in your shell's start file completes verbs, options, topics and groups.
+
 This page is generated: `make docs`.
+
+## Options of every verb that talks to a cluster
+
 """
 
 
 def render_commands() -> str:
     """One chapter per command, from the command line's own definitions."""
-    return "\n".join([_COMMANDS_HEAD, *_chapters("kraft", typer.main.get_command(app))])
+    command: Any = typer.main.get_command(app)
+    shared = [item for item in command.commands["brokers"].params if item.name in SHARED_OPTIONS]
+    return "\n".join([_COMMANDS_HEAD + "\n".join(_table(shared)) + "\n", *_chapters("kraft", command)])
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/configuration.md": render_table,
     "docs/commands.md": render_commands,
+    "docs/protocol.md": render_protocol,
 }
 
 
@@ -72,10 +83,14 @@ def _chapter(path: str, command: Any) -> str:
         "",
     ]
     options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
-    if options:
-        lines += ["| option | what it is |", "|---|---|"]
-        lines += [f"| {_names(item)} | {_cell(item.help)} |" for item in options]
+    own = [item for item in options if item.name not in SHARED_OPTIONS]
+    lines += _table(own) if own else []
     return "\n".join(lines) + "\n"
+
+
+def _table(options: list[Any]) -> list[str]:
+    rows = [f"| {_names(item)} | {_cell(item.help)} |" for item in options]
+    return ["| option | what it is |", "|---|---|", *rows]
 
 
 def _names(option: Any) -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from tests.docs.links import broken_links, documents
 from tests.docs.pages import stale_pages
+from tests.docs.protocol import render_protocol
 
 
 def test_generated_pages_are_up_to_date() -> None:
     assert list(stale_pages()) == [], "run make docs"
+
+
+def test_each_api_that_is_not_served_is_said_to_belong_to_something() -> None:
+    assert not [line for line in render_protocol().splitlines() if line.endswith("|  |")]
 
 
 def test_every_link_leads_somewhere() -> None:

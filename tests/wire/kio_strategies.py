@@ -22,6 +22,7 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
     "bytes": st.binary(max_size=8),
     "uuid": st.none() | st.uuids().filter(lambda value: value.int != 0),
     "error_code": st.sampled_from(ErrorCode),
+    "timedelta_i64": st.integers(-(2**56), 2**56 - 1).map(lambda value: timedelta(milliseconds=value)),
     "timedelta_i32": st.integers(-(2**31), 2**31 - 1).map(lambda value: timedelta(milliseconds=value)),
 }
 

@@ -91,6 +91,14 @@ def sayable(key: ApiKey, version: int, direction: Direction, message: Any) -> bo
         return all(topic.name is not None for topic in message.topics)
     if (key, direction, version) == (ApiKey.METADATA, Direction.REQUEST, 0):
         return message.topics is None or len(message.topics) > 0
+    if key is ApiKey.FIND_COORDINATOR and version < 4:
+        return len(message.coordinator_keys if direction is Direction.REQUEST else message.coordinators) == 1
+    if key is ApiKey.OFFSET_FETCH and version < 8:
+        return len(message.groups) == 1 and not (version < 2 and message.groups[0].topics is None)
+    if key is ApiKey.LEAVE_GROUP and version < 3:
+        if direction is Direction.REQUEST:
+            return len(message.members) == 1
+        return not message.members or message.error_code != 0
     return True
 
 

@@ -13,23 +13,20 @@ KEYS: tuple[ConfigKey, ...] = (
         INT,
         "3000",
         "How long the first rebalance of an empty group waits for more members.",
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.min.session.timeout.ms",
         INT,
         "6000",
         "Shortest session time-out of a member of a classic group.",
-        no_effect=NO_GROUPS,
     ),
     key(
         "group.max.session.timeout.ms",
         INT,
         "1800000",
         "Longest session time-out of a member of a classic group.",
-        no_effect=NO_GROUPS,
     ),
-    key("group.max.size", INT, "2147483647", "Most members of a classic group.", at_least(1), no_effect=NO_GROUPS),
+    key("group.max.size", INT, "2147483647", "Most members of a classic group.", at_least(1)),
     key(
         "group.coordinator.rebalance.protocols",
         LIST,
@@ -169,14 +166,13 @@ KEYS: tuple[ConfigKey, ...] = (
         no_effect=NO_GROUPS,
         internal=True,
     ),
-    key("offset.metadata.max.bytes", INT, "4096", "Largest metadata text of a committed offset.", no_effect=NO_GROUPS),
+    key("offset.metadata.max.bytes", INT, "4096", "Largest metadata text of a committed offset."),
     key(
         "offsets.commit.timeout.ms",
         INT,
         "5000",
         "How long an offset commit may take.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "offsets.load.buffer.size",
@@ -184,7 +180,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5242880",
         "Bytes per read while offsets are loaded.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "offsets.retention.minutes",
@@ -192,7 +187,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "10080",
         "How long the offsets of an empty group are kept.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "offsets.retention.check.interval.ms",
@@ -200,19 +194,15 @@ KEYS: tuple[ConfigKey, ...] = (
         "600000",
         "How often expired offsets are looked for.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
-    key("offsets.topic.compression.codec", INT, "0", "Codec of the offsets topic.", no_effect=NO_GROUPS),
-    key(
-        "offsets.topic.num.partitions", INT, "50", "Partitions of the offsets topic.", at_least(1), no_effect=NO_GROUPS
-    ),
+    key("offsets.topic.compression.codec", INT, "0", "Codec of the offsets topic."),
+    key("offsets.topic.num.partitions", INT, "50", "Partitions of the offsets topic.", at_least(1)),
     key(
         "offsets.topic.replication.factor",
         SHORT,
         "3",
         "Replicas of the offsets topic.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "offsets.topic.segment.bytes",
@@ -220,7 +210,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "104857600",
         "Segment size of the offsets topic.",
         at_least(1),
-        no_effect=NO_GROUPS,
     ),
     key(
         "transaction.max.timeout.ms",

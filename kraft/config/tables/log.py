@@ -8,12 +8,10 @@ from kraft.config.tables.reasons import (
     DEFAULT_LEVELS,
     FIXED,
     JAVA_CLASS,
-    NO_CLEANER,
     NO_CORDON,
     NO_MOVE,
     NO_PREALLOCATION,
     NO_TIER,
-    NO_TIMED_FLUSH,
     WITH_RECOVERY_POINTS,
 )
 from kraft.config.tables.row import BOOLEAN, CLASS, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, PER_BROKER, STRING, key
@@ -189,14 +187,13 @@ KEYS: tuple[ConfigKey, ...] = (
         None,
         "Longest time that a record stays unsynced.",
         update=CLUSTER_WIDE,
-        no_effect=NO_TIMED_FLUSH,
     ),
     key(
         "log.flush.scheduler.interval.ms",
         LONG,
         "9223372036854775807",
-        "How often unsynced logs are looked for.",
-        no_effect=NO_TIMED_FLUSH,
+        "How often unsynced logs are looked for; by default never.",
+        at_least(1),
     ),
     key("log.flush.offset.checkpoint.interval.ms", INT, "60000", "How often recovery points are written.", at_least(0)),
     key(
@@ -248,17 +245,14 @@ KEYS: tuple[ConfigKey, ...] = (
         no_effect=NO_PREALLOCATION,
         update=CLUSTER_WIDE,
     ),
-    key("log.cleaner.enable", BOOLEAN, "true", "Whether compaction runs.", no_effect=NO_CLEANER),
-    key(
-        "log.cleaner.threads", INT, "1", "Threads that compact.", at_least(0), no_effect=NO_CLEANER, update=CLUSTER_WIDE
-    ),
+    key("log.cleaner.enable", BOOLEAN, "true", "Whether compaction runs."),
+    key("log.cleaner.threads", INT, "1", "Threads that compact.", at_least(0), update=CLUSTER_WIDE),
     key(
         "log.cleaner.backoff.ms",
         LONG,
         "15000",
         "Wait when there is nothing to compact.",
         at_least(0),
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -266,7 +260,6 @@ KEYS: tuple[ConfigKey, ...] = (
         LONG,
         "134217728",
         "Memory for the map of keys.",
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -275,7 +268,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "524288",
         "Memory for reading and writing while compacting.",
         at_least(0),
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -283,7 +275,6 @@ KEYS: tuple[ConfigKey, ...] = (
         DOUBLE,
         "0.9",
         "How full the map of keys may get.",
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -291,7 +282,6 @@ KEYS: tuple[ConfigKey, ...] = (
         DOUBLE,
         "1.7976931348623157E308",
         "Most bytes that compaction reads and writes per second.",
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -300,7 +290,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "86400000",
         "How long tombstones and transaction markers are kept after compaction first meets them.",
         at_least(0),
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -309,7 +298,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "0.5",
         "Share of uncompacted bytes from which a log is compacted.",
         between(0, 1),
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -318,7 +306,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "0",
         "Age below which a record is not compacted.",
         at_least(0),
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -327,7 +314,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "9223372036854775807",
         "Age above which a record must be compacted.",
         at_least(1),
-        no_effect=NO_CLEANER,
         update=CLUSTER_WIDE,
     ),
     key(

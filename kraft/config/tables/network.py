@@ -6,17 +6,15 @@ from kraft.config.key import ConfigKey
 from kraft.config.tables.reasons import (
     EARLY,
     FIXED,
-    NO_CONNECTION_LIMITS,
     NO_PURGE,
     NO_SASL,
     NO_SHARE_GROUPS,
-    NOT_SERVED,
     ONE_LOOP,
     OWN_BOUNDS,
     SYSTEM_BUFFERS,
 )
 from kraft.config.tables.row import CLUSTER_WIDE, INT, LIST, LONG, PER_BROKER, STRING, key
-from kraft.config.validators import at_least, one_of
+from kraft.config.validators import at_least, host_counts, one_of
 
 KEYS: tuple[ConfigKey, ...] = (
     key(
@@ -98,7 +96,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "Most connections of this broker.",
         at_least(0),
         update=CLUSTER_WIDE,
-        no_effect=NO_CONNECTION_LIMITS,
     ),
     key(
         "max.connections.per.ip",
@@ -107,15 +104,14 @@ KEYS: tuple[ConfigKey, ...] = (
         "Most connections from one address.",
         at_least(0),
         update=CLUSTER_WIDE,
-        no_effect=NO_CONNECTION_LIMITS,
     ),
     key(
         "max.connections.per.ip.overrides",
         STRING,
         "",
-        "Other limits for named addresses, as host:count.",
+        "Other limits for named addresses, as host:count, comma-separated.",
+        host_counts,
         update=CLUSTER_WIDE,
-        no_effect=NO_CONNECTION_LIMITS,
     ),
     key(
         "max.connection.creation.rate",
@@ -124,7 +120,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "Most new connections per second.",
         at_least(0),
         update=CLUSTER_WIDE,
-        no_effect=NO_CONNECTION_LIMITS,
     ),
     key(
         "queued.max.requests",
@@ -174,7 +169,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2000",
         "Most partitions that one request may describe.",
         at_least(1),
-        no_effect=NOT_SERVED,
     ),
     key("fetch.max.bytes", INT, "57671680", "Largest fetch response to a client.", at_least(1024)),
     key("max.incremental.fetch.session.cache.slots", INT, "1000", "Fetch sessions that are kept.", at_least(0)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.row import STRING, key
+from kraft.config.tables.row import INT, STRING, key
+from kraft.config.validators import at_least
 
 KEYS: tuple[ConfigKey, ...] = (
     key(
@@ -11,5 +12,18 @@ KEYS: tuple[ConfigKey, ...] = (
         STRING,
         None,
         "The machine whose fate this node shares; its own id if not set. Replicas are spread over racks, then hosts.",
+    ),
+    key(
+        "kraft.log.open.files.max",
+        INT,
+        "512",
+        "Files of logs that are kept open although nobody uses them; those with unsynced bytes come on top.",
+        at_least(16),
+    ),
+    key(
+        "kraft.fault.control.socket",
+        STRING,
+        None,
+        "Unix socket on which this node is told to break its links and answers on purpose. Not for production.",
     ),
 )

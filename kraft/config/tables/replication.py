@@ -63,7 +63,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "9223372036854775807",
         "Bytes per second that leaders send to throttled replicas.",
         at_least(0),
-        no_effect=NO_QUOTAS,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -72,7 +71,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "9223372036854775807",
         "Bytes per second that throttled followers take in.",
         at_least(0),
-        no_effect=NO_QUOTAS,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -90,7 +88,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "11",
         "Windows over which replication rates are measured.",
         at_least(1),
-        no_effect=NO_QUOTAS,
     ),
     key(
         "replication.quota.window.size.seconds",
@@ -98,7 +95,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "1",
         "Length of a window of replication rates.",
         at_least(1),
-        no_effect=NO_QUOTAS,
     ),
     key(
         "alter.log.dirs.replication.quota.window.num",

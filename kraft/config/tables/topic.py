@@ -5,11 +5,8 @@ from __future__ import annotations
 from kraft.config.key import ConfigKey
 from kraft.config.tables.reasons import (
     DEFAULT_LEVELS,
-    NO_CLEANER,
     NO_PREALLOCATION,
-    NO_QUOTAS,
     NO_TIER,
-    NO_TIMED_FLUSH,
 )
 from kraft.config.tables.row import BOOLEAN, DOUBLE, INT, LIST, LONG, STRING, key
 from kraft.config.validators import at_least, between, each_of, one_of, throttled_replicas
@@ -115,7 +112,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "Longest time that a record stays unsynced.",
         at_least(0),
         broker="log.flush.interval.ms",
-        no_effect=NO_TIMED_FLUSH,
     ),
     key(
         "max.message.bytes",
@@ -213,7 +209,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "86400000",
         "How long tombstones and transaction markers are kept after compaction first meets them.",
         at_least(0),
-        no_effect=NO_CLEANER,
         broker="log.cleaner.delete.retention.ms",
     ),
     key(
@@ -222,7 +217,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "0.5",
         "Share of uncompacted bytes from which a log is compacted.",
         between(0, 1),
-        no_effect=NO_CLEANER,
         broker="log.cleaner.min.cleanable.ratio",
     ),
     key(
@@ -231,7 +225,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "0",
         "Age below which a record is not compacted.",
         at_least(0),
-        no_effect=NO_CLEANER,
         broker="log.cleaner.min.compaction.lag.ms",
     ),
     key(
@@ -240,7 +233,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "9223372036854775807",
         "Age above which a record must be compacted.",
         at_least(1),
-        no_effect=NO_CLEANER,
         broker="log.cleaner.max.compaction.lag.ms",
     ),
     key(
@@ -266,7 +258,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "",
         "Replicas whose leader throttles them, as partition:broker.",
         throttled_replicas,
-        no_effect=NO_QUOTAS,
     ),
     key(
         "follower.replication.throttled.replicas",
@@ -274,6 +265,5 @@ KEYS: tuple[ConfigKey, ...] = (
         "",
         "Replicas that throttle themselves, as partition:broker.",
         throttled_replicas,
-        no_effect=NO_QUOTAS,
     ),
 )

@@ -1,0 +1,166 @@
+"""How many connections a broker takes, from whom, and how fast.
+
+- `max.connections.per.ip` (with overrides for named addresses): one too many is closed at once.
+- `max.connections`: at the limit new clients wait, unread, until another connection ends. The inter-broker listener
+  always gets in: the oldest connection of another listener that has nothing in flight makes room for it.
+- `max.connection.creation.rate`: what comes faster waits, unread, for its turn (not on the inter-broker listener).
+
+A connection that waits costs a socket and no memory. At most socket.listen.backlog.size wait; more are closed.
+Source: KIP-308, KIP-402, KIP-612; broker-spec 5.6. Ours: the rate is a bucket of one second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kraft.seam import CloseReason
+from kraft.wire.server import ServerConnection
+
+if TYPE_CHECKING:
+    from kraft.config import NodeConfig
+    from kraft.seam import Clock
+
+log = structlog.get_logger("kraft.broker.connections")
+
+UNLIMITED = 2**31 - 1
+
+
+class ConnectionLimits:
+    """Told of every connection of a broker as it comes and goes. All plain calls."""
+
+    def __init__(self, config: NodeConfig, clock: Clock, start_task: Callable[..., None]) -> None:
+        self._inter_broker = config.inter_broker_listener_name
+        self._waiting_max = config.integer("socket.listen.backlog.size")
+        self._clock = clock
+        self._start_task = start_task
+        self._hosts: Counter[str] = Counter()
+        self._serving: dict[ServerConnection, str] = {}
+        """Those that are read, oldest first, with their listeners."""
+        self._waiting: deque[ServerConnection] = deque()
+        self._known: dict[ServerConnection, str] = {}
+        """Every connection that is counted, with its host."""
+        self._tokens = 1.0
+        self._tokens_at_ms = clock.monotonic_ms()
+        self._wakes = False
+        self.configure(config)
+
+    def configure(self, config: NodeConfig) -> None:
+        """The limits are these now."""
+        self._max = config.integer("max.connections")
+        self._per_host_max = config.integer("max.connections.per.ip")
+        self._overrides = host_limits(config.list("max.connections.per.ip.overrides"))
+        self._rate = config.integer("max.connection.creation.rate")
+        self._tokens = min(self._tokens, float(max(1, self._rate)))
+
+    @property
+    def is_limiting(self) -> bool:
+        """Whether any limit is set: without one nobody is counted."""
+        limits = (self._max, self._per_host_max, self._rate)
+        return bool(self._overrides) or any(limit < UNLIMITED for limit in limits)
+
+    def accepted(self, connection: ServerConnection) -> None:
+        """A new connection: it is read, waits, or is closed."""
+        if not self.is_limiting:
+            return
+        transport = connection.transport
+        host = transport.peer_host
+        if self._hosts[host] >= self._overrides.get(host, self._per_host_max):
+            _refuse(connection, f"{host} has {self._hosts[host]} connections, which is all it may have")
+            return
+        self._known[connection] = host
+        self._hosts[host] += 1
+        if transport.listener == self._inter_broker:
+            if len(self._serving) >= self._max:
+                self._make_room()
+            self._serving[connection] = transport.listener
+        elif not self._waiting and self._may_serve():
+            self._serve(connection)
+        elif len(self._waiting) >= self._waiting_max:
+            self._forget(connection)
+            _refuse(connection, f"{len(self._waiting)} connections wait to be read, which is all that may")
+        else:
+            connection.mute()
+            self._waiting.append(connection)
+            self._wake_in_time()
+
+    def closed(self, connection: ServerConnection) -> None:
+        """A connection has ended: another may be read."""
+        if self._forget(connection):
+            self._serve_waiting()
+
+    def _forget(self, connection: ServerConnection) -> bool:
+        host = self._known.pop(connection, None)
+        if host is None:
+            return False
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+        if self._serving.pop(connection, None) is None and connection in self._waiting:
+            self._waiting.remove(connection)
+        return True
+
+    def _make_room(self) -> None:
+        """End the oldest idle connection of another listener; of the busy ones if all are."""
+        others = [one for one, listener in self._serving.items() if listener != self._inter_broker]
+        victim = next((one for one in others if one.in_flight == 0), others[0] if others else None)
+        if victim is not None:
+            self._forget(victim)
+            _refuse(victim, "max.connections is reached, and a broker needs its place")
+
+    def _may_serve(self) -> bool:
+        return len(self._serving) < self._max and self._has_token()
+
+    def _serve(self, connection: ServerConnection) -> None:
+        if self._rate < UNLIMITED:
+            self._tokens -= 1.0
+        self._serving[connection] = connection.transport.listener
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and self._may_serve():
+            connection = self._waiting.popleft()
+            self._serve(connection)
+            connection.unmute()
+        if self._waiting:
+            self._wake_in_time()
+
+    # the rate
+
+    def _has_token(self) -> bool:
+        if self._rate >= UNLIMITED:
+            return True
+        now_ms = self._clock.monotonic_ms()
+        gained = (now_ms - self._tokens_at_ms) * self._rate / 1000
+        self._tokens = min(float(max(1, self._rate)), self._tokens + gained)
+        self._tokens_at_ms = now_ms
+        return self._tokens >= 1.0
+
+    def _wake_in_time(self) -> None:
+        """Look again when the next token is there; who waits for a place is served when another ends."""
+        if not self._wakes and self._rate and len(self._serving) < self._max:
+            self._wakes = True
+            self._start_task(self._wake)
+
+    async def _wake(self) -> None:
+        await self._clock.sleep_ms(max(1.0, (1.0 - self._tokens) * 1000 / max(1, self._rate)))
+        self._wakes = False
+        self._serve_waiting()
+
+
+def host_limits(entries: Iterable[str]) -> Mapping[str, int]:
+    """max.connections.per.ip.overrides: `host:count`; the host may be an IPv6 address. ValueError if one is not."""
+    limits: dict[str, int] = {}
+    for entry in entries:
+        host, _, count = entry.rpartition(":")
+        if not host or not count.isdigit():
+            raise ValueError(f"{entry!r} is not HOST:COUNT")
+        limits[host.strip("[]")] = int(count)
+    return limits
+
+
+def _refuse(connection: ServerConnection, why: str) -> None:
+    log.warning("connection refused", client_address=connection.transport.peer_host, why=why)
+    connection.close(why, CloseReason.LOCAL)

@@ -1,0 +1,94 @@
+"""Where this broker's replicas are, told to the controller: AssignReplicasToDirs.
+
+The controller gives each new replica a directory. It is told when a replica stands elsewhere (its folder was moved, its
+directory was offline when it came), when it is in no directory at all (LOST), and when it is back.
+
+Invariants: one request is in flight; a replica is reported until the controller has answered; what is asked is what
+holds when the request is built. Source: KIP-858; broker-spec 2.11.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.node.peers import RequestFailed
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import AssignReplicasToDirsRequest
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.services import DataPlaneServices
+
+log = structlog.get_logger("kraft.broker.logs")
+
+RETRY_MS = 50
+RETRY_MS_MAX = 5_000
+REPLICAS_PER_REQUEST_MAX = 10_000
+
+
+class DirectoryAssignments:
+    """Reports on their way. `report` is a plain call; `run` is the one task."""
+
+    def __init__(self, services: DataPlaneServices) -> None:
+        self._services = services
+        self._queued: dict[Partition, UUID] = {}
+        self._wake = trio.Event()
+        self._settled = trio.Event()
+        self._settled.set()
+
+    def report(self, partition: Partition, directory_id: UUID) -> None:
+        """This replica is in this directory; nothing if the metadata say so already."""
+        state = partition.state
+        if state is not None and state.directory_of(self._services.node_id) == directory_id:
+            self._queued.pop(partition, None)
+            return
+        self._queued[partition] = directory_id
+        if self._settled.is_set():
+            self._settled = trio.Event()
+        self._wake.set()
+
+    async def wait_settled(self) -> None:
+        """Suspend until everything that was reported is answered."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Send what is queued, until cancelled."""
+        pause_ms = RETRY_MS
+        while True:
+            if not self._queued:
+                self._settled.set()
+                await self._wake.wait()
+            self._wake = trio.Event()
+            batch = dict([*self._queued.items()][:REPLICAS_PER_REQUEST_MAX])
+            if await self._send(batch):
+                pause_ms = RETRY_MS
+                continue
+            await self._services.seam.clock.sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
+
+    async def _send(self, batch: dict[Partition, UUID]) -> bool:
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._services.node_id,
+            broker_epoch=self._services.broker_epoch,
+            assignments=tuple(
+                (partition.topic_id, partition.index, directory)
+                for partition, directory in batch.items()
+                if not partition.is_removed
+            ),
+        )
+        try:
+            answer = await self._services.controller.request(request)
+        except RequestFailed as failure:
+            log.info("AssignReplicasToDirs is tried again", outcome=failure.outcome.value)
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            log.info("AssignReplicasToDirs is tried again", error=ErrorCode(answer.error_code).name)
+            return False
+        for partition, directory in batch.items():
+            if self._queued.get(partition) == directory:
+                del self._queued[partition]
+        return True

@@ -1,0 +1,68 @@
+"""Replication throttles: how much of the network replicas may use that are not in sync yet (KIP-73).
+
+Throttled are the replicas that a topic's leader.replication.throttled.replicas (on the leader's side) or
+follower.replication.throttled.replicas names, and only while they are out of sync: a throttle never holds back an
+acknowledgement. The bytes of all named replicas are counted; the rate is measured over replication.quota.window.num
+windows of replication.quota.window.size.seconds. Source: broker-spec 3.8.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraft.config import NodeConfig
+    from kraft.seam import Clock
+
+EVERY_REPLICA = "*"
+UNLIMITED = 2**63 - 1
+SECOND_MS = 1_000
+
+
+def is_throttled(replicas: Sequence[str], index: int, broker_id: int) -> bool:
+    """Whether a list of `partition:broker`, or `*`, names the replica of this partition on this broker."""
+    return EVERY_REPLICA in replicas or f"{index}:{broker_id}" in replicas
+
+
+class ReplicationQuota:
+    """One direction's rate. `rate_key` is leader.… or follower.replication.throttled.rate."""
+
+    def __init__(self, config: NodeConfig, clock: Clock, rate_key: str) -> None:
+        self._clock = clock
+        self._rate_key = rate_key
+        self._window_ms = config.integer("replication.quota.window.size.seconds") * SECOND_MS
+        self._windows_max = config.integer("replication.quota.window.num")
+        self._windows: deque[list[int]] = deque()
+        """[number of the window, bytes in it], oldest first."""
+        self.configure(config)
+
+    def configure(self, config: NodeConfig) -> None:
+        """The rate is this now."""
+        self.bytes_per_second = config.integer(self._rate_key)
+
+    def record(self, size_bytes: int) -> None:
+        """So much was sent or taken in."""
+        number = self._clock.monotonic_ms() // self._window_ms
+        self._drop_old(number)
+        if self._windows and self._windows[-1][0] == number:
+            self._windows[-1][1] += size_bytes
+        else:
+            self._windows.append([number, size_bytes])
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the measured rate is above the bound."""
+        if self.bytes_per_second >= UNLIMITED:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        self._drop_old(now_ms // self._window_ms)
+        if not self._windows:
+            return self.bytes_per_second == 0
+        elapsed_ms = max(now_ms - self._windows[0][0] * self._window_ms, self._window_ms)
+        return sum(size for _, size in self._windows) * SECOND_MS > self.bytes_per_second * elapsed_ms
+
+    def _drop_old(self, number: int) -> None:
+        while self._windows and self._windows[0][0] <= number - self._windows_max:
+            self._windows.popleft()

@@ -1,0 +1,188 @@
+"""A group's offsets: committing them, one request after the other, and reading them back.
+
+Commits are sent in the order in which they were asked for, so that an older one never overtakes a newer one. A commit
+that gets no answer may have been carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+import trio
+
+from kraft.client.cluster import RETRIABLE
+from kraft.client.connections import TimedOut
+from kraft.client.coordinator import COMMITS, Coordinator
+from kraft.client.core.assigned import Assignment
+from kraft.client.core.configs import ConsumerConfig
+from kraft.client.core.membership import NO_GENERATION, Member, Reaction, reaction_to
+from kraft.client.core.records import (
+    CommitFailed,
+    CommittedOffset,
+    KafkaError,
+    RebalanceInProgress,
+    TopicPartition,
+)
+from kraft.seam import Seam
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+log = structlog.get_logger("kraft.client")
+
+
+class Commits:
+    """The offsets of one group. `member()` gives the member as whom to commit; `on_expelled(member, reaction)` is told
+    that the coordinator does not know it any more."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        seam: Seam,
+        coordinator: Coordinator,
+        assignment: Assignment,
+        member: Callable[[], Member],
+        on_expelled: Callable[[Member, Reaction], None],
+    ) -> None:
+        self._config = config
+        self._clock = seam.clock
+        self._coordinator = coordinator
+        self._assignment = assignment
+        self._member = member
+        self._on_expelled = on_expelled
+        self._order = trio.Lock()
+        self._last_automatic: dict[TopicPartition, CommittedOffset] = {}
+
+    async def commit(self, offsets: Offsets, *, timeout_ms: float | None = None) -> None:
+        """Commit, after what was asked for before. CommitFailed if the member is not in the group any more,
+        RebalanceInProgress while the group rebalances, TimedOut or KafkaError if it cannot be done."""
+        if not offsets:
+            await trio.lowlevel.checkpoint()
+            return
+        async with self._order:
+            deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._config.default_api_timeout_ms)
+            pause_ms = self._config.retry_backoff_ms
+            while (problem := await self._commit_once(offsets)) is not None:
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    raise TimedOut(f"offsets of group {self._coordinator.group_id} are not committed: {problem}")
+                await self._clock.sleep_ms(pause_ms)
+                pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
+
+    async def _commit_once(self, offsets: Offsets) -> str | None:
+        """None if done; the reason if it may be tried again."""
+        member = self._member()
+        topics: dict[str, list[dict[str, object]]] = {}
+        for (topic, partition), entry in sorted(offsets.items()):
+            topics.setdefault(topic, []).append(
+                {
+                    "partition_index": partition,
+                    "committed_offset": entry.offset,
+                    "committed_leader_epoch": entry.leader_epoch,
+                    "committed_metadata": entry.metadata,
+                }
+            )
+        answer = await self._coordinator.ask(
+            ApiKey.OFFSET_COMMIT,
+            COMMITS,
+            timeout_ms=self._config.request_timeout_ms,
+            group_id=self._coordinator.group_id,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id if member.is_in_group else "",
+            # a member that assigns itself must not use its name: it would be fenced as a static member
+            group_instance_id=self._config.group_instance_id if member.is_in_group else None,
+            topics=tuple({"name": name, "partitions": tuple(parts)} for name, parts in topics.items()),
+        )
+        if answer is None:
+            return "the connection to the coordinator failed"
+        codes = [ErrorCode.of(int(p.error_code)) for topic in answer.topics for p in topic.partitions]
+        refused = [code for code in codes if code is not ErrorCode.NONE]
+        return self._judge(member, refused[0]) if refused else None
+
+    def _judge(self, member: Member, code: ErrorCode) -> str:
+        reaction = reaction_to(code)
+        if reaction is Reaction.FIND_COORDINATOR:
+            self._coordinator.forget()
+            return code.name
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._on_expelled(member, Reaction.REJOIN)
+            raise RebalanceInProgress(code, "the group is rebalancing; poll first")
+        if reaction in (Reaction.FORGET_GENERATION, Reaction.FORGET_ID) or code is ErrorCode.FENCED_INSTANCE_ID:
+            if member.generation != NO_GENERATION:
+                self._on_expelled(member, reaction)
+            raise CommitFailed(code, "this member is not in the group any more; its partitions belong to others now")
+        if reaction is Reaction.RETRY or code in RETRIABLE:
+            return code.name
+        raise KafkaError(code, f"offsets of group {self._coordinator.group_id} are not committed")
+
+    async def run_automatic(self) -> None:
+        """Commit what the application has come back from, each `auto.commit.interval.ms`, until cancelled."""
+        while True:
+            await self._clock.sleep_ms(self._config.auto_commit_interval_ms)
+            await self.commit_consumed()
+
+    async def commit_consumed(self, *, timeout_ms: float | None = None) -> None:
+        """Commit what the application has come back from, if it is new. A failure is logged: the next one covers it."""
+        consumed = self._assignment.consumed()
+        fresh = {tp: entry for tp, entry in consumed.items() if self._last_automatic.get(tp) != entry}
+        if not fresh:
+            return
+        try:
+            await self.commit(fresh, timeout_ms=timeout_ms or self._config.auto_commit_interval_ms)
+            self._last_automatic = consumed
+        except (KafkaError, TimedOut) as problem:
+            log.warning("offsets were not committed", group=self._coordinator.group_id, problem=str(problem))
+
+    async def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
+        """What is committed for these partitions; None where nothing is. KafkaError if the group may not be read."""
+        wanted = sorted(set(partitions))
+        pause_ms = self._config.retry_backoff_ms
+        deadline_ms = self._clock.monotonic_ms() + self._config.default_api_timeout_ms
+        while True:
+            found = await self._fetch_once(wanted)
+            if found is not None:
+                return found
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise TimedOut(f"the coordinator of group {self._coordinator.group_id} does not tell its offsets")
+            await self._clock.sleep_ms(pause_ms)
+            pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
+
+    async def _fetch_once(self, wanted: list[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None] | None:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in wanted:
+            topics.setdefault(topic, []).append(partition)
+        asked = tuple({"name": name, "partition_indexes": tuple(parts)} for name, parts in topics.items())
+        answer = await self._coordinator.ask(
+            ApiKey.OFFSET_FETCH,
+            COMMITS,
+            timeout_ms=self._config.request_timeout_ms,
+            groups=({"group_id": self._coordinator.group_id, "topics": asked},),
+            require_stable=True,
+        )
+        if answer is None:
+            return None
+        group = answer.groups[0]
+        if not self._is_good(ErrorCode.of(int(group.error_code))):
+            return None
+        found: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(wanted)
+        for topic in group.topics:
+            for part in topic.partitions:
+                if not self._is_good(ErrorCode.of(int(part.error_code))):
+                    return None
+                offset = int(part.committed_offset)
+                if offset >= 0:
+                    entry = CommittedOffset(offset, int(part.committed_leader_epoch), part.metadata or "")
+                    found[(str(topic.name), int(part.partition_index))] = entry
+        return found
+
+    def _is_good(self, code: ErrorCode) -> bool:
+        """Whether this part of an answer can be used; False: ask again. KafkaError for what asking does not cure."""
+        if code is ErrorCode.NONE:
+            return True
+        if reaction_to(code) is Reaction.FIND_COORDINATOR:
+            self._coordinator.forget()
+            return False
+        if reaction_to(code) is Reaction.RETRY or code in RETRIABLE:
+            return False
+        raise KafkaError(code, f"offsets of group {self._coordinator.group_id} cannot be read")

@@ -1,0 +1,73 @@
+"""The broker that coordinates a group: finding it, and asking it.
+
+Joins wait at the coordinator for minutes, and a broker answers a connection's requests in order; so commits go over a
+connection of their own, and so do heartbeats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft.client.cluster import RETRIABLE, Cluster
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.client.core.configs import ConsumerConfig
+from kraft.client.core.records import KafkaError
+from kraft.client.core.topology import Broker
+from kraft.seam import Address
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+GROUP_KEY_TYPE = 0
+MEMBERSHIP, HEARTBEATS, COMMITS = "membership", "heartbeats", "commits"
+"""Purposes of connections to the coordinator."""
+
+
+class Coordinator:
+    """Of one group. `node` is None while it is not known."""
+
+    def __init__(self, config: ConsumerConfig, cluster: Cluster, group_id: str) -> None:
+        self.group_id = group_id
+        self.node: Broker | None = None
+        self._config = config
+        self._cluster = cluster
+        self._clock = cluster.seam.clock
+
+    def forget(self) -> None:
+        """It is another one now, or none: look before the next request."""
+        self.node = None
+
+    async def find(self) -> Broker:
+        """The coordinator, asked for until there is one. KafkaError if the group may not be asked for."""
+        pause_ms = self._config.retry_backoff_ms
+        request = messages.build(
+            messages.request_class(ApiKey.FIND_COORDINATOR), key_type=GROUP_KEY_TYPE, coordinator_keys=(self.group_id,)
+        )
+        while self.node is None:
+            answer = await self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, timeout_ms=float("inf"))
+            found = answer.coordinators[0]
+            code = ErrorCode.of(int(found.error_code))
+            if code is ErrorCode.NONE:
+                self.node = Broker(int(found.node_id), Address(found.host, int(found.port)))
+            elif code in RETRIABLE:
+                await self._clock.sleep_ms(pause_ms)
+                pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
+            else:
+                raise KafkaError(code, f"the coordinator of group {self.group_id}: {found.error_message or code.name}")
+        return self.node
+
+    async def ask(self, key: ApiKey, purpose: str, *, timeout_ms: float, **fields: Any) -> Any:
+        """One request; the answer, or None if the connection failed: then the coordinator is to be found again."""
+        node = await self.find()
+        request = messages.build(messages.request_class(key), **fields)
+        try:
+            link = await self._cluster.links.get(node.address, purpose)
+            return await link.request(key, request, timeout_ms=timeout_ms)
+        except CONNECTION_FAILURES:
+            link_now = self._cluster.links.live(node.address, purpose)
+            if link_now is not None:
+                link_now.close()  # an answer that comes too late would be taken for nobody's
+            if self.node is node:
+                self.forget()
+            await self._clock.sleep_ms(self._config.retry_backoff_ms)
+            return None

@@ -1,0 +1,153 @@
+"""The partitions that a consumer reads, and where it stands in each.
+
+Three positions are told apart. `given`: the offset after the last record that the application was given; what `commit`
+commits. `consumed`: what `given` was when the application last came back for more; what auto-commit commits (C5).
+`fetch`: the next offset to ask a broker for. Invariants: an answer is used only if the partition is still assigned and
+its position has not been set since the request left (`version`, C2); records are handed out in offset order.
+Source: coordinators-spec 11.1.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kraft.client.core.fetched import FetchedBytes, FetchPosition
+from kraft.client.core.records import CommittedOffset, ConsumerRecord, TopicPartition
+
+EARLIEST, LATEST = -2, -1
+"""The timestamps by which ListOffsets names the ends of a log."""
+
+
+@dataclass(slots=True, eq=False)
+class Assigned:
+    """One partition. `start` says how its first position is to be found while there is none: a timestamp for
+    ListOffsets, or None: the group's committed offset, and failing that `auto.offset.reset`."""
+
+    start: int | None = None
+    given: FetchPosition | None = None
+    consumed: FetchPosition | None = None
+    fetch: FetchPosition | None = None
+    version: int = 0
+    is_paused: bool = False
+    is_stuck: bool = False
+    """Its position is outside the log and may not be reset; a seek ends that."""
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    preferred_replica: int = -1
+    preferred_until_ms: int = 0
+    waiting: deque[FetchedBytes] = field(default_factory=deque)
+    records: list[ConsumerRecord] = field(default_factory=list)
+    """The rest of the batch that is being handed out, last record first."""
+
+    def seek(self, position: FetchPosition) -> None:
+        """Read on here; what was fetched before is dropped, and answers that are under way are ignored."""
+        self._drop()
+        self.given = self.consumed = self.fetch = position
+
+    def seek_by_time(self, timestamp: int | None) -> None:
+        """Read on where ListOffsets says (None: as after an assignment), once it has said so."""
+        self._drop()
+        self.given = self.consumed = self.fetch = None
+        self.start = timestamp
+
+    def _drop(self) -> None:
+        self.version += 1
+        self.is_stuck = False
+        self.waiting.clear()
+        self.records.clear()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(fetched.bytes_left for fetched in self.waiting)
+
+    def arrived(self, fetched: FetchedBytes) -> bool:
+        """Take in what a fetch brought. True if there may be records in it. WireError if it is damaged."""
+        self.fetch = fetched.end_position()
+        self.waiting.append(fetched)
+        return fetched.bytes_left > 0
+
+    def take(self, topic_partition: TopicPartition, count: int) -> list[ConsumerRecord]:
+        """At most `count` records, in order. The positions are not moved: `give` does that."""
+        taken: list[ConsumerRecord] = []
+        while len(taken) < count:
+            if not self.records and not self._open(topic_partition):
+                break
+            room = count - len(taken)
+            if room >= len(self.records):
+                taken += reversed(self.records)
+                self.records.clear()
+            else:
+                taken += reversed(self.records[-room:])
+                del self.records[-room:]
+        return taken
+
+    def _open(self, topic_partition: TopicPartition) -> bool:
+        """Read the next batch that has visible records into `records`. False if there is none."""
+        while self.waiting:
+            records = self.waiting[0].next_batch(topic_partition)
+            if records is None:
+                self.waiting.popleft()
+            elif records:
+                records.reverse()
+                self.records = records
+                return True
+        return False
+
+    def give(self, last: ConsumerRecord | None) -> None:
+        """The application was given records up to `last` (None: there was nothing to give). With nothing more waiting,
+        the position is where fetching goes on, past control records and holes."""
+        if not self.records and not self.waiting and self.fetch is not None:
+            self.given = self.fetch
+        elif last is not None:
+            self.given = FetchPosition(last.offset + 1, last.leader_epoch)
+
+
+class Assignment:
+    """All partitions of a consumer."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[TopicPartition, Assigned] = {}
+        self._turn = 0
+
+    def replace(self, wanted: Iterable[TopicPartition]) -> None:
+        """Read exactly these. Those that stay keep their positions and what was fetched."""
+        self.partitions = {tp: self.partitions.get(tp) or Assigned() for tp in wanted}
+
+    def come_back(self) -> None:
+        """The application has come back for more: what it was given before counts as consumed."""
+        for assigned in self.partitions.values():
+            assigned.consumed = assigned.given
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """At most `count` records. Partitions take turns in being the first."""
+        taken: list[ConsumerRecord] = []
+        for topic_partition, assigned in self._in_turn():
+            if assigned.is_paused or not (assigned.records or assigned.waiting):
+                continue
+            records = assigned.take(topic_partition, count - len(taken))
+            assigned.give(records[-1] if records else None)
+            taken += records
+            if len(taken) >= count:
+                break
+        return taken
+
+    def _in_turn(self) -> Iterator[tuple[TopicPartition, Assigned]]:
+        every = list(self.partitions.items())
+        if every:
+            self._turn = (self._turn + 1) % len(every)
+        yield from every[self._turn :]
+        yield from every[: self._turn]
+
+    def consumed(self) -> dict[TopicPartition, CommittedOffset]:
+        """What auto-commit may commit."""
+        return {tp: _committed(a.consumed) for tp, a in self.partitions.items() if a.consumed is not None}
+
+    def given(self) -> dict[TopicPartition, CommittedOffset]:
+        """What the application means by "commit": all that it was given."""
+        return {tp: _committed(a.given) for tp, a in self.partitions.items() if a.given is not None}
+
+
+def _committed(position: FetchPosition) -> CommittedOffset:
+    return CommittedOffset(position.offset, position.last_epoch)

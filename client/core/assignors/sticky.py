@@ -1,0 +1,158 @@
+"""`sticky` and `cooperative-sticky`: balanced first, and then as much as possible stays where it is.
+
+Invariants: every partition of a wanted topic goes to exactly one subscriber; no move of one partition would make two
+members' counts more equal; a claim to a partition counts only if no other member has one of a higher generation, and of
+two claims of the same generation neither counts (a member that missed a rebalance must not keep what is not its own).
+Source: coordinators-spec 11.5; KIP-54, KIP-429.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from kraft.client.core.assignors.base import Assignments, Assignor, GroupMember, wanted_topics
+from kraft.client.core.consumer_protocol import Subscription, decode_sticky_data, encode_sticky_data
+from kraft.client.core.records import TopicPartition
+
+_GENERATION = struct.Struct(">i")
+
+Claims = dict[str, tuple[tuple[TopicPartition, ...], int]]
+"""What each member says it owns, and in which generation it got it."""
+
+
+class StickyAssignor(Assignor):
+    """Members give up everything before they join; what they had stands in their user data."""
+
+    name = "sticky"
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
+        return encode_sticky_data(owned, generation)
+
+    def assign(self, counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignments:
+        return _balance(counts, members, _owners(self._claims(members)))
+
+    def _claims(self, members: Sequence[GroupMember]) -> Claims:
+        return {
+            member.member_id: decode_sticky_data(member.subscription.user_data)
+            for member in members
+            if member.subscription.user_data
+        }
+
+
+class CooperativeStickyAssignor(Assignor):
+    """Members keep what they have. What is to move is first taken away, and given out in the rebalance after."""
+
+    name = "cooperative-sticky"
+    is_cooperative = True
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
+        return _GENERATION.pack(generation)
+
+    def assign(self, counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignments:
+        claims = {m.member_id: (m.subscription.owned, _generation(m.subscription)) for m in members}
+        owners = _owners(claims)
+        assigned = _balance(counts, members, owners)
+        for member_id, partitions in assigned.items():
+            assigned[member_id] = [tp for tp in partitions if owners.get(tp, member_id) == member_id]
+        return assigned
+
+
+def _generation(subscription: Subscription) -> int:
+    """From the subscription, or from the user data of a member whose subscription cannot say it yet."""
+    data = subscription.user_data
+    if subscription.generation < 0 and data is not None and len(data) == _GENERATION.size:
+        generation: int = _GENERATION.unpack(data)[0]
+        return generation
+    return subscription.generation
+
+
+def _owners(claims: Claims) -> dict[TopicPartition, str]:
+    """Who owns each partition, where that is beyond doubt."""
+    best: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member_id, (owned, generation) in sorted(claims.items()):
+        for partition in owned:
+            known = best.get(partition)
+            if known is None or generation > known[0]:
+                best[partition] = (generation, member_id)
+            elif generation == known[0]:
+                best[partition] = (generation, None)
+    return {partition: owner for partition, (_, owner) in best.items() if owner is not None}
+
+
+def _balance(
+    counts: Mapping[str, int], members: Sequence[GroupMember], owners: Mapping[TopicPartition, str]
+) -> Assignments:
+    ranked = sorted(members, key=lambda member: member.rank)
+    wants = {member.member_id: frozenset(member.subscription.topics) for member in ranked}
+    every = [(topic, number) for topic in wanted_topics(counts, members) for number in range(counts[topic])]
+    assigned: Assignments = {member.member_id: [] for member in ranked}
+    free: list[TopicPartition] = []
+    for partition in every:
+        owner = owners.get(partition)
+        if owner in wants and partition[0] in wants[owner]:
+            assigned[owner].append(partition)
+        else:
+            free.append(partition)
+    if len(set(wants.values())) <= 1:
+        _level_alike(assigned, free)
+    else:
+        _level_mixed(assigned, free, wants)
+    return {member_id: sorted(partitions) for member_id, partitions in assigned.items()}
+
+
+def _level_alike(assigned: Assignments, free: list[TopicPartition]) -> None:
+    """All members want the same: each gets the quotient, and the first of those that hold more keep one above it."""
+    if not assigned:
+        return
+    share, extras = divmod(sum(map(len, assigned.values())) + len(free), len(assigned))
+    for partitions in assigned.values():
+        keeps = share
+        if len(partitions) > share and extras:
+            keeps, extras = share + 1, extras - 1
+        free += partitions[keeps:]
+        del partitions[keeps:]
+    free.sort(reverse=True)
+    for partitions in assigned.values():
+        while len(partitions) < share:
+            partitions.append(free.pop())
+    for partitions in assigned.values():
+        if free and len(partitions) == share:
+            partitions.append(free.pop())
+
+
+def _level_mixed(assigned: Assignments, free: list[TopicPartition], wants: Mapping[str, frozenset[str]]) -> None:
+    """Members want different topics: what is free goes to the least loaded that may have it, first what few may have;
+    then single partitions move from the more to the less loaded as long as that makes two of them more equal."""
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for partition in free:
+        by_topic.setdefault(partition[0], []).append(partition)
+    takers = {topic: [m for m, topics in wants.items() if topic in topics] for topic in by_topic}
+    for topic in sorted(by_topic, key=lambda name: (len(takers[name]), name)):
+        heap = [(len(assigned[member_id]), order, member_id) for order, member_id in enumerate(takers[topic])]
+        heapify(heap)
+        for partition in by_topic[topic]:
+            load, order, member_id = heappop(heap)
+            assigned[member_id].append(partition)
+            heappush(heap, (load + 1, order, member_id))
+    while _move_one_per_member(assigned, wants):
+        pass
+
+
+def _move_one_per_member(assigned: Assignments, wants: Mapping[str, frozenset[str]]) -> bool:
+    """One pass over the members, the most loaded first. True if anything moved; each move makes the sum of squares of
+    the loads smaller, so that passes end."""
+    moved = False
+    for giver in sorted(assigned, key=lambda member_id: -len(assigned[member_id])):
+        for partition in list(reversed(assigned[giver])):
+            load = len(assigned[giver])
+            taker = min(
+                (member_id for member_id, topics in wants.items() if partition[0] in topics),
+                key=lambda member_id: len(assigned[member_id]),
+            )
+            if len(assigned[taker]) + 1 < load:
+                assigned[giver].remove(partition)
+                assigned[taker].append(partition)
+                moved = True
+    return moved

@@ -1,0 +1,243 @@
+"""A batch on its way: filled record by record in its final form, sealed with a producer's identity when it leaves.
+
+Records are encoded as they come, so that a batch's size is known exactly and sealing is one join, one compression and a
+header. A batch is `in_doubt` while nobody can say whether a broker holds it: from the moment that it leaves until an
+answer that settles this attempt, and for ever once an attempt ended without such an answer.
+Source: KIP-98 (message format v2, sequence numbers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.client.core.records import DeliveryFailed, DeliveryReport, Headers, TopicPartition
+from kraft.wire.compression import Compression, compress
+from kraft.wire.records import (
+    BATCH_HEADER_BYTES,
+    BATCH_PREFIX_BYTES,
+    MAGIC,
+    BatchHeader,
+    decode_batch,
+    pack_header,
+    write_crc,
+)
+from kraft.wire.varints import encode_unsigned
+
+RECORD_BYTES_MAX_BESIDE_CONTENT = 36
+"""Length, attributes, time and offset deltas, key and value lengths, header count: none is longer than its varint."""
+HEADER_BYTES_MAX_BESIDE_CONTENT = 10
+_ONE_BYTE = [encode_unsigned(value) for value in range(128)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """What InitProducerId gave; (-1, -1) for a producer that is not idempotent."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+NO_IDENTITY = ProducerIdentity()
+
+
+def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """An upper bound of a record's encoded size."""
+    size = RECORD_BYTES_MAX_BESIDE_CONTENT + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += HEADER_BYTES_MAX_BESIDE_CONTENT + 4 * len(name) + len(content or b"")
+    return size
+
+
+class RecordInBatch:
+    """Where one record is: the batch that carries it, and its place there. A batch that is split moves its records."""
+
+    __slots__ = ("batch", "index", "timestamp_ms")
+
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+        self.batch = batch
+        self.index = index
+        self.timestamp_ms = timestamp_ms
+
+    @property
+    def is_done(self) -> bool:
+        return self.batch.outcome is not None
+
+    @property
+    def outcome(self) -> DeliveryReport | DeliveryFailed | None:
+        """How it ended; None as long as it has not."""
+        told = self.batch.outcome
+        if told is None or isinstance(told, DeliveryFailed):
+            return told
+        base_offset, append_time_ms = told
+        return DeliveryReport(
+            *self.batch.topic_partition,
+            -1 if base_offset < 0 else base_offset + self.index,
+            self.timestamp_ms if append_time_ms < 0 else append_time_ms,
+        )
+
+
+class Batch:
+    """Records of one partition that leave together."""
+
+    __slots__ = (
+        "_base_timestamp",
+        "_make",
+        "_max_timestamp",
+        "_on_settled",
+        "_parts",
+        "attempts",
+        "base_sequence",
+        "block",
+        "created_ms",
+        "deadline_ms",
+        "deliveries",
+        "in_doubt",
+        "is_closed",
+        "is_moved",
+        "order",
+        "outcome",
+        "retry_at_ms",
+        "size_bytes",
+        "topic_partition",
+        "was_in_doubt",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        created_ms: int,
+        deadline_ms: int,
+        make: Callable[[Batch, int, int], RecordInBatch] = RecordInBatch,
+    ) -> None:
+        """`make(batch, index, timestamp_ms)`: what the sender of a record is given."""
+        self._make = make
+        self.topic_partition = topic_partition
+        self.created_ms = created_ms
+        self.deadline_ms = deadline_ms
+        self.size_bytes = BATCH_HEADER_BYTES
+        self.deliveries: list[RecordInBatch] = []
+        self.is_closed = False
+        self.order: tuple[int, ...] = ()
+        self.base_sequence = -1
+        self.block: bytes | None = None
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.in_doubt = False
+        self.was_in_doubt = False
+        self.is_moved = False
+        self.outcome: tuple[int, int] | DeliveryFailed | None = None
+        """(base offset, log append time) of a success, -1 for what is not known."""
+        self._on_settled: list[Callable[[], None]] = []
+        self._parts: list[bytes] = []
+        self._base_timestamp = 0
+        self._max_timestamp = -1
+
+    @property
+    def record_count(self) -> int:
+        return len(self.deliveries)
+
+    def add(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> RecordInBatch:
+        """Append one record."""
+        index = len(self.deliveries)
+        if not index:
+            self._base_timestamp = timestamp_ms
+        if timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
+        delta = timestamp_ms - self._base_timestamp
+        head = b"\0" + _varint(delta << 1 if delta >= 0 else (-delta << 1) - 1) + _varint(index << 1)
+        body = b"".join(
+            (
+                head,
+                b"\1" if key is None else _varint(len(key) << 1) + key,
+                b"\1" if value is None else _varint(len(value) << 1) + value,
+                _encode_headers(headers) if headers else b"\0",
+            )
+        )
+        size = _varint(len(body) << 1)
+        self._parts += size, body
+        self.size_bytes += len(size) + len(body)
+        delivery = self._make(self, index, timestamp_ms)
+        self.deliveries.append(delivery)
+        return delivery
+
+    def encode(self, identity: ProducerIdentity, compression: Compression, level: int | None = None) -> bytes:
+        """The whole batch as it goes over the wire, under this identity and `base_sequence`."""
+        self.is_closed = True
+        if self.block is None:
+            self.block = b"".join(self._parts)
+            self._parts = []
+            if compression is not Compression.NONE:
+                self.block = compress(compression, self.block, level)
+        count = len(self.deliveries)
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=BATCH_HEADER_BYTES - BATCH_PREFIX_BYTES + len(self.block),
+            partition_leader_epoch=-1,
+            magic=MAGIC,
+            crc=0,
+            attributes=int(compression),
+            last_offset_delta=count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=self.base_sequence,
+            record_count=count,
+        )
+        encoded = bytearray(BATCH_HEADER_BYTES)
+        pack_header(encoded, 0, header)
+        encoded += self.block
+        write_crc(encoded, 0)
+        return bytes(encoded)
+
+    def split(self, bytes_max: int, compression: Compression) -> list[Batch]:
+        """The same records in batches of at most `bytes_max`, and of at most half of these records; their deliveries
+        move with them. For a batch that a broker found too large."""
+        parts: list[Batch] = []
+        for delivery, record in zip(self.deliveries, decode_batch(self.encode(NO_IDENTITY, compression)), strict=True):
+            size = record_bytes_max(record.key, record.value, record.headers)
+            last = parts[-1] if parts else None
+            if last is None or last.size_bytes + size > bytes_max or 2 * last.record_count >= self.record_count:
+                last = Batch(self.topic_partition, self.created_ms, self.deadline_ms, self._make)
+                last.is_closed = True
+                parts.append(last)
+            moved = last.add(record.key, record.value, record.headers, record.timestamp)
+            delivery.batch, delivery.index = last, moved.index
+            last.deliveries[-1] = delivery
+        self.is_moved = True
+        self._announce()
+        return parts
+
+    def settle(self, outcome: tuple[int, int] | DeliveryFailed) -> None:
+        """How the batch ended, for all its records. The first word counts."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self._announce()
+
+    def when_settled(self, callback: Callable[[], Any]) -> None:
+        """Call back once: when the batch is settled, or when its records have moved to others."""
+        self._on_settled.append(callback)
+
+    def _announce(self) -> None:
+        callbacks, self._on_settled = self._on_settled, []
+        for callback in callbacks:
+            callback()
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return _ONE_BYTE[value]
+    if value < 16_384:
+        return bytes((value & 127 | 128, value >> 7))
+    return encode_unsigned(value)
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [_varint(len(headers) << 1)]
+    for name, content in headers:
+        encoded = name.encode()
+        parts += _varint(len(encoded) << 1), encoded
+        parts += (b"\1",) if content is None else (_varint(len(content) << 1), content)
+    return b"".join(parts)

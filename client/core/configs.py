@@ -1,0 +1,182 @@
+"""The settings of producers and consumers: one field per Kafka configuration key, `linger.ms` as `linger_ms`.
+
+A client takes them as keyword arguments, in either spelling, with native values or with the text of a properties file.
+A key that does not exist is an error that names the nearest one; a value out of its range says what was expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from kraft.seam import Address
+from kraft.wire.compression import Compression
+
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+TRUTH = {"true": True, "false": False}
+
+
+class ConfigError(ValueError):
+    """A setting is unknown or its value is not possible; the text says what is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """What every client has. Times in ms, sizes in bytes."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str = "pykraft"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    metadata_max_age_ms: int = 300_000
+    retry_backoff_ms: int = 20
+    retry_backoff_max_ms: int = 1_000
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """From settings by name, `linger_ms` or `linger.ms`. ConfigError names a wrong one."""
+        known = {field.name: field for field in fields(cls)}
+        values = {}
+        for key, value in settings.items():
+            name = key.replace(".", "_")
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ConfigError(f"there is no setting {key}{hint}")
+            values[name] = _typed(key, value, str(known[name].type))
+        if not values.get("bootstrap_servers"):
+            raise ConfigError("bootstrap_servers is missing: HOST:PORT[,HOST:PORT...]")
+        return cls(**values)
+
+    @property
+    def addresses(self) -> list[Address]:
+        return parse_bootstrap(self.bootstrap_servers)
+
+    def _check(self, **allowed: Sequence[str]) -> None:
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: expected {', '.join(values[:-1])} or {values[-1]}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and value < 0:
+                raise ConfigError(f"{field.name}={value}: expected 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """Kafka's producer settings. `linger_ms` is 0 here (Kafka: 5): a batch leaves at once, and records gather in the
+    next ones while as many requests as may be are on their way."""
+
+    client_id: str = "pykraft-producer"
+    acks: str | int = "all"
+    enable_idempotence: bool | None = None
+    max_in_flight_requests_per_connection: int = 5
+    compression_type: str = "none"
+    compression_level: int | None = None
+    linger_ms: int = 0
+    batch_size: int = 16_384
+    buffer_memory: int = 33_554_432
+    max_request_size: int = 1_048_576
+    max_block_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+
+    def __post_init__(self) -> None:
+        if str(self.acks) not in ACKS:
+            raise ConfigError(f"acks={self.acks!r}: expected all, 1 or 0")
+        if self.enable_idempotence and self.required_acks != -1:
+            raise ConfigError(f"enable_idempotence needs acks=all, not {self.acks!r}")
+        self._check(compression_type=[codec.name.lower() for codec in Compression])
+        if not 1 <= self.max_in_flight_requests_per_connection <= (5 if self.is_idempotent else 2**31):
+            raise ConfigError(
+                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection}: expected 1 to 5, "
+                "which is what a broker remembers of an idempotent producer"
+            )
+
+    @property
+    def required_acks(self) -> int:
+        return ACKS[str(self.acks)]
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.required_acks == -1 if self.enable_idempotence is None else self.enable_idempotence
+
+    @property
+    def compression(self) -> Compression:
+        return Compression.named(self.compression_type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """Kafka's consumer settings."""
+
+    client_id: str = "pykraft-consumer"
+    client_rack: str = ""
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    max_poll_records: int = 500
+    partition_assignment_strategy: str | Sequence[Any] = ("range", "cooperative-sticky")
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    auto_offset_reset: str = "latest"
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    allow_auto_create_topics: bool = True
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+
+    def __post_init__(self) -> None:
+        self._check(
+            auto_offset_reset=("earliest", "latest", "none"), isolation_level=("read_uncommitted", "read_committed")
+        )
+        if self.group_instance_id is not None and self.group_id is None:
+            raise ConfigError("group_instance_id needs a group_id")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms}: expected less than "
+                f"session_timeout_ms={self.session_timeout_ms}"
+            )
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+    @property
+    def assignors(self) -> list[Any]:
+        """Names, or assignors themselves, in order of preference."""
+        listed = self.partition_assignment_strategy
+        return [name.strip() for name in listed.split(",")] if isinstance(listed, str) else list(listed)
+
+
+def _typed(key: str, value: Any, wanted: str) -> Any:
+    """`value` as the field wants it; text becomes a number or a truth value."""
+    if wanted.startswith(("int", "bool")) and isinstance(value, str):
+        text = value.strip().lower()
+        if wanted.startswith("bool") and text in TRUTH:
+            return TRUTH[text]
+        if wanted.startswith("int") and text.lstrip("-").isdigit():
+            return int(text)
+        raise ConfigError(f"{key}={value}: expected {'true or false' if wanted.startswith('bool') else 'a number'}")
+    if wanted.startswith("int") and value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ConfigError(f"{key}={value!r}: expected a whole number")
+    return value
+
+
+def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
+    """`"host:port,host:port"` or a sequence of them. ConfigError names an entry that is not host:port."""
+    entries = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = []
+    for entry in (text.strip() for text in entries):
+        host, colon, port = entry.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"bootstrap server {entry!r} is not HOST:PORT (for example localhost:9092)")
+        addresses.append(Address(host.strip("[]"), int(port)))
+    if not addresses:
+        raise ConfigError("no bootstrap servers were given: expected HOST:PORT[,HOST:PORT...]")
+    return addresses

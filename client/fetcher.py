@@ -1,0 +1,292 @@
+"""The consumer's reading side: finds first positions, and keeps one fetch on its way to each broker that leads (or, for
+a consumer with a rack, is close to) something to read.
+
+What comes is kept as bytes until it is wanted. A partition is not asked for again while it has
+`max.partition.fetch.bytes` waiting, and none is while `fetch.max.bytes` wait altogether. An answer about a partition
+that was given up, or moved by a seek, since the request left is not used (C2).
+Source: coordinators-spec 11.1; KIP-227 (sessions), KIP-320 (truncation), KIP-392 (closest replica), KIP-951 (hints).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from uuid import UUID
+
+import trio
+
+from kraft.client.cluster import RETRIABLE, Cluster
+from kraft.client.commits import Commits
+from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.client.core.assigned import EARLIEST, LATEST, Assigned, Assignment
+from kraft.client.core.configs import ConsumerConfig
+from kraft.client.core.fetch_session import SESSION_ERRORS, FetchSession
+from kraft.client.core.fetched import FetchedBytes, FetchPosition
+from kraft.client.core.records import KafkaError, LogTruncated, TopicPartition
+from kraft.client.core.requests import FetchAnswer, FetchedPartition, fetch_request, read_fetch_response
+from kraft.client.offsets import OffsetLookup
+from kraft.seam import WireError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.fetch import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
+
+FETCH_GRACE_MS = 5_000
+"""How long after its own wait a fetch may stay unanswered before its connection is given up."""
+WAIT_WHILE_FULL_MS = 20
+"""How long a broker may wait for data while other partitions that it leads are left out because much of them waits
+here: those must not be asked for much later than they have room again."""
+
+METADATA, POSITIONS = -1, -2
+"""Slots for what is done once at a time, among the slots of brokers."""
+
+Asked = dict[TopicPartition, tuple[Assigned, int]]
+"""The partitions that a request names, each with the version that it had."""
+
+
+class Fetcher:
+    """Runs in `nursery` until that is cancelled. `arrived()` is called when there is something for the application,
+    `failed(error)` when it must be told of something."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        assignment: Assignment,
+        nursery: trio.Nursery,
+        arrived: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.lookup = OffsetLookup(config, cluster)
+        self.commits: Commits | None = None
+        """Where committed positions come from, for a consumer of a group."""
+        self._config = config
+        self._cluster = cluster
+        self._clock = cluster.seam.clock
+        self._assignment = assignment
+        self._nursery = nursery
+        self._arrived = arrived
+        self._failed = failed
+        self._sessions: dict[int, FetchSession] = {}
+        self._busy: set[int] = set()
+        self._kicked = trio.Event()
+
+    def kick(self) -> None:
+        """Something may be fetched that could not be before."""
+        self._kicked.set()
+
+    async def run(self) -> None:
+        while True:
+            self._kicked = trio.Event()
+            self._start_what_is_due()
+            with trio.move_on_after(self._config.metadata_max_age_ms / 1000) as waited:
+                await self._kicked.wait()
+            if waited.cancelled_caught and self._assignment.partitions:
+                self._start_once(METADATA, self._refresh)
+
+    def _start_what_is_due(self) -> None:
+        if any(a.fetch is None and not a.is_stuck for a in self._assignment.partitions.values()):
+            self._start_once(POSITIONS, self._find_positions)
+        by_node: dict[int, list[TopicPartition]] = {}
+        full: set[int] = set()
+        has_room = sum(a.waiting_bytes for a in self._assignment.partitions.values()) < self._config.fetch_max_bytes
+        for tp, assigned in self._assignment.partitions.items():
+            if assigned.fetch is None or assigned.is_paused:
+                continue
+            node_id = self._node_for(tp, assigned)
+            if node_id is None:
+                self._start_once(METADATA, self._refresh)
+            elif has_room and assigned.waiting_bytes < self._config.max_partition_fetch_bytes:
+                by_node.setdefault(node_id, []).append(tp)
+            else:
+                full.add(node_id)
+        for node_id, partitions in by_node.items():
+            wait_ms = self._config.fetch_max_wait_ms
+            if node_id in full:
+                wait_ms = min(wait_ms, WAIT_WHILE_FULL_MS)
+            self._start_once(node_id, partial(self._fetch, node_id, partitions, wait_ms))
+
+    def _node_for(self, tp: TopicPartition, assigned: Assigned) -> int | None:
+        """The replica that the leader prefers for us, else the leader; None if the leader is not known."""
+        if assigned.preferred_replica in self._cluster.brokers:
+            if self._clock.monotonic_ms() < assigned.preferred_until_ms:
+                return assigned.preferred_replica
+            assigned.preferred_replica = -1
+        leader = self._cluster.leader(tp)
+        return None if leader is None or self._cluster.topic(tp[0]) is None else leader.node_id
+
+    def _start_once(self, slot: int, work: Callable[[], Awaitable[None]]) -> None:
+        if slot not in self._busy:
+            self._busy.add(slot)
+            self._nursery.start_soon(self._guarded, slot, work)
+
+    async def _guarded(self, slot: int, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (KafkaError, WireError, TimedOut) as failure:
+            self._failed(failure)
+            await self._clock.sleep_ms(self._config.retry_backoff_max_ms)
+        finally:
+            self._busy.discard(slot)
+            self.kick()
+
+    async def _refresh(self) -> None:
+        await self._cluster.refresh({topic for topic, _ in self._assignment.partitions}, timeout_ms=float("inf"))
+        await self._clock.sleep_ms(self._config.retry_backoff_ms)
+
+    # first positions
+
+    async def _find_positions(self) -> None:
+        """A position for each partition without one: as it was asked for, else committed, else by the reset policy."""
+        unknown = {tp: a for tp, a in self._assignment.partitions.items() if a.fetch is None and not a.is_stuck}
+        versions = {tp: assigned.version for tp, assigned in unknown.items()}
+        found = await self._committed([tp for tp, assigned in unknown.items() if assigned.start is None])
+        targets: dict[TopicPartition, int] = {}
+        for tp, assigned in unknown.items():
+            if tp not in found:
+                timestamp = self._reset_timestamp(tp, assigned) if assigned.start is None else assigned.start
+                if timestamp is not None:
+                    targets[tp] = timestamp
+        offsets = await self.lookup.find(targets) if targets else {}
+        late = {tp: LATEST for tp, offset in offsets.items() if offset < 0}
+        offsets |= await self.lookup.find(late) if late else {}
+        found |= {tp: FetchPosition(offset) for tp, offset in offsets.items()}
+        for tp, position in found.items():
+            assigned = unknown[tp]
+            if self._assignment.partitions.get(tp) is assigned and assigned.version == versions[tp]:
+                assigned.seek(position)
+
+    async def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, FetchPosition]:
+        if self.commits is None or not partitions:
+            return {}
+        committed = await self.commits.fetch(partitions)
+        return {tp: FetchPosition(c.offset, c.leader_epoch) for tp, c in committed.items() if c is not None}
+
+    def _reset_timestamp(self, tp: TopicPartition, assigned: Assigned) -> int | None:
+        """Where `auto.offset.reset` says; None, and the application is told, if it says nowhere."""
+        policy = self._config.auto_offset_reset
+        if policy != "none":
+            return EARLIEST if policy == "earliest" else LATEST
+        assigned.is_stuck = True
+        text = f"{tp[0]}-{tp[1]} has no position in its log, and auto.offset.reset is none: seek"
+        self._failed(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text))
+        return None
+
+    # fetching
+
+    async def _fetch(self, node_id: int, partitions: list[TopicPartition], wait_ms: int) -> None:
+        asked: Asked = {}
+        for tp in partitions:
+            assigned = self._assignment.partitions.get(tp)
+            if assigned is not None and assigned.fetch is not None:
+                asked[tp] = (assigned, assigned.version)
+        session = self._sessions.setdefault(node_id, FetchSession())
+        try:
+            answer = await self._ask(node_id, session, asked, wait_ms)
+        except (*CONNECTION_FAILURES, KeyError) as failure:
+            session.reset()
+            self._give_up_node(node_id, asked, is_silent=isinstance(failure, TimedOut))
+            await self._clock.sleep_ms(self._config.retry_backoff_ms)
+            return
+        session.answered(answer.code, answer.session_id)
+        if answer.code in SESSION_ERRORS:
+            return
+        if answer.code is not ErrorCode.NONE:
+            raise KafkaError(answer.code, f"broker {node_id} refused a fetch")
+        for tp, part in answer.partitions.items():
+            assigned, version = asked.get(tp) or (None, 0)
+            if assigned is None or self._assignment.partitions.get(tp) is not assigned or assigned.version != version:
+                continue
+            self._accept(tp, assigned, part)
+
+    async def _ask(self, node_id: int, session: FetchSession, asked: Asked, wait_ms: int) -> FetchAnswer:
+        link = await self._cluster.link(node_id, "fetch")
+        version = link.version(ApiKey.FETCH)
+        wanted: dict[TopicPartition, tuple[UUID | None, FetchPartition]] = {}
+        for tp, (assigned, _) in asked.items():
+            position = assigned.fetch
+            topic, leader = self._cluster.topic(tp[0]), self._cluster.leader(tp)
+            if position is None or topic is None:
+                continue
+            if topic.topic_id is None:
+                version = min(version, FIRST_VERSION_WITH_TOPIC_ID - 1)
+            epoch = -1 if leader is None else leader.epoch
+            wanted[tp] = (
+                topic.topic_id,
+                FetchPartition(
+                    tp[1], epoch, position.offset, position.last_epoch, -1, self._config.max_partition_fetch_bytes
+                ),
+            )
+        request = fetch_request(
+            version,
+            session.request(wanted),
+            wait_ms=wait_ms,
+            bytes_min=self._config.fetch_min_bytes,
+            bytes_max=self._config.fetch_max_bytes,
+            read_committed=self._config.read_committed,
+            rack=self._config.client_rack,
+        )
+        return await link.request_encoded(
+            ApiKey.FETCH,
+            version,
+            [request],
+            lambda body: read_fetch_response(version, body, session.topic_of),
+            timeout_ms=wait_ms + FETCH_GRACE_MS,
+        )
+
+    def _give_up_node(self, node_id: int, asked: Asked, *, is_silent: bool) -> None:
+        for tp, (assigned, _) in asked.items():
+            if assigned.preferred_replica == node_id:
+                assigned.preferred_replica = -1
+            else:
+                self._cluster.forget_leader(tp)
+        if is_silent and node_id in self._cluster.brokers:
+            link = self._cluster.links.live(self._cluster.brokers[node_id].address, "fetch")
+            if link is not None:
+                link.close()
+
+    def _accept(self, tp: TopicPartition, assigned: Assigned, part: FetchedPartition) -> None:
+        """Take a partition's answer in."""
+        if part.code is not ErrorCode.NONE:
+            self._on_refused(tp, assigned, part)
+            return
+        if part.diverging is not None:
+            self._on_truncated(tp, assigned, part.diverging[1])
+            return
+        assigned.high_watermark = part.high_watermark
+        assigned.last_stable_offset = part.last_stable_offset
+        if part.preferred_replica >= 0:
+            assigned.preferred_replica = part.preferred_replica
+            assigned.preferred_until_ms = self._clock.monotonic_ms() + self._config.metadata_max_age_ms
+        assert assigned.fetch is not None
+        fetched = FetchedBytes(
+            part.records,
+            assigned.fetch,
+            aborted=part.aborted,
+            read_committed=self._config.read_committed,
+            check_crcs=self._config.check_crcs,
+        )
+        if assigned.arrived(fetched):
+            self._arrived()
+
+    def _on_refused(self, tp: TopicPartition, assigned: Assigned, part: FetchedPartition) -> None:
+        if assigned.preferred_replica >= 0:
+            assigned.preferred_replica = -1  # a follower may lag: the leader's word counts
+        elif part.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            timestamp = self._reset_timestamp(tp, assigned)
+            if timestamp is not None:
+                assigned.seek_by_time(timestamp)
+        elif part.code not in RETRIABLE:
+            assigned.is_stuck = True
+            raise KafkaError(part.code, f"fetching {tp[0]}-{tp[1]}")
+        elif part.leader is None or not self._cluster.learn_leader(tp, part.leader, part.leader_broker):
+            self._cluster.forget_leader(tp)
+
+    def _on_truncated(self, tp: TopicPartition, assigned: Assigned, end_offset: int) -> None:
+        """The log was cut behind an unclean election: read on from where it parts from what was read."""
+        assert assigned.fetch is not None
+        if self._config.auto_offset_reset == "none":
+            assigned.is_stuck = True
+            text = f"{tp[0]}-{tp[1]} was truncated to {end_offset}, {assigned.fetch.offset} was next: seek"
+            self._failed(LogTruncated(ErrorCode.OFFSET_OUT_OF_RANGE, text))
+            return
+        assigned.seek(FetchPosition(min(assigned.fetch.offset, end_offset)))

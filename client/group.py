@@ -1,0 +1,341 @@
+"""A member of a classic consumer group: joins, is assigned partitions, stays by heartbeats, and leaves.
+
+One task carries a member from join to join; another sends heartbeats as long as it is in the group. An error that
+answers a request of an older generation is ignored. With `cooperative` assignors members keep what they have through a
+rebalance, and what is to move is given up after it, which needs a second one; with the others everything is given up
+before a join. Source: coordinators-spec 11.2; KIP-345, KIP-429.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from kraft.client.cluster import Cluster
+from kraft.client.commits import Commits
+from kraft.client.coordinator import HEARTBEATS, MEMBERSHIP, Coordinator
+from kraft.client.core.assigned import Assignment
+from kraft.client.core.assignors import Assignor, GroupMember, assignors_named, is_cooperative
+from kraft.client.core.configs import ConsumerConfig
+from kraft.client.core.consumer_protocol import (
+    PROTOCOL_TYPE,
+    MemberAssignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from kraft.client.core.membership import Member, Reaction, reaction_to
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.rebalancing import RebalanceListener, Turnstile
+from kraft.client.subscription import Topics
+from kraft.seam import Seam
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+JOIN_GRACE_MS = 5_000
+"""How much longer than the group's rebalance may take a join waits for its answer."""
+LEAVE_TIMEOUT_MS = 2_000
+
+
+class Group:
+    """This consumer's membership. `member` is who it is; `changed()` is called when the assignment has changed."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        seam: Seam,
+        cluster: Cluster,
+        assignment: Assignment,
+        topics: Topics,
+        changed: Callable[[], None],
+    ) -> None:
+        assert config.group_id is not None
+        self.member = Member()
+        self.listener = RebalanceListener()
+        self.turnstile = Turnstile(changed)
+        self.coordinator = Coordinator(config, cluster, config.group_id)
+        self.commits = Commits(config, seam, self.coordinator, assignment, lambda: self.member, self._on_refused)
+        self._config = config
+        self._clock = seam.clock
+        self._cluster = cluster
+        self._assignment = assignment
+        self._topics = topics
+        self._changed = changed
+        self._assignors = assignors_named(config.assignors)
+        self._is_cooperative = is_cooperative(self._assignors)
+        self._must_join = trio.Event()
+        self._has_lost = False
+        self._is_joining = False
+        self._had: tuple[TopicPartition, ...] = ()
+        """What was assigned last, also when it has been given up to join again."""
+        self._polled_ms: int | None = seam.clock.monotonic_ms()
+        self._divided: dict[str, int] | None = None
+        """As the leader: the partition counts that the last assignment was made for."""
+
+    # the life of a member
+
+    async def run(self) -> None:
+        """Be a member until cancelled. KafkaError if the group does not take this member."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_heartbeats)
+            nursery.start_soon(self._watch_metadata)
+            if self._config.enable_auto_commit:
+                nursery.start_soon(self.commits.run_automatic)
+            while True:
+                self._must_join = trio.Event()
+                await self._give_up_before_join()
+                assigned = await self._join()
+                if assigned is not None:
+                    await self._take(assigned)
+                    await self._must_join.wait()
+
+    def rejoin(self) -> None:
+        """What this member tells the group has changed: join again."""
+        self._must_join.set()
+
+    def _react(self, reaction: Reaction, code: ErrorCode, text: str) -> None:
+        """Draw the consequence of an error. KafkaError if there is nothing else to do."""
+        was_in_group = self.member.is_in_group
+        self.member = self.member.after(reaction)
+        if reaction is Reaction.FIND_COORDINATOR:
+            self.coordinator.forget()
+        if was_in_group and not self.member.is_in_group:
+            self._has_lost = True
+        if reaction is Reaction.GIVE_UP:
+            raise KafkaError(code, f"group {self.coordinator.group_id}: {text}")
+
+    def _on_refused(self, member: Member, reaction: Reaction) -> None:
+        """A commit of `member` was refused."""
+        if member == self.member and not self._is_joining:
+            self._react(reaction, ErrorCode.NONE, "") if reaction is not Reaction.GIVE_UP else None
+            self.rejoin()
+
+    # joining
+
+    async def _give_up_before_join(self) -> None:
+        owned = frozenset(self._assignment.partitions)
+        if self._has_lost:
+            self._has_lost = False
+            if owned:
+                async with self.turnstile.meeting():
+                    self._hold(frozenset())
+                    await self.listener.on_partitions_lost(owned)
+            return
+        wanted = set(await self._topics.names())
+        going = frozenset(tp for tp in owned if not self._is_cooperative or tp[0] not in wanted)
+        if going:
+            async with self.turnstile.meeting():
+                await self._revoke(going)
+
+    async def _revoke(self, going: frozenset[TopicPartition]) -> None:
+        """Commit, let the application act, and stop to read."""
+        if self._config.enable_auto_commit:
+            await self.commits.commit_consumed()
+        await self.listener.on_partitions_revoked(going)
+        self._hold(frozenset(self._assignment.partitions) - going)
+
+    def _hold(self, partitions: frozenset[TopicPartition]) -> None:
+        self._assignment.replace(sorted(partitions))
+        self._changed()
+
+    async def _join(self) -> frozenset[TopicPartition] | None:
+        """Join and sync once. What this member is to read; None if it must join again."""
+        self._is_joining = True
+        try:
+            topics = await self._topics.names()
+            answer = await self._ask_join(topics)
+            if answer is None or not self._is_accepted(answer, "JoinGroup"):
+                return None
+            self.member = Member(answer.member_id, int(answer.generation_id), answer.protocol_name)
+            shares: Mapping[str, bytes] = {}
+            if answer.leader == answer.member_id and not answer.skip_assignment:
+                shares = await self._divide(answer)
+            synced = await self._ask_sync(shares)
+            if synced is None or not self._is_accepted(synced, "SyncGroup"):
+                return None
+            return frozenset(decode_assignment(synced.assignment).partitions)
+        finally:
+            self._is_joining = False
+
+    def _is_accepted(self, answer: Any, name: str) -> bool:
+        code = ErrorCode.of(int(answer.error_code))
+        if code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member = Member(answer.member_id)
+        reaction = reaction_to(code)
+        self._react(reaction, code, f"{name} was refused")
+        return reaction is Reaction.NONE
+
+    async def _ask_join(self, topics: list[str]) -> Any:
+        owned = tuple(sorted(self._assignment.partitions))
+        rebalance_ms = self._config.max_poll_interval_ms
+        answer = await self.coordinator.ask(
+            ApiKey.JOIN_GROUP,
+            MEMBERSHIP,
+            timeout_ms=max(self._config.request_timeout_ms, rebalance_ms + JOIN_GRACE_MS),
+            group_id=self.coordinator.group_id,
+            session_timeout=messages.duration(self._config.session_timeout_ms),
+            rebalance_timeout=messages.duration(rebalance_ms),
+            member_id=self.member.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=tuple(
+                {"name": assignor.name, "metadata": self._subscription(assignor, topics, owned)}
+                for assignor in self._assignors
+            ),
+        )
+        await self._pause_after(answer)
+        return answer
+
+    def _subscription(self, assignor: Assignor, topics: list[str], owned: tuple[TopicPartition, ...]) -> bytes:
+        generation = self.member.generation
+        data = assignor.user_data(owned or self._had, generation)
+        return encode_subscription(
+            Subscription(tuple(topics), data, owned, generation, self._config.client_rack or None)
+        )
+
+    async def _ask_sync(self, shares: Mapping[str, bytes]) -> Any:
+        answer = await self.coordinator.ask(
+            ApiKey.SYNC_GROUP,
+            MEMBERSHIP,
+            timeout_ms=max(self._config.request_timeout_ms, self._config.max_poll_interval_ms + JOIN_GRACE_MS),
+            group_id=self.coordinator.group_id,
+            generation_id=self.member.generation,
+            member_id=self.member.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self.member.protocol,
+            assignments=tuple({"member_id": member, "assignment": share} for member, share in shares.items()),
+        )
+        await self._pause_after(answer)
+        return answer
+
+    async def _pause_after(self, answer: Any) -> None:
+        """An answer that only asks for patience is not asked for again at once."""
+        if answer is not None:
+            reaction = reaction_to(ErrorCode.of(int(answer.error_code)))
+            if reaction in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
+                await self._clock.sleep_ms(self._config.retry_backoff_ms)
+
+    async def _divide(self, answer: Any) -> dict[str, bytes]:
+        """As the leader: who reads what."""
+        assignor = next(assignor for assignor in self._assignors if assignor.name == answer.protocol_name)
+        members = [
+            GroupMember(m.member_id, decode_subscription(m.metadata), m.group_instance_id) for m in answer.members
+        ]
+        wanted = sorted({topic for member in members for topic in member.subscription.topics})
+        await self._cluster.refresh(wanted, timeout_ms=float("inf"))
+        counts = self._counts(wanted)
+        self._divided = counts
+        assigned = assignor.assign(counts, members)
+        return {member: encode_assignment(MemberAssignment(tuple(share))) for member, share in assigned.items()}
+
+    def _counts(self, topics: list[str]) -> dict[str, int]:
+        found = ((topic, self._cluster.topic(topic)) for topic in topics)
+        return {topic: len(known.partitions) for topic, known in found if known is not None}
+
+    # being assigned
+
+    async def _take(self, assigned: frozenset[TopicPartition]) -> None:
+        """Go over to what was assigned. What is given up only now lets the others have it in a further rebalance."""
+        self._had = tuple(sorted(assigned))
+        owned = frozenset(self._assignment.partitions)
+        going, coming = owned - assigned, assigned - owned
+        async with self.turnstile.meeting():
+            if going:
+                await self._revoke(going)
+            self._hold(assigned)
+            await self.listener.on_partitions_assigned(coming)
+            self._changed()
+        if going:
+            self.rejoin()
+
+    # staying
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await self._clock.sleep_ms(self._config.heartbeat_interval_ms)
+            if not self.member.is_in_group or self._is_joining:
+                continue
+            if self._is_deserted():
+                await self._step_out()
+                continue
+            asked = self.member
+            answer = await self.coordinator.ask(
+                ApiKey.HEARTBEAT,
+                HEARTBEATS,
+                timeout_ms=self._config.session_timeout_ms,
+                group_id=self.coordinator.group_id,
+                generation_id=asked.generation,
+                member_id=asked.member_id,
+                group_instance_id=self._config.group_instance_id,
+            )
+            if answer is None or asked != self.member or self._is_joining:
+                continue
+            code = ErrorCode.of(int(answer.error_code))
+            reaction = reaction_to(code)
+            self._react(reaction, code, "the member was expelled")
+            if reaction in (Reaction.REJOIN, Reaction.FORGET_GENERATION, Reaction.FORGET_ID):
+                self.rejoin()
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether the application waits in `poll` now; the time since it left counts."""
+        return self._polled_ms is None
+
+    @is_polled.setter
+    def is_polled(self, value: bool) -> None:
+        self._polled_ms = None if value else self._clock.monotonic_ms()
+
+    def _is_deserted(self) -> bool:
+        last_ms = self._polled_ms
+        return last_ms is not None and self._clock.monotonic_ms() - last_ms > self._config.max_poll_interval_ms
+
+    async def _step_out(self) -> None:
+        """The application does not come back: leave, so that others get the partitions, and join when it comes."""
+        await self._send_leave()
+        self.member = self.member.after(Reaction.FORGET_ID)
+        self._has_lost = True
+        self.rejoin()
+
+    async def _watch_metadata(self) -> None:
+        """Look now and then whether topics came, went or grew."""
+        while True:
+            before = await self._topics.names()
+            await self._clock.sleep_ms(self._config.metadata_max_age_ms)
+            await self._topics.refresh()
+            divided = self._divided
+            if before != await self._topics.names() or (divided is not None and self._has_grown(divided)):
+                self.rejoin()
+
+    def _has_grown(self, divided: dict[str, int]) -> bool:
+        return any(self._counts([topic]).get(topic) != count for topic, count in divided.items())
+
+    # leaving
+
+    async def leave(self, *, is_done: bool) -> None:
+        """Commit, let the application act, and leave. `is_done`: what the application was given last is dealt with."""
+        owned = frozenset(self._assignment.partitions)
+        if is_done:
+            self._assignment.come_back()
+        if self._config.enable_auto_commit and owned and self.member.is_in_group:
+            await self.commits.commit_consumed(timeout_ms=LEAVE_TIMEOUT_MS)
+        if owned:
+            await self.listener.on_partitions_revoked(owned)
+        await self._send_leave()
+
+    async def _send_leave(self) -> None:
+        """A static member stays: it is expected back under its name."""
+        if not self.member.member_id or self._config.group_instance_id is not None or self.coordinator.node is None:
+            return
+        await self.coordinator.ask(
+            ApiKey.LEAVE_GROUP,
+            HEARTBEATS,
+            timeout_ms=LEAVE_TIMEOUT_MS,
+            group_id=self.coordinator.group_id,
+            members=({"member_id": self.member.member_id},),
+        )

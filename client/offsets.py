@@ -1,0 +1,103 @@
+"""Offsets by time: ListOffsets, asked of the leader of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import trio
+
+from kraft.client.cluster import RETRIABLE, Cluster
+from kraft.client.connections import CONNECTION_FAILURES, TimedOut
+from kraft.client.core.assigned import EARLIEST, LATEST
+from kraft.client.core.configs import ConsumerConfig
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.requests import list_offsets_request, read_list_offsets_response
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+NAMED_TIMES = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def timestamp_of(at: str | int) -> int:
+    """ "earliest", "latest" or a time in ms, as ListOffsets has it. ValueError for another word."""
+    if isinstance(at, int):
+        return at
+    if at not in NAMED_TIMES:
+        raise ValueError(f"{at!r}: expected earliest, latest or a time in ms since 1970")
+    return NAMED_TIMES[at]
+
+
+class OffsetLookup:
+    """Looks offsets up, with the isolation level of its consumer."""
+
+    def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._clock = cluster.seam.clock
+
+    async def find(
+        self, wanted: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after each partition's timestamp (-1 if there is none). TimedOut when the time is
+        over; KafkaError for what asking again does not cure."""
+        found: dict[TopicPartition, int] = {}
+        limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + limit_ms
+        pause_ms = self._config.retry_backoff_ms
+        unknown = {topic for topic, _ in wanted if self._cluster.topic(topic) is None}
+        if unknown:
+            await self._cluster.refresh(unknown, timeout_ms=limit_ms)
+        while True:
+            missing = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
+            await self._ask(missing, found)
+            missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
+            if not missing:
+                return found
+            if self._clock.monotonic_ms() >= deadline_ms:
+                names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
+                raise TimedOut(f"no offsets of {names} within {limit_ms:g} ms")
+            await self._refresh({topic for topic, _ in missing}, deadline_ms)
+            await self._clock.sleep_ms(pause_ms)
+            pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
+
+    async def _refresh(self, topics: Iterable[str], deadline_ms: float) -> None:
+        errors = await self._cluster.refresh(topics, timeout_ms=max(deadline_ms - self._clock.monotonic_ms(), 1))
+        for topic, code in errors.items():
+            if code not in RETRIABLE:
+                raise KafkaError(code, f"topic {topic} is not available")
+
+    async def _ask(self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, int]) -> None:
+        by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
+        for tp, timestamp in wanted.items():
+            leader = self._cluster.leader(tp)
+            if leader is not None:
+                by_leader.setdefault(leader.node_id, {})[tp] = (timestamp, -1)
+        refused: list[KafkaError] = []
+        async with trio.open_nursery() as nursery:
+            for node_id, targets in sorted(by_leader.items()):
+                nursery.start_soon(self._ask_leader, node_id, targets, found, refused)
+        if refused:
+            raise refused[0]
+
+    async def _ask_leader(
+        self,
+        node_id: int,
+        targets: Mapping[TopicPartition, tuple[int, int]],
+        found: dict[TopicPartition, int],
+        refused: list[KafkaError],
+    ) -> None:
+        request = list_offsets_request(targets, read_committed=self._config.read_committed)
+        try:
+            link = await self._cluster.link(node_id, "offsets")
+            answer = await link.request(
+                ApiKey.LIST_OFFSETS, request, timeout_ms=min(self._config.request_timeout_ms, 5_000)
+            )
+        except (*CONNECTION_FAILURES, KeyError):
+            for tp in targets:
+                self._cluster.forget_leader(tp)
+            return
+        for tp, (code, offset, _) in read_list_offsets_response(answer).items():
+            if code is ErrorCode.NONE:
+                found[tp] = offset
+            elif code not in RETRIABLE:
+                refused.append(KafkaError(code, f"offsets of {tp[0]}-{tp[1]}"))

@@ -1,0 +1,33 @@
+"""The topics that a consumer subscribes to: a list, or those whose names fit a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kraft.client.cluster import Cluster
+
+
+class Topics:
+    """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed."""
+
+    def __init__(self, cluster: Cluster, wanted: Iterable[str] | re.Pattern[str], *, may_create: bool) -> None:
+        self._cluster = cluster
+        self._pattern = wanted if isinstance(wanted, re.Pattern) else None
+        self._listed = [] if isinstance(wanted, re.Pattern) else sorted(set(wanted))
+        self._may_create = may_create
+        self._is_known = False
+
+    async def names(self) -> list[str]:
+        """Sorted. For a pattern those that exist, as far as is known."""
+        if not self._is_known:
+            await self.refresh()
+        if self._pattern is None:
+            return self._listed
+        return [name for name in self._cluster.topic_names() if self._pattern.fullmatch(name)]
+
+    async def refresh(self) -> None:
+        """Ask what there is now."""
+        wanted = None if self._pattern is not None else self._listed
+        await self._cluster.refresh(wanted, timeout_ms=float("inf"), allow_auto_creation=self._may_create)
+        self._is_known = True

@@ -1,0 +1,138 @@
+"""M3, M5, M6, M7 and D18: what the committed metadata may say of partitions and brokers, one record after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, TopicPartition
+from kraft.sim.check.partitions import Damage, PartitionLedgers
+from kraft.sim.check.shadow import Shadows
+
+
+class PartitionEpochsRise(Check):
+    """One batch may hold several changes of one partition; what is told is the last of them."""
+
+    id: ClassVar[str] = "M3"
+    statement: ClassVar[str] = "A partition's epoch rises with each change, its leader epoch with each new leader."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[TopicPartition, PartitionRecorded] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        before = self._known.get(seen.topic_partition)
+        self._known[seen.topic_partition] = seen
+        if before is None:
+            return
+        self.count()
+        least = before.leader_epoch + (seen.leader != before.leader)
+        if seen.partition_epoch <= before.partition_epoch or seen.leader_epoch < least:
+            self.fail(
+                "an epoch did not rise",
+                partition=seen.topic_partition,
+                leaders=(before.leader, seen.leader),
+                leader_epochs=(before.leader_epoch, seen.leader_epoch),
+                partition_epochs=(before.partition_epoch, seen.partition_epoch),
+            )
+
+
+class LeaderInSync(Check):
+    """Unclean elections are enabled nowhere in these runs, and the faults' budget leaves a clean choice."""
+
+    id: ClassVar[str] = "M5"
+    statement: ClassVar[str] = "The leader is in the ISR, or there is none, and it was chosen from ISR or ELR."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        self.count()
+        if seen.unclean:
+            self.fail("an unclean election", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
+        if seen.leader >= 0 and seen.leader not in seen.isr:
+            self.fail("a leader outside the ISR", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
+        if not (seen.isr or seen.elr or seen.last_known_elr) or set(seen.isr) & set(seen.elr):
+            self.fail("ISR and ELR are not as they must be", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
+        if seen.replicas and not {*seen.isr, *seen.elr} <= {*seen.replicas}:
+            self.fail("one that is in sync is no replica", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
+
+
+class OnlyTheActiveLead(Check):
+    """Fenced and stopping brokers: they lead nothing and are in sync with nobody. The last in sync stays listed."""
+
+    id: ClassVar[str] = "M6"
+    statement: ClassVar[str] = "A fenced or stopping broker leads nothing and is in no ISR with other members."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        self.count()
+        if seen.leader in seen.inactive:
+            self.fail("an inactive broker leads", partition=seen.topic_partition, leader=seen.leader)
+        if seen.inactive and len(seen.isr) > 1:
+            self.fail(
+                "an inactive broker is in sync", partition=seen.topic_partition, isr=seen.isr, inactive=seen.inactive
+            )
+
+
+class BrokerEpochsRise(Check):
+    id: ClassVar[str] = "M7"
+    statement: ClassVar[str] = "Broker epochs strictly increase, over all brokers."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._highest = -1
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {BrokerRegistered: self.registered}
+
+    def registered(self, seen: BrokerRegistered) -> None:
+        self.count()
+        if seen.broker_epoch <= self._highest:
+            self.fail("a broker epoch did not rise", broker=seen.broker, epoch=seen.broker_epoch, known=self._highest)
+        self._highest = max(self._highest, seen.broker_epoch)
+
+
+class HonestIsr(Check):
+    """By the disks: who joins the in-sync replicas holds everything that any leader has committed. What a power loss
+    took from a member does not count."""
+
+    id: ClassVar[str] = "D18"
+    statement: ClassVar[str] = "A replica that joins the ISR holds everything committed."
+
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledgers = ledgers
+        self._damage = damage
+        self._isr: dict[TopicPartition, tuple[int, ...]] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        tp = seen.topic_partition
+        before = self._isr.get(tp)
+        self._isr[tp] = seen.isr
+        if before is None or seen.unclean or tp in self._ledgers.unclean:
+            return
+        end = max(self._ledgers.committed.get(tp, {0: (0, 0)}))
+        for member in seen.isr:
+            if member in before:
+                continue
+            self.count()
+            held = self._shadows.log(member, tp).end_offset
+            if held < end and not self._damage.holds(member, tp):
+                self.fail(
+                    "a replica joined the ISR without all that is committed",
+                    partition=tp,
+                    replica=member,
+                    replica_end=held,
+                    committed_end=end,
+                )

@@ -1,0 +1,188 @@
+"""Everything but crashes that goes wrong in a run: links, clocks, disks and frozen processes, one thing after the other
+beside the crashes. Which kinds a run has is drawn by its seed (swarm testing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from kraft.sim.cluster.faults import Nemesis, between
+from kraft.sim.cluster.shape import host_name
+
+CUT_MS = (100, 3_000)
+PAUSE_MS = (100, 6_000)
+DISK_MS = (50, 1_500)
+SLOW_DISK_MS = 800
+STALL_MS = (50, 4_000)
+CLOCK_STEP_MS = 60_000
+BACK_MS = (50, 1_000)
+
+NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
+OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk")
+BLACKOUT = "blackout"
+"""All nodes lose power at once: only where every acknowledged record is on the device."""
+
+
+class Disturbances:
+    """Carries out `count` of them, of `kinds`, over a time. `calm` is put off by each until it is over."""
+
+    def __init__(self, nemesis: Nemesis, kinds: tuple[str, ...], count_max: int, duration_ms: int) -> None:
+        self.met: dict[str, int] = {}
+        """How often each kind happened."""
+        self._nemesis = nemesis
+        self._cluster = nemesis.cluster
+        self._world = nemesis.cluster.world
+        self._random = self._world.random.stream("network faults")
+        self._kinds = kinds
+        self._count_max = count_max
+        self._duration_ms = duration_ms
+        self._verbs: Mapping[str, Callable[[int, int], Awaitable[bool]]] = {
+            "reset": self._reset,
+            "clock": self._step_clock,
+            "cut": self._cut,
+            "cut one way": self._cut_one_way,
+            "isolate": self._isolate,
+            "stall": self._stall,
+            "pause": self._pause,
+            "slow disk": self._slow_disk,
+            "full disk": self._fill_disk,
+            "failing sync": self._fail_syncs,
+            "empty disk": self._empty_disk,
+            BLACKOUT: self._black_out,
+        }
+
+    async def run(self) -> None:
+        random, nemesis = self._random, self._nemesis
+        count = random.below(self._count_max + 1)
+        times = sorted(random.below(self._duration_ms) for _ in range(count))
+        start_ms = nemesis.now_ms
+        nodes = self._cluster.shape.node_ids
+        for at_ms in times:
+            await self._world.sleep_ms(max(0, start_ms + at_ms - nemesis.now_ms))
+            one = nodes[random.below(len(nodes))]
+            other = [node for node in nodes if node != one][random.below(len(nodes) - 1)]
+            kind = self._kinds[random.below(len(self._kinds))]
+            if await self._verbs[kind](one, other):
+                self.met[kind] = self.met.get(kind, 0) + 1
+
+    def heal(self) -> None:
+        """End everything that lasts."""
+        self._world.heal_all()
+        for node in self._cluster.shape.node_ids:
+            name = host_name(node)
+            self._world.resume(name)
+            self._world.disk_full(name, False)
+            self._world.sync_fails(name, False)
+            self._world.slow_disk(name, 0)
+            self._cluster.excused.discard(node)
+
+    def _draw(self, limits: tuple[int, int]) -> int:
+        return between(self._random, *limits)
+
+    async def _last(self, text: str, duration_ms: int) -> None:
+        """Something goes on for so long."""
+        nemesis = self._nemesis
+        nemesis.note(f"{text} for {duration_ms} ms")
+        nemesis.disturbed_ms = nemesis.now_ms + duration_ms
+        nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms + duration_ms)
+        await self._world.sleep_ms(duration_ms)
+
+    # links and clocks
+
+    async def _reset(self, one: int, other: int) -> bool:
+        self._nemesis.note(f"links between {one} and {other} are reset")
+        self._nemesis.calm_since_ms = max(self._nemesis.calm_since_ms, self._nemesis.now_ms)
+        self._world.reset_links(host_name(one), host_name(other))
+        return True
+
+    async def _step_clock(self, one: int, other: int) -> bool:
+        step_ms = self._random.below(2 * CLOCK_STEP_MS) - CLOCK_STEP_MS
+        self._nemesis.note(f"the wall clock of {one} steps by {step_ms} ms")
+        self._world.jump_clock(host_name(one), step_ms)
+        return True
+
+    async def _cut(self, one: int, other: int) -> bool:
+        self._world.partition(host_name(one), host_name(other))
+        return await self._until_healed(f"cut between {one} and {other}")
+
+    async def _cut_one_way(self, one: int, other: int) -> bool:
+        self._world.partition_one_way(host_name(one), host_name(other))
+        return await self._until_healed(f"cut from {one} to {other}")
+
+    async def _isolate(self, one: int, other: int) -> bool:
+        self._world.isolate(host_name(one))
+        return await self._until_healed(f"node {one} is isolated")
+
+    async def _until_healed(self, text: str) -> bool:
+        await self._last(text, self._draw(CUT_MS))
+        self._world.heal_all()
+        return True
+
+    async def _stall(self, one: int, other: int) -> bool:
+        duration_ms = self._draw(STALL_MS)
+        self._world.stall_links(host_name(one), host_name(other), duration_ms)
+        await self._last(f"some connections from {one} to {other} stall", duration_ms)
+        return True
+
+    # processes and disks
+
+    async def _pause(self, one: int, other: int) -> bool:
+        if not self._cluster.is_running(one):
+            return False
+        self._world.pause(host_name(one))
+        await self._last(f"node {one} is frozen", self._draw(PAUSE_MS))
+        self._world.resume(host_name(one))
+        return True
+
+    async def _slow_disk(self, one: int, other: int) -> bool:
+        self._world.slow_disk(host_name(one), SLOW_DISK_MS)
+        await self._last(f"the disk of {one} is slow", self._draw(CUT_MS))
+        self._world.slow_disk(host_name(one), 0)
+        return True
+
+    async def _fill_disk(self, one: int, other: int) -> bool:
+        """The node may stop, or take its log directory offline; it is started anew when there is room again."""
+        if not self._nemesis.may_crash(one):
+            return False
+        self._cluster.excused.add(one)
+        self._world.disk_full(host_name(one), True)
+        await self._last(f"the disk of {one} is full", self._draw(DISK_MS))
+        self._world.disk_full(host_name(one), False)
+        await self._start_anew(one, lose_power=False)
+        return True
+
+    async def _fail_syncs(self, one: int, other: int) -> bool:
+        """What the node believed to be synced may be lost when the power goes, as it does afterwards."""
+        if not (self._nemesis.may_crash(one) and self._nemesis.may_lose_power(one)):
+            return False
+        self._cluster.excused.add(one)
+        self._world.sync_fails(host_name(one), True)
+        await self._last(f"syncs of {one} fail", self._draw(DISK_MS))
+        self._world.sync_fails(host_name(one), False)
+        await self._start_anew(one, lose_power=True)
+        return True
+
+    async def _start_anew(self, node: int, *, lose_power: bool) -> None:
+        await self._nemesis.crash(node, lose_power=lose_power, pause_ms=self._draw(BACK_MS))
+        self._cluster.excused.discard(node)
+
+    async def _empty_disk(self, one: int, other: int) -> bool:
+        """Of a broker: voters that are set by configuration may not come back with nothing."""
+        allowed = one in self._cluster.shape.broker_ids and self._nemesis.may_crash(one)
+        if not allowed or self._cluster.watch.suite.damage.anyone():
+            return False
+        await self._nemesis.crash(one, lose_power=False, pause_ms=self._draw(BACK_MS), wipe=True)
+        return True
+
+    async def _black_out(self, one: int, other: int) -> bool:
+        nemesis, cluster = self._nemesis, self._cluster
+        pause_ms = self._draw(BACK_MS)
+        nemesis.note(f"all nodes lose power, back after {pause_ms} ms")
+        for node in cluster.shape.node_ids:
+            if cluster.is_running(node):
+                cluster.crash(node, lose_power=True, is_noticed=False)
+        await self._world.sleep_ms(pause_ms)
+        for node in cluster.down:
+            cluster.start(node)
+        nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms)
+        return True

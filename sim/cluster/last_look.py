@@ -1,0 +1,137 @@
+"""The last look at a run that is at rest: what each replica remembers of its log is compared with the log itself, then
+every node is started anew and nothing may have changed (D7, D12, D13, T3).
+
+The log is read from the simulated disk. What a replica remembers must be a function of it: leader epochs where the
+batches say so, and the producers' states as all batches in order give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kraft.broker.node.partition import Partition
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.shape import host_name
+from kraft.sim.world.filesystem import Directory, Inode
+from kraft.sim.world.host import Host
+from kraft.storage.log import Log
+from kraft.storage.producers import ProducerStates
+from kraft.wire.records import BatchHeader, iter_headers
+
+STOP_MS_MAX = 5_000
+UP_MS_MAX = 30_000
+
+Contents = dict[tuple[int, tuple[str, int]], tuple[tuple[int, int, int], ...]]
+
+
+class LastLook:
+    """`run` is called once, when nobody writes any more."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.compared = 0
+        """How many logs with data were compared with what their replicas remember."""
+        self._cluster = cluster
+        self._world = cluster.world
+        self._random = cluster.world.random.stream("last look")
+
+    async def run(self) -> None:
+        cluster = self._cluster
+        self._compare("at the end")
+        before = self._contents()
+        await self._start_all_anew()
+        if not await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX):
+            cluster.report.fail("L5", "the cluster did not come back", trouble=cluster.trouble())
+            return
+        after = self._contents()
+        for place, content in before.items():
+            if after.get(place) != content:
+                node, log = place
+                held = after.get(place, ())
+                cluster.report.fail(
+                    "D12",
+                    "a log is not what it was before its node was started anew",
+                    partition=log,
+                    node=node,
+                    end_before=content[-1][0] if content else 0,
+                    end_after=held[-1][0] if held else 0,
+                )
+        self._compare("after a start")
+
+    async def _start_all_anew(self) -> None:
+        """Half of the nodes are killed, half stop in order; each host keeps its power."""
+        cluster = self._cluster
+        stopped: list[int] = []
+        for node in cluster.shape.node_ids:
+            if self._random.below(2):
+                stopped.append(node)
+                await cluster.stop(node, timeout_ms=STOP_MS_MAX)
+            else:
+                cluster.crash(node, lose_power=False, is_noticed=False)
+        for node in cluster.shape.node_ids:
+            cluster.start(node, clean=node in stopped)
+
+    def _contents(self) -> Contents:
+        cluster = self._cluster
+        return {
+            (broker, log): cluster.watch.suite.shadows.log(broker, log).content()
+            for topic in cluster.image.topics
+            for index, state in topic.partitions()
+            for log in [(cluster.watch.labels.of(topic.topic_id, topic.name), index)]
+            for broker in state.replicas
+        }
+
+    # logs and what is remembered of them
+
+    def _compare(self, when: str) -> None:
+        for broker in self._cluster.shape.broker_ids:
+            eye = self._cluster.watch.nodes.get(broker)
+            node = None if eye is None else eye.node.broker
+            for partition in () if node is None else node.broker.replicas.hosted():
+                if partition.log is not None:
+                    self._compare_one(broker, partition, partition.log, when)
+
+    def _compare_one(self, broker: int, partition: Partition, log: Log, when: str) -> None:
+        headers = list(_headers(self._world.host(host_name(broker)), log.directory))
+        self.compared += bool(headers)
+        due = _epochs(headers, log.log_start_offset)
+        known = [entry for entry in log.epochs.entries if entry[1] < log.log_end_offset]
+        if due != known:
+            self._fail("D7", "leader epochs are not those of the log", broker, partition, when, due=due, known=known)
+        end = headers[-1].next_offset if headers else log.log_start_offset
+        if end != log.log_end_offset:
+            self._fail("D6", "a log ends elsewhere", broker, partition, when, due=end, known=log.log_end_offset)
+        if log.log_start_offset == 0:
+            states = ProducerStates(0)
+            for header in headers:
+                if header.producer_id >= 0 and not header.is_control:
+                    states.apply_batch(header, header.base_offset)
+            rows, known_rows = states.snapshot(), log.producers.snapshot()
+            if rows != known_rows:
+                text = "producer states are not those of the log"
+                self._fail("T3", text, broker, partition, when, due=rows, known=known_rows)
+
+    def _fail(self, check: str, text: str, broker: int, partition: Partition, when: str, **facts: object) -> None:
+        place = (partition.topic, partition.index)
+        self._cluster.report.fail(check, text, partition=place, node=broker, when=when, **facts)
+
+
+def _headers(host: Host, path: str) -> Iterator[BatchHeader]:
+    """The headers of a log's batches, from its files in order."""
+    directory: Directory | Inode | None = host.root
+    for name in path.strip("/").split("/"):
+        directory = directory.entries.get(name) if isinstance(directory, Directory) else None
+    entries = directory.entries if isinstance(directory, Directory) else {}
+    for name in sorted(entries):
+        inode = entries[name]
+        if name.endswith(".log") and isinstance(inode, Inode):
+            for _, header in iter_headers(inode.data):
+                yield header
+
+
+def _epochs(headers: list[BatchHeader], log_start: int) -> list[tuple[int, int]]:
+    """(epoch, first offset) as the batches say it."""
+    found: list[tuple[int, int]] = []
+    for header in headers:
+        if header.next_offset > log_start and (not found or header.partition_leader_epoch > found[-1][0]):
+            found.append((header.partition_leader_epoch, max(log_start, header.base_offset)))
+    return found

@@ -1,0 +1,103 @@
+"""A node's metadata log read from its files: the cluster's history, with the time at which each event was appended."""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import trio
+
+from kraft.config import NodeConfig
+from kraft.image import Event, ImageBuilder, MetadataImage, decode_event
+from kraft.image.dump import encoded_dump
+from kraft.image.events import PartitionChange
+from kraft.image.image import EMPTY_IMAGE
+from kraft.node.metadata_log import MetadataLog
+from kraft.node.quorum_settings import configured_voters, log_config
+from kraft.raft.log_view import SnapshotId
+from kraft.runtime import open_seam
+from kraft.wire.records import decode_batch, iter_headers
+
+Batch = tuple[int, list[Event]]
+"""When it was appended (wall clock ms), and its events."""
+
+
+class History:
+    """What the log of one node held when this was made."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.batches = list(_read(folder / "data" / "__cluster_metadata-0"))
+
+    def image(self) -> MetadataImage:
+        """The cluster as of the end of the log."""
+        builder = ImageBuilder(EMPTY_IMAGE)
+        for _, events in self.batches:
+            for event in events:
+                builder.apply(event)
+        return builder.build(1, 1)
+
+    def left_leadership(self, broker_id: int, *, since_ms: int) -> tuple[int, int, int]:
+        """When the last partition that this broker led got another leader (wall clock ms), how many did, and how many
+        it leads still or nobody does."""
+        last_ms, moved = since_ms, 0
+        for appended_ms, events in self.batches:
+            if appended_ms >= since_ms:
+                elected = sum(1 for event in events if isinstance(event, PartitionChange) and event.leader >= 0)
+                moved += elected
+                last_ms = max(last_ms, appended_ms) if elected else last_ms
+        left = sum(
+            1 for topic in self.image().topics for _, state in topic.partitions() if state.leader in (broker_id, -1)
+        )
+        return last_ms, moved, left
+
+    def measure_snapshot(self) -> tuple[int, float]:
+        """Bytes of memory that the image takes, and seconds from a snapshot's file to the image."""
+        image = self.image()
+        load_s = trio.run(self._load, image)
+        del image
+        gc.collect()
+        tracemalloc.start()
+        kept = self.image()
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        del kept
+        return size, load_s
+
+    async def _load(self, image: MetadataImage) -> float:
+        """Write the image as a snapshot beside the log, and read it back as a starting node does."""
+        properties = dict(
+            line.split("=", 1)
+            for line in (self._folder / "server.properties").read_text().splitlines()
+            if "=" in line and not line.startswith("#")
+        )
+        config = NodeConfig.parse(properties)
+        async with open_seam(node_name="bench") as seam:
+            folder = str(self._folder / "bench")
+            voters = configured_voters(config)
+            log, _, _ = MetadataLog.open(seam.disk, seam.clock, folder, "CONTROLLER", log_config(config), voters)
+            snapshot = SnapshotId(1, 1)
+            writer = log.begin_snapshot(snapshot, None)
+            for chunk in encoded_dump(image, 512):
+                writer.append(chunk)
+            writer.finish()
+            gc.collect()
+            gc.freeze()
+            began = time.monotonic()
+            builder = ImageBuilder(EMPTY_IMAGE)
+            for value in log.read_snapshot(snapshot).values:
+                builder.apply(decode_event(value))
+            builder.build(1, 1)
+            return time.monotonic() - began
+
+
+def _read(folder: Path) -> Iterator[Batch]:
+    for segment in sorted(folder.glob("*.log")):
+        data = segment.read_bytes()
+        for position, header in iter_headers(data):
+            if not header.is_control:
+                values = (record.value or b"" for record in decode_batch(data, position))
+                yield header.max_timestamp, [decode_event(value) for value in values]

@@ -1,0 +1,229 @@
+"""python -m tests.bench.metadata [small] [big] [one] [restart]: what topics cost, up to 100,000 partitions.
+
+`small`: CreateTopics one by one, back to back, and 500 at once. `big`: 100,000 partitions in 100 topics, `one`: in one
+topic; creation, image and snapshot, kill -9 of a broker that leads a third. `restart`: a broker of three with 5,000
+partitions. Three controllers and three brokers as processes; nothing else should run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench.admin import Address, Admin, wait_until_led
+from tests.bench.history import History
+from tests.bench.table import Line, percentile, render
+from tests.clusters import KRAFT, LocalCluster, running
+
+TOPICS_ONE_BY_ONE = 100
+TOPICS_IN_A_ROW = 500
+PARTITIONS = 100_000
+PARTITIONS_AT_ONCE = 10_000
+RESTART_PARTITIONS = 5_000
+REPLICAS = 3
+LESS_IS_BETTER = False
+
+
+def small() -> list[Line]:
+    """One topic of one partition at a time, answered and visible; many in a row; many at once."""
+    with running() as cluster:
+        admin = Admin(cluster.addresses[0])
+        admin.create_topics(["warm"], partitions=1, replication_factor=REPLICAS)
+        answered, visible = [], []
+        for number in range(TOPICS_ONE_BY_ONE):
+            began = time.monotonic()
+            admin.create_topics([f"single-{number}"], partitions=1, replication_factor=REPLICAS)
+            answered.append(1000 * (time.monotonic() - began))
+            wait_until_led(cluster.addresses, f"single-{number}", 1)
+            visible.append(1000 * (time.monotonic() - began))
+        began = time.monotonic()
+        for number in range(TOPICS_IN_A_ROW):
+            admin.create_topics([f"row-{number}"], partitions=1, replication_factor=REPLICAS)
+        per_second = TOPICS_IN_A_ROW / (time.monotonic() - began)
+        began = time.monotonic()
+        names = [f"batch-{number}" for number in range(TOPICS_IN_A_ROW)]
+        admin.create_topics(names, partitions=1, replication_factor=REPLICAS)
+        batch_ms = 1000 * (time.monotonic() - began)
+        return [
+            Line("CreateTopics, RF 3: answered, p50", "ms", percentile(answered, 0.5), 8, 40, LESS_IS_BETTER),
+            Line("CreateTopics, RF 3: answered, p99", "ms", percentile(answered, 0.99), 20, None, LESS_IS_BETTER),
+            Line("CreateTopics, RF 3: visible on all, p50", "ms", percentile(visible, 0.5), 15, 65, LESS_IS_BETTER),
+            Line("500 topics one by one", "/s", per_second, 150, 25),
+            Line("500 topics in one request", "ms", batch_ms, 100, 200, LESS_IS_BETTER),
+        ]
+
+
+def large(topics: int) -> list[Line]:
+    """100,000 partitions in so many topics; then the death of a broker that leads a third of them."""
+    name = f"100,000 partitions in {topics} topic{'s' if topics > 1 else ''}"
+    each = PARTITIONS // topics
+    names = [f"large-{number:03}" for number in range(topics)]
+    with running() as cluster:
+        admin = Admin(cluster.addresses[0])
+        began = time.monotonic()
+        for topic in names:
+            admin.create_topics([topic], partitions=min(each, PARTITIONS_AT_ONCE - 1), replication_factor=REPLICAS)
+            for count in range(PARTITIONS_AT_ONCE, each + 1, PARTITIONS_AT_ONCE):
+                admin.grow_topic(topic, count)
+        created_s = time.monotonic() - began
+        wait_until_led(cluster.addresses, names[-1], each)
+        visible_s = time.monotonic() - began
+        open_files = max(len(os.listdir(f"/proc/{pid}/fd")) for pid in cluster.broker_pids)
+        admin.close()
+        time.sleep(2)
+        history = History(cluster.folder / str(FIRST_CONTROLLER))
+        lines = [
+            Line(f"{name}: created", "partitions/s", PARTITIONS / created_s, 5_000, 1_000),
+            Line(f"{name}: visible on all", "partitions/s", PARTITIONS / visible_s, 5_000, 1_000),
+            Line(f"{name}: open files of a broker", "", open_files, 2_000, 10_000, LESS_IS_BETTER),
+            Line(f"{name}: RSS of a broker", "MB", _resident_mb(cluster.broker_pids), None, None, LESS_IS_BETTER),
+            *_image_lines(name, history),
+        ]
+        return [*lines, *_kill_lines(name, cluster)]
+
+
+FIRST_CONTROLLER = 101
+
+
+def _image_lines(name: str, history: History) -> list[Line]:
+    size, load_s = history.measure_snapshot()
+    return [
+        Line(f"{name}: image", "MB", size / 1e6, 20, 60, LESS_IS_BETTER),
+        Line(f"{name}: snapshot load", "s", load_s, 1, 5, LESS_IS_BETTER),
+    ]
+
+
+def _kill_lines(name: str, cluster: LocalCluster) -> list[Line]:
+    """kill -9 of broker 3: when the last partition that it led has another leader in the log, and how long others
+    waited for the active controller meanwhile."""
+    asker = Asker(_active_controller(cluster))
+    asker.start()
+    time.sleep(0.5)
+    killed_ms = int(time.time() * 1000)
+    cluster.kill(3)
+    time.sleep(6)
+    asker.stop()
+    history = History(cluster.folder / str(FIRST_CONTROLLER))
+    led_ms, moved, left = history.left_leadership(3, since_ms=killed_ms)
+    if left:
+        raise RuntimeError(f"{left} partitions have still no other leader than broker 3")
+    return [
+        Line(f"{name}: kill -9, {moved:,} led again", "s", (led_ms - killed_ms) / 1000, 3, 10, LESS_IS_BETTER),
+        Line(f"{name}: longest answer meanwhile", "ms", max(asker.waits_ms), 100, 500, LESS_IS_BETTER),
+    ]
+
+
+class Asker(threading.Thread):
+    """Asks the active controller for a decision again and again; how long each answer took."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(daemon=True)
+        self.waits_ms: list[float] = []
+        self._admin = Admin(address)
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.wait(0.005):
+            began = time.monotonic()
+            self._admin.decide_nothing()
+            self.waits_ms.append(1000 * (time.monotonic() - began))
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self.join()
+
+
+def _active_controller(cluster: LocalCluster) -> Address:
+    host, port = cluster.addresses[0]
+    for number in range(3):
+        address = (host, port + 100 + number)
+        admin = Admin(address)
+        try:
+            admin.decide_nothing()
+        except Exception:  # noqa: BLE001 - not this one
+            continue
+        finally:
+            admin.close()
+        return address
+    raise RuntimeError("no controller is active")
+
+
+def _resident_mb(pids: tuple[int, ...]) -> float:
+    pages = max(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def restart() -> list[Line]:
+    """A broker of a cluster with 5,000 partitions: from its start until it leads its share, after a stop and after
+    kill -9."""
+    with running() as cluster:
+        admin = Admin(cluster.addresses[0])
+        admin.create_topics(["many"], partitions=RESTART_PARTITIONS, replication_factor=1)
+        wait_until_led(cluster.addresses, "many", RESTART_PARTITIONS)
+        time.sleep(3)
+
+        def stop() -> None:
+            subprocess.run(
+                [*KRAFT, "stop", "3", "--data", str(cluster.folder)],
+                check=True,
+                timeout=60,
+                stdout=subprocess.DEVNULL,
+            )
+
+        clean = [_restart_once(cluster, stop) for _ in range(3)]
+        killed = [_restart_once(cluster, lambda: cluster.kill(3)) for _ in range(3)]
+        return [
+            Line("5,000 partitions: restart after a stop", "s", statistics.median(clean), 1.5, 5, LESS_IS_BETTER),
+            Line("5,000 partitions: restart after kill -9", "s", statistics.median(killed), 3, 10, LESS_IS_BETTER),
+        ]
+
+
+def _restart_once(cluster: LocalCluster, end: Callable[[], None]) -> float:
+    """Seconds from the start command until the broker itself tells a leader for every partition."""
+    end()
+    time.sleep(1.5)
+    began = time.monotonic()
+    starter = subprocess.Popen(
+        [*KRAFT, "start", "3", "--data", str(cluster.folder)], stdout=subprocess.DEVNULL, process_group=0
+    )
+    try:
+        while True:
+            try:
+                wait_until_led(cluster.addresses[2:], "many", RESTART_PARTITIONS)
+                return time.monotonic() - began
+            except OSError:
+                time.sleep(0.005)
+    finally:
+        if starter.wait(timeout=60):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+PARTS: dict[str, Callable[[], list[Line]]] = {
+    "small": small,
+    "big": lambda: large(100),
+    "one": lambda: large(1),
+    "restart": restart,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.metadata", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; default: all")
+    lines: list[Line] = []
+    for part in parser.parse_args().parts or list(PARTS):
+        found = PARTS[part]()
+        print(render(found), flush=True)
+        lines += found
+    return int(any(line.is_alarming for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""The consumer against whole brokers: where it starts, where it stands, and what it is not given."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.client import Consumer, KafkaError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyAction
+from tests.data_plane.plane import batch
+from tests.data_plane.test_fetch import write_in_transaction, write_marker
+
+from .stage import PLACE, Stage, run, three
+
+OTHER = ("orders", 1)
+TIME_MS = 1_750_000_000_000
+
+
+async def fill(stage: Stage, count: int, *, partition: int = 0) -> None:
+    """Records with values 0, 1, …, one second apart, in batches of three."""
+    async with stage.producer(batch_size=250) as producer:
+        for number in range(count):
+            stamp = TIME_MS + 1_000 * number
+            await producer.enqueue("orders", b"%d" % number, partition=partition, timestamp_ms=stamp)
+
+
+async def offsets(consumer: Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < count:
+        found += [record.offset for record in await consumer.poll(records_max=count - len(found))]
+    return found
+
+
+def test_it_starts_where_it_is_told() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        await fill(stage, 10)
+        for at, expected in (("earliest", [0, 1]), (7, [7, 8]), ({PLACE: 4}, [4, 5])):
+            async with stage.consumer() as consumer:
+                await consumer.assign([PLACE], at=at)
+                assert await offsets(consumer, 2) == expected
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE, OTHER], at="latest")
+            assert await consumer.poll(timeout_ms=200) == []
+            assert (consumer.position(PLACE), consumer.position(OTHER)) == (10, 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", 0), ("latest", 10)])
+def test_without_a_start_the_reset_policy_decides(policy: str, expected: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        async with stage.consumer(auto_offset_reset=policy) as consumer:
+            await consumer.assign([PLACE])
+            with pytest.raises(KafkaError, match="still being found"):
+                consumer.position(PLACE)
+            await consumer.poll(timeout_ms=300, records_max=1)
+            assert consumer.position(PLACE) == expected + (1 if policy == "earliest" else 0)
+
+    run(test)
+
+
+def test_without_a_policy_the_application_is_told_once_and_may_seek() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 5)
+        async with stage.consumer(auto_offset_reset="none") as consumer:
+            await consumer.assign([PLACE])
+            with pytest.raises(KafkaError, match=r"auto.offset.reset is none: seek"):
+                await consumer.poll()
+            assert await consumer.poll(timeout_ms=2_000) == []
+            consumer.seek(PLACE, 3)
+            assert await offsets(consumer, 2) == [3, 4]
+            consumer.seek(PLACE, 99)
+            with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
+                await consumer.poll()
+
+    run(test)
+
+
+def test_outside_the_log_the_reset_policy_decides() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([PLACE], at=500)
+            assert await offsets(consumer, 2) == [0, 1]
+            await stage.delete_records("orders", 6)
+            consumer.seek(PLACE, 2)
+            assert await offsets(consumer, 2) == [6, 7]
+
+    run(test)
+
+
+def test_it_seeks_by_time() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        async with stage.consumer() as consumer:
+            assert await consumer.offsets([PLACE], at=TIME_MS + 4_500) == {PLACE: 5}
+            assert await consumer.offsets([PLACE], at=TIME_MS + 90_000) == {PLACE: -1}
+            await consumer.assign([PLACE], at="latest")
+            await consumer.seek_to([PLACE], at=TIME_MS + 3_000)
+            assert await offsets(consumer, 1) == [3]
+            await consumer.seek_to([PLACE], at="earliest")
+            assert await offsets(consumer, 1) == [0]
+            await consumer.seek_to([PLACE], at=TIME_MS + 90_000)
+            await consumer.poll(timeout_ms=100)
+            assert consumer.position(PLACE) == 10
+
+    run(test)
+
+
+def test_a_paused_partition_gives_nothing_until_it_is_resumed() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        await fill(stage, 6)
+        await fill(stage, 6, partition=1)
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE, OTHER], at="earliest")
+            await consumer.poll(records_max=1)
+            consumer.pause([PLACE])
+            assert consumer.paused == {PLACE}
+            read = {record.partition for _ in range(3) for record in await consumer.poll(timeout_ms=700)}
+            assert read == {1}
+            consumer.resume([PLACE])
+            assert {record.partition for record in await consumer.poll()} == {0}
+
+    run(test)
+
+
+def test_lag_and_position_follow_what_was_given() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            assert consumer.lag(PLACE) is None
+            await consumer.poll(records_max=4)
+            assert (consumer.position(PLACE), consumer.lag(PLACE)) == (4, 6)
+            with pytest.raises(KeyError, match="orders-1 is not assigned"):
+                consumer.position(OTHER)
+
+    run(test)
+
+
+def test_iteration_gives_every_record_in_order_over_batches_and_fetches() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        await fill(stage, 50)
+        await fill(stage, 50, partition=1)
+        read: dict[int, list[int]] = {0: [], 1: []}
+        async with stage.consumer(max_partition_fetch_bytes=600) as consumer:
+            await consumer.assign([PLACE, OTHER], at="earliest")
+            async for record in consumer:
+                read[record.partition].append(record.offset)
+                assert consumer.position((record.topic, record.partition)) == record.offset + 1
+                if sum(map(len, read.values())) == 100:
+                    break
+        assert read == {0: list(range(50)), 1: list(range(50))}
+
+    run(test)
+
+
+def test_an_idle_partition_does_not_hold_up_a_busy_one() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        await fill(stage, 400)
+        async with stage.consumer(max_partition_fetch_bytes=1_000, fetch_max_wait_ms=10_000) as consumer:
+            await consumer.assign([PLACE, OTHER], at="earliest")
+            began_ns = stage.world.now_ns
+            assert await offsets(consumer, 400) == list(range(400))
+            assert (stage.world.now_ns - began_ns) / 1e6 < 10_000
+
+    run(test)
+
+
+def test_read_committed_leaves_out_what_was_aborted_and_stops_before_what_is_open() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await stage.produce("orders", batch("plain"))
+        write_in_transaction(stage, "orders", 1, 0, "kept")
+        write_in_transaction(stage, "orders", 2, 0, "dropped")
+        write_marker(stage, "orders", 2, commit=False)
+        write_marker(stage, "orders", 1, commit=True)
+        write_in_transaction(stage, "orders", 3, 0, "open")
+        async with stage.consumer(isolation_level="read_committed") as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            assert [record.value for record in await consumer.poll()] == [b"plain", b"kept"]
+            assert await consumer.poll(timeout_ms=600) == []
+            assert (consumer.position(PLACE), consumer.lag(PLACE)) == (5, 0)
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            assert [record.value for record in await consumer.poll()] == [
+                b"plain",
+                b"kept",
+                b"dropped",
+                b"open",
+            ]
+
+    run(test)
+
+
+def test_a_consumer_with_a_rack_reads_from_the_replica_there_and_from_the_leader_when_that_dies() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", leader=1)
+        await fill(stage, 20)
+        near = 3
+        async with stage.consumer(client_rack="rack-3", fetch_max_wait_ms=100) as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            assert await offsets(consumer, 20) == list(range(20))
+            stage.fault_at(1, api_key=ApiKey.FETCH, action=ReplyAction.CLOSE, client_id="pykraft-consumer")
+            await fill(stage, 20)
+            assert await offsets(consumer, 20) == list(range(20, 40))
+            stage.cluster.replies[1].clear()
+            stage.world.kill(stage.cluster.name(near))
+            await fill(stage, 5)
+            assert await offsets(consumer, 5) == list(range(40, 45))
+
+    three(
+        test,
+        replica_selector_class="org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        per_node={1: {"broker.rack": "rack-1"}, 2: {"broker.rack": "rack-2"}, 3: {"broker.rack": "rack-3"}},
+    )
+
+
+@pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_errors_that_pass_are_not_noticed(code: ErrorCode) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 60)
+        async with stage.consumer(max_partition_fetch_bytes=400) as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            first = await offsets(consumer, 5)
+            stage.fault(api_key=ApiKey.FETCH, action=ReplyAction.ERROR, error=code, times=2)
+            assert first + await offsets(consumer, 55) == list(range(60))
+
+    run(test)
+
+
+def test_a_leader_that_dies_is_followed_without_a_gap() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 60)
+        async with stage.consumer(max_partition_fetch_bytes=400) as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            first = await offsets(consumer, 20)
+            stage.world.kill(stage.cluster.name(stage.leader("orders")))
+            await fill(stage, 10)
+            assert first + await offsets(consumer, 50) == list(range(70))
+
+    three(test)

@@ -1,0 +1,245 @@
+"""The producer against whole brokers: delivery, batching, order over lost answers and lost leaders, back-pressure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import trio
+
+from kraft.client import Delivery, DeliveryFailed, DeliveryReport, KafkaError
+from kraft.client.core.partitioner import partition_for_key
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import iter_headers
+from kraft.wire.reply_policy import ReplyAction
+
+from .stage import PLACE, Stage, run, three
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_are_read_as_they_were_sent_with_each_codec(codec: str) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(compression_type=codec) as producer:
+            sent = await producer.send("orders", b"value" * 50, b"key", headers=[("h", b"1"), ("n", None)])
+            assert await producer.send("orders", None, b"key", timestamp_ms=5) == DeliveryReport("orders", 0, 1, 5)
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            first, second = await consumer.poll(records_max=1), await consumer.poll(records_max=1)
+        assert first[0][:4] == ("orders", 0, 0, sent.timestamp_ms)
+        assert first[0][4:7] == (b"key", b"value" * 50, (("h", b"1"), ("n", None)))
+        assert second[0][2:6] == (1, 5, b"key", None)
+
+    run(test)
+
+
+def test_a_key_decides_the_partition_and_records_without_one_use_all() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 4)
+        async with stage.producer(batch_size=200) as producer:
+            keyed = await producer.send("orders", b"v", b"customer-7")
+            free = [await producer.send("orders", b"x" * 100) for _ in range(40)]
+            chosen = await producer.send("orders", b"v", partition=3)
+        assert keyed.partition == partition_for_key(b"customer-7", 4)
+        assert {report.partition for report in free} == {0, 1, 2, 3}
+        assert chosen.partition == 3
+
+    run(test)
+
+
+def test_records_that_come_within_the_linger_leave_in_one_batch() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=20) as producer, trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(producer.send, "orders", b"%d" % number)
+        answer = await stage.fetch("orders", 0)
+        assert [header.record_count for data in answer.records for _, header in iter_headers(data)] == [10]
+
+    run(test)
+
+
+def test_flush_does_not_wait_for_the_linger() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=60_000) as producer:
+            delivery = await producer.enqueue("orders", b"v")
+            await stage.world.sleep_ms(100)
+            assert not delivery.is_done
+            began_ns = stage.world.now_ns
+            await producer.flush()
+            assert delivery.is_done
+            assert stage.world.now_ns - began_ns < 1e9
+
+    run(test)
+
+
+def test_leaving_the_block_delivers_what_was_handed_over_and_an_exception_gives_it_up() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=1_000) as producer:
+            delivered = [await producer.enqueue("orders", b"%d" % number) for number in range(3)]
+        assert [d.outcome.offset for d in delivered] == [0, 1, 2]  # type: ignore[union-attr]
+        with pytest.raises(LookupError):
+            async with stage.producer(linger_ms=1_000) as producer:
+                given_up = await producer.enqueue("orders", b"never")
+                raise LookupError
+        assert isinstance(given_up.outcome, DeliveryFailed)
+        assert given_up.outcome.certain
+        assert await stage.values() == [b"0", b"1", b"2"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(acks=acks) as producer:
+            reports = [await producer.send("orders", b"%d" % number) for number in range(5)]
+        assert [report.offset for report in reports] == ([-1] * 5 if acks == "0" else [0, 1, 2, 3, 4])
+        await stage.world.sleep_ms(10)
+        assert await stage.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(test)
+
+
+def test_lost_answers_neither_lose_nor_double_nor_reorder() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        deliveries: list[Delivery] = []
+        async with stage.producer(batch_size=50) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.CLOSE, after=True, times=3)
+            for number in range(40):
+                deliveries.append(await producer.enqueue("orders", b"%d" % number))
+        assert await stage.values() == [b"first", *(b"%d" % number for number in range(40))]
+        assert [d.outcome.offset for d in deliveries] == list(range(1, 41))  # type: ignore[union-attr]
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_refusal_that_passes_is_tried_again_in_order(code: ErrorCode) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(batch_size=50) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.ERROR, error=code, times=2)
+            for number in range(20):
+                await producer.enqueue("orders", b"%d" % number)
+        assert await stage.values() == [b"first", *(b"%d" % number for number in range(20))]
+
+    run(test)
+
+
+def test_a_refused_batch_does_not_hold_up_those_behind_it() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(batch_size=50) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.ERROR, error=ErrorCode.INVALID_RECORD, times=1)
+            deliveries = [await producer.enqueue("orders", b"%d" % number) for number in range(10)]
+        failed = [number for number, d in enumerate(deliveries) if isinstance(d.outcome, DeliveryFailed)]
+        assert failed
+        assert all(d.outcome.certain for d in deliveries if isinstance(d.outcome, DeliveryFailed))
+        assert await stage.values() == [b"first", *(b"%d" % n for n in range(10) if n not in failed)]
+
+    run(test)
+
+
+def test_a_batch_that_is_too_large_for_the_topic_is_split() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", max_message_bytes="1000")
+        async with stage.producer(batch_size=10_000, linger_ms=10) as producer:
+            deliveries = [await producer.enqueue("orders", b"%03d" % number * 30) for number in range(30)]
+            too_large = await producer.enqueue("orders", b"x" * 2_000)
+        assert [d.outcome.offset for d in deliveries] == list(range(30))  # type: ignore[union-attr]
+        assert isinstance(too_large.outcome, DeliveryFailed)
+        assert too_large.outcome.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert await stage.values() == [b"%03d" % number * 30 for number in range(30)]
+
+    run(test)
+
+
+def test_a_full_buffer_holds_the_sender_up_and_not_for_ever() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(buffer_memory=1_000, max_block_ms=500, request_timeout_ms=2_000) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DELAY, delay_ms=1_000, times=1)
+            waiting = [await producer.enqueue("orders", b"x" * 300) for _ in range(2)]
+            began_ns = stage.world.now_ns
+            with pytest.raises(DeliveryFailed, match=r"buffer.memory=1000 within max.block.ms=500") as told:
+                for _ in range(3):
+                    await producer.enqueue("orders", b"y" * 300)
+            assert told.value.certain
+            assert (stage.world.now_ns - began_ns) / 1e6 == pytest.approx(500, abs=60)
+            await waiting[0].wait()
+            await producer.send("orders", b"z" * 300)
+
+    run(test)
+
+
+def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(max_request_size=1_000) as producer:
+            with pytest.raises(DeliveryFailed, match=r"max.request.size is 1000"):
+                await producer.send("orders", b"x" * 1_000)
+            with pytest.raises(KafkaError, match="partitions 0 to 0, not 5"):
+                await producer.send("orders", b"x", partition=5)
+
+    run(test)
+
+
+def test_a_topic_that_never_appears_is_given_up_after_max_block_ms() -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(max_block_ms=300) as producer:
+            began_ns = stage.world.now_ns
+            with pytest.raises(KafkaError, match="topic nowhere"):
+                await producer.send("nowhere", b"x")
+            assert 250 < (stage.world.now_ns - began_ns) / 1e6 < 2_000
+
+    run(test, auto_create_topics_enable="false")
+
+
+def test_a_batch_that_gets_no_answer_in_time_fails_and_may_be_in_the_log() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(delivery_timeout_ms=800, request_timeout_ms=300) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP, after=True, times=20)
+            with pytest.raises(DeliveryFailed) as told:
+                await producer.send("orders", b"lost answer")
+            assert not told.value.certain
+            stage.cluster.replies[1].clear()
+            last = await producer.send("orders", b"after")
+        found = await stage.values()
+        assert Counter(found) == Counter([b"first", b"lost answer", b"after"])
+        assert found[last.offset] == b"after"
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_leader_dies_with_requests_on_their_way_and_every_record_arrives_once_and_in_order(seed: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(batch_size=60) as producer:
+            await producer.send("orders", b"first")
+            deliveries = []
+            for number in range(120):
+                deliveries.append(await producer.enqueue("orders", b"%d" % number))
+                if number == 60:
+                    stage.world.kill(stage.cluster.name(stage.leader("orders")))
+                if number % 7 == seed:
+                    await stage.world.sleep_ms(1)
+            reports = [await delivery.wait() for delivery in deliveries]
+        assert [report.offset for report in reports] == list(range(1, 121))
+        assert await stage.values() == [b"first", *(b"%d" % number for number in range(120))]
+
+    three(test, seed=seed)

@@ -1,0 +1,105 @@
+"""The kraft command and its admin client at work on Apache Kafka: what both clusters can do, the same verbs do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from tests.clusters import free_port
+from tests.deploy.clusters import Command
+
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
+
+SCRIPT = Path(__file__).with_name("kafka.sh")
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a broker of Apache Kafka listens."""
+    folder = tmp_path_factory.mktemp("apache")
+    port = free_port(2)
+    try:
+        subprocess.run([SCRIPT, "start", folder, str(port)], check=True, timeout=300)
+        yield f"127.0.0.1:{port}"
+    finally:
+        subprocess.run([SCRIPT, "stop", folder], timeout=60)
+
+
+@pytest.fixture
+def kraft(tmp_path: Path, servers: str, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("KRAFT_BOOTSTRAP_SERVER", servers)
+    command = Command(tmp_path)
+    command.run("cluster", "--timeout", "60")  # waits for the broker's first answer
+    return command
+
+
+def test_topics_partitions_and_configs(kraft: Command) -> None:
+    created = kraft.json("topics", "create", "t", "--partitions", "2", "--config", "retention.ms=777000")
+    assert created == {"topic": "t", "partitions": 2, "replication_factor": 1}
+    assert kraft.json("topics", "describe", "t")["settings"] == {"retention.ms": "777000"}
+    kraft.run("topics", "alter", "t", "--partitions", "3")
+    kraft.run("configs", "alter", "--topic", "t", "--set", "segment.ms=60000", "--delete", "retention.ms")
+    changed = {row["key"] for row in kraft.json("configs", "describe", "--topic", "t", "--changed")}
+    assert "segment.ms" in changed
+    assert "retention.ms" not in changed
+    assert len(kraft.json("partitions", "list", "t")) == 3
+    assert "TOPIC_ALREADY_EXISTS" in kraft.run("topics", "create", "t", code=1)
+    kraft.run("topics", "delete", "t")
+    assert "see kraft topics list" in kraft.run("topics", "describe", "t", code=4)
+
+
+def test_records_go_in_and_come_out(kraft: Command) -> None:
+    kraft.run("topics", "create", "records", "--partitions", "1")
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        kraft.run("produce", "records", "-z", codec, "-K", ":", "-H", f"codec={codec}", text=f"{codec}:1\n")
+    lines = [json.loads(line) for line in kraft.run("consume", "records", "--json").splitlines()]
+    assert [(line["offset"], line["key"]) for line in lines] == list(
+        enumerate(["none", "gzip", "snappy", "lz4", "zstd"])
+    )
+    assert kraft.run("consume", "records", "--header", "codec=^s", "--format", "%o %h") == "2 codec=snappy"
+    assert [row["offset"] for row in kraft.json("partitions", "offsets", "records", "--at", "newest")] == [4]
+    kraft.run("partitions", "delete-records", "records", "--before", "3", "--yes")
+    assert kraft.run("consume", "records", "--format", "%o ") == "3 4 "
+    assert kraft.json("partitions", "producers", "records")
+
+
+def test_groups(kraft: Command, servers: str) -> None:
+    kraft.run("topics", "create", "read", "--partitions", "2")
+    kraft.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")
+    settings = {"group.id": "team", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    member = Consumer({"bootstrap.servers": servers, **settings})
+    member.subscribe(["read"])
+    try:
+        assert sum(member.poll(10) is not None for _ in range(4)) == 4
+        member.commit(asynchronous=False)
+        described = kraft.json("groups", "describe", "team")
+        assert (described["state"], described["lag"], described["assignor"]) == ("Stable", 0, "range")
+        (row,) = kraft.json("groups", "members", "team")
+        assert row["assignment"] == ["read-0", "read-1"]
+        assert "NON_EMPTY_GROUP" in kraft.run("groups", "delete", "team", code=1)
+    finally:
+        member.close()
+    kraft.run("groups", "reset-offsets", "team", "--topic", "read:0", "--shift-by", "-3", "--execute")
+    assert kraft.json("groups", "describe", "team")["lag"] == 3
+    assert ["team", "Empty"] in [[row["group"], row["state"]] for row in kraft.json("groups", "list")]
+    kraft.run("groups", "delete-offsets", "team", "--topic", "read:0")
+    kraft.run("groups", "delete", "team")
+    assert "see kraft groups list" in kraft.run("groups", "describe", "team", code=4)
+
+
+def test_nodes_and_their_files(kraft: Command) -> None:
+    assert [(row["broker"], row["state"]) for row in kraft.json("brokers")] == [(1, "active")]
+    assert kraft.json("quorum")["leader"] == 1
+    (directory,) = kraft.json("logdirs")
+    assert directory["usable_bytes"] > 0
+    assert kraft.json("cluster")["active_controller"] == 1
+    assert {row["type"] for row in kraft.json("configs", "list")} >= {"broker"}
+
+
+def test_what_kafka_does_not_show_is_said(kraft: Command) -> None:
+    assert "give --folder" in kraft.run("metadata", "show", code=1)

@@ -1,0 +1,117 @@
+"""Batches rewritten with fewer records: what is left decodes to the same records, by our reader and by others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.seam import WireError
+from kraft.wire.compression import Compression
+from kraft.wire.record_rewriting import batch_of, block_of, emptied, scan_records
+from kraft.wire.records import BATCH_HEADER_BYTES, Record, check_crc, decode_batch, encode_batch, read_header
+from tests.wire.foreign import aiokafka
+from tests.wire.strategies import records
+
+NOW_MS = 1_750_000_000_000
+
+
+def rewritten(batch: bytearray, keeps: list[bool], horizon_ms: int | None = None) -> bytearray:
+    header = read_header(batch)
+    block = block_of(header, memoryview(batch))
+    places = scan_records(block, header.record_count)
+    kept = [place for place, keep in zip(places, keeps, strict=True) if keep]
+    return batch_of(header, block, kept, horizon_ms=horizon_ms)
+
+
+@given(
+    items=records(),
+    draw=st.data(),
+    codec=st.sampled_from(Compression),
+    horizon_ms=st.none() | st.integers(0, 2**42),
+    stamped=st.booleans(),
+)
+def test_the_records_that_are_kept_are_the_same_and_the_batch_spans_the_same_offsets(
+    items: list[Record], draw: st.DataObject, codec: Compression, horizon_ms: int | None, stamped: bool
+) -> None:
+    batch = encode_batch(
+        items,
+        compression=codec,
+        producer_id=9,
+        producer_epoch=3,
+        base_sequence=70,
+        transactional=True,
+        leader_epoch=5,
+        log_append_time_ms=NOW_MS if stamped else None,
+    )
+    before, old = decode_batch(batch), read_header(batch)
+    keeps = draw.draw(st.lists(st.booleans(), min_size=len(items), max_size=len(items)).filter(any))
+    result = rewritten(batch, keeps, horizon_ms)
+    new = read_header(result)
+    kept = [record for record, keep in zip(before, keeps, strict=True) if keep]
+    assert decode_batch(result) == kept
+    assert check_crc(result, 0, new)
+    assert new.record_count == len(kept)
+    assert new.max_timestamp == (NOW_MS if stamped else max(record.timestamp for record in kept))
+    assert new.has_delete_horizon == (horizon_ms is not None)
+    assert new.base_timestamp == (old.base_timestamp if horizon_ms is None else horizon_ms)
+    for field in ("base_offset", "last_offset", "partition_leader_epoch", "producer_id", "producer_epoch"):
+        assert getattr(new, field) == getattr(old, field)
+    assert (new.last_sequence, new.is_transactional, new.codec) == (old.last_sequence, True, int(codec))
+
+
+@given(items=records())
+def test_a_batch_of_all_its_records_is_the_batch_itself(items: list[Record]) -> None:
+    batch = encode_batch(items)
+    assert rewritten(batch, [True] * len(items)) == batch
+
+
+@given(items=records(), codec=st.sampled_from(Compression))
+def test_an_emptied_batch_has_a_header_and_nothing_else(items: list[Record], codec: Compression) -> None:
+    batch = encode_batch(items, compression=codec, producer_id=9, producer_epoch=3, base_sequence=2**31 - 1)
+    old = read_header(batch)
+    result = emptied(old)
+    new = read_header(result)
+    assert len(result) == BATCH_HEADER_BYTES
+    assert decode_batch(result) == []
+    assert check_crc(result, 0, new)
+    assert (new.base_timestamp, new.record_count, new.codec) == (-1, 0, 0)
+    assert new.max_timestamp == old.max_timestamp
+    assert (new.base_offset, new.last_offset, new.last_sequence) == (
+        old.base_offset,
+        old.last_offset,
+        old.last_sequence,
+    )
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_aiokafka_reads_a_rewritten_batch(codec: Compression) -> None:
+    items = [Record(0, NOW_MS + number, b"k%d" % number, b"v" * number) for number in range(6)]
+    result = rewritten(encode_batch(items, compression=codec), [True, False, True, True, False, True], NOW_MS + 9)
+    batch = aiokafka.record.memory_records.MemoryRecords(bytes(result)).next_batch()
+    assert batch.validate_crc()
+    read = [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch]
+    assert read == decode_batch(result)
+
+
+@given(items=records(), cut=st.integers(0, 400), flips=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255))))
+def test_a_block_that_is_cut_or_changed_is_refused_or_scanned_but_never_worse(
+    items: list[Record], cut: int, flips: list[tuple[int, int]]
+) -> None:
+    batch = encode_batch(items)
+    block = bytearray(batch[BATCH_HEADER_BYTES:])
+    for at, mask in flips:
+        block[at % len(block)] ^= mask
+    try:
+        places = scan_records(bytes(block[: max(1, len(block) - cut)]), len(items))
+    except WireError:
+        return
+    assert len(places) == len(items)
+    assert all(start < end <= len(block) for start, _, end, *_ in places)
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"\2\0"])
+def test_bytes_behind_the_records_are_refused(tail: bytes) -> None:
+    batch = encode_batch([Record(0, NOW_MS, b"k", b"v")])
+    with pytest.raises(WireError, match="left over"):
+        scan_records(bytes(batch[BATCH_HEADER_BYTES:]) + tail, 1)
