@@ -6,7 +6,9 @@ that gets no answer may have been carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 import structlog
 import trio
@@ -52,23 +54,45 @@ class Commits:
         self._assignment = assignment
         self._member = member
         self._on_expelled = on_expelled
-        self._order = trio.Lock()
+        self._line: deque[object] = deque()
+        """Commits that are not over, in the order in which they were asked for."""
+        self._moved = trio.Event()
         self._last_automatic: dict[TopicPartition, CommittedOffset] = {}
+
+    def ask(self, offsets: Offsets) -> Callable[[], Awaitable[None]]:
+        """Stand in line for a commit of these offsets. What is given must be called once: it waits for its turn and
+        does it; see `commit`."""
+        place = object()
+        self._line.append(place)
+        return partial(self._commit_in_turn, place, offsets, self._config.default_api_timeout_ms)
 
     async def commit(self, offsets: Offsets, *, timeout_ms: float | None = None) -> None:
         """Commit, after what was asked for before. CommitFailed if the member is not in the group any more,
         RebalanceInProgress while the group rebalances, TimedOut or KafkaError if it cannot be done."""
-        if not offsets:
+        place = object()
+        self._line.append(place)
+        await self._commit_in_turn(place, offsets, timeout_ms or self._config.default_api_timeout_ms)
+
+    async def _commit_in_turn(self, place: object, offsets: Offsets, timeout_ms: float) -> None:
+        try:
             await trio.lowlevel.checkpoint()
-            return
-        async with self._order:
-            deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._config.default_api_timeout_ms)
-            pause_ms = self._config.retry_backoff_ms
-            while (problem := await self._commit_once(offsets)) is not None:
-                if self._clock.monotonic_ms() >= deadline_ms:
-                    raise TimedOut(f"offsets of group {self._coordinator.group_id} are not committed: {problem}")
-                await self._clock.sleep_ms(pause_ms)
-                pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
+            while self._line[0] is not place:
+                await self._moved.wait()
+            if offsets:
+                await self._commit(offsets, timeout_ms)
+        finally:
+            self._line.remove(place)
+            self._moved.set()
+            self._moved = trio.Event()
+
+    async def _commit(self, offsets: Offsets, timeout_ms: float) -> None:
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        pause_ms = self._config.retry_backoff_ms
+        while (problem := await self._commit_once(offsets)) is not None:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise TimedOut(f"offsets of group {self._coordinator.group_id} are not committed: {problem}")
+            await self._clock.sleep_ms(pause_ms)
+            pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
 
     async def _commit_once(self, offsets: Offsets) -> str | None:
         """None if done; the reason if it may be tried again."""

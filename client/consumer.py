@@ -13,22 +13,23 @@ counts as done when the application asks for the next one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
 import trio
 
+from kraft.client.background import open_background
 from kraft.client.cluster import Cluster
 from kraft.client.commits import Commits
+from kraft.client.connections import TimedOut, VersionMismatch
 from kraft.client.coordinator import Coordinator
 from kraft.client.core.assigned import Assigned, Assignment
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.fetched import FetchPosition
 from kraft.client.core.membership import Member
 from kraft.client.core.records import CommittedOffset, ConsumerRecord, KafkaError, TopicPartition
-from kraft.client.default_seam import default_seam
 from kraft.client.fetcher import Fetcher
 from kraft.client.group import Group
 from kraft.client.offsets import timestamp_of
@@ -61,12 +62,11 @@ class Consumer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            self._seam = await stack.enter_async_context(default_seam(self._given_seam))
-            self._nursery = await stack.enter_async_context(trio.open_nursery())
+            background = open_background(self._given_seam)
+            self._seam, self._nursery = await stack.enter_async_context(background)
             config = self.config
             self._cluster = Cluster(config.addresses, self._seam, client_id=config.client_id, tls=self._tls)
             stack.callback(self._cluster.close)
-            stack.callback(self._nursery.cancel_scope.cancel)
             self._fetcher = Fetcher(config, self._cluster, self._assignment, self._nursery, self._announce, self._fail)
             self._nursery.start_soon(self._fetcher.run)
             self._stack = stack.pop_all()
@@ -145,10 +145,10 @@ class Consumer:
         with scope:
             try:
                 await group.run()
-            except* KafkaError as problems:
+            except* (KafkaError, VersionMismatch) as problems:
                 self._assignment.replace(())
                 error = sole_error(problems)
-                self._fail(error if isinstance(error, KafkaError) else problems.exceptions[0])
+                self._fail(error if isinstance(error, Exception) else problems)
 
     async def _leave(self, *, is_done: bool) -> None:
         group, self._group = self._group, None
@@ -320,12 +320,12 @@ class Consumer:
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
         chosen = self._assignment.given() if offsets is None else _committed(offsets)
-        self._nursery.start_soon(self._commit_later, self._commits, chosen)
+        self._nursery.start_soon(self._commit_later, self._commits.ask(chosen))
 
-    async def _commit_later(self, commits: Commits, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    async def _commit_later(self, commit: Callable[[], Awaitable[None]]) -> None:
         try:
-            await commits.commit(offsets)
-        except KafkaError as failure:
+            await commit()
+        except (KafkaError, TimedOut) as failure:
             self._fail(failure)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:

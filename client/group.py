@@ -102,17 +102,24 @@ class Group:
         """Draw the consequence of an error. KafkaError if there is nothing else to do."""
         was_in_group = self.member.is_in_group
         self.member = self.member.after(reaction)
+        if reaction is Reaction.GIVE_UP:
+            raise KafkaError(code, f"group {self.coordinator.group_id}: {text}")
         if reaction is Reaction.FIND_COORDINATOR:
             self.coordinator.forget()
         if was_in_group and not self.member.is_in_group:
-            self._has_lost = True
-        if reaction is Reaction.GIVE_UP:
-            raise KafkaError(code, f"group {self.coordinator.group_id}: {text}")
+            self._lose()
+
+    def _lose(self) -> None:
+        """What this member reads may belong to others already: give the application nothing more of it."""
+        self._has_lost = True
+        if self._assignment.partitions:
+            self.turnstile.announce()
 
     def _on_refused(self, member: Member, reaction: Reaction) -> None:
         """A commit of `member` was refused."""
         if member == self.member and not self._is_joining:
-            self._react(reaction, ErrorCode.NONE, "") if reaction is not Reaction.GIVE_UP else None
+            if reaction is not Reaction.GIVE_UP:  # the coordinator says it again to the join that follows
+                self._react(reaction, ErrorCode.NONE, "")
             self.rejoin()
 
     # joining
@@ -299,7 +306,7 @@ class Group:
         """The application does not come back: leave, so that others get the partitions, and join when it comes."""
         await self._send_leave()
         self.member = self.member.after(Reaction.FORGET_ID)
-        self._has_lost = True
+        self._lose()
         self.rejoin()
 
     async def _watch_metadata(self) -> None:

@@ -17,13 +17,13 @@ from typing import Any, Self
 
 import trio
 
+from kraft.client.background import open_background
 from kraft.client.cluster import Cluster, ClusterUnreachable, TopicMetadata
 from kraft.client.core.accumulator import Accumulator, AccumulatorSettings
 from kraft.client.core.batch import NO_IDENTITY, record_bytes_max
 from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.partitioner import StickyPartitioner, partition_for_key
 from kraft.client.core.records import DeliveryFailed, DeliveryReport, Headers, KafkaError, TopicPartition
-from kraft.client.default_seam import default_seam
 from kraft.client.delivery import Delivery
 from kraft.client.sender import Sender
 from kraft.seam import Seam, sole_error
@@ -64,11 +64,9 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            self._seam = await stack.enter_async_context(default_seam(self._given_seam))
-            nursery = await stack.enter_async_context(trio.open_nursery())
+            self._seam, nursery = await stack.enter_async_context(open_background(self._given_seam))
             self._cluster = Cluster(self.config.addresses, self._seam, client_id=self.config.client_id, tls=self._tls)
             stack.callback(self._cluster.close)
-            stack.callback(nursery.cancel_scope.cancel)
             self._sticky = StickyPartitioner(
                 self._seam.random.stream("partitioner").below,
                 lambda topic, partition: self._accumulator.waiting_bytes((topic, partition)),

@@ -48,12 +48,17 @@ class Turnstile:
             # Cancelled here, the application leaves while the meeting goes on: it has given up its records anyway.
             self._present = trio.Event()
 
+    def announce(self) -> None:
+        """A meeting is about to be called: give the application nothing more before it."""
+        if not self.is_wanted:
+            self.is_wanted = True
+            self._over = trio.Event()
+        self._wake()
+
     @asynccontextmanager
     async def meeting(self) -> AsyncIterator[None]:
         """The body runs while the application is kept in `poll`."""
-        self.is_wanted = True
-        self._over = trio.Event()
-        self._wake()
+        self.announce()
         try:
             await self._present.wait()
             yield

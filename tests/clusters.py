@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,11 +103,12 @@ def free_port(count: int) -> int:
 
 
 @contextmanager
-def running(*, combined: int = 0) -> Iterator[LocalCluster]:
-    """Three controllers and three brokers, or `combined` nodes of both roles."""
+def running(*, combined: int = 0, settings: Iterable[str] = ()) -> Iterator[LocalCluster]:
+    """Three controllers and three brokers, or `combined` nodes of both roles. `settings` are key=value."""
     folder = Path(tempfile.mkdtemp(prefix="kraft-test-"))
     port = free_port(3)
     shape = ["--combined", str(combined)] if combined else []
+    shape += [word for setting in settings for word in ("--set", setting)]
     try:
         command = [*KRAFT, "up", "--data", str(folder), "--port", str(port), "--background", *shape]
         subprocess.run(command, check=True, timeout=UP_SECONDS_MAX, stdout=subprocess.DEVNULL)

@@ -41,9 +41,15 @@ def forward(
     mutations: int = 0,
 ) -> None:
     """Forward `message` (newest class) and complete `request` when the answer is there. `mutations` is what counts
-    against the quota of controller mutations: partitions created or deleted."""
-    body = messages.encode_request(request.api_key, messages.newest_version(request.api_key), message)
+    against the quota of controller mutations: partitions created or deleted. What nothing is added to here goes to the
+    controller and back in the client's version, as it is."""
     throttle_ms = broker.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, mutations) if mutations else 0
+    if finish is None and throttle_ms == 0:
+        broker.answer_later(
+            request, _carry_as_it_is, broker, request, session, bytes(request.body), failure, timeout_ms
+        )
+        return
+    body = messages.encode_request(request.api_key, messages.newest_version(request.api_key), message)
 
     async def carry() -> None:
         response = await _decided(broker, request.api_key, session, body, failure, timeout_ms)
@@ -52,6 +58,21 @@ def forward(
         answer(request, throttled(response, throttle_ms))
 
     broker.answer_later(request, carry)
+
+
+async def _carry_as_it_is(
+    broker: Broker, request: Request, session: Session, body: bytes, failure: Failure, timeout_ms: int
+) -> None:
+    timeout_ms = max(1, min(timeout_ms, FORWARD_TIMEOUT_MS))
+    key, version = request.api_key, request.api_version
+    try:
+        reply = await broker.controller.forward(session, key, body, version=version, timeout_ms=timeout_ms)
+    except RequestFailed:
+        answer(request, failure(ErrorCode.REQUEST_TIMED_OUT, NOT_ANSWERED))
+    except ForwardRefused as refused:
+        answer(request, failure(refused.error, str(refused)))
+    else:
+        request.respond(reply)
 
 
 async def _decided(

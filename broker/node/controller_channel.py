@@ -112,11 +112,17 @@ class ControllerChannel:
         raise RequestFailed(peer or Peer(None, self._listener, Address("", 0)), outcome)
 
     async def forward(
-        self, session: Session, api_key: int, body: bytes, *, timeout_ms: int = FORWARD_TIMEOUT_MS
+        self,
+        session: Session,
+        api_key: int,
+        body: bytes,
+        *,
+        version: int | None = None,
+        timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> bytes:
-        """Hand a client's admin request (newest version) to the active controller, on behalf of its principal; gives
-        the body of the answer in the newest version. RequestFailed as in `request`; ForwardRefused."""
-        newest = messages.newest_version(api_key)
+        """Hand a client's admin request to the active controller, on behalf of its principal; gives the body of the
+        answer. Both are in `version`, by default the newest. RequestFailed as in `request`; ForwardRefused."""
+        newest = messages.newest_version(api_key) if version is None else version
         envelope = ForwardRequest(
             principal=session.principal,
             client_address=session.client_address,

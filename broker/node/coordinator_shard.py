@@ -93,7 +93,9 @@ class CoordinatorShard:
         state, end_offset = loaded
         self.machine = machine = GroupCoordinator(self._owner.settings, state, end_offset)
         self.state = ShardState.ACTIVE
-        log.info("groups loaded", partition=self.partition.index, epoch=self.leader_epoch, groups=len(machine.groups))
+        if machine.groups:
+            index, epoch = self.partition.index, self.leader_epoch
+            log.info("groups loaded", partition=index, leader_epoch=epoch, groups=len(machine.groups))
         self._in_turn(machine.begin, _nobody)
         self._owner.shard_loaded(self)
         self._replicas.deadlines.remove(self._patience)

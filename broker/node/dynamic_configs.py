@@ -27,6 +27,8 @@ class DynamicConfigs:
         self.node = config
         self._image: MetadataImage | None = None
         self._topics: dict[str, TopicConfig] = {}
+        self._without_overrides: TopicConfig | None = None
+        """What most topics have."""
         self._listeners: list[ChangeListener] = []
 
     def on_change(self, listener: ChangeListener) -> None:
@@ -54,7 +56,11 @@ class DynamicConfigs:
         if known is not None:
             return known
         overrides = {} if self._image is None else self._image.topic_configs(name)
-        resolved = TopicConfig.resolve(overrides, self.dynamic_broker(), self.static)
+        resolved = None if overrides else self._without_overrides
+        if resolved is None:
+            resolved = TopicConfig.resolve(overrides, self.dynamic_broker(), self.static)
+            if not overrides:
+                self._without_overrides = resolved
         self._topics[name] = resolved
         return resolved
 
@@ -70,6 +76,7 @@ class DynamicConfigs:
 
     def _broker_settings_changed(self, image: MetadataImage) -> None:
         self._topics.clear()
+        self._without_overrides = None
         try:
             self.node = self.static.overlay(self.dynamic_broker())
         except ConfigError as error:

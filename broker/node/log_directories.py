@@ -38,6 +38,8 @@ class HostedDirectory:
         self.is_clean = False
         self.broker_epoch = NO_BROKER_EPOCH
         self.found = FoundLogs((), (), (), ())
+        self.held: frozenset[TopicPartition] = frozenset()
+        """The logs that were here at start; there may be a hundred thousand."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -66,6 +68,7 @@ class HostedDirectory:
         self.high_watermarks = storage.read_high_watermarks()
         self.cleaner_offsets = storage.read_cleaner_offsets()
         self.found = storage.find_logs()
+        self.held = frozenset(self.found.partitions)
         for warning in storage.warnings:
             log.warning("log directory", path=self.path, warning=warning)
         self.known_id = storage.directory_id
@@ -147,7 +150,7 @@ class LogDirectories:
 
     def holding(self, topic: str, index: int) -> HostedDirectory | None:
         """The directory that had this log at start."""
-        return next((found for found in self.online if (topic, index) in found.found.partitions), None)
+        return next((found for found in self.online if (topic, index) in found.held), None)
 
     def place(self, topic: str, index: int, assigned: UUID | None, *, is_new: bool) -> HostedDirectory | None:
         """Where the replica is, or is to be made; None if it may be in a directory that is offline.

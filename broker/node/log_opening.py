@@ -46,12 +46,13 @@ class OpenJob(NamedTuple):
         assert storage is not None
         path = storage.partition_path(self.topic, self.number)
         found: UUID | None = None
+        is_renamed = False
         if self.disk.is_directory(path):
             found = read_partition_metadata(self.disk, path)
             if found is not None and found != self.topic_id:
                 storage.retire(self.topic, self.number, self.stray_id, STRAY_DIRECTORY_SUFFIX)
                 self.directory.forget(self.topic, self.number)
-                found = None
+                found, is_renamed = None, True
         key = (self.topic, self.number)
         opened = Log.open_log(
             self.disk,
@@ -68,7 +69,8 @@ class OpenJob(NamedTuple):
             if plan is not None:
                 plan.run()
                 opened.mark_synced(plan)
-            self.disk.sync_directory(self.directory.path)
+            if is_renamed:  # a folder that is only made is durable already
+                self.disk.sync_directory(self.directory.path)
         return opened
 
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.record_header import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
+    BATCH_HEADER_BYTES,
     BATCH_PREFIX_BYTES,
+    CRC_START,
+    MAGIC,
     BatchHeader,
-    check_crc,
+    header_at,
 )
 from kraft.wire.record_validation import (
     CODEC_MAX,
@@ -51,6 +56,16 @@ class BatchRules(NamedTuple):
 def read_batch(data: memoryview | None, api_version: int) -> tuple[BatchHeader, int] | BatchRefused:
     """Rows 5 and 6: the header and the size of the one batch that `data` holds (a short tail behind it does not count),
     or why there is none."""
+    size = 0 if data is None else len(data)
+    if size >= BATCH_HEADER_BYTES:
+        header = header_at(data)  # type: ignore[arg-type]
+        _, length, _, magic, _, attributes, *_ = header
+        if magic == MAGIC and length + BATCH_PREFIX_BYTES == size and attributes & ATTRIBUTE_CODEC_MASK != ZSTD:
+            return header, size  # the usual case: one batch and nothing else
+    return _read_unusual(data, api_version)
+
+
+def _read_unusual(data: memoryview | None, api_version: int) -> tuple[BatchHeader, int] | BatchRefused:
     header = first_batch(data)
     if isinstance(header, BatchRefused):
         return header
@@ -75,7 +90,7 @@ def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules, now_ms
         and (producer_id < 0 or sequence >= 0)
         and not rules.compacted
         and now_ms - rules.timestamp_before_max_ms <= oldest <= newest <= now_ms + rules.timestamp_after_max_ms
-        and check_crc(data, 0, header)
+        and crc32c(data[CRC_START:]) == header[4]
     ):
         return None
     return _check_one_by_one(data, header, rules, now_ms)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kraft.client.admin.routing import Router, require_success
 from kraft.client.admin.values import (
     BrokerDescription,
     ClusterDescription,
+    Feature,
+    FeatureChange,
     LogDir,
     LogDirReplica,
     QuorumDescription,
@@ -62,6 +64,36 @@ class Nodes:
             require_success(answer, f"the log directories of broker {broker}")
             found += [_read_log_dir(broker, told) for told in answer.results]
         return tuple(sorted(found, key=lambda one: (one.broker, one.path)))
+
+    async def features(self) -> tuple[Feature, ...]:
+        """The features that the cluster has, or could have, by name."""
+        answer = await self._router.ask_any(
+            ApiKey.API_VERSIONS, client_software_name="pykraft", client_software_version="1"
+        )
+        require_success(answer, "the features")
+        levels = {str(told.name): int(told.max_version_level) for told in answer.finalized_features}
+        ranges = {str(told.name): (int(told.min_version), int(told.max_version)) for told in answer.supported_features}
+        return tuple(
+            Feature(name, levels.get(name), *ranges.get(name, (levels.get(name, 0), levels.get(name, 0))))
+            for name in sorted(ranges.keys() | levels.keys())
+        )
+
+    async def update_features(
+        self, levels: Mapping[str, int], *, change: FeatureChange = FeatureChange.UPGRADE, validate_only: bool = False
+    ) -> None:
+        """Agree on other levels, all or none; level 0 turns a feature off."""
+        updates = [
+            {"feature": name, "max_version_level": level, "upgrade_type": int(change)}
+            for name, level in sorted(levels.items())
+        ]
+        answer = await self._router.ask_controller(
+            ApiKey.UPDATE_FEATURES,
+            lambda told: told.error_code,
+            timeout=int(self._router.timeout_ms),
+            feature_updates=updates,
+            validate_only=validate_only,
+        )
+        require_success(answer, ", ".join(sorted(levels)))
 
     async def unregister_broker(self, broker: int) -> None:
         """Forget a broker that will not come back."""

@@ -185,6 +185,24 @@ class QuorumDescription:
         return next((voter.log_end_offset for voter in self.voters if voter.node_id == self.leader), 0)
 
 
+class FeatureChange(IntEnum):
+    """How far a change of a feature's level may go. A SAFE_DOWNGRADE loses no metadata."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature: the level that the cluster has agreed on (None: off), and the levels that the brokers know."""
+
+    name: str
+    level: int | None
+    min_level: int
+    max_level: int
+
+
 @dataclass(frozen=True, slots=True)
 class LogDirReplica:
     """One replica in a log directory. `lag`: records that it is behind its partition's high watermark."""

@@ -1,34 +1,19 @@
 """The typer application: all verbs, and the one place where an exception becomes a sentence and an exit code.
 
-What a verb needs beyond typer it imports in its own body: `kraft kill` does not pay for what `kraft consume` uses.
+A command line loads its own verb and no other, and a verb imports in its own body what it needs beyond typer:
+`kraft kill` does not pay for what `kraft consume` uses, and `kraft up` for nothing at all.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, NoReturn
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from kraft.deploy.cli import (
-    cluster,
-    completion,
-    configs,
-    consume,
-    fault,
-    groups,
-    inspection,
-    log_files,
-    metadata,
-    node,
-    partitions,
-    perf,
-    produce,
-    storage,
-    topics,
-)
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
     EXIT_FAULT,
@@ -38,6 +23,8 @@ from kraft.deploy.cli.output import (
     warn,
 )
 
+COMPLETION_VARIABLE = "_KRAFT_COMPLETE"
+
 _LAUNCH_CODES = {
     "arguments": EXIT_USAGE,
     "folder": EXIT_USAGE,
@@ -46,41 +33,65 @@ _LAUNCH_CODES = {
     "not-running": EXIT_NOT_FOUND,
 }
 
-app = typer.Typer(
-    name="kraft",
-    help="Kafka clusters without ZooKeeper and without a JVM: start them, look inside them, break them on purpose.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong arguments or configuration, 3 no cluster answered, "
-    "4 what was named is not there, 70 a fault of kraft itself.",
-)
+_VERBS = {
+    "up": "cluster",
+    "down": "cluster",
+    "status": "cluster",
+    "logs": "cluster",
+    "kill": "cluster",
+    "stop": "cluster",
+    "start": "cluster",
+    "pause": "cluster",
+    "resume": "cluster",
+    "node": "node",
+    "cluster": "inspection",
+    "brokers": "inspection",
+    "quorum": "inspection",
+    "logdirs": "inspection",
+    "unregister": "inspection",
+    "produce": "produce",
+    "consume": "consume",
+    "completion": "completion",
+}
+"""The module of each verb; the function has the verb's name."""
 
-_VERBS: tuple[Callable[..., None], ...] = (
-    cluster.up,
-    cluster.down,
-    cluster.status,
-    cluster.logs,
-    cluster.kill,
-    cluster.stop,
-    cluster.start,
-    cluster.pause,
-    cluster.resume,
-    node.node,
-    inspection.cluster,
-    inspection.brokers,
-    inspection.quorum,
-    inspection.logdirs,
-    produce.produce,
-    consume.consume,
-    completion.completion,
-)
-for verb in _VERBS:
-    app.command()(verb)
+_FAMILIES = {
+    "topics": "topics",
+    "partitions": "partitions",
+    "configs": "configs",
+    "features": "features",
+    "groups": "groups",
+    "perf": "perf",
+    "metadata": "metadata",
+    "storage": "storage",
+    "log": "log_files",
+    "fault": "fault",
+}
+"""The module of each family of verbs; its `app` holds them."""
 
 
-@app.callback(invoke_without_command=True)
+def application(only: str | None = None) -> typer.Typer:
+    """The command with all its verbs, or with `only` one of them, if there is one of that name."""
+    app = typer.Typer(
+        name="kraft",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong arguments or configuration, 3 no cluster answered, "
+        "4 what was named is not there, 70 a fault of kraft itself.",
+    )
+    app.callback(invoke_without_command=True)(options)
+    is_known = only in _VERBS or only in _FAMILIES
+    for verb, module in _VERBS.items():
+        if verb == only or not is_known:
+            app.command(verb)(getattr(_load(module), verb))
+    for family, module in _FAMILIES.items():
+        if family == only or not is_known:
+            app.add_typer(_load(module).app, name=family)
+    return app
+
+
 def options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
@@ -92,21 +103,16 @@ def options(
         raise typer.Exit
 
 
-app.add_typer(topics.app, name="topics")
-app.add_typer(partitions.app, name="partitions")
-app.add_typer(configs.app, name="configs")
-app.add_typer(groups.app, name="groups")
-app.add_typer(perf.app, name="perf")
-app.add_typer(metadata.app, name="metadata")
-app.add_typer(storage.app, name="storage")
-app.add_typer(log_files.app, name="log")
-app.add_typer(fault.app, name="fault")
+def _load(module: str) -> Any:
+    return import_module(f"kraft.deploy.cli.{module}")
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
     """Run one command line and end the process."""
-    completion.prepare_completion()
+    if COMPLETION_VARIABLE in os.environ:
+        _load("completion").prepare_completion()
     try:
+        app = application(arguments[0] if arguments else None)
         code = app(list(arguments), prog_name="kraft", standalone_mode=True)
     except SystemExit as leaving:
         _leave(leaving.code if isinstance(leaving.code, int) else EXIT_FAILED)

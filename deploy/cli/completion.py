@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from enum import Enum
 from typing import Annotated
 
 import typer
 
-VARIABLE = "_KRAFT_COMPLETE"
+from kraft.deploy.cli.app import COMPLETION_VARIABLE
 
 
 class Shell(Enum):
@@ -25,12 +24,11 @@ def completion(
     """Print the completion script of a shell: eval "$(kraft completion bash)" in your start file."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    print(get_completion_script(prog_name="kraft", complete_var=VARIABLE, shell=shell.value))
+    print(get_completion_script(prog_name="kraft", complete_var=COMPLETION_VARIABLE, shell=shell.value))
 
 
 def prepare_completion() -> None:
-    """Before the command line is read: if a shell asks for completions, know how to answer each kind of shell."""
-    if VARIABLE in os.environ:
-        from typer.completion import completion_init  # type: ignore[attr-defined]
+    """Before the command line is read, when a shell asks for completions: know how to answer each kind of shell."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]
 
-        completion_init()
+    completion_init()

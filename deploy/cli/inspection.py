@@ -1,4 +1,4 @@
-"""`kraft cluster`, `brokers`, `quorum` and `logdirs`: who is there, who leads, who is behind, what lies where."""
+"""`kraft cluster`, `brokers`, `quorum`, `logdirs`, `unregister`: who is there, who leads, who is behind, what lies where."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import JsonOption, plural, print_json, print_table, show, size, warn
+from kraft.deploy.cli.output import JsonOption, YesOption, confirm, plural, print_json, print_table, show, size, warn
 from kraft.deploy.cli.times import format_time
 
 if TYPE_CHECKING:
@@ -135,6 +135,22 @@ def logdirs(
             for one in found
         ],
     )
+
+
+@over_network
+def unregister(
+    connection: Connection,
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="Its id, as kraft brokers shows it.")],
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget a broker that will not come back; partitions keep it as a replica until they are moved."""
+    confirm(f"forget broker {broker}?", is_confirmed=yes)
+    connection.run(lambda admin: admin.nodes.unregister_broker(broker))
+    if as_json:
+        print_json({"broker": broker, "unregistered": True})
+    else:
+        print(f"broker {broker} is forgotten")
 
 
 def _warn_of_one_host(described: ClusterDescription, partitions: list[PartitionDescription]) -> None:

@@ -31,6 +31,9 @@ DataOption = Annotated[
 ]
 
 
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
 class CommandFailed(Exception):
     """A verb ends with this text on standard error and this exit code."""
 
@@ -73,6 +76,17 @@ def show(as_json: bool, columns: Sequence[str], rows: Sequence[Sequence[object]]
 def warn(text: str) -> None:
     """A line on standard error."""
     print(text, file=sys.stderr)
+
+
+def confirm(question: str, *, is_confirmed: bool) -> None:
+    """Ask on a terminal, unless `--yes` was given; where nobody can answer it must be. CommandFailed for a no."""
+    if is_confirmed:
+        return
+    if not is_terminal(sys.stdin):
+        raise CommandFailed(f"{question} give --yes to say so", code=EXIT_USAGE)
+    warn(f"{question} [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed("nothing was done")
 
 
 def emphasized(text: str) -> str:

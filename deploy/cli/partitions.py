@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import EXIT_FAILED, EXIT_USAGE, CommandFailed, JsonOption, show, warn
+from kraft.deploy.cli.output import EXIT_FAILED, JsonOption, YesOption, confirm, show
 from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
@@ -101,12 +100,11 @@ def delete_records(
     before: Annotated[
         str, typer.Option(metavar="OFFSET", help="The first offset to keep; a number, a time, or latest: delete all.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete the records before an offset. They are gone for everybody."""
-    if not yes:
-        _confirm(f"delete all records of {', '.join(topic)} before {before}?")
+    confirm(f"delete all records of {', '.join(topic)} before {before}?", is_confirmed=yes)
 
     async def work(admin: Admin) -> list[tuple[str, int, int]]:
         from kraft.deploy.cli.topics import choose_partitions
@@ -134,12 +132,11 @@ def elect(
     unclean: Annotated[
         bool, typer.Option("--unclean", help="Let any live replica lead where nobody does. Records may be lost.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (unclean elections do).")] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Give leadership to the preferred replicas; with --unclean, to any live one."""
-    if unclean and not yes:
-        _confirm("an unclean election may lose acknowledged records; go on?")
+    confirm("an unclean election may lose acknowledged records; go on?", is_confirmed=yes or not unclean)
 
     async def work(admin: Admin) -> list[tuple[str, int, str]]:
         from kraft.client.admin import ElectionType
@@ -192,15 +189,6 @@ def producers(connection: Connection, topic: PartitionsArgument, as_json: JsonOp
 
     columns = ["topic", "partition", "producer_id", "epoch", "last_sequence", "last_write", "open_transaction_from"]
     show(as_json, columns, connection.run(work))
-
-
-def _confirm(question: str) -> None:
-    """Ask on a terminal; elsewhere --yes is needed."""
-    if not sys.stdin.isatty():
-        raise CommandFailed(f"{question} give --yes to say so", code=EXIT_USAGE)
-    warn(f"{question} [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandFailed("nothing was done")
 
 
 def _now_ms() -> int:

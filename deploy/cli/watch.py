@@ -14,6 +14,7 @@ from kraft.client import KafkaError
 from kraft.client.admin import Admin, PartitionDescription
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import TimedOut
+from kraft.deploy.cli.output import plural
 from kraft.deploy.launch.control import LocalCluster, NodeStatus
 
 REFRESH_SECONDS = 1.0
@@ -37,7 +38,7 @@ def watch(cluster: LocalCluster) -> None:
 
 
 async def _watch(cluster: LocalCluster) -> None:
-    console = Console()
+    console = Console(highlight=False)
     console.print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
     async with Admin(bootstrap_servers=cluster.bootstrap_servers, client_id="kraft-up") as admin:
         with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -89,7 +90,9 @@ def _trouble(view: View | None) -> Text:
     short = [part for part in view.partitions if part.is_under_replicated]
     leaderless = sum(1 for part in view.partitions if part.leader is None)
     if not short:
-        return Text(f"{view.topics} topics, {len(view.partitions)} partitions, all in sync", style="green")
+        return Text(
+            f"{plural(view.topics, 'topic')}, {plural(len(view.partitions), 'partition')}, all in sync", style="green"
+        )
     example = f"{short[0].topic}-{short[0].index} has ISR {list(short[0].isr)}"
-    text = f"{len(short)} partitions are not fully in sync, {leaderless} without leader; {example}"
+    text = f"{plural(len(short), 'partition')} not fully in sync, {leaderless} without leader; {example}"
     return Text(text, style="red" if leaderless else "yellow")

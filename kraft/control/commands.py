@@ -83,11 +83,13 @@ class FenceTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBrokers:
-    """Take these brokers out of every ISR, elect, then fence them. `cursor` is None until the first slice."""
+    """Take these brokers out of every ISR, elect, then fence them. `cursor` is None until the first slice;
+    `led_is_done`: the partitions that they led have been dealt with, and the others are next."""
 
     targets: tuple[FenceTarget, ...]
     cause: FenceCause
     cursor: Cursor | None = None
+    led_is_done: bool = False
     reply: Any = None
 
 

@@ -17,6 +17,9 @@ from kraft.image.events import Event
 PARTITION_CHANGES_PER_SLICE_MAX = 1_000
 """A plan is cut so that no slice holds the loop for long: other commands come between two slices."""
 
+FENCE_CHANGES_PER_SLICE_MAX = 500
+"""The slices of a fence are shorter: every node replays them while clients wait for new leaders."""
+
 EVENTS_PER_COMMAND_MAX = 10_000
 """A client's request that needs more events than this is refused with POLICY_VIOLATION, as in Kafka."""
 

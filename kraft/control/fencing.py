@@ -2,7 +2,8 @@
 
 Invariants: a target whose broker epoch or connection is no longer current when the plan begins is left alone (K2); only
 an expired session may lead to an unclean election (K3); all targets of one plan are ineligible together, so that no
-partition moves from one dying broker to the next (M5, M6).
+partition moves from one dying broker to the next (M5, M6). Partitions that a target leads come first: their clients
+wait, while those of the others only have one replica less.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kraft.control.commands import START, FenceBrokers, FenceCause, FenceTarget
-from kraft.control.decision import Context, Decision, FollowUp
+from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX, Context, Decision, FollowUp
 from kraft.control.plans import leave_partitions
 from kraft.image import MetadataImage
 from kraft.image.events import BrokerRegistrationChange, Event
@@ -23,16 +24,33 @@ def decide_fence(image: MetadataImage, context: Context, command: FenceBrokers) 
         return Decision(reply=command.reply, depends_on=image.offset)
     brokers = frozenset(target.broker_id for target in targets)
     expired = command.cause is FenceCause.SESSION_EXPIRED
-    part = leave_partitions(image, context, brokers, command.cursor or START, may_be_unclean=expired)
+    events: list[Event] = []
+    cursor = command.cursor or START
+    if not command.led_is_done:
+        part = leave_partitions(
+            image, context, brokers, cursor, may_be_unclean=expired, led=True, limit=FENCE_CHANGES_PER_SLICE_MAX
+        )
+        events += part.events
+        if part.cursor is not None:
+            return _sliced(image, events, replace(command, targets=targets, cursor=part.cursor))
+        cursor = START
+    # What this very decision has changed is not looked at again: the image does not show it yet.
+    others = None if command.led_is_done else False
+    limit = FENCE_CHANGES_PER_SLICE_MAX - len(events)
+    part = leave_partitions(image, context, brokers, cursor, may_be_unclean=expired, led=others, limit=limit)
+    events += part.events
     if part.cursor is not None:
-        rest = replace(command, targets=targets, cursor=part.cursor)
-        return Decision(events=tuple(part.events), depends_on=image.offset, effects=(FollowUp(rest),))
-    fences: list[Event] = [
+        return _sliced(image, events, replace(command, targets=targets, cursor=part.cursor, led_is_done=True))
+    events += [
         BrokerRegistrationChange(target.broker_id, target.broker_epoch, fenced=True)
         for target in targets
         if not image.brokers[target.broker_id].fenced
     ]
-    return Decision(events=(*part.events, *fences), reply=command.reply, depends_on=image.offset)
+    return Decision(events=tuple(events), reply=command.reply, depends_on=image.offset)
+
+
+def _sliced(image: MetadataImage, events: list[Event], rest: FenceBrokers) -> Decision:
+    return Decision(events=tuple(events), depends_on=image.offset, effects=(FollowUp(rest),))
 
 
 def current_targets(image: MetadataImage, context: Context, command: FenceBrokers) -> tuple[FenceTarget, ...]:

@@ -1,7 +1,7 @@
 """Walking over many partitions in slices: who may lead, what a topic's settings are, and what leaving an ISR changes.
 
 A plan over 30,000 partitions is a chain of commands. Each looks at partitions from a cursor on, in the order of topic
-names, and stops after 1,000 changes; the next is decided on the image as it is then (DESIGN 12a). Invariant: what a
+names, and stops after so many changes; the next is decided on the image as it is then (DESIGN 12a). Invariant: what a
 slice has dealt with needs nothing more, because the brokers concerned are not eligible while the plan runs.
 """
 
@@ -18,6 +18,7 @@ from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX, Context
 from kraft.control.partition_change import Election, Eligibility, Target, change_partition
 from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
 from kraft.image.events import Event, PartitionChange
+from kraft.image.partitions import LEAF_MASK, LEAF_SHIFT
 
 
 class Slice(NamedTuple):
@@ -38,9 +39,12 @@ class Located(NamedTuple):
 def partitions_from(image: MetadataImage, cursor: Cursor) -> Iterator[Located]:
     """All partitions from the cursor on, by topic name and number."""
     for topic, start in _topics_from(image, cursor):
-        for index, state in topic.partitions():
-            if index >= start:
-                yield Located(topic, index, state)
+        index = (start & ~LEAF_MASK) - 1
+        for leaf in topic.leaves[start >> LEAF_SHIFT :]:
+            for state in leaf:
+                index += 1
+                if index >= start:
+                    yield Located(topic, index, state)
 
 
 def _topics_from(image: MetadataImage, cursor: Cursor) -> Iterator[tuple[TopicImage, int]]:
@@ -141,8 +145,11 @@ def leave_partitions(
     *,
     may_be_unclean: bool = False,
     unclean_restarted: frozenset[int] = frozenset(),
+    led: bool | None = None,
+    limit: int = PARTITION_CHANGES_PER_SLICE_MAX,
 ) -> Slice:
-    """Take the brokers out of every ISR, and those that restarted uncleanly out of every ELR; elect where they led."""
+    """Take the brokers out of every ISR, and those that restarted uncleanly out of every ELR; elect where they led.
+    `led`: only the partitions that they lead (True), or only the others (False)."""
     settings = TopicSettings(image, context)
     eligible = eligibility(image, context, without=brokers)
 
@@ -162,7 +169,10 @@ def leave_partitions(
             ),
         )
 
-    return take_slice(_partitions_to_leave(image, cursor, brokers, unclean_restarted), change)
+    found = _partitions_to_leave(image, cursor, brokers, unclean_restarted)
+    if led is not None:
+        found = (located for located in found if (located.state.leader in brokers) == led)
+    return take_slice(found, change, limit)
 
 
 def _partitions_to_leave(
@@ -170,8 +180,8 @@ def _partitions_to_leave(
 ) -> Iterator[Located]:
     """Those that have one of the brokers in the ISR or as leader, or one that restarted uncleanly in the ELR."""
     for topic, start in _topics_from(image, cursor):
-        index = -1
-        for leaf in topic.leaves:
+        index = (start & ~LEAF_MASK) - 1
+        for leaf in topic.leaves[start >> LEAF_SHIFT :]:
             for state in leaf:
                 index += 1
                 if (
@@ -205,8 +215,8 @@ def elect_leaderless(
 
 def _leaderless_partitions(image: MetadataImage, cursor: Cursor, broker_id: int | None) -> Iterator[Located]:
     for topic, start in _topics_from(image, cursor):
-        index = -1
-        for leaf in topic.leaves:
+        index = (start & ~LEAF_MASK) - 1
+        for leaf in topic.leaves[start >> LEAF_SHIFT :]:
             for state in leaf:
                 index += 1
                 if state.leader < 0 and index >= start and (broker_id is None or broker_id in state.replicas):

@@ -7,6 +7,7 @@ but write.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -25,6 +26,10 @@ from kraft.wire.error_codes import ErrorCode
 TOO_MANY_EVENTS = f"the request needs more than {EVENTS_PER_COMMAND_MAX} metadata events; ask for fewer partitions"
 
 
+ShownConfigs = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
+"""A topic's overrides → all its settings, as the answer tells them."""
+
+
 class _Created(NamedTuple):
     topic_id: UUID
     partitions: int
@@ -40,10 +45,12 @@ def decide_create_topics(image: MetadataImage, context: Context, command: AdminR
     events: list[Event] = []
     results: list[Any] = []
     names = [topic.name for topic in request.topics]
+    times = Counter(names)
     taken = _collision_keys(image) if any("." in name or "_" in name for name in names) else {}
     refused_twice: set[str] = set()
+    shown: ShownConfigs = {}
     for topic in request.topics:
-        if names.count(topic.name) > 1:
+        if times[topic.name] > 1:
             if topic.name not in refused_twice:
                 refused_twice.add(topic.name)
                 refusal = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands more than once in the request")
@@ -55,7 +62,7 @@ def decide_create_topics(image: MetadataImage, context: Context, command: AdminR
             continue
         events += outcome.events
         taken.setdefault(_collision_key(topic.name), topic.name)
-        results.append(_created_result(image, context, command, topic.name, outcome, request.validate_only))
+        results.append(_created_result(image, context, command, topic.name, outcome, request.validate_only, shown))
     if len(events) > EVENTS_PER_COMMAND_MAX:
         refusal = Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
         return _answer_create(image, [_refused_result(name, refusal) for name in dict.fromkeys(names)])
@@ -173,12 +180,21 @@ def _refused_result(name: str, refusal: Refused) -> Any:
 
 
 def _created_result(
-    image: MetadataImage, context: Context, command: AdminRequest, name: str, created: _Created, validate_only: bool
+    image: MetadataImage,
+    context: Context,
+    command: AdminRequest,
+    name: str,
+    created: _Created,
+    validate_only: bool,
+    shown: ShownConfigs,
 ) -> Any:
-    from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult
+    """`shown`: what was told of other topics in this request. Topics with the same settings share one value."""
+    from kio.schema.create_topics.v7.response import CreatableTopicResult
 
     may_see = context.authorize(command.requester, "DESCRIBE_CONFIGS", "TOPIC", name)
-    configs = describe_topic_configs(image, context, created.configs) if may_see else ()
+    if may_see:
+        key = tuple(created.configs.items())
+        configs = shown.get(key) or shown.setdefault(key, _shown_configs(image, context, created.configs))
     return CreatableTopicResult(
         name=name,
         topic_id=None if validate_only else created.topic_id,
@@ -187,18 +203,22 @@ def _created_result(
         topic_config_error_code=ErrorCode.NONE if may_see else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         num_partitions=created.partitions if may_see else -1,
         replication_factor=created.replication_factor if may_see else -1,
-        configs=tuple(
-            CreatableTopicConfigs(
-                name=one.name,
-                value=one.value,
-                read_only=one.read_only,
-                config_source=one.source,
-                is_sensitive=one.is_sensitive,
-            )
-            for one in configs
+        configs=configs if may_see else None,
+    )
+
+
+def _shown_configs(image: MetadataImage, context: Context, configs: Mapping[str, str]) -> tuple[Any, ...]:
+    from kio.schema.create_topics.v7.response import CreatableTopicConfigs
+
+    return tuple(
+        CreatableTopicConfigs(
+            name=one.name,
+            value=one.value,
+            read_only=one.read_only,
+            config_source=one.source,
+            is_sensitive=one.is_sensitive,
         )
-        if may_see
-        else None,
+        for one in describe_topic_configs(image, context, configs)
     )
 
 
@@ -206,11 +226,12 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
     """DeleteTopics in its newest version: by name or by id; one event each."""
     request = command.request
     asked = [(topic.name, topic.topic_id) for topic in request.topics]
+    times = Counter(asked)
     results: list[tuple[str | None, UUID | None, ErrorCode, str | None]] = []
     events: list[Event] = []
     removed: set[UUID] = set()
     for name, topic_id in asked:
-        if asked.count((name, topic_id)) > 1 or (name is not None and topic_id is not None):
+        if times[name, topic_id] > 1 or (name is not None and topic_id is not None):
             results.append((name, topic_id, ErrorCode.INVALID_REQUEST, "name each topic once, by name or by id"))
             continue
         topic = image.topics.get(name) if name is not None else image.topics.get_by_id(topic_id or UUID(int=0))

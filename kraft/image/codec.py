@@ -39,11 +39,23 @@ def _uuids_bytes(values: Iterable[UUID]) -> list[bytes]:
     return [value.bytes for value in values]
 
 
-def _uuids_from_bytes(values: Iterable[bytes]) -> tuple[UUID, ...]:
-    return intern_directories(tuple([uuid_from_bytes(value) for value in values]))
+_directories: dict[tuple[bytes, ...], tuple[UUID, ...]] = {}
+DIRECTORIES_MAX = 8192
 
 
-def _replicas_from_list(values: list[int]) -> tuple[int, ...]:
+def directories_from_list(values: Iterable[bytes]) -> tuple[UUID, ...]:
+    """The UUIDs of their bytes; recent tuples are shared."""
+    key = tuple(values)
+    found = _directories.get(key)
+    if found is None:
+        if len(_directories) >= DIRECTORIES_MAX:
+            _directories.clear()
+        found = _directories[key] = intern_directories(tuple([uuid_from_bytes(value) for value in key]))
+    return found
+
+
+def replicas_from_list(values: list[int]) -> tuple[int, ...]:
+    """The shared tuple of these broker ids."""
     return intern_replicas(tuple(values)) if values else ()
 
 
@@ -53,10 +65,10 @@ def _optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 PLAIN = FieldCodec(None, None)
 UUID_FIELD = FieldCodec(_uuid_bytes, uuid_from_bytes)
-REPLICAS = FieldCodec(None, _replicas_from_list)
-OPTIONAL_REPLICAS = FieldCodec(None, _optional(_replicas_from_list))
-DIRECTORIES = FieldCodec(_uuids_bytes, _uuids_from_bytes)
-OPTIONAL_DIRECTORIES = FieldCodec(_optional(_uuids_bytes), _optional(_uuids_from_bytes))
+REPLICAS = FieldCodec(None, replicas_from_list)
+OPTIONAL_REPLICAS = FieldCodec(None, _optional(replicas_from_list))
+DIRECTORIES = FieldCodec(_uuids_bytes, directories_from_list)
+OPTIONAL_DIRECTORIES = FieldCodec(_optional(_uuids_bytes), _optional(directories_from_list))
 ENDPOINTS = FieldCodec(None, lambda values: tuple([Endpoint(*value[:4]) for value in values]))
 FEATURES = FieldCodec(None, lambda values: tuple([FeatureRange(*value[:3]) for value in values]))
 

@@ -52,7 +52,7 @@ from kraft.node.controller_requests import REQUESTS
 from kraft.node.controller_sessions import Sessions
 from kraft.node.peers import Peers
 from kraft.node.probes import Prober
-from kraft.node.publisher import MetadataPublisher
+from kraft.node.publisher import MetadataPublisher, PreparedImage
 from kraft.node.quorum import CommittedBatch, Quorum
 from kraft.node.waiting import wait_at_most
 from kraft.seam import CloseReason, InvariantError, Seam, WireError
@@ -176,6 +176,10 @@ class Controller:
             recently_fenced=self.sessions.recently_fenced,
             authorize=self.authorize,
         )
+
+    def appended(self, prepared: PreparedImage) -> None:
+        """When this is committed, the publisher need not replay it again."""
+        self.publisher.prepare(prepared)
 
     def decided(self, command: Any, decision: Decision) -> None:
         """Keep the volatile side in step with what was just appended."""

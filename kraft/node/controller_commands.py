@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from kraft.control import Context, Decision, FollowUp, ShutdownOffset, decide
 from kraft.control.commands import START, FenceBrokers, RegisterBrokerCommand, UnregisterBrokerCommand
-from kraft.image import MetadataImage, encode_event, replay
+from kraft.image import MetadataImage, encode_event, replay_with_delta
 from kraft.image.events import written_version
+from kraft.node.publisher import PreparedImage
 from kraft.node.quorum import NotLeader, Quorum
 from kraft.seam import InvariantError, require
 
@@ -27,6 +28,10 @@ class CommandHost(Protocol):
 
     def decided(self, command: Any, decision: Decision) -> None:
         """The decision's events are appended and replayed."""
+        ...
+
+    def appended(self, prepared: PreparedImage) -> None:
+        """A decision's events are in the log, and this is the image that they make."""
         ...
 
     def shutdown_offset(self, effect: ShutdownOffset) -> None: ...
@@ -134,9 +139,10 @@ class CommandLine:
         )
         if image is not None and self.image is image:
             try:
-                self.image = replay(image, decision.events, end_offset, self._epoch)
+                self.image, delta = replay_with_delta(image, decision.events, end_offset, self._epoch)
             except Exception as error:  # not one request's trouble: the log holds what no image shows
                 raise InvariantError(f"events up to offset {end_offset} are appended and do not replay") from error
+            self._host.appended(PreparedImage(image, self.image, delta))
         return end_offset
 
     def _park(self, parked: _Parked) -> None:

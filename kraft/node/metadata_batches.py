@@ -23,7 +23,7 @@ from kraft.wire.control_records import (
     decode_controls,
     encode_control,
 )
-from kraft.wire.records import BatchHeader, Record, check_crc, decode_batch, encode_batch, iter_headers
+from kraft.wire.records import BatchHeader, Record, check_crc, decode_values, encode_batch, iter_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,12 @@ def summary_of(data: Buffer, position: int, header: BatchHeader) -> BatchSummary
 def batch_of(data: Buffer, position: int, header: BatchHeader) -> CommittedBatch:
     values: tuple[bytes, ...] = ()
     if not header.is_control:
-        values = tuple(record.value or b"" for record in decode_batch(data, position))
+        values = tuple(decode_values(data, position))
+    return committed_batch(header, values)
+
+
+def committed_batch(header: BatchHeader, values: tuple[bytes, ...]) -> CommittedBatch:
+    """What listeners get of a batch with these event values."""
     return CommittedBatch(
         header.base_offset,
         header.next_offset,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kraft.node.metadata_batches import (
     CommittedBatch,
     batch_of,
+    committed_batch,
     encode_action,
     summary_of,
     voters_in,
@@ -189,7 +190,8 @@ class MetadataLog:
         header = read_header(batch)
         info = self.log.append_as_leader(batch, header, action.epoch, now_ms=self._clock.wall_ms())
         require(info.base_offset == action.base_offset, f"appended at {info.base_offset}, not {action.base_offset}")
-        return batch_of(batch, 0, header)
+        values = tuple(action.payload) if isinstance(action, AppendEvents) else ()
+        return committed_batch(header, values)
 
     def append_fetched(self, action: AppendFetched) -> None:
         """Append a leader's batches, which `summarise` has validated. DiskError."""

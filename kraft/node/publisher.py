@@ -3,16 +3,20 @@
 Controllers and brokers each have one. Invariants: replay never passes the high watermark; published offsets never go
 back within one process (M12); a snapshot replaces everything, and what it lacks counts as deleted; a committed event
 that cannot be read stops the node. Snapshots of the committed image are made after 20 MiB of log or one hour, and are
-written in slices by the quorum, off the critical path.
+written in slices by the quorum, off the critical path. An active controller in the same process has replayed its own
+events already: its images are taken as they are, if they follow on the published one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from kraft.config import NodeConfig
-from kraft.image import ImageBuilder, ImageDelta, MetadataImage, UnknownEvent, decode_event
+from kraft.image import ImageBuilder, ImageDelta, MetadataImage, UnknownEvent
 from kraft.image.dump import encoded_dump
+from kraft.image.encoded import apply_encoded
 from kraft.image.image import EMPTY_IMAGE
 from kraft.node.quorum import CommittedBatch, Quorum
 from kraft.seam import Seam
@@ -24,6 +28,14 @@ Subscriber = Callable[[MetadataImage, MetadataImage, ImageDelta], None]
 
 LeaderSubscriber = Callable[[int | None, int], None]
 """Called with (leader id or None, epoch)."""
+
+
+class PreparedImage(NamedTuple):
+    """`image` is `before` after one batch; `delta` is what that changed."""
+
+    before: MetadataImage
+    image: MetadataImage
+    delta: ImageDelta
 
 
 class MetadataPublisher:
@@ -41,6 +53,7 @@ class MetadataPublisher:
         self._snapshot_interval_ms = config.integer("metadata.log.max.snapshot.interval.ms")
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = seam.clock.monotonic_ms()
+        self._prepared: deque[PreparedImage] = deque()
 
     def subscribe(self, callback: Subscriber) -> None:
         """Call back after every published change, in order of subscription. If something is published already, the
@@ -57,26 +70,54 @@ class MetadataPublisher:
         """Replay committed batches, as one change."""
         if not batches:
             return
-        builder = ImageBuilder(self.image)
+        pending: list[CommittedBatch] = []
         for batch in batches:
-            for value in batch.records:
-                try:
-                    builder.apply(decode_event(value))
-                except UnknownEvent as unknown:
-                    raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
             self._bytes_since_snapshot += batch.size_bytes
+            known = None if pending else self._take_prepared(batch)
+            if known is None:
+                pending.append(batch)
+            else:
+                self._publish(known.image, known.delta)
+        if pending:
+            self._replay(pending)
+        self._snapshot_if_due()
+
+    def _replay(self, batches: Sequence[CommittedBatch]) -> None:
+        builder = ImageBuilder(self.image)
+        try:
+            for batch in batches:
+                apply_encoded(builder, batch.records)
+        except UnknownEvent as unknown:
+            raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
         last = batches[-1]
         self._publish(builder.build(last.next_offset, last.epoch), builder.delta())
-        self._snapshot_if_due()
+
+    def prepare(self, prepared: PreparedImage) -> None:
+        """The active controller, in this process, has appended a batch and replayed it already: what the image will be
+        when it is committed, if nothing else comes between."""
+        self._prepared.append(prepared)
+
+    def forget_prepared(self) -> None:
+        """What is not committed may never be."""
+        self._prepared.clear()
+
+    def _take_prepared(self, batch: CommittedBatch) -> PreparedImage | None:
+        """The image after this batch, if it was made from the image of now."""
+        prepared = self._prepared
+        while prepared and prepared[0].image.offset < batch.next_offset:
+            prepared.popleft()
+        if not prepared or (prepared[0].image.offset, prepared[0].image.epoch) != (batch.next_offset, batch.epoch):
+            return None
+        first = prepared.popleft()
+        return first if first.before is self.image else None
 
     def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
         """Replace the image by a snapshot's content."""
         builder = ImageBuilder(EMPTY_IMAGE)
-        for value in records:
-            try:
-                builder.apply(decode_event(value))
-            except UnknownEvent as unknown:
-                raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
+        try:
+            apply_encoded(builder, records)
+        except UnknownEvent as unknown:
+            raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
         new = builder.build(offset, epoch)
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = self._clock.monotonic_ms()
@@ -93,7 +134,8 @@ class MetadataPublisher:
         """Nothing: the controller listens to this itself."""
 
     def on_lost_leadership(self) -> None:
-        """Nothing: the committed image does not change with leadership."""
+        """The committed image does not change with leadership; what was prepared may never be committed."""
+        self.forget_prepared()
 
     def _publish(self, new: MetadataImage, delta: ImageDelta) -> None:
         old = self.image

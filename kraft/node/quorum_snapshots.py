@@ -22,7 +22,7 @@ from kraft.seam import Seam
 log = structlog.get_logger("kraft.quorum")
 
 CLEAN_INTERVAL_MS = 60_000
-SLICE_VALUES = 4096
+SLICE_VALUES = 1024
 """Event values that one visit to the disk takes with it."""
 
 Chunks = Iterable[Sequence[bytes]]
@@ -110,6 +110,8 @@ class SnapshotKeeper:
                 self._to_unlink += metadata.trim(following.end_offset, [oldest])
                 driver.offer(LogTrimmed(following.end_offset))
                 log.info("metadata log trimmed", log_start_offset=following.end_offset)
+                if driver.raft.log.start_offset < following.end_offset:
+                    return  # the node stops: what is on the disk is not what the core knows any more
 
     async def _is_too_much(self, oldest: SnapshotId) -> bool:
         offload, metadata = self._seam.disk.offload, self._driver.metadata

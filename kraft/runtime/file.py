@@ -64,7 +64,8 @@ class RealFile:
         return self._fd
 
     def append(self, *buffers: Buffer) -> None:
-        self._require_open("append to")
+        if self._closed:
+            self._require_open("append to")
         old_size = self._size
         try:
             if len(buffers) == 1:

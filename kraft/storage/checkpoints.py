@@ -43,8 +43,8 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
         if len(words) != 3 or not words[1].isdigit() or not words[2].isdigit():
             raise BadCheckpoint(f"line {number} is {line!r}, expected topic, partition and offset")
         offsets[words[0], int(words[1])] = int(words[2])
-    if len(lines) < 2 + count + 1 or len(offsets) != count:
-        raise BadCheckpoint(f"it has {len(offsets)} entries, expected {count}")
+    if lines[2 + count :] != [""] or len(offsets) != count:
+        raise BadCheckpoint(f"it has {len(lines) - 3} lines of entries, expected {count} different ones")
     return offsets
 
 

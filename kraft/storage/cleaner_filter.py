@@ -33,7 +33,7 @@ class RecordCounts:
 
 
 class BatchFilter:
-    """One round's rule. `cleaned_to`, a batch's end, is where the map ends: what is behind it is left to later rounds."""
+    """One round's rule. `cleaned_to`, a batch's end, is where the map ends; what is behind it is not touched."""
 
     def __init__(
         self,

@@ -138,8 +138,8 @@ class EpochCache:
             if entries and (entry[0] <= entries[-1][0] or entry[1] <= entries[-1][1]):
                 raise StorageCorrupt(f"{path}: line {number} is {entry} after {entries[-1]}, expected both to rise")
             entries.append(entry)
-        if len(entries) != count:
-            raise StorageCorrupt(f"{path}: {len(entries)} entries, expected {count} as line 2 says")
+        if lines[2 + count :] != [""]:
+            raise StorageCorrupt(f"{path}: {len(lines) - 3} lines of entries, expected {count} as line 2 says")
         return EpochCache(entries)
 
     def _changed(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kraft.seam import Disk, File, StorageCorrupt
 from kraft.storage.recovery import SegmentScan
 from kraft.wire.control_records import ControlRecord, ControlRecordType, decode_controls, encode_control
-from kraft.wire.records import Record, decode_batch, encode_batch
+from kraft.wire.records import Record, decode_values, encode_batch
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"
@@ -251,8 +251,8 @@ class SnapshotReader:
                 continue
             if number == 0:
                 raise self._corrupt(position, "the first batch is not the header")
-            records = decode_batch(view, output_bytes_max=BATCH_OUTPUT_BYTES_MAX)
-            yield SnapshotBatch(tuple(record.value or b"" for record in records), (), header.max_timestamp)
+            values = decode_values(view, output_bytes_max=BATCH_OUTPUT_BYTES_MAX)
+            yield SnapshotBatch(tuple(values), (), header.max_timestamp)
         if scan.damage is not None:
             raise self._corrupt(scan.damage.position, scan.damage.reason)
         if not footer:

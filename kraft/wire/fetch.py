@@ -1,20 +1,38 @@
-"""Fetch requests, versions 4 to 18, and the values of both halves; the response's codec is in `fetch_response`.
+"""Fetch requests, versions 4 to 18, to bytes and back; the values of both halves under the same name.
 
-From v12 on a partition without tagged fields has a fixed size, so a whole array of them is one `iter_unpack`; and from
-v13 on the usual request (nothing forgotten, no rack, no unknown tags) is a handful of fixed-size pieces, each way.
-Versions: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 flexible and last fetched epoch, 13 topic ids,
-15 replica state in a tag, 16 node endpoints, 17 directory id, 18 high watermark. kio is the oracle in the tests.
+From v12 on a partition without tagged fields has a fixed size, so a whole array of them is one `iter_unpack`. The usual
+request takes a shorter road (`fetch_usual`). kio is the oracle in the tests.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 from uuid import UUID
 
-from kraft.seam import Buffer, Chunk, WireError
+from kraft.seam import Buffer, WireError
+from kraft.wire.fetch_usual import decode_usual, encode_usual
+from kraft.wire.fetch_values import (
+    BYTES_MAX,
+    FIRST_FLEXIBLE,
+    FIRST_VERSION_WITH_DIRECTORY_ID,
+    FIRST_VERSION_WITH_HIGH_WATERMARK,
+    FIRST_VERSION_WITH_LEADER_EPOCH,
+    FIRST_VERSION_WITH_LOG_START,
+    FIRST_VERSION_WITH_RACK,
+    FIRST_VERSION_WITH_REPLICA_STATE,
+    FIRST_VERSION_WITH_SESSION,
+    FIRST_VERSION_WITH_TOPIC_ID,
+    NO_HIGH_WATERMARK,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchResult,
+    FetchTopic,
+    FetchTopicResult,
+    ForgottenTopic,
+    ReplicaTags,
+)
 from kraft.wire.primitives import (
     array_count,
     compact_array_count,
@@ -27,22 +45,34 @@ from kraft.wire.primitives import (
     uuid_bytes,
     uuid_or_none,
 )
-from kraft.wire.tagged import CurrentLeader, NodeEndpoint, read_tagged, tagged
+from kraft.wire.tagged import read_tagged, tagged
 from kraft.wire.varints import encode_unsigned, skip_tagged_fields
 
-FIRST_VERSION_WITH_LOG_START = 5
-FIRST_VERSION_WITH_SESSION = 7
-FIRST_VERSION_WITH_LEADER_EPOCH = 9
-FIRST_VERSION_WITH_RACK = 11
-FIRST_FLEXIBLE = 12
-FIRST_VERSION_WITH_TOPIC_ID = 13
-FIRST_VERSION_WITH_REPLICA_STATE = 15
-FIRST_VERSION_WITH_DIRECTORY_ID = 17
-FIRST_VERSION_WITH_HIGH_WATERMARK = 18
-
-NO_HIGH_WATERMARK = 2**63 - 1
-"""What a replica that does not tell its high watermark sends."""
-BYTES_MAX = 2**31 - 1
+__all__ = [
+    "BYTES_MAX",
+    "FIRST_FLEXIBLE",
+    "FIRST_VERSION_WITH_DIRECTORY_ID",
+    "FIRST_VERSION_WITH_HIGH_WATERMARK",
+    "FIRST_VERSION_WITH_LEADER_EPOCH",
+    "FIRST_VERSION_WITH_LOG_START",
+    "FIRST_VERSION_WITH_RACK",
+    "FIRST_VERSION_WITH_REPLICA_STATE",
+    "FIRST_VERSION_WITH_SESSION",
+    "FIRST_VERSION_WITH_TOPIC_ID",
+    "NO_HIGH_WATERMARK",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchResult",
+    "FetchTopic",
+    "FetchTopicResult",
+    "ForgottenTopic",
+    "ReplicaTags",
+    "decode_fetch_request",
+    "encode_fetch_request",
+    "read_topic",
+    "topic_bytes",
+]
 
 _INT32 = struct.Struct(">i")
 _HEAD = struct.Struct(">iiib")
@@ -51,154 +81,23 @@ _REPLICA_STATE = struct.Struct(">iq")
 _INT64 = struct.Struct(">q")
 _PARTITION_V12 = struct.Struct(">iiqiqib")
 _PARTITION_FIELDS_V12 = struct.Struct(">iiqiqi")
-_USUAL_HEAD = struct.Struct(">iiibiiB")
-"""From the first field to the number of topics in one byte."""
-_USUAL_TOPIC = struct.Struct(">16sB")
-_FOLLOWER_TAIL = struct.Struct(">5siqb")
-_FOLLOWER_TAIL_START = bytes((1, 1, 1, 1, 13))
-"""Nothing forgotten, an empty rack, one tagged field: tag 1 of 13 bytes."""
-_CONSUMER_TAIL = bytes((1, 1, 0))
-_COUNT_MAX = 127
-"""A compact length up to this takes one byte."""
 _TAG_DIRECTORY_ID = 0
 _TAG_HIGH_WATERMARK = 1
 _TAG_CLUSTER_ID = 0
 _TAG_REPLICA_STATE = 1
 
 
-class ReplicaTags(NamedTuple):
-    """What only followers say of a partition."""
-
-    replica_directory_id: UUID | None = None
-    high_watermark: int = NO_HIGH_WATERMARK
-
-
-class FetchPartition(NamedTuple):
-    """One partition of a request; -1 where nothing is said. `tags` is 0 where there are no tagged fields."""
-
-    partition: int
-    current_leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    partition_max_bytes: int
-    tags: ReplicaTags | int = 0
-
-    @property
-    def replica_directory_id(self) -> UUID | None:
-        return self.tags.replica_directory_id if isinstance(self.tags, ReplicaTags) else None
-
-    @property
-    def high_watermark(self) -> int:
-        return self.tags.high_watermark if isinstance(self.tags, ReplicaTags) else NO_HIGH_WATERMARK
-
-
-FetchTopic = tuple[str | None, UUID | None, Sequence[FetchPartition]]
-"""(name, or None from v13 on; topic id, or None before; partitions)."""
-ForgottenTopic = tuple[str | None, UUID | None, Sequence[int]]
-"""(name, topic id, partition numbers)."""
-
-
-@dataclass(slots=True)
-class FetchRequest:
-    """A request, of any version. `replica_id` is -1 for a consumer; `session_epoch` -1 means no session."""
-
-    max_wait_ms: int
-    min_bytes: int
-    topics: Sequence[FetchTopic]
-    max_bytes: int = BYTES_MAX
-    isolation_level: int = 0
-    session_id: int = 0
-    session_epoch: int = -1
-    forgotten: Sequence[ForgottenTopic] = ()
-    rack_id: str = ""
-    replica_id: int = -1
-    replica_epoch: int = -1
-    cluster_id: str | None = None
-
-    @property
-    def is_from_follower(self) -> bool:
-        return self.replica_id >= 0
-
-    @property
-    def is_read_committed(self) -> bool:
-        return self.isolation_level == 1
-
-
-class FetchResult(NamedTuple):
-    """The answer for one partition. `aborted_transactions` is None for read_uncommitted, else a sequence of (producer
-    id, first offset). In a response that was read, `records` is one view or empty."""
-
-    partition: int
-    error_code: int = 0
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    aborted_transactions: Sequence[tuple[int, int]] | None = None
-    preferred_read_replica: int = -1
-    records: Sequence[Chunk] = ()
-    diverging_epoch: tuple[int, int] | None = None
-    current_leader: CurrentLeader | None = None
-    snapshot_id: tuple[int, int] | None = None
-
-
-FetchTopicResult = tuple[str | None, UUID | None, Sequence[FetchResult]]
-"""(name, topic id, results); the one that the version does not use is ignored."""
-
-
-class FetchResponse(NamedTuple):
-    topics: Sequence[FetchTopicResult]
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    session_id: int = 0
-    node_endpoints: Sequence[NodeEndpoint] = ()
-
-
 def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
     """Parse. WireError if the body does not parse."""
     view = memoryview(body)
-    if version >= FIRST_VERSION_WITH_TOPIC_ID:
-        usual = _decode_usual(version, view)
+    if version >= FIRST_VERSION_WITH_REPLICA_STATE:
+        usual = decode_usual(view)
         if usual is not None:
             return usual
     try:
         return _decode(version, view)
     except (struct.error, IndexError):
         raise WireError(f"Fetch version {version} ends too soon ({len(body)} bytes)") from None
-
-
-def _decode_usual(version: int, body: memoryview) -> FetchRequest | None:
-    """A request by topic id without anything rare in it, fast. None for any other, and for one that does not parse."""
-    try:
-        max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, topic_count = _USUAL_HEAD.unpack_from(body)
-        if not 0 < topic_count <= _COUNT_MAX:
-            return None
-        position = _USUAL_HEAD.size
-        topics: list[FetchTopic] = []
-        for _ in range(topic_count - 1):
-            raw, count = _USUAL_TOPIC.unpack_from(body, position)
-            start = position + _USUAL_TOPIC.size
-            position = start + (count - 1) * _PARTITION_V12.size
-            if not 0 < count <= _COUNT_MAX or body[position]:
-                return None
-            partitions = list(map(FetchPartition._make, _PARTITION_V12.iter_unpack(body[start:position])))
-            for partition in partitions:
-                if partition[6]:
-                    return None
-            topics.append((None, uuid_or_none(raw), partitions))
-            position += 1
-        replica_id = replica_epoch = -1
-        if version >= FIRST_VERSION_WITH_REPLICA_STATE and len(body) - position == _FOLLOWER_TAIL.size:
-            head, replica_id, replica_epoch, last = _FOLLOWER_TAIL.unpack_from(body, position)
-            if head != _FOLLOWER_TAIL_START or last:
-                return None
-        elif version < FIRST_VERSION_WITH_REPLICA_STATE or body[position:] != _CONSUMER_TAIL:
-            return None
-    except (struct.error, IndexError):
-        return None
-    return FetchRequest(
-        max_wait_ms, min_bytes, topics, max_bytes, isolation, session_id, epoch, (), "", replica_id, replica_epoch
-    )
 
 
 def _decode(version: int, body: memoryview) -> FetchRequest:
@@ -346,7 +245,7 @@ def _decode_forgotten(version: int, body: memoryview, position: int) -> tuple[Se
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     """The body of a request. What the version cannot say is left out."""
     if version >= FIRST_VERSION_WITH_REPLICA_STATE:
-        usual = _encode_usual(request)
+        usual = encode_usual(request)
         if usual is not None:
             return usual
     is_flexible = version >= FIRST_FLEXIBLE
@@ -373,36 +272,6 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
         parts.append((compact_string if is_flexible else string)(request.rack_id))
     if is_flexible:
         parts.append(_request_tags(version, request))
-    return b"".join(parts)
-
-
-def _encode_usual(request: FetchRequest) -> bytes | None:
-    """A follower's request without anything rare in it, fast. None for any other."""
-    topics = request.topics
-    if request.forgotten or request.rack_id or request.cluster_id is not None or request.replica_id < 0:
-        return None
-    if len(topics) >= _COUNT_MAX:
-        return None
-    head = _USUAL_HEAD.pack(
-        request.max_wait_ms,
-        request.min_bytes,
-        request.max_bytes,
-        request.isolation_level,
-        request.session_id,
-        request.session_epoch,
-        len(topics) + 1,
-    )
-    parts = [head]
-    for _, topic_id, partitions in topics:
-        if len(partitions) >= _COUNT_MAX:
-            return None
-        parts.append(_USUAL_TOPIC.pack(uuid_bytes(topic_id), len(partitions) + 1))
-        for partition in partitions:
-            if partition.tags:
-                return None
-            parts.append(_PARTITION_V12.pack(*partition))
-        parts.append(b"\0")
-    parts.append(_FOLLOWER_TAIL.pack(_FOLLOWER_TAIL_START, request.replica_id, request.replica_epoch, 0))
     return b"".join(parts)
 
 

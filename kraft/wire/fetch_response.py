@@ -93,7 +93,7 @@ def _encode_flexible(
             index, error, high_watermark, stable, log_start, aborted, preferred, records, diverging, leader, other = (
                 result
             )
-            if aborted is diverging is leader is other is None and not records:
+            if aborted is None and diverging is None and leader is None and other is None and not records:
                 parts.append(
                     _EMPTY_V12.pack(index, error, high_watermark, stable, log_start, 0, preferred, _NO_BYTES, 0)
                 )

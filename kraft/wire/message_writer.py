@@ -51,6 +51,10 @@ def compile_writer(wire: Any, source: Any) -> Write:
     return _Writer(wire, source).compile()
 
 
+SHARED_MIN, SHARED_MAX = 8, 256
+"""Arrays of so many structs are remembered: shorter ones are as quick to write, longer ones are rarely shared."""
+
+
 class _Writer:
     """Generates one function, line by line."""
 
@@ -143,16 +147,34 @@ class _Writer:
     def array(self, field: Field, value: str) -> None:
         count = self.name(compact_array_count if self.is_flexible else array_count)
         self.line(f"items = {value}")
-        self.line(f"append({count}(items))")
-        self.line("for item in items or ():")
         code = STRUCT_CODES.get(field.kind)
         if field.kind == ENTITY:
-            self.line(f"    {self.nested(field)}(append, item)")
-        elif code is not None:
+            self.structs(count, self.nested(field))
+            return
+        self.line(f"append({count}(items))")
+        self.line("for item in items or ():")
+        if code is not None:
             pack = self.name(struct.Struct(">" + code).pack)
             self.line(f"    append({pack}({self.fixed(field.kind, 'item')}))")
         else:
             self.line(f"    append({self.name(self.variable(field.kind))}(item))")
+
+    def structs(self, count: str, write: str) -> None:
+        """An array of structs. Many topics may share one array (their settings): the very same tuple as the last time
+        is not written anew."""
+        last = self.name([None, b""])
+        self.line(f"if items is not None and items is {last}[0]:")
+        self.line(f"    append({last}[1])")
+        self.line(f"elif items.__class__ is tuple and {SHARED_MIN} <= len(items) <= {SHARED_MAX}:")
+        self.line(f"    parts = [{count}(items)]")
+        self.line("    for item in items:")
+        self.line(f"        {write}(parts.append, item)")
+        self.line(f"    {last}[:] = items, b''.join(parts)")
+        self.line(f"    append({last}[1])")
+        self.line("else:")
+        self.line(f"    append({count}(items))")
+        self.line("    for item in items or ():")
+        self.line(f"        {write}(append, item)")
 
     def tagged(self, fields: list[Field]) -> None:
         """Tagged fields that differ from their default, in rising order of their tags."""

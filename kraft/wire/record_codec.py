@@ -143,6 +143,36 @@ def decode_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = O
     return records
 
 
+def decode_values(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUTPUT_BYTES_MAX) -> list[bytes]:
+    """The values alone of the batch at `position`, b"" for null. As `decode_batch`, but several times as fast for
+    records that have no key and no header and are all of one time, as those of the metadata log."""
+    header = read_header(buffer, position)
+    block = open_records(buffer, position, header, output_bytes_max=output_bytes_max)
+    values = []
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            length, start = read_zigzag(block, at)
+            end = start + length
+            place = start + 2  # behind the attributes and the time: one byte if there is no difference
+            while block[place] & 0x80:
+                place += 1
+            size, value = read_zigzag(block, place + 2)
+            if block[start + 1] == 0 and block[place + 1] == 1 and size >= 0 and value + size + 1 == end:
+                if block[end - 1]:
+                    raise WireError(f"a record announces {block[end - 1] >> 1} headers in 0 bytes")
+                values.append(block[value : end - 1])
+                at = end
+            else:
+                record, at = _read_record(block, at, header)
+                values.append(record.value or b"")
+    except IndexError:
+        raise WireError(f"the records of a batch end after {len(values)} of {header.record_count}") from None
+    if at != len(block):
+        raise WireError(f"{len(block) - at} bytes are left over after the {header.record_count} records of a batch")
+    return values
+
+
 def open_records(buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int) -> bytes:
     """The records' block of the batch at `position`, decompressed."""
     end = position + header.size_bytes

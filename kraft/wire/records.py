@@ -9,6 +9,7 @@ from kraft.wire.record_codec import (
     Record,
     RecordLike,
     decode_batch,
+    decode_values,
     encode_batch,
     open_records,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "check_crc",
     "check_records",
     "decode_batch",
+    "decode_values",
     "encode_batch",
     "first_batch",
     "iter_headers",

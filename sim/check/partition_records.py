@@ -120,7 +120,7 @@ class HonestIsr(Check):
         tp = seen.topic_partition
         before = self._isr.get(tp)
         self._isr[tp] = seen.isr
-        if before is None or seen.unclean or tp in self._ledgers.unclean:
+        if before is None or seen.unclean or self._ledgers.is_void(tp):
             return
         end = max(self._ledgers.committed.get(tp, {0: (0, 0)}))
         for member in seen.isr:

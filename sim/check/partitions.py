@@ -23,7 +23,6 @@ from kraft.sim.check.observations import (
     ProduceAnswered,
     Restarted,
     RoleSeen,
-    TopicDeleted,
     TopicPartition,
 )
 from kraft.sim.check.shadow import Shadows
@@ -65,6 +64,12 @@ class PartitionLedgers:
         self.committed: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
         self.acknowledged: dict[TopicPartition, dict[int, Acknowledged]] = {}
         self.unclean: set[TopicPartition] = set()
+        self.deleted: set[str] = set()
+        """Topics whose deletion is committed: their logs may go, on one node before another."""
+
+    def is_void(self, topic_partition: TopicPartition) -> bool:
+        """Whether nothing is promised of this partition any more."""
+        return topic_partition in self.unclean or topic_partition[0] in self.deleted
 
     def commit(self, topic_partition: TopicPartition, next_offset: int, entry: tuple[int, int]) -> tuple[int, int]:
         return self.committed.setdefault(topic_partition, {}).setdefault(next_offset, entry)
@@ -110,7 +115,7 @@ class AckedDurability(Check):
 
     def check_log(self, node: int, tp: TopicPartition, role: str) -> None:
         """Compare a replica's whole log with ACKED; `role` is said in the evidence."""
-        if tp in self._ledgers.unclean:
+        if self._ledgers.is_void(tp):
             return
         shadow = self._shadows.log(node, tp)
         for entry in self._ledgers.acknowledged.get(tp, {}).values():
@@ -179,9 +184,10 @@ class HighWatermarkJustified(Check):
     id: ClassVar[str] = "D4"
     statement: ClassVar[str] = "A leader's high watermark is held by every member of the maximal ISR."
 
-    def __init__(self, shadows: Shadows, damage: Damage) -> None:
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
         super().__init__()
         self._shadows = shadows
+        self._ledgers = ledgers
         self._damage = damage
         self._upto: dict[tuple[int, int, TopicPartition], int] = {}
 
@@ -194,7 +200,7 @@ class HighWatermarkJustified(Check):
             return
         before = self._upto.get(key)
         self._upto[key] = seen.high_watermark
-        if before is None or seen.high_watermark <= before:
+        if before is None or seen.high_watermark <= before or self._ledgers.is_void(seen.topic_partition):
             return  # what a new leader knew as a follower was justified by its predecessor
         self.count()
         for member in sorted(seen.maximal_isr):
@@ -223,7 +229,6 @@ class TruncationDiscipline(Check):
         self._shadows = shadows
         self._ledgers = ledgers
         self._down: set[int] = set()
-        self._deleted: set[str] = set()
         self._removed: list[tuple[int, TopicPartition, int]] = []
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -231,7 +236,6 @@ class TruncationDiscipline(Check):
             LogCut: self.cut,
             NodeDown: self.down,
             Restarted: self.restarted,
-            TopicDeleted: self.deleted,
             RoleSeen: self.role,
         }
 
@@ -240,9 +244,6 @@ class TruncationDiscipline(Check):
 
     def restarted(self, seen: Restarted) -> None:
         self._down.discard(seen.node)
-
-    def deleted(self, seen: TopicDeleted) -> None:
-        self._deleted.add(seen.topic)
 
     def cut(self, seen: LogCut) -> None:
         if seen.log is None or seen.node in self._down or seen.log in self._ledgers.unclean:
@@ -270,7 +271,7 @@ class TruncationDiscipline(Check):
         for node, log, lost in removed:
             if node != seen.node:
                 self._removed.append((node, log, lost))
-            elif log[0] not in self._deleted:
+            elif log[0] not in self._ledgers.deleted:
                 self.fail("a log was removed that nobody deleted", partition=log, node=node, batches=lost)
 
 
@@ -381,7 +382,7 @@ class EligibleReplicas(Check):
         tp = seen.topic_partition
         before = self._recorded.get(tp)
         self._recorded[tp] = seen
-        if tp in self._ledgers.unclean or seen.unclean:
+        if self._ledgers.is_void(tp) or seen.unclean:
             return
         end = max(self._ledgers.committed.get(tp, {0: (0, 0)}))
         for member in seen.elr:

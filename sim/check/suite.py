@@ -14,7 +14,14 @@ from kraft.sim.check.failure_detection import (
     NoUncleanElectionFromFastFence,
     Speed,
 )
-from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation, TopicPartition
+from kraft.sim.check.observations import (
+    BatchWritten,
+    LogCut,
+    LogDurable,
+    Observation,
+    TopicDeleted,
+    TopicPartition,
+)
 from kraft.sim.check.partition_records import (
     BrokerEpochsRise,
     HonestIsr,
@@ -82,7 +89,7 @@ class Suite:
             PersistBeforeReply(self.shadows),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
-            HighWatermarkJustified(self.shadows, self.damage),
+            HighWatermarkJustified(self.shadows, self.partitions, self.damage),
             MarksInOrder(),
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions),
@@ -110,6 +117,8 @@ class Suite:
                 self._note_repair(observation.node, observation.log)
         elif isinstance(observation, LogDurable):
             self.shadows.on_durable(observation)
+        elif isinstance(observation, TopicDeleted):
+            self.partitions.deleted.add(observation.topic)
         self.checks.observe(observation, at_ms)
         if isinstance(observation, LogCut):
             self.shadows.on_cut(observation)

@@ -16,9 +16,11 @@ SLOW_DISK_MS = 800
 STALL_MS = (50, 4_000)
 CLOCK_STEP_MS = 60_000
 BACK_MS = (50, 1_000)
+STUMBLE_MS = (0, 250)
+FLAP_WAIT_MS = 1_000
 
 NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
-OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk")
+OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
 
@@ -48,11 +50,16 @@ class Disturbances:
             "full disk": self._fill_disk,
             "failing sync": self._fail_syncs,
             "empty disk": self._empty_disk,
+            "stumble": self._stumble,
+            "flap": self._flap,
             BLACKOUT: self._black_out,
         }
 
-    async def run(self) -> None:
+    async def run(self, number_of_stream: int = 0) -> None:
+        """One after the other. Several streams may go on side by side."""
         random, nemesis = self._random, self._nemesis
+        if number_of_stream:
+            random = self._world.random.stream(f"network faults {number_of_stream}")
         count = random.below(self._count_max + 1)
         times = sorted(random.below(self._duration_ms) for _ in range(count))
         start_ms = nemesis.now_ms
@@ -173,6 +180,44 @@ class Disturbances:
             return False
         await self._nemesis.crash(one, lose_power=False, pause_ms=self._draw(BACK_MS), wipe=True)
         return True
+
+    async def _stumble(self, one: int, other: int) -> bool:
+        """Killed again while it starts, some times."""
+        for _ in range(1 + self._random.below(3)):
+            if not self._nemesis.may_crash(one):
+                return False
+            await self._nemesis.crash(one, lose_power=False, pause_ms=self._draw(STUMBLE_MS))
+            await self._world.sleep_ms(self._draw(STUMBLE_MS))
+        return True
+
+    async def _flap(self, one: int, other: int) -> bool:
+        """The active controller, or the leader of a partition, dies between an append and its commit."""
+        find = self._controller_with_news if self._random.below(2) else self._leader_with_news
+        if not await self._cluster.wait_until(lambda: find() is not None, FLAP_WAIT_MS, poll_ms=1):
+            return False
+        victim = find()
+        if victim is None or not self._nemesis.may_crash(victim):
+            return False
+        lose_power = bool(self._random.below(2)) and self._nemesis.may_lose_power(victim)
+        await self._nemesis.crash(victim, lose_power=lose_power, pause_ms=self._draw(STUMBLE_MS))
+        return True
+
+    def _controller_with_news(self) -> int | None:
+        """The active controller, if something of its log is not committed."""
+        active = self._cluster.watch.active_controller
+        eye = self._cluster.watch.nodes.get(active or 0)
+        raft = None if eye is None else eye.node.quorum.replica
+        is_behind = raft is not None and raft.log.end_offset > (raft.high_watermark or 0)
+        return active if is_behind else None
+
+    def _leader_with_news(self) -> int | None:
+        """The leader of a partition in which something is not committed."""
+        for topic in self._cluster.image.topics:
+            for index, state in topic.partitions():
+                marks = self._cluster.marks(state.leader, topic.name, index)
+                if marks is not None and marks[0] < marks[1]:
+                    return state.leader
+        return None
 
     async def _black_out(self, one: int, other: int) -> bool:
         nemesis, cluster = self._nemesis, self._cluster

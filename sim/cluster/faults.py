@@ -54,10 +54,10 @@ class Nemesis:
 
     # crashes
 
-    async def crash_nodes(self) -> None:
-        """One victim after the other."""
+    async def crash_nodes(self, number_of_stream: int = 0) -> None:
+        """One victim after the other. Several streams of crashes may go on side by side."""
         settings = self._settings
-        random = self._world.random.stream("crashes")
+        random = self._world.random.stream(f"crashes {number_of_stream}" if number_of_stream else "crashes")
         slot_ms = settings.duration_ms // max(1, settings.crashes)
         start_ms = self.now_ms
         for number in range(settings.crashes):

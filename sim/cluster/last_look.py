@@ -58,15 +58,19 @@ class LastLook:
         self._compare("after a start")
 
     async def _start_all_anew(self) -> None:
-        """Half of the nodes are killed, half stop in order; each host keeps its power."""
+        """Some controllers and one broker are killed, the others stop in order; each host keeps its power. Were all
+        brokers killed, no replica could be taken for complete (KIP-966)."""
         cluster = self._cluster
-        stopped: list[int] = []
-        for node in cluster.shape.node_ids:
-            if self._random.below(2):
-                stopped.append(node)
-                await cluster.stop(node, timeout_ms=STOP_MS_MAX)
-            else:
-                cluster.crash(node, lose_power=False, is_noticed=False)
+        killed = [node for node in cluster.shape.controller_ids if self._random.below(2)]
+        brokers = cluster.shape.broker_ids
+        victim = brokers[self._random.below(len(brokers))]
+        cluster.crash(victim, lose_power=False, is_noticed=False)
+        await cluster.wait_until(lambda: not cluster.image.is_alive(victim), UP_MS_MAX)
+        stopped = [node for node in (*brokers, *cluster.shape.controller_ids) if node not in (*killed, victim)]
+        for node in stopped:
+            await cluster.stop(node, timeout_ms=STOP_MS_MAX)
+        for node in killed:
+            cluster.crash(node, lose_power=False, is_noticed=False)
         for node in cluster.shape.node_ids:
             cluster.start(node, clean=node in stopped)
 

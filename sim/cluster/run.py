@@ -18,6 +18,7 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.disturbances import Disturbances
 from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
+from kraft.sim.cluster.group_work import GroupWork
 from kraft.sim.cluster.last_look import LastLook
 from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.cluster.swarm import Plan, draw_plan
@@ -69,6 +70,7 @@ class ClusterRun:
         self.cluster = SimCluster(self.world, plan.shape, self.report)
         self.workload = Workload(self.cluster, plan)
         self.admin = Admin(self.cluster)
+        self.groups = GroupWork(self.cluster, self.workload.partitions)
         faults = settings.faults
         self.nemesis = Nemesis(self.cluster, faults, is_quick=plan.is_quick)
         count = max(plan.disturbances, faults.network_faults) if faults.network_faults else 0
@@ -98,6 +100,7 @@ class ClusterRun:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
             nursery.start_soon(self.admin.run)
+            nursery.start_soon(self.groups.run)
             nursery.start_soon(write_extra, cluster, self.admin.living, plan)
             nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
             await self._fault_phase()
@@ -108,8 +111,9 @@ class ClusterRun:
     async def _fault_phase(self) -> None:
         end_ns = self.world.now_ns + self._settings.faults.duration_ms * 1_000_000
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.nemesis.crash_nodes)
-            nursery.start_soon(self.disturbances.run)
+            for number in range(self.plan.streams):
+                nursery.start_soon(self.nemesis.crash_nodes, number)
+                nursery.start_soon(self.disturbances.run, number)
         await self.world.sleep_ms(max(0, end_ns - self.world.now_ns) / 1_000_000)
 
     async def _heal(self) -> None:
@@ -122,6 +126,7 @@ class ClusterRun:
         if not await cluster.wait_until(lambda: not cluster.loss(), WHOLE_MS_MAX):
             report.fail("L5", "the cluster did not get well", trouble=cluster.loss())
         self._whole_ms = (self.world.now_ns - started_ns) // 1_000_000
+        await self.groups.come_to_rest()
         workload.stop()
         if not await cluster.wait_until(lambda: workload.is_settled, SETTLED_MS_MAX):
             report.fail("L7", "clients did not finish", acknowledged=workload.acknowledged)
@@ -134,6 +139,7 @@ class ClusterRun:
         self.final = await self.workload.read_back(READ_BACK_MS_MAX)
         self.workload.judge(self.final)
         self.admin.judge()
+        self.groups.look_at_coordinators()
         self.admin.close()
         for topic in cluster.image.topics:
             for index, state in topic.partitions():
@@ -149,8 +155,8 @@ class ClusterRun:
 
     def _result(self) -> RunResult:
         suite, workload = self.cluster.watch.suite, self.workload
-        findings = (*suite.findings, *self.report.findings)
-        unseen = tuple(suite.checks.unseen())
+        findings = (*suite.findings, *self.groups.checks.findings, *self.report.findings)
+        unseen = (*suite.checks.unseen(), *self.groups.checks.unseen())
         counters = {
             "acknowledged": workload.acknowledged,
             "admin": self.admin.done,
@@ -160,7 +166,7 @@ class ClusterRun:
             "compared": self.last_look.compared,
             "whole_ms": self._whole_ms,
             "events": self.world.events,
-            **{check.id: check.seen for check in suite.checks.checks},
+            **{check.id: check.seen for check in (*suite.checks.checks, *self.groups.checks.checks)},
         }
         return RunResult(
             self._seed,

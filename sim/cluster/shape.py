@@ -58,6 +58,7 @@ class ClusterShape:
         if not is_controller:
             properties["advertised.listeners"] = f"{name}://{host}:{port}"
             properties["inter.broker.listener.name"] = BROKER_LISTENER
+            properties["offsets.topic.num.partitions"] = "3"
         properties.update(self.overrides)
         return NodeConfig.parse(properties)
 

@@ -59,7 +59,7 @@ NODE_CHOICES: tuple[Choices, ...] = (
     ({}, {"log.retention.check.interval.ms": "500"}),
 )
 TOPIC_CHOICES: tuple[Choices, ...] = (
-    ({}, {}, {"internal.segment.bytes": "400"}, {"internal.segment.bytes": "3000"}),
+    ({}, {}, {"internal.segment.bytes": "2000"}, {"internal.segment.bytes": "5000"}),
     ({}, {"index.interval.bytes": "0"}, {"index.interval.bytes": "200"}),
     ({}, {}, {"message.timestamp.type": "LogAppendTime"}),
 )
@@ -76,11 +76,15 @@ class Plan:
     kinds: tuple[str, ...] = NETWORK_KINDS
     """The disturbances that happen in this run."""
     disturbances: int = 0
+    streams: int = 1
+    """Crashes and disturbances go on in so many streams side by side."""
     pause_ms_max: int = 300
     """Producers pause up to this long between two records."""
     value_bytes_max: int = 0
     """Values are filled up to a drawn size below this."""
     compression: str = "none"
+    batch_bytes: int = 1_800
+    """Largest batch of a producer, below the smallest segment."""
 
 
 def draw_plan(seed: int, trace_lines: int) -> Plan:
@@ -109,7 +113,8 @@ def draw_plan(seed: int, trace_lines: int) -> Plan:
         shape=ClusterShape(controllers, brokers, overrides),
         topic_configs=topic_configs,
         kinds=kinds,
-        disturbances=one_of((2, 4, 6)),
+        disturbances=one_of((2, 4, 8)),
+        streams=one_of((1, 1, 2)),
         pause_ms_max=one_of((300, 300, 60)),
         value_bytes_max=one_of((0, 0, 600)),
         compression=one_of(("none", "none", "gzip", "lz4")),

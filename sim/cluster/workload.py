@@ -26,6 +26,8 @@ TOPIC = "orders"
 REQUEST_TIMEOUT_MS = 5_000
 DELIVERY_TIMEOUT_MS = 120_000
 EXTRA_WAIT_MS = 500
+VALUE_SHOWN = 24
+"""Bytes of a value that a finding shows."""
 IDEMPOTENT, PLAIN, LOOSE = "producer-exact", "producer-plain", "producer-loose"
 ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1"}
 
@@ -93,6 +95,7 @@ class Workload:
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             compression_type=self._plan.compression,
+            batch_size=self._plan.batch_bytes,
             seam=self.world.node(name),
         ) as producer:
             while not self._stopped:
@@ -132,7 +135,8 @@ class Workload:
             known[record.offset] = record.value
 
     def _fail(self, check: str, text: str, place: TopicPartition, **evidence: Any) -> None:
-        self.cluster.report.fail(check, text, partition=place, **evidence)
+        facts = {name: fact[:VALUE_SHOWN] if isinstance(fact, bytes) else fact for name, fact in evidence.items()}
+        self.cluster.report.fail(check, text, partition=place, **facts)
 
     # judging
 

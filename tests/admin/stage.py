@@ -13,7 +13,14 @@ from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world import World
 
 UP_MS_MAX = 10_000
-SETTINGS = {"default.replication.factor": "2", "num.partitions": "2", "auto.create.topics.enable": "false"}
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "2",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,35 @@ def test_brokers_and_quorum_are_told() -> None:
     play(work)
 
 
+def test_features_are_told_and_a_level_that_nobody_knows_is_refused() -> None:
+    async def work(stage: Stage) -> None:
+        features = {feature.name: feature for feature in await stage.admin.nodes.features()}
+        version = features["metadata.version"]
+        assert version.level is not None
+        assert version.min_level <= version.level <= version.max_level
+        await stage.admin.nodes.update_features({"metadata.version": version.level}, validate_only=True)
+        with pytest.raises(KafkaError, match="metadata.version"):
+            await stage.admin.nodes.update_features({"metadata.version": version.max_level + 1})
+
+    play(work)
+
+
+def test_a_broker_that_is_gone_can_be_forgotten() -> None:
+    async def work(stage: Stage) -> None:
+        stage.cluster.crash(2, lose_power=False, is_noticed=True)
+
+        def is_fenced() -> bool:
+            return stage.cluster.image.brokers[2].fenced
+
+        assert await stage.cluster.wait_until(is_fenced, 20_000)
+        await stage.admin.nodes.unregister_broker(2)
+        assert [broker.node_id for broker in (await stage.admin.nodes.cluster()).brokers] == [1]
+        with pytest.raises(KafkaError, match="broker 7"):
+            await stage.admin.nodes.unregister_broker(7)
+
+    play(work)
+
+
 def leader(stage: Stage) -> int:
     topic = stage.cluster.image.topics.get("t")
     assert topic is not None

@@ -11,84 +11,143 @@ import json
 import statistics
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 
-from tests.bench import bare, clients, frames
+from tests.bench import bare, chain, clients, frames
 from tests.bench.table import Line, percentile, render
 from tests.clusters import LocalCluster, running
 
 PARTITIONS = 6
 KILOBYTE = 1000
+BULK_MEGABYTES = 700
+REPLICATED_MEGABYTES = 400
 
 
-def bare_loops() -> list[Line]:
-    return [
-        Line("bare: receive + CRC + append", "MB/s", bare.receive_check_append(), None, None),
-        Line("bare: sendfile", "MB/s", bare.sendfile(), None, None),
-    ]
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """What the bare loops reach in this run; each other line is shown with its ratio to one of these."""
+
+    append: float
+    sendfile: float
+    pipelined: dict[int, float]
+    """Requests a second by replication factor, one connection, 200 in flight."""
+    many: dict[int, float]
+    """The same, 64 connections, one in flight."""
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    """Of the three processes for one request that is alone."""
+
+    def lines(self) -> list[Line]:
+        rows = [
+            ("receive + CRC + append", "MB/s", self.append),
+            ("sendfile", "MB/s", self.sendfile),
+            *((f"RF {rf}, 1 connection, 200 in flight", "/s", rate) for rf, rate in self.pipelined.items()),
+            *((f"RF {rf}, 64 connections, 1 in flight", "/s", rate) for rf, rate in self.many.items()),
+            ("RF 3, one in flight: p50", "ms", self.p50_ms),
+            ("RF 3, one in flight: p99", "ms", self.p99_ms),
+            ("RF 3, one in flight: CPU of all three", "us", self.cpu_us),
+        ]
+        return [Line(f"bare: {name}", unit, figure, None, None) for name, unit, figure in rows]
 
 
-def requests(cluster: LocalCluster, replicas: int, acks: int, targets: tuple[float, ...]) -> list[Line]:
+def bare_loops() -> Bare:
+    bare.touch_memory(1100)
+    append, sendfile = bare.receive_check_append(), bare.sendfile()
+    frame = frames.produce_frame("bare", bytes(100), acks=-1)
+    pipelined, many = {}, {}
+    for replicas in (1, 3):
+        with chain.running(len(frame.request), frame.answer, followers=replicas - 1) as running_chain:
+            address = running_chain.address
+            frames.run(address, frame, connections=1, window=50, total=5_000)
+            pipelined[replicas] = _rate(address, frame, connections=1, window=200, total=120_000)
+            many[replicas] = _rate(address, frame, connections=64, window=1, total=60_000)
+            cpu_s, count = running_chain.cpu_seconds(), 5_000
+            alone = frames.run(address, frame, connections=1, window=1, total=count)
+            cpu_s = running_chain.cpu_seconds() - cpu_s
+    times = [1000 * value for value in alone.latencies]
+    return Bare(append, sendfile, pipelined, many, percentile(times, 0.5), percentile(times, 0.99), 1e6 * cpu_s / count)
+
+
+def _rate(address: tuple[str, int], frame: frames.Frame, *, connections: int, window: int, total: int) -> float:
+    return frames.run(address, frame, connections=connections, window=window, total=total).requests_per_second
+
+
+def requests(cluster: LocalCluster, replicas: int, acks: int, targets: tuple[float, ...], limits: Bare) -> list[Line]:
     """Prebuilt frames: pipelined on one connection, and one in flight on 64."""
     topic = f"requests-rf{replicas}"
     cluster.create_topic(topic, partitions=1, replication_factor=replicas)
     address = cluster.leader_address(topic)
     frame = frames.produce_frame(topic, bytes(100), acks=acks)
     frames.run(address, frame, connections=1, window=50, total=5_000)
-    one = frames.run(address, frame, connections=1, window=200, total=120_000)
-    many = frames.run(address, frame, connections=64, window=1, total=60_000)
+    one = _rate(address, frame, connections=1, window=200, total=120_000)
+    many = _rate(address, frame, connections=64, window=1, total=60_000)
     name = f"RF {replicas}, 100 B requests"
+    high, low = targets[0], targets[1]
     return [
-        Line(f"{name}, 1 connection, 200 in flight", "/s", one.requests_per_second, targets[0], targets[1]),
-        Line(f"{name}, 64 connections, 1 in flight", "/s", many.requests_per_second, targets[2], targets[3]),
+        Line(f"{name}, 1 connection, 200 in flight", "/s", one, high, low, bare=limits.pipelined[replicas]),
+        Line(f"{name}, 64 connections, 1 in flight", "/s", many, targets[2], targets[3], bare=limits.many[replicas]),
     ]
 
 
-def large_requests(cluster: LocalCluster, bare_line: Line) -> Line:
+def large_requests(cluster: LocalCluster, limits: Bare) -> Line:
     """1 MB requests against the bare loop."""
     cluster.create_topic("large", partitions=1, replication_factor=1)
     frame = frames.produce_frame("large", bytes(1_000_000), acks=1)
     address = cluster.leader_address("large")
     frames.run(address, frame, connections=1, window=4, total=100)
-    result = frames.run(address, frame, connections=1, window=4, total=1_500)
-    share = 100 * result.requests_per_second * len(frame) / 1e6 / bare_line.figure
+    bare.touch_memory(1100)
+    rate = _rate(address, frame, connections=1, window=4, total=1_000)
+    share = 100 * rate * len(frame.request) / 1e6 / limits.append
     return Line("RF 1, 1 MB requests, of the bare loop", "%", share, 85, 70)
 
 
-def one_broker(bare_line: Line) -> list[Line]:
+def one_broker(limits: Bare) -> list[Line]:
     with running(combined=1) as cluster:
         cluster.create_topic("bulk", partitions=PARTITIONS, replication_factor=1)
-        clients.produce(cluster, "bulk", size=KILOBYTE, megabytes=100, acks="1", partitions=PARTITIONS)
-        bulk = clients.produce(cluster, "bulk", size=KILOBYTE, megabytes=700, acks="1", partitions=PARTITIONS)
+        bulk = _bulk(cluster, BULK_MEGABYTES, acks="1", replicas=1)
         consumed = clients.consume(cluster, "bulk", partitions=PARTITIONS, size=KILOBYTE)
-        name = "RF 1 acks=1, 1 KB, client default"
+        name, rate, cpu_s = (
+            "RF 1 acks=1, 1 KB, client default",
+            bulk.megabytes_per_second,
+            bulk.cpu_seconds_per_gigabyte,
+        )
         return [
-            Line(name, "MB/s", bulk.megabytes_per_second, 800, 500),
-            Line(f"{name}: broker CPU", "s/GB", bulk.cpu_seconds_per_gigabyte, 0.5, 0.8, more_is_better=False),
-            Line("consumer, RF 1, 1 KB", "MB/s", consumed.megabytes_per_second, 1000, 700),
-            *requests(cluster, 1, 1, (60_000, 35_000, 50_000, 30_000)),
-            large_requests(cluster, bare_line),
+            Line(name, "MB/s", rate, 800, 500, bare=limits.append),
+            Line(f"{name}: broker CPU", "s/GB", cpu_s, 0.5, 0.8, more_is_better=False),
+            Line("consumer, RF 1, 1 KB", "MB/s", consumed.megabytes_per_second, 1000, 700, bare=limits.sendfile),
+            *requests(cluster, 1, 1, (60_000, 35_000, 50_000, 30_000), limits),
+            large_requests(cluster, limits),
         ]
 
 
-def three_brokers() -> list[Line]:
+def _bulk(cluster: LocalCluster, megabytes: int, *, acks: str, replicas: int) -> clients.Bulk:
+    clients.produce(cluster, "bulk", size=KILOBYTE, megabytes=100, acks=acks, partitions=PARTITIONS)
+    bare.touch_memory(11 * megabytes * replicas // 10)
+    return clients.produce(cluster, "bulk", size=KILOBYTE, megabytes=megabytes, acks=acks, partitions=PARTITIONS)
+
+
+def three_brokers(limits: Bare) -> list[Line]:
     with running() as cluster:
         cluster.create_topic("bulk", partitions=PARTITIONS, replication_factor=3)
-        clients.produce(cluster, "bulk", size=KILOBYTE, megabytes=100, acks="all", partitions=PARTITIONS)
-        bulk = clients.produce(cluster, "bulk", size=KILOBYTE, megabytes=400, acks="all", partitions=PARTITIONS)
+        bulk = _bulk(cluster, REPLICATED_MEGABYTES, acks="all", replicas=3)
+        rate, cpu_s = bulk.megabytes_per_second, bulk.cpu_seconds_per_gigabyte
         lines = [
-            Line("RF 3 acks=all, 1 KB, client default", "MB/s", bulk.megabytes_per_second, 400, 300),
-            Line("RF 3 acks=all, 1 KB: broker CPU", "s/GB", bulk.cpu_seconds_per_gigabyte, 2.4, 3.5, False),
-            *requests(cluster, 3, -1, (50_000, 25_000, 35_000, 20_000)),
+            Line("RF 3 acks=all, 1 KB, client default", "MB/s", rate, 400, 300, bare=limits.append),
+            Line("RF 3 acks=all, 1 KB: broker CPU", "s/GB", cpu_s, 2.4, 3.5, False),
+            *requests(cluster, 3, -1, (50_000, 25_000, 35_000, 20_000), limits),
         ]
         cluster.create_topic("single", partitions=1, replication_factor=3)
         singles = [1000 * value for value in clients.one_in_flight(cluster, "single", size=KILOBYTE, count=3000)]
         rated = clients.at_rate(cluster, "single", size=KILOBYTE, per_second=2000, duration_s=8)
+        p50, p99, rated_p50 = percentile(singles, 0.5), percentile(singles, 0.99), percentile(rated.seconds, 0.5)
+        core, bare_core = 100 * rated.core_share, limits.cpu_us * 2000 / 1e4
         return [
             *lines,
-            Line("RF 3, 1 KB, one in flight: p50", "ms", percentile(singles, 0.5), 0.30, 0.45, False),
-            Line("RF 3, 1 KB, one in flight: p99", "ms", percentile(singles, 0.99), 0.6, 2, False),
-            Line("RF 3, 2,000 a second: ack p50", "ms", 1000 * percentile(rated.seconds, 0.5), 0.35, 0.6, False),
-            Line("RF 3, 2,000 a second: broker CPU", "% of a core", 100 * rated.core_share, 60, None, False),
+            Line("RF 3, 1 KB, one in flight: p50", "ms", p50, 0.30, 0.45, False, limits.p50_ms),
+            Line("RF 3, 1 KB, one in flight: p99", "ms", p99, 0.6, 2, False, limits.p99_ms),
+            Line("RF 3, 2,000 a second: ack p50", "ms", 1000 * rated_p50, 0.35, 0.6, False, limits.p50_ms),
+            Line("RF 3, 2,000 a second: broker CPU", "% of a core", core, 60, None, False, bare_core),
         ]
 
 
@@ -96,8 +155,8 @@ def measure(runs: int) -> list[Line]:
     """Every line; with several runs, the median of each."""
     found: dict[str, list[Line]] = defaultdict(list)
     for _ in range(runs):
-        loops = bare_loops()
-        for line in (*loops, *one_broker(loops[0]), *three_brokers()):
+        limits = bare_loops()
+        for line in (*limits.lines(), *one_broker(limits), *three_brokers(limits)):
             found[line.name].append(line)
     return [
         Line(
@@ -107,6 +166,7 @@ def measure(runs: int) -> list[Line]:
             one.target,
             one.alarm,
             one.more_is_better,
+            None if one.bare is None else statistics.median(line.bare or 0 for line in lines),
         )
         for lines in found.values()
         for one in lines[:1]

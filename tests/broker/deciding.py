@@ -28,13 +28,15 @@ class DecidingController:
         self.requests: list[tuple[Session, int, int]] = []
         self._seed = 0
 
-    async def forward(self, session: Session, api_key: int, body: bytes, *, timeout_ms: int) -> bytes:
+    async def forward(
+        self, session: Session, api_key: int, body: bytes, *, timeout_ms: int, version: int | None = None
+    ) -> bytes:
         self.requests.append((session, api_key, timeout_ms))
         if isinstance(self.failing, Outcome):
             raise RequestFailed(Peer(None, "CONTROLLER", Address("c1", 9192)), self.failing)
         if self.failing is not None:
             raise ForwardRefused(self.failing)
-        newest = messages.newest_version(api_key)
+        newest = messages.newest_version(api_key) if version is None else version
         requester = Requester(session.principal, session.client_address, session.client_id)
         request = messages.decode_request(api_key, newest, body)
         reply = self._decide(AdminRequest(api_key=api_key, request=request, requester=requester))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kraft.image.partitions import PartitionState
 from kraft.image.registrations import LOST_DIRECTORY, RESERVED_DIRECTORIES
+from kraft.seam import DiskError
 from kraft.sim.world.filesystem import Directory, Inode
-from tests.data_plane.plane import Plane, batch, error, three
+from tests.data_plane.plane import Plane, batch, error, three, values
 
 
 def log_file(plane: Plane, broker: str) -> Inode:
@@ -117,5 +118,50 @@ def test_a_broker_tells_its_loss_again_until_a_controller_hears_it() -> None:
         plane.cluster.start(101)
         await plane.cluster.wait_ready(timeout_ms=30_000)
         await plane.until(lambda: state_of(plane).directory_of(1) == LOST_DIRECTORY)
+
+    three(test)
+
+
+def test_a_replica_in_a_newer_format_is_left_alone_and_the_others_lead() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        assert not error(await plane.produce("orders", batch("a")))
+        await stop(plane, 1)
+        found = folder(plane, "b1").entries["orders-0"]
+        assert isinstance(found, Directory)
+        metadata = found.entries["partition.metadata"]
+        assert isinstance(metadata, Inode)
+        metadata.data[:] = bytes(metadata.data).replace(b"version: 0", b"version: 1")
+        plane.cluster.start(1)
+        await plane.cluster.wait_ready()
+        await plane.until(lambda: state_of(plane).directory_of(1) == LOST_DIRECTORY)
+        assert state_of(plane).leader in (2, 3)
+        assert b"version: 1" in metadata.data
+
+    three(test)
+
+
+def test_what_was_acknowledged_before_a_disk_was_full_is_there_when_it_has_room_again() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        for number in range(5):
+            assert not error(await plane.produce("orders", batch(f"{number}")))
+        plane.world.disk_full("b1", True)
+        client = await plane.another_client(1)
+        try:
+            refused = await plane.produce("orders", batch("refused"), client=client)
+            assert error(refused).name in ("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER")
+        except ConnectionError:
+            pass  # its only log directory is offline: the broker has stopped
+        await plane.until(lambda: not plane.is_up(1))
+        failures, plane.cluster.failures = plane.cluster.failures, []
+        assert [type(failure) for _, failure in failures] == [DiskError]
+        plane.world.disk_full("b1", False)
+        del plane.cluster.started["b1"]
+        plane.cluster.start(1)
+        await plane.cluster.wait_ready()
+        await plane.until(lambda: set(state_of(plane).isr) == {1, 2, 3})
+        records = (await plane.fetch("orders", 0, broker_id=state_of(plane).leader)).records
+        assert values(records)[:5] == [b"0", b"1", b"2", b"3", b"4"]
 
     three(test)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from kraft.deploy.cli.app import app
+from kraft.deploy.cli.app import application
 from kraft.deploy.cli.connection import SHARED_OPTIONS, Connection, over_network, pair
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.tls_settings import client_tls
@@ -118,10 +118,16 @@ def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
 
 
 def test_every_verb_over_the_network_has_the_shared_options_and_every_verb_has_json() -> None:
-    for path, command in verbs(typer.main.get_command(app)):
+    for path, command in verbs(typer.main.get_command(application())):
         names = {option for item in command.params for option in item.opts}
         is_local = path[0] in LOCAL or path[0] in LOCAL_GROUPS
         assert ("--bootstrap-server" in names) is not is_local, path
         assert ("--command-config" in names) is not is_local, path
         assert "--json" in names or path == ("completion",), path
         assert command.help, path
+
+
+def test_a_command_line_loads_its_own_verb_only() -> None:
+    assert list(typer.main.get_command(application("kill")).commands) == ["kill"]
+    assert list(typer.main.get_command(application("groups")).commands) == ["groups"]
+    assert len(typer.main.get_command(application("gruops")).commands) > 20

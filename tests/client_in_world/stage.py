@@ -105,8 +105,10 @@ class CancelAt(trio.abc.Instrument):
 
 
 async def cancelled_at(step: int, work: Callable[[], Awaitable[object]]) -> bool:
-    """Run `work` and cancel it at its k-th checkpoint. False if it was over before that."""
+    """Run `work` and cancel it at its checkpoint after the k-th (0: at its first). False if it was over before that."""
     with trio.CancelScope() as scope:
+        if not step:
+            scope.cancel()
         instrument = CancelAt(step, scope)
         trio.lowlevel.add_instrument(instrument)
         try:

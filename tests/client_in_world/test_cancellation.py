@@ -29,7 +29,7 @@ def test_a_producer_that_is_cancelled_anywhere_loses_and_doubles_nothing() -> No
                 for value, delivery in deliveries.items():
                     reports[value] = await delivery.wait()
 
-        step = 1
+        step = 0
         while await cancelled_at(step, partial(work, step)):
             step += 1
             assert step < STEPS_MAX
@@ -46,7 +46,7 @@ def test_a_producer_goes_on_after_a_cancelled_send() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(batch_size=80) as producer:
-            step, reports = 1, {}
+            step, reports = 0, {b"first": await producer.send("orders", b"first")}
 
             async def work() -> None:
                 value = b"%d" % step
@@ -54,7 +54,7 @@ def test_a_producer_goes_on_after_a_cancelled_send() -> None:
 
             cancelled = 0
             for step in range(1, 40):
-                cancelled += await cancelled_at(1 + step % 4, work)
+                cancelled += await cancelled_at(step % 4, work)
             assert 0 < cancelled < 39
         found = await stage.values()
         assert [value for value, count in Counter(found).items() if count > 1] == []
@@ -84,7 +84,7 @@ def test_a_poll_that_is_cancelled_anywhere_skips_and_repeats_nothing() -> None:
             while len(read) < total:
                 turn += 1
                 assert turn < STEPS_MAX
-                cancelled += await cancelled_at(1 + turn % 5, take_one if turn % 3 else take_many)
+                cancelled += await cancelled_at(turn % 5, take_one if turn % 3 else take_many)
             assert cancelled > 10
         assert read == list(range(total))
 
@@ -108,7 +108,7 @@ def test_leaving_and_starting_anywhere_leaves_no_task_behind() -> None:
                 await consumer.seek_to([PLACE], at=0)
                 assert (await consumer.poll())[0].value == b"0"
 
-        step = 1
+        step = 0
         while await cancelled_at(step, work):
             step += 1
             assert step < STEPS_MAX

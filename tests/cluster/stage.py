@@ -18,7 +18,7 @@ from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.swarm import OVERRIDES
 from kraft.sim.cluster.workload import TOPIC
-from kraft.sim.world import World
+from kraft.sim.world import World, WorldOptions
 
 Story = Callable[[SimCluster], Awaitable[None]]
 UP_MS_MAX = 10_000
@@ -32,10 +32,12 @@ def play(
     controllers: int = 3,
     brokers: int = 3,
     overrides: Mapping[str, str] | None = None,
+    options: WorldOptions | None = None,
+    log_lines: list[str] | None = None,
 ) -> list[Finding]:
     """Run `story` on a cluster that has come up, with a topic of one partition; gives all that was found. `bug` is
-    called when the story begins."""
-    world = World(seed)
+    called when the story begins; `log_lines` gets the last lines that nodes logged."""
+    world = World(seed, options)
     report = Report(lambda: world.now_ns // 1_000_000)
     shape = ClusterShape(controllers, brokers, {**OVERRIDES, **(overrides or {})})
     cluster = SimCluster(world, shape, report)
@@ -52,6 +54,8 @@ def play(
     with report.listening():
         world.run(main)
     cluster.watch.suite.finish(cluster.watch.now_ms)
+    if log_lines is not None:
+        log_lines += report.log_lines
     return [*cluster.watch.suite.findings, *report.findings]
 
 

@@ -32,7 +32,7 @@ def test_a_run_with_a_crash_keeps_every_invariant(seed: int) -> None:
     result = run_seed(seed, RunSettings(faults=FAULTS))
     assert not result.findings, (result.history, result.findings)
     assert result.counters["acknowledged"] > 0
-    assert result.counters["crashes"] == 1
+    assert result.counters["crashes"] >= 1
 
 
 def test_a_seed_gives_the_same_trace_in_fresh_processes_with_other_hash_seeds() -> None:

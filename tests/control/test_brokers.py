@@ -379,7 +379,7 @@ def test_large_plans_of_all_kinds_are_cut_into_slices() -> None:
     sizes, reply = slices_of(cluster, heartbeat(cluster, 1, want_shut_down=True))
     assert (sizes, reply.is_fenced) == ([1, 1_000, 1_000, 500], False)
     sizes, reply = slices_of(cluster, heartbeat(cluster, 2, want_fence=True))
-    assert (sizes, reply.is_fenced) == ([0, 1_000, 1_000, 501], True)
+    assert (sizes, reply.is_fenced) == ([0, 500, 500, 500, 500, 501], True)
     sizes, reply = slices_of(cluster, heartbeat(cluster, 2))
     assert (sizes, reply.is_fenced) == ([1_001, 1_000, 500], False)
     request = cluster.admin_request(ApiKey.UNREGISTER_BROKER, broker_id=2)

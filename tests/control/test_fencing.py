@@ -8,7 +8,7 @@ import pytest
 
 from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
 from kraft.control import fencing as fencing_module
-from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX
+from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX
 from kraft.image.events import BrokerRegistrationChange, Config, PartitionChange, RemoveTopic
 from kraft.wire.api_keys import ApiKey
 from tests.control.cluster import Cluster
@@ -98,8 +98,8 @@ def test_a_large_plan_is_cut_into_slices_with_the_fence_record_last() -> None:
         cluster.being_fenced = frozenset((1,))
         decision = cluster.decide(decision.follow_up)
         sizes.append(len(decision.events))
-    assert sizes == [1_000, 1_000, 501]
-    assert max(sizes) <= PARTITION_CHANGES_PER_SLICE_MAX + 1
+    assert sizes == [500, 500, 500, 500, 501]
+    assert max(sizes) <= FENCE_CHANGES_PER_SLICE_MAX + 1
     assert cluster.image.brokers[1].fenced
     assert all(state.leader == 2 for _, state in cluster.image.topics.get("many").partitions())  # type: ignore[union-attr]
 
@@ -284,3 +284,21 @@ def test_planted_a_plan_on_the_image_that_it_began_with_is_noticed(monkeypatch: 
     monkeypatch.setattr(fencing_module, "leave_partitions", on_the_first_image)
     with pytest.raises(AssertionError):
         test_a_slice_is_built_on_the_newest_image()
+
+
+def test_what_the_dead_broker_led_gets_leaders_first() -> None:
+    cluster = three_brokers()
+    led = [(1, 2, 3) if number % 3 == 0 else (2, 3, 1) for number in range(3_000)]
+    cluster.add_topic("many", *led)
+    decision = cluster.decide(died(cluster, 1))
+    slices = [decision.events]
+    while decision.follow_up is not None:
+        cluster.being_fenced = frozenset((1,))
+        decision = cluster.decide(decision.follow_up)
+        slices.append(decision.events)
+    changes = [event for events in slices for event in events if isinstance(event, PartitionChange)]
+    assert [change.leader >= 0 for change in changes] == [True] * 1_000 + [False] * 2_000
+    assert len({(change.topic_id, change.partition_id) for change in changes}) == len(changes)
+    assert max(len(events) for events in slices) <= FENCE_CHANGES_PER_SLICE_MAX + 1
+    for topic in cluster.image.topics:
+        assert all(state.leader in (2, 3) and 1 not in state.isr for _, state in topic.partitions())

@@ -204,6 +204,25 @@ def test_metadata_is_browsed_as_it_was(up: Command, home: Path) -> None:
     assert "RegisterBroker broker_id=1" in up.run("metadata", "events", *folder, "--to", before)
 
 
+def test_the_cluster_itself_tells_the_same_history(up: Command, home: Path) -> None:
+    up.run("topics", "create", "told", "--partitions", "1")
+    from_cluster = up.json("metadata", "show", "topics/told")
+    assert from_cluster == up.json("metadata", "show", "topics/told", "--folder", home / "data")
+    offset = str(up.json("metadata", "show", "cluster")["offset"])
+    up.run("topics", "delete", "told")
+    assert [change["path"] for change in up.json("metadata", "diff", offset)["changes"]] == ["topics/told"]
+
+
+def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
+    up.run("topics", "create", "shared", "--partitions", "1")
+    up.run("produce", "shared", text="1\n2\n3\n")
+    read = ("consume", "shared", "--group", "goers", "-n")
+    assert up.run(*read, "2") == "1\n2\n"
+    assert up.json("groups", "describe", "goers")["lag"] == 1
+    assert up.run(*read, "1") == "3\n"
+    assert "see kraft groups reset-offsets" in up.run(*read, "1", "--offset", "5", code=2)
+
+
 def test_speed_is_measured_on_a_topic_that_goes_away_again(up: Command) -> None:
     for test in ("produce", "consume", "e2e"):
         measured = up.json("perf", test, "--records", "50", "--record-size", "10")

@@ -120,7 +120,7 @@ def test_the_live_table_shows_nodes_and_partitions_on_a_terminal(tmp_path: Path)
     try:
         read_until(screen, "all in sync", "(active)", f"bootstrap 127.0.0.1:{port}")
         Command(tmp_path / "state").run("topics", "create", "seen", "--partitions", "3")
-        read_until(screen, "1 topics, 3 partitions, all in sync")
+        read_until(screen, "1 topic, 3 partitions, all in sync")
         process.send_signal(signal.SIGINT)
         read_to_end(screen)
         assert process.wait(END_SECONDS_MAX) == 0

@@ -10,7 +10,7 @@ from typing import Any
 import typer.main
 
 from kraft.config.document import render_table
-from kraft.deploy.cli.app import app
+from kraft.deploy.cli.app import application
 from kraft.deploy.cli.connection import SHARED_OPTIONS
 from tests.docs.protocol import render_protocol
 
@@ -36,7 +36,7 @@ This page is generated: `make docs`.
 
 def render_commands() -> str:
     """One chapter per command, from the command line's own definitions."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application())
     shared = [item for item in command.commands["brokers"].params if item.name in SHARED_OPTIONS]
     return "\n".join([_COMMANDS_HEAD + "\n".join(_table(shared)) + "\n", *_chapters("kraft", command)])
 

@@ -77,8 +77,16 @@ class Bench:
 
     def ask(self, request: Request) -> Asked:
         asked = Asked(request)
-        self.take(self.machine.handle(request, asked.replies.append, self.now))
+
+        def answered(reply: Any) -> None:
+            asked.replies.append(reply)
+            self.on_reply(reply)
+
+        self.take(self.machine.handle(request, answered, self.now))
         return asked
+
+    def on_reply(self, reply: Any) -> None:
+        """For a test that wants to see replies in their order."""
 
     def join(self, member_id: str = "", **fields: Any) -> Asked:
         self.drawn += 1

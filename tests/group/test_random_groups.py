@@ -8,9 +8,11 @@ when nobody makes trouble any more: every member is in one stable group, and not
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
+from kraft.broker.group.requests import SyncReply
 from kraft.wire.error_codes import ErrorCode
 from tests.group.bench import GROUP, RANGE, REBALANCE_MS, Asked, Bench
 
@@ -106,6 +108,7 @@ class Trial:
         self.acknowledged = -1
         self.commits: list[Asked] = []
         ask = self.bench.ask
+        self.bench.on_reply = self.check_generation  # type: ignore[method-assign]
         self.bench.ask = lambda request: self._noted(ask(request))  # type: ignore[method-assign]
 
     def _noted(self, asked: Asked) -> Asked:
@@ -118,14 +121,19 @@ class Trial:
         return plan
 
     def assigned(self, client: Client, assignment: bytes) -> None:
-        """G1, G5: told to the one it was made for, in its generation, which is not older than any before."""
+        """G5: told to the one it was made for, in its generation."""
         if assignment:
             _, generation = self.plans[assignment]
             assert generation == client.generation
             if client.instance_id is None:
                 assert self.plans[assignment][0] == client.member_id
-        assert client.generation >= self.synced_generation
-        self.synced_generation = client.generation
+
+    def check_generation(self, reply: Any) -> None:
+        """G1: generations that were synced never fall."""
+        if isinstance(reply, SyncReply) and reply.assignment:
+            _, generation = self.plans[reply.assignment]
+            assert generation >= self.synced_generation
+            self.synced_generation = generation
 
     def commit(self, client: Client) -> None:
         self.next_offset += 1

@@ -1,0 +1,70 @@
+"""`kraft features`: the levels of features that the cluster has agreed on, and how to raise or lower them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.connection import Connection, over_network, pair
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show
+
+if TYPE_CHECKING:
+    from kraft.client.admin import FeatureChange
+
+app = typer.Typer(help="Show and change the levels of features.", no_args_is_help=True, rich_markup_mode=None)
+
+LevelsArgument = Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL…", help="Level 0 turns a feature off.")]
+ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Ask whether it could be; do nothing.")]
+
+
+@app.command()
+@over_network
+def describe(connection: Connection, as_json: JsonOption = False) -> None:
+    """Show each feature: the level agreed on, and the levels that the brokers know."""
+    found = connection.run(lambda admin: admin.nodes.features())
+    rows = [(one.name, one.level, one.min_level, one.max_level) for one in found]
+    show(as_json, ["feature", "level", "min_level", "max_level"], rows)
+
+
+@app.command()
+@over_network
+def upgrade(
+    connection: Connection, levels: LevelsArgument, validate_only: ValidateOption = False, as_json: JsonOption = False
+) -> None:
+    """Raise features: what they bring is in use from then on."""
+    from kraft.client.admin import FeatureChange
+
+    _change(connection, levels, FeatureChange.UPGRADE, validate_only, as_json)
+
+
+@app.command()
+@over_network
+def downgrade(
+    connection: Connection,
+    levels: LevelsArgument,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Even if metadata is lost by it.")] = False,
+    validate_only: ValidateOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Lower features."""
+    from kraft.client.admin import FeatureChange
+
+    change = FeatureChange.UNSAFE_DOWNGRADE if unsafe else FeatureChange.SAFE_DOWNGRADE
+    _change(connection, levels, change, validate_only, as_json)
+
+
+def _change(
+    connection: Connection, levels: list[str], change: FeatureChange, validate_only: bool, as_json: bool
+) -> None:
+    wanted = {}
+    for name, level in (pair(entry) for entry in levels):
+        if not level.isdigit():
+            raise CommandFailed(f"{name}={level}: a level is a whole number", code=EXIT_USAGE)
+        wanted[name] = int(level)
+    connection.run(lambda admin: admin.nodes.update_features(wanted, change=change, validate_only=validate_only))
+    if as_json:
+        print_json({"changed": not validate_only, "levels": wanted})
+    else:
+        levels_text = ", ".join(f"{name}={level}" for name, level in wanted.items())
+        print(f"{'could be changed' if validate_only else 'changed'}: {levels_text}")

@@ -1,0 +1,347 @@
+"""The consumer group of a run: members that join, assign, commit, read, stall, leave and return while nodes crash.
+
+They speak the protocol themselves, one request at a time, so that what each was told is known exactly; the checks of
+`kraft.sim.check.groups` are told all of it. Offsets rise with each commit of a partition, whoever makes it. In the end
+everybody stays, and the group must come to rest: one generation, one owner for each partition.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import trio
+
+from kraft.broker.group.durable import EMPTY_STATE, DurableState
+from kraft.broker.group.records import decode_entry
+from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
+from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
+from kraft.client.connections import CONNECTION_FAILURES, Link
+from kraft.seam import Address
+from kraft.sim.check.groups import (
+    AssignmentTold,
+    CommitBegun,
+    CommitEnded,
+    CoordinatorSeen,
+    GroupAtRest,
+    OffsetRead,
+    group_checks,
+)
+from kraft.sim.check.observations import TopicPartition
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import decode_batch, iter_headers
+
+GROUP = "readers"
+INSTANCES = (None, None, "static")
+"""The members: two dynamic ones and a static one."""
+REQUEST_TIMEOUT_MS = 15_000
+SESSION_TIMEOUT_MS = 6_000
+REBALANCE_TIMEOUT_MS = 8_000
+PAUSE_MS_MAX = 400
+BACKOFF_MS = 100
+REST_MS_MAX = 40_000
+TURNS_PER_PRANK = 20
+"""A member does something odd once in so many turns."""
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\0\0\0\0"
+OPEN_OUTCOMES = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors of a commit that may have been written all the same."""
+ID_LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+
+
+class Refused(Exception):
+    """The coordinator answered with this error."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+class GroupWork:
+    """All members of the run's group, and what they saw."""
+
+    def __init__(self, cluster: SimCluster, partitions: list[TopicPartition]) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.partitions = partitions
+        self.checks = group_checks()
+        self.newest_synced = -1
+        self.acknowledged: dict[TopicPartition, int] = {}
+        self.next_offset = 0
+        self.plans = 0
+        self.is_quiet = False
+        """No more pranks."""
+        self._members = [GroupMember(self, number, instance) for number, instance in enumerate(INSTANCES)]
+
+    def tell(self, observation: Any) -> None:
+        self.checks.observe(observation, self.world.now_ns // 1_000_000)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for member in self._members:
+                nursery.start_soon(member.run)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Every member owns something of one generation, and all partitions are taken."""
+        generations = {member.owned_in for member in self._members}
+        owned = [partition for member in self._members for partition in member.owned]
+        return len(generations) == 1 and None not in generations and sorted(owned) == sorted(self.partitions)
+
+    async def come_to_rest(self) -> None:
+        """After the last heal: nobody does anything odd any more, and the group must settle."""
+        self.is_quiet = True
+        await self.cluster.wait_until(lambda: self.is_at_rest, REST_MS_MAX)
+        owners = {
+            partition: tuple(member.name for member in self._members if partition in member.owned)
+            for partition in self.partitions
+        }
+        generations = frozenset(-1 if member.owned_in is None else member.owned_in for member in self._members)
+        self.tell(GroupAtRest(GROUP, owners, generations))
+
+    def look_at_coordinators(self) -> None:
+        """When nobody writes any more: compare each coordinator's memory with its log."""
+        for node_id in self.cluster.shape.broker_ids:
+            eye = self.cluster.watch.nodes.get(node_id)
+            node = None if eye is None else eye.node.broker
+            for shard in () if node is None else node.broker.groups.shards.values():
+                if shard.state is ShardState.ACTIVE and shard.machine is not None:
+                    self._look_at(node_id, shard)
+
+    def _look_at(self, node_id: int, shard: CoordinatorShard) -> None:
+        partition = shard.partition
+        assert shard.machine is not None
+        if partition.log is not None:
+            replayed = _replay(partition.log)
+            leads = partition.leader is not None and partition.leader.leader_epoch == shard.leader_epoch
+            self.tell(CoordinatorSeen(node_id, partition.index, shard.machine.newest, replayed, leads))
+
+
+class GroupMember:
+    """One member. `owned`: what it believes to own, since the generation `owned_in`."""
+
+    def __init__(self, work: GroupWork, number: int, instance_id: str | None) -> None:
+        self.name = f"group-{number}"
+        self.owned: list[TopicPartition] = []
+        self.owned_in: int | None = None
+        self._work = work
+        self._world = work.world
+        self._random = work.world.random.stream(self.name)
+        self._instance_id = instance_id
+        self._member_id = ""
+        self._generation = -1
+        self._cluster = Cluster(
+            parse_bootstrap(work.cluster.shape.bootstrap_servers), self._world.node(self.name), client_id=self.name
+        )
+        self._coordinator: Address | None = None
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._live()
+            except (*CONNECTION_FAILURES, ClusterUnreachable):
+                self._coordinator = None
+                await self._world.sleep_ms(BACKOFF_MS)
+            except Refused as refused:
+                self._take_error(refused.error)
+                await self._world.sleep_ms(1 + self._random.below(BACKOFF_MS))
+
+    def _take_error(self, error: ErrorCode) -> None:
+        self._let_go()
+        if error in ID_LOST:
+            self._member_id = ""
+        elif error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._coordinator = None
+
+    def _let_go(self) -> None:
+        self.owned, self.owned_in = [], None
+
+    async def _live(self) -> None:
+        """Join, take what is assigned, and work with it until something happens."""
+        self._let_go()
+        await self._join()
+        for partition in self.owned:
+            await self._read(partition)
+        while True:
+            await self._world.sleep_ms(1 + self._random.below(PAUSE_MS_MAX))
+            if not self._work.is_quiet and self._random.below(TURNS_PER_PRANK) == 0:
+                await self._prank()
+                return
+            await self._ask(
+                ApiKey.HEARTBEAT,
+                group_id=GROUP,
+                generation_id=self._generation,
+                member_id=self._member_id,
+                group_instance_id=self._instance_id,
+            )
+            if self.owned:
+                await self._commit(self.owned[self._random.below(len(self.owned))])
+
+    async def _prank(self) -> None:
+        """Leave, be silent for longer than a session, forget who it is, or just join again."""
+        choice = self._random.below(4)
+        if choice == 0:
+            self._let_go()
+            member = {"member_id": self._member_id, "group_instance_id": self._instance_id}
+            await self._ask(ApiKey.LEAVE_GROUP, group_id=GROUP, members=(member,))
+            self._member_id = ""
+        elif choice == 1:
+            await self._world.sleep_ms(SESSION_TIMEOUT_MS + 1_000)
+            if self.owned:
+                await self._commit(self.owned[0])
+        elif choice == 2:
+            self._member_id = ""
+
+    # requests
+
+    async def _join(self) -> None:
+        reply = await self._request_join()
+        if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = reply.member_id
+            reply = await self._request_join()
+        _check(reply.error_code)
+        self._member_id, self._generation = reply.member_id, reply.generation_id
+        assignments = () if reply.skip_assignment else self._assign(reply)
+        reply = await self._ask(
+            ApiKey.SYNC_GROUP,
+            group_id=GROUP,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            assignments=assignments,
+        )
+        self._take(reply.assignment)
+
+    async def _request_join(self) -> Any:
+        return await self._request(
+            ApiKey.JOIN_GROUP,
+            group_id=GROUP,
+            session_timeout=messages.duration(SESSION_TIMEOUT_MS),
+            rebalance_timeout=messages.duration(REBALANCE_TIMEOUT_MS),
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type="consumer",
+            protocols=({"name": "range", "metadata": SUBSCRIPTION},),
+        )
+
+    def _assign(self, reply: Any) -> tuple[dict[str, Any], ...]:
+        """The leader's plan: partitions dealt out over the members."""
+        work = self._work
+        work.plans += 1
+        plan = f"{self._member_id}/{self._generation}/{work.plans}"
+        members = [(member.member_id, member.group_instance_id) for member in reply.members]
+        return tuple(
+            {
+                "member_id": member_id,
+                "assignment": json.dumps(
+                    {
+                        "plan": plan,
+                        "for": instance_id or member_id,
+                        "partitions": work.partitions[number :: len(members)],
+                    }
+                ).encode(),
+            }
+            for number, (member_id, instance_id) in enumerate(members)
+        )
+
+    def _take(self, assignment: bytes) -> None:
+        told = json.loads(assignment) if assignment else {"plan": None, "for": None, "partitions": []}
+        made_for = self._instance_id or self._member_id if told["plan"] is not None else None
+        work = self._work
+        work.newest_synced = max(work.newest_synced, self._generation)
+        work.tell(AssignmentTold(GROUP, made_for or "", self._generation, told["plan"], told["for"]))
+        self.owned = [(topic, index) for topic, index in told["partitions"]]
+        self.owned_in = self._generation
+
+    async def _commit(self, partition: TopicPartition) -> None:
+        work, generation = self._work, self._generation
+        work.next_offset += 1
+        offset, newest = work.next_offset, work.newest_synced
+        work.tell(CommitBegun(GROUP, partition, generation, offset))
+        row = {"partition_index": partition[1], "committed_offset": offset, "committed_leader_epoch": -1}
+        reply = await self._request(
+            ApiKey.OFFSET_COMMIT,
+            group_id=GROUP,
+            generation_id_or_member_epoch=generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            topics=({"name": partition[0], "partitions": (row,)},),
+        )
+        error = ErrorCode(int(reply.topics[0].partitions[0].error_code))
+        outcome = True if error is ErrorCode.NONE else None if error in OPEN_OUTCOMES else False
+        work.tell(CommitEnded(GROUP, partition, generation, offset, outcome, newest))
+        if outcome:
+            work.acknowledged[partition] = max(offset, work.acknowledged.get(partition, -1))
+        _check(error)
+
+    async def _read(self, partition: TopicPartition) -> None:
+        floor = self._work.acknowledged.get(partition, -1)
+        reply = await self._request(
+            ApiKey.OFFSET_FETCH,
+            groups=(
+                {
+                    "group_id": GROUP,
+                    "member_id": None,
+                    "member_epoch": -1,
+                    "topics": ({"name": partition[0], "partition_indexes": (partition[1],)},),
+                },
+            ),
+            require_stable=bool(self._random.below(2)),
+        )
+        (group,) = reply.groups
+        _check(group.error_code)
+        row = group.topics[0].partitions[0]
+        _check(row.error_code)
+        self._work.tell(OffsetRead(GROUP, partition, row.committed_offset, floor))
+
+    async def _ask(self, key: ApiKey, **fields: Any) -> Any:
+        reply = await self._request(key, **fields)
+        _check(reply.error_code)
+        return reply
+
+    async def _request(self, key: ApiKey, **fields: Any) -> Any:
+        link = await self._link()
+        request = messages.build(messages.request_class(key), **fields)
+        return await link.request(key, request, timeout_ms=REQUEST_TIMEOUT_MS)
+
+    async def _link(self) -> Link:
+        """To the coordinator."""
+        if self._coordinator is None:
+            request = messages.build(
+                messages.request_class(ApiKey.FIND_COORDINATOR), key_type=0, coordinator_keys=(GROUP,)
+            )
+            answer = await self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, timeout_ms=REQUEST_TIMEOUT_MS)
+            (found,) = answer.coordinators
+            _check(found.error_code)
+            self._coordinator = Address(found.host, found.port)
+        return await self._cluster.links.get(self._coordinator, "group", timeout_ms=REQUEST_TIMEOUT_MS)
+
+
+def _check(error: Any) -> None:
+    code = ErrorCode(int(error))
+    if code is not ErrorCode.NONE:
+        raise Refused(code)
+
+
+def _replay(log: Any) -> DurableState:
+    """What a log says, read by other code than the one that loads it."""
+    state = EMPTY_STATE
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20, log.log_end_offset).read()
+        for position, header in iter_headers(data):
+            offset = header.next_offset
+            if not header.is_control:
+                entries = (decode_entry(record.key, record.value) for record in decode_batch(data, position))
+                state = state.with_entries(entry for entry in entries if entry is not None)
+    return state

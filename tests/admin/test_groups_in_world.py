@@ -1,0 +1,117 @@
+"""Groups through the admin client, against coordinators in the simulated world."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.client import Consumer, KafkaError
+from kraft.client.admin import CommittedOffset, NewTopic
+from kraft.client.admin.reset import ResetRule, ResetTo, carry_out, plan_reset
+from kraft.wire.error_codes import ErrorCode
+from tests.admin.stage import Stage, play
+
+
+async def prepare(stage: Stage) -> None:
+    await stage.admin.topics.create(NewTopic("t", 2))
+    await stage.produce("t", {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3})
+
+
+def test_offsets_are_committed_in_the_name_of_a_group_and_make_it_a_group() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        groups = stage.admin.groups
+        assert await groups.offsets("g") == {}
+        await groups.alter_offsets("g", {("t", 0): 3, ("t", 1): CommittedOffset(0, metadata="note")})
+        committed = await groups.offsets("g")
+        assert {tp: one.offset for tp, one in committed.items()} == {("t", 0): 3, ("t", 1): 0}
+        assert committed[("t", 1)].metadata == "note"
+        assert [(group.group_id, group.state) for group in await groups.list()] == [("g", "Empty")]
+        described = await groups.describe("g")
+        assert (described.state, described.members) == ("Empty", ())
+
+    play(work)
+
+
+def test_a_reset_is_planned_for_many_partitions_and_then_carried_out() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        await stage.admin.groups.alter_offsets("g", {("t", 0): 3})
+        rules = {("t", 0): ResetRule(ResetTo.SHIFT, -2), ("t", 1): ResetRule(ResetTo.LATEST)}
+        plan = await plan_reset(stage.admin, "g", rules)
+        assert [(one.before, one.after, one.is_change) for one in plan] == [(3, 1, True), (None, 0, True)]
+        assert (await stage.admin.groups.offsets("g"))[("t", 0)].offset == 3
+        await carry_out(stage.admin, "g", plan)
+        by_time = await plan_reset(stage.admin, "g", {("t", 0): ResetRule(ResetTo.TIME, 2_500)})
+        assert [(one.before, one.after) for one in by_time] == [(1, 2)]
+
+    play(work)
+
+
+def test_a_group_with_a_member_is_described_and_refuses_what_would_pull_the_rug_away() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        seam = stage.cluster.world.node("reader")
+        settings = {"group_id": "g", "client_id": "me", "auto_offset_reset": "earliest"}
+        async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam, **settings) as consumer:
+            await consumer.subscribe(["t"])
+            assert await consumer.poll()
+            groups = stage.admin.groups
+            described = await groups.describe("g")
+            assert (described.state, described.protocol_type) == ("Stable", "consumer")
+            (member,) = described.members
+            assert (member.client_id, member.assignment) == ("me", (("t", 0), ("t", 1)))
+            with pytest.raises(KafkaError) as refused:
+                await groups.delete("g")
+            assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+            with pytest.raises(KafkaError, match="group g, t-0") as commit:
+                await groups.alter_offsets("g", {("t", 0): 0})
+            assert commit.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+            with pytest.raises(KafkaError) as subscribed:
+                await groups.delete_offsets("g", [("t", 0)])
+            assert subscribed.value.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+    play(work)
+
+
+def test_offsets_and_groups_are_deleted() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        groups = stage.admin.groups
+        await groups.alter_offsets("g", {("t", 0): 3, ("t", 1): 0})
+        await groups.delete_offsets("g", [("t", 1)])
+        assert list(await groups.offsets("g")) == [("t", 0)]
+        await groups.delete("g")
+        assert await groups.list() == ()
+        for call in (groups.describe("g"), groups.delete("g")):
+            with pytest.raises(KafkaError) as missing:
+                await call
+            assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+    play(work)
+
+
+def test_the_question_follows_the_coordinator_that_moves() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        await stage.admin.groups.alter_offsets("g", {("t", 0): 3})
+        coordinator = (await stage.admin.groups.describe("g")).coordinator
+        stage.cluster.crash(coordinator, lose_power=False, is_noticed=True)
+        assert (await stage.admin.groups.offsets("g"))[("t", 0)].offset == 3
+        assert (await stage.admin.groups.describe("g")).coordinator != coordinator
+
+    play(work)
+
+
+def test_log_directories_and_producers_are_told() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        found = await stage.admin.nodes.log_dirs()
+        assert [one.broker for one in found] == [1, 2]
+        replicas = {(one.broker, part.topic, part.partition): part for one in found for part in one.replicas}
+        assert replicas[(1, "t", 0)].size_bytes == replicas[(2, "t", 0)].size_bytes > 0
+        assert [one.broker for one in await stage.admin.nodes.log_dirs([2])] == [2]
+        states = await stage.admin.partitions.producers([("t", 0), ("t", 1)])
+        assert [state.last_sequence for state in states[("t", 0)]] == [3]
+        assert states[("t", 1)] == ()
+
+    play(work)

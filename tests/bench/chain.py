@@ -1,0 +1,156 @@
+"""The least that a replicated acknowledgement costs on this machine: a leader and its followers as bare epoll loops.
+
+The same three processes and the same messages as a produce with acks=all (request, one append, records to each
+follower, their appends, their next fetches, the answer), in the same number of bytes, but with no Kafka in them: no
+parsing, no checks, no state. What a broker adds to these figures is ours; the rest is the kernel's and the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+BUFFER_BYTES = 1 << 20
+FETCH_BYTES = 100
+"""What a follower's incremental fetch request takes on the wire."""
+_END = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A running chain: where its leader listens, and the processes whose CPU is counted, leader first."""
+
+    address: tuple[str, int]
+    pids: tuple[int, ...]
+
+    def cpu_seconds(self) -> float:
+        times = [psutil.Process(pid).cpu_times() for pid in self.pids]
+        return sum(one.user + one.system for one in times)
+
+
+@contextmanager
+def running(frame_bytes: int, answer: bytes, *, followers: int = 2) -> Iterator[Chain]:
+    """A leader that answers each `frame_bytes` of a client with `answer`, once all followers have them."""
+    clients = socket.create_server(("127.0.0.1", 0))
+    replicas = socket.create_server(("127.0.0.1", 0))
+    address = replicas.getsockname()
+    pids = [_forked(lambda: _Leader(clients, replicas, frame_bytes, answer, followers).run())]
+    pids += [_forked(lambda: _follow(address)) for _ in range(followers)]
+    replicas.close()
+    clients_address = clients.getsockname()
+    clients.close()
+    try:
+        yield Chain(clients_address, tuple(pids))
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _forked(function: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        function()
+    finally:
+        os._exit(1)
+
+
+def _follow(address: tuple[str, int]) -> None:
+    stream = _quick(socket.create_connection(address))
+    buffer, end = memoryview(bytearray(BUFFER_BYTES)), 0
+    fetch = bytearray(FETCH_BYTES)
+    epoll = select.epoll()
+    epoll.register(stream.fileno(), select.EPOLLIN)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        while True:
+            _END.pack_into(fetch, 0, end)
+            stream.send(fetch)
+            epoll.poll()
+            count = stream.recv_into(buffer)
+            file.write(buffer[:count])
+            end += count
+
+
+def _quick(stream: socket.socket) -> socket.socket:
+    stream.setblocking(False)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return stream
+
+
+class _Leader:
+    def __init__(
+        self, clients: socket.socket, replicas: socket.socket, frame_bytes: int, answer: bytes, followers: int
+    ) -> None:
+        self._frame_bytes = frame_bytes
+        self._answer = answer
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - for the life of the process
+        self._end = 0
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._epoll = select.epoll()
+        self._streams: dict[int, socket.socket] = {}
+        self._followers: dict[int, int] = {}
+        """Each follower's end."""
+        self._parked: dict[int, int] = {}
+        self._rests: dict[int, int] = {}
+        """Bytes of each client that are no whole frame yet."""
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        for _ in range(followers):
+            self._followers[self._accept(replicas)] = 0
+        self._clients = clients
+        clients.setblocking(False)
+        self._epoll.register(clients.fileno(), select.EPOLLIN)
+
+    def _accept(self, listener: socket.socket) -> int:
+        stream = _quick(listener.accept()[0])
+        number = stream.fileno()
+        self._streams[number] = stream
+        self._epoll.register(number, select.EPOLLIN)
+        return number
+
+    def run(self) -> None:
+        while True:
+            for number, _ in self._epoll.poll():
+                if number == self._clients.fileno():
+                    self._rests[self._accept(self._clients)] = 0
+                    continue
+                count = self._streams[number].recv_into(self._buffer)
+                if not count:
+                    self._epoll.unregister(number)
+                    self._streams.pop(number).close()
+                elif number in self._followers:
+                    self._followers[number] = self._parked[number] = _END.unpack_from(self._buffer)[0]
+                else:
+                    self._take(number, count)
+            self._end_pass()
+
+    def _take(self, number: int, count: int) -> None:
+        self._file.write(self._buffer[:count])
+        self._end += count
+        frames, self._rests[number] = divmod(self._rests[number] + count, self._frame_bytes)
+        self._waiting.append((self._end, number, frames))
+
+    def _end_pass(self) -> None:
+        for number, end in list(self._parked.items()):
+            if end < self._end:
+                del self._parked[number]
+                piece = os.pread(self._file.fileno(), min(self._end - end, BUFFER_BYTES // 4), end)
+                self._streams[number].send(piece)
+        acknowledged = min(self._followers.values(), default=self._end)
+        answers: dict[int, int] = {}
+        while self._waiting and self._waiting[0][0] <= acknowledged:
+            _, number, frames = self._waiting.popleft()
+            answers[number] = answers.get(number, 0) + frames
+        for number, frames in answers.items():
+            self._streams[number].send(self._answer * frames)

@@ -1,0 +1,134 @@
+"""python -m tests.bench.compaction: a storm of offset commits, with the log cleaner and without it.
+
+One node, one group that commits a hundred partitions at a time, one commit in flight: how large the group's partition
+of `__consumer_offsets` gets, what a commit takes, and the broker's CPU. The cleaner works in a thread of the same process;
+the difference between the two runs is what it costs the loop.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from tests.bench.admin import Admin, Refused
+from tests.bench.table import Line, percentile, render
+from tests.clusters import LocalCluster, running
+
+COMMITS = 8_000
+PARTITIONS = 100
+SEGMENT_BYTES = 4 << 20
+LESS_IS_BETTER = False
+GROUP = "storm"
+RETRIED = (14, 15, 16)
+"""The coordinator is loading, not there yet, or elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """Latencies in ms; sizes in bytes."""
+
+    milliseconds: list[float]
+    seconds: float
+    cpu_seconds: float
+    appended_bytes: int
+    left_bytes: int
+
+
+def storm(*, cleans: bool) -> Storm:
+    """All commits, one after another, to a fresh node."""
+    settings = [
+        f"offsets.topic.segment.bytes={SEGMENT_BYTES}",
+        "offsets.topic.num.partitions=1",
+        "log.cleaner.backoff.ms=500",
+        "log.segment.delete.delay.ms=0",
+        f"log.cleaner.enable={str(cleans).lower()}",
+    ]
+    with running(combined=1, settings=settings) as cluster:
+        admin = Admin(cluster.addresses[0])
+        admin.create_topics(["orders"], partitions=PARTITIONS, replication_factor=1)
+        topic_id = _topic_id(admin)
+        _commit_until_taken(admin, topic_id)
+        appended = _size(cluster)
+        taken: list[float] = []
+        cpu, began = cluster.cpu_seconds(), time.monotonic()
+        for number in range(COMMITS):
+            start = time.perf_counter()
+            _commit(admin, topic_id, number)
+            taken.append(1000 * (time.perf_counter() - start))
+        seconds = time.monotonic() - began
+        cpu = cluster.cpu_seconds() - cpu
+        batch = _size(cluster) - appended if not cleans else 0
+        if cleans:
+            time.sleep(3)
+        return Storm(taken, seconds, cpu, batch, _size(cluster))
+
+
+def _topic_id(admin: Admin) -> UUID:
+    topic = messages.nested_class(messages.request_class(ApiKey.METADATA), "topics")
+    answer = admin.ask(ApiKey.METADATA, topics=[messages.build(topic, name="orders", topic_id=None)])
+    found: UUID = answer.topics[0].topic_id
+    return found
+
+
+def _commit_until_taken(admin: Admin, topic_id: UUID) -> None:
+    """The first commit makes the topic and its coordinator."""
+    for _ in range(200):
+        admin.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=[GROUP], key_type=0)
+        try:
+            _commit(admin, topic_id, 0)
+        except Refused as error:
+            if error.args[0] not in RETRIED:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError("the group has no coordinator")
+
+
+def _commit(admin: Admin, topic_id: UUID, number: int) -> None:
+    """One commit of all partitions. Refused with the error code."""
+    topic = messages.nested_class(messages.request_class(ApiKey.OFFSET_COMMIT), "topics")
+    row = messages.nested_class(topic, "partitions")
+    rows = [messages.build(row, partition_index=index, committed_offset=number) for index in range(PARTITIONS)]
+    answer: Any = admin.ask(
+        ApiKey.OFFSET_COMMIT, group_id=GROUP, topics=[messages.build(topic, topic_id=topic_id, partitions=rows)]
+    )
+    codes = {one.error_code for found in answer.topics for one in found.partitions} - {0}
+    if codes:
+        raise Refused(codes.pop())
+
+
+def _size(cluster: LocalCluster) -> int:
+    """Bytes of the segments of the offsets partition."""
+    folder = Path(cluster.folder) / "1" / "data" / "__consumer_offsets-0"
+    return sum(path.stat().st_size for path in folder.glob("*.log"))
+
+
+def main() -> int:
+    without, cleaned = storm(cleans=False), storm(cleans=True)
+    rows = COMMITS * PARTITIONS
+    lines = [
+        Line(f"{rows:,} offsets committed: log without cleaner", "MB", without.left_bytes / 1e6, None, None),
+        Line("log with cleaner", "MB", cleaned.left_bytes / 1e6, 6, 20, LESS_IS_BETTER),
+    ]
+    for name, found in (("without", without), ("with", cleaned)):
+        lines += [
+            Line(f"commit of {PARTITIONS}, {name} cleaner, p50", "ms", percentile(found.milliseconds, 0.5), None, None),
+            Line(
+                f"commit of {PARTITIONS}, {name} cleaner, p99", "ms", percentile(found.milliseconds, 0.99), None, None
+            ),
+            Line(f"offsets/s, {name} cleaner", "/s", rows / found.seconds, None, None),
+            Line(f"broker CPU, {name} cleaner", "s", found.cpu_seconds, None, None, LESS_IS_BETTER),
+        ]
+    print(render(lines))
+    return int(any(line.is_alarming for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The short cut from bytes to the image gives what the long way gives: the same values, and the same errors."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import msgpack
+import pytest
+
+from kraft.image import Event, ImageBuilder, MetadataImage, ReplayFailed, UnknownEvent, decode_event, encode_event
+from kraft.image.encoded import apply_encoded
+from kraft.image.events import NoOp, Partition, PartitionChange, RemoveTopic, Topic
+from kraft.image.image import EMPTY_IMAGE
+from kraft.seam import WireError
+
+TOPICS = [UUID(int=1000 + number) for number in range(3)]
+DIRECTORIES = [UUID(int=(5 << 64) + number) for number in range(4)]
+
+
+def replicas(chance: random.Random) -> tuple[int, ...]:
+    return tuple(chance.sample(range(1, 6), chance.randint(0, 4)))
+
+
+def some_or_none(chance: random.Random) -> tuple[int, ...] | None:
+    return None if chance.random() < 0.5 else replicas(chance)
+
+
+def directories(chance: random.Random) -> tuple[UUID, ...]:
+    return tuple(chance.choices(DIRECTORIES, k=chance.randint(0, 3)))
+
+
+def partition(chance: random.Random, topic_id: UUID, number: int) -> Partition:
+    return Partition(
+        topic_id,
+        number,
+        replicas(chance),
+        replicas(chance),
+        replicas(chance),
+        replicas(chance),
+        chance.randint(-1, 5),
+        chance.randint(0, 1),
+        chance.randint(0, 9),
+        chance.randint(0, 300),
+        directories(chance),
+        replicas(chance),
+        replicas(chance),
+    )
+
+
+def change(chance: random.Random, topic_id: UUID, number: int) -> PartitionChange:
+    return PartitionChange(
+        topic_id,
+        number,
+        some_or_none(chance),
+        chance.randint(-2, 5),
+        some_or_none(chance),
+        some_or_none(chance),
+        some_or_none(chance),
+        chance.randint(-1, 1),
+        None if chance.random() < 0.5 else directories(chance),
+        some_or_none(chance),
+        some_or_none(chance),
+    )
+
+
+def history(seed: int) -> list[Event]:
+    """Events that fit on each other: topics come, grow, change and go."""
+    chance = random.Random(seed)
+    events: list[Event] = []
+    counts: dict[UUID, int] = {}
+    for _ in range(400):
+        topic_id = chance.choice(TOPICS)
+        kind = chance.random()
+        if topic_id not in counts:
+            events.append(Topic(f"topic-{topic_id.int}", topic_id))
+            counts[topic_id] = 0
+        elif kind < 0.55:
+            number = chance.randint(0, counts[topic_id])
+            counts[topic_id] = max(counts[topic_id], number + 1)
+            events.append(partition(chance, topic_id, number))
+        elif kind < 0.95 and counts[topic_id]:
+            events.append(change(chance, topic_id, chance.randrange(counts[topic_id])))
+        elif kind < 0.97:
+            events.append(RemoveTopic(topic_id))
+            del counts[topic_id]
+        else:
+            events.append(NoOp())
+    return events
+
+
+def by_events(events: list[bytes], base: MetadataImage = EMPTY_IMAGE) -> ImageBuilder:
+    builder = ImageBuilder(base)
+    for data in events:
+        builder.apply(decode_event(data))
+    return builder
+
+
+def by_bytes(events: list[bytes], base: MetadataImage = EMPTY_IMAGE) -> ImageBuilder:
+    builder = ImageBuilder(base)
+    apply_encoded(builder, events)
+    return builder
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_image_and_delta_are_those_of_the_long_way(seed: int) -> None:
+    events = [encode_event(event) for event in history(seed)]
+    half = len(events) // 2
+    base = by_events(events[:half]).build(half, 1)
+    for begin, data in ((EMPTY_IMAGE, events), (base, events[half:])):
+        long, short = by_events(data, begin), by_bytes(data, begin)
+        assert short.build(9, 1) == long.build(9, 1)
+        assert short.delta() == long.delta()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_fails_where_the_long_way_fails_and_as_it_does(seed: int) -> None:
+    chance = random.Random(seed)
+    events = [encode_event(event) for event in history(seed)]
+    good = events[:100]
+    for _ in range(300):
+        data = bytearray(chance.choice(events))
+        for _ in range(chance.randint(1, 2)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        if chance.random() < 0.2:
+            del data[chance.randrange(len(data)) :]
+        outcomes: list[object] = []
+        for way in (by_events, by_bytes):
+            try:
+                builder = way([*good, bytes(data)])
+                outcomes.append((builder.build(1, 1), builder.delta()))
+            except (ReplayFailed, UnknownEvent, WireError) as problem:
+                outcomes.append(type(problem))
+            except TypeError:
+                outcomes.append(TypeError)
+        assert outcomes[0] == outcomes[1], bytes(data).hex()
+
+
+def test_an_event_of_an_older_or_newer_writer_is_read_by_the_long_way() -> None:
+    topic = encode_event(Topic("orders", TOPICS[0]))
+    short = msgpack.packb([3, 0, TOPICS[0].bytes, 0, [1, 2], [1]])
+    long = msgpack.packb([3, 0, TOPICS[0].bytes, 1, [1], [1], [], [], 1, 0, 0, 0, [], [], [], "from", "later"])
+    builder = by_bytes([topic, short, long])
+    image = builder.build(3, 1)
+    orders = image.topics.get("orders")
+    assert orders is not None
+    assert [state.replicas for _, state in orders.partitions()] == [(1, 2), (1,)]

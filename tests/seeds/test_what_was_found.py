@@ -1,0 +1,69 @@
+"""Faults of our own that runs of the simulator brought to light, each as a short story that fails without its repair.
+
+A seed stands for another run as soon as anything changes; a story lasts. docs/simulator-findings.md lists them all.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.sim.cluster.admin_work import Admin
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.world import WorldOptions
+from kraft.sim.world.options import MILLISECOND_NS
+from tests.cluster.stage import play, produce
+
+BUSY_SNAPSHOTS = {
+    "metadata.log.max.record.bytes.between.snapshots": "500",
+    "internal.metadata.log.segment.bytes": "500",
+    "metadata.max.retention.bytes": "1000",
+}
+"""A metadata log that is cut behind its snapshots all the time."""
+
+
+async def make_metadata(cluster: SimCluster, topics: int) -> None:
+    admin = Admin(cluster)
+    for number in range(topics):
+        await admin.create(f"made-{number}", 1)
+    admin.close()
+
+
+def test_followers_for_whom_the_leader_has_no_session_slot_fetch_in_peace() -> None:
+    """The epoch of the full request went on counting, so that every second request was refused, at once and for ever."""
+
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 20)
+        await cluster.world.sleep_ms(500)
+
+    lines: list[str] = []
+    assert not play(story, overrides={"max.incremental.fetch.session.cache.slots": "0"}, log_lines=lines)
+    assert not [line for line in lines if "fetch is refused" in line]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_that_are_trimmed_while_they_are_read_for_a_follower_stop_nobody(seed: int) -> None:
+    """A cold read was begun, the log was cut behind a snapshot, and the read stopped the active controller."""
+
+    async def story(cluster: SimCluster) -> None:
+        await make_metadata(cluster, 40)
+
+    options = WorldOptions(cold_read_one_in=1, offload_delay_jitter_ns=5 * MILLISECOND_NS)
+    assert not play(story, seed=seed, overrides=BUSY_SNAPSHOTS, options=options)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_that_stops_while_its_metadata_log_is_trimmed_stops_in_order(seed: int) -> None:
+    """What was trimmed was not told to the core any more, and the next look for a snapshot's size did not find it."""
+
+    async def story(cluster: SimCluster) -> None:
+        for number in range(6):
+            admin = Admin(cluster)
+            for topic in range(3):
+                await admin.create(f"made-{number}-{topic}", 1)
+            admin.close()
+            assert await cluster.stop(1, timeout_ms=5_000)
+            cluster.start(1, clean=True)
+            await cluster.wait_until(lambda: not cluster.loss(), 10_000)
+
+    options = WorldOptions(offload_delay_jitter_ns=40 * MILLISECOND_NS)
+    assert not play(story, seed=seed, overrides=BUSY_SNAPSHOTS, options=options)
