@@ -21,7 +21,7 @@ $(SETUP): pyproject.toml
 	@touch $@
 
 compiled: $(SETUP) # modules are compiled once, also where PYTHONDONTWRITEBYTECODE keeps Python from doing it
-	@$(BIN)/python -m compileall -q kraft
+	@$(BIN)/python -m compileall -q kraft broker client deploy sim  # it does not follow symbolic links
 
 demo: compiled ## three controllers and three brokers, killed with kill -9 under a real client
 	$(BIN)/python -m tests.demo

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import trio
 
 from kraft.client.core.records import KafkaError
-from kraft.seam import Address, Buffer, DialFailed, Peer, Seam
+from kraft.seam import Address, Buffer, DialFailed, Peer, Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import CLIENT_APIS, ApiKey
 from kraft.wire.client import ClientConnection
@@ -90,22 +90,30 @@ class Link:
         *,
         timeout_ms: float,
     ) -> Answer:
-        """Send an encoded body; gives what `read` makes of the answer's. Disconnected or TimedOut if none came."""
-        answers: list[Answer | None] = []
+        """Send an encoded body; gives what `read` makes of the answer's. Disconnected or TimedOut if none came,
+        WireError if it does not parse."""
+        answers: list[Answer | WireError | None] = []
         arrived = trio.Event()
 
         def on_reply(body: memoryview | None) -> None:
-            answers.append(None if body is None else read(body))
             arrived.set()
+            try:
+                answers.append(None if body is None else read(body))
+            except WireError as error:
+                answers.append(error)
+                raise  # the driver ends the connection
 
         self.send(key, version, chunks, on_reply)
         with trio.move_on_after(timeout_ms / 1000):
             await arrived.wait()
         if not answers:
             raise TimedOut(f"no answer to {key.name} within {timeout_ms:g} ms")
-        if answers[0] is None:
+        answer = answers[0]
+        if answer is None:
             raise Disconnected(f"the connection ended before the answer to {key.name}")
-        return answers[0]
+        if isinstance(answer, WireError):
+            raise answer
+        return answer
 
     async def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
         """Send a message of the newest class and wait for the answer in its newest class."""

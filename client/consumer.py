@@ -35,12 +35,12 @@ from kraft.client.group import Group
 from kraft.client.offsets import timestamp_of
 from kraft.client.rebalancing import RebalanceListener
 from kraft.client.subscription import Topics
-from kraft.seam import Seam, sole_error
+from kraft.seam import Seam, WireError, sole_error
 from kraft.wire.error_codes import ErrorCode
 
 __all__ = ["Consumer"]
 
-RECORDS_BETWEEN_CHECKPOINTS = 100
+RECORDS_BETWEEN_CHECKPOINTS = 500
 CLOSE_TIMEOUT_MS = 3_000
 
 
@@ -145,7 +145,7 @@ class Consumer:
         with scope:
             try:
                 await group.run()
-            except* (KafkaError, VersionMismatch) as problems:
+            except* (KafkaError, VersionMismatch, WireError) as problems:
                 self._assignment.replace(())
                 error = sole_error(problems)
                 self._fail(error if isinstance(error, Exception) else problems)
@@ -188,25 +188,28 @@ class Consumer:
         self._last = None
         self._credit = RECORDS_BETWEEN_CHECKPOINTS
         self._assignment.come_back()
-        taken: list[ConsumerRecord] = []
-        if self._group is not None:
-            self._group.is_polled = True
+        deadline = float("inf") if timeout_ms is None else trio.current_time() + timeout_ms / 1000
+        await trio.lowlevel.checkpoint()
+        group = self._group
+        if group is not None:
+            group.is_polled = True
         try:
-            with trio.move_on_after(float("inf") if timeout_ms is None else timeout_ms / 1000):
-                await trio.lowlevel.checkpoint()
-                while not taken:
-                    if self._group is not None and self._group.turnstile.is_wanted:
-                        await self._group.turnstile.pass_through()
-                        continue
-                    self._raise_failure()
-                    taken = self._assignment.take(count)
-                    self._fetcher.kick()
-                    if not taken:
-                        await self._arrived.wait()
+            while True:
+                if group is not None and group.turnstile.is_wanted:
+                    await group.turnstile.pass_through()  # a rebalance takes the time that it takes
+                    continue
+                self._raise_failure()
+                taken = self._assignment.take(count)
+                self._fetcher.kick()
+                if taken:
+                    return taken
+                with trio.move_on_at(deadline) as waited:
+                    await self._arrived.wait()
+                if waited.cancelled_caught and not self._is_interrupted:
+                    return []
         finally:
-            if self._group is not None:
-                self._group.is_polled = False
-        return taken
+            if group is not None:
+                group.is_polled = False
 
     def __aiter__(self) -> Self:
         return self

@@ -68,6 +68,7 @@ class Fetcher:
         self._failed = failed
         self._sessions: dict[int, FetchSession] = {}
         self._busy: set[int] = set()
+        self._refresh_pause_ms = config.retry_backoff_ms
         self._kicked = trio.Event()
 
     def kick(self) -> None:
@@ -131,7 +132,10 @@ class Fetcher:
 
     async def _refresh(self) -> None:
         await self._cluster.refresh({topic for topic, _ in self._assignment.partitions}, timeout_ms=float("inf"))
-        await self._clock.sleep_ms(self._config.retry_backoff_ms)
+        unled = any(self._cluster.leader(tp) is None for tp in self._assignment.partitions)
+        first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
+        self._refresh_pause_ms = min(2 * self._refresh_pause_ms, most) if unled else first
+        await self._clock.sleep_ms(self._refresh_pause_ms)
 
     # first positions
 

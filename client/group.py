@@ -39,7 +39,7 @@ from kraft.wire.error_codes import ErrorCode
 
 JOIN_GRACE_MS = 5_000
 """How much longer than the group's rebalance may take a join waits for its answer."""
-LEAVE_TIMEOUT_MS = 2_000
+LEAVE_TIMEOUT_MS = 1_500
 
 
 class Group:
@@ -125,26 +125,28 @@ class Group:
     # joining
 
     async def _give_up_before_join(self) -> None:
-        owned = frozenset(self._assignment.partitions)
-        if self._has_lost:
-            self._has_lost = False
-            if owned:
-                async with self.turnstile.meeting():
-                    self._hold(frozenset())
-                    await self.listener.on_partitions_lost(owned)
-            return
-        wanted = set(await self._topics.names())
-        going = frozenset(tp for tp in owned if not self._is_cooperative or tp[0] not in wanted)
+        """What must go before a join: everything, or for cooperative members only what is not subscribed any more."""
+        going = frozenset(self._assignment.partitions)
+        if self._is_cooperative and not self._has_lost:
+            wanted = set(await self._topics.names())
+            going = frozenset(tp for tp in going if tp[0] not in wanted)
         if going:
             async with self.turnstile.meeting():
-                await self._revoke(going)
+                await self._part_with(going)
+        self._has_lost = False
 
-    async def _revoke(self, going: frozenset[TopicPartition]) -> None:
-        """Commit, let the application act, and stop to read."""
-        if self._config.enable_auto_commit:
-            await self.commits.commit_consumed()
-        await self.listener.on_partitions_revoked(going)
-        self._hold(frozenset(self._assignment.partitions) - going)
+    async def _part_with(self, going: frozenset[TopicPartition], *, commit_ms: float | None = None) -> None:
+        """Commit, let the application act, and stop to read. A member that was expelled, which may have come out only
+        now, has lost all that it held."""
+        if self._config.enable_auto_commit and not self._has_lost:
+            await self.commits.commit_consumed(timeout_ms=commit_ms)
+        owned = frozenset(self._assignment.partitions)
+        if self._has_lost:
+            self._hold(frozenset())
+            await self.listener.on_partitions_lost(owned)
+        else:
+            await self.listener.on_partitions_revoked(going)
+            self._hold(owned - going)
 
     def _hold(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment.replace(sorted(partitions))
@@ -250,11 +252,14 @@ class Group:
     async def _take(self, assigned: frozenset[TopicPartition]) -> None:
         """Go over to what was assigned. What is given up only now lets the others have it in a further rebalance."""
         self._had = tuple(sorted(assigned))
+        member = self.member
         owned = frozenset(self._assignment.partitions)
         going, coming = owned - assigned, assigned - owned
         async with self.turnstile.meeting():
             if going:
-                await self._revoke(going)
+                await self._part_with(going)
+            if self.member != member:
+                return  # expelled meanwhile, and about to join again
             self._hold(assigned)
             await self.listener.on_partitions_assigned(coming)
             self._changed()
@@ -326,13 +331,11 @@ class Group:
 
     async def leave(self, *, is_done: bool) -> None:
         """Commit, let the application act, and leave. `is_done`: what the application was given last is dealt with."""
-        owned = frozenset(self._assignment.partitions)
         if is_done:
             self._assignment.come_back()
-        if self._config.enable_auto_commit and owned and self.member.is_in_group:
-            await self.commits.commit_consumed(timeout_ms=LEAVE_TIMEOUT_MS)
+        owned = frozenset(self._assignment.partitions)
         if owned:
-            await self.listener.on_partitions_revoked(owned)
+            await self._part_with(owned, commit_ms=LEAVE_TIMEOUT_MS)
         await self._send_leave()
 
     async def _send_leave(self) -> None:

@@ -127,7 +127,7 @@ class Producer:
         if self._credit <= 0 or metadata is None or not self._accumulator.has_room(size):
             metadata = await self._wait(topic, size)
         if partition is None:
-            chosen = self._choose(topic, key, metadata)
+            chosen = self._choose(topic, metadata) if key is None else partition_for_key(key, len(metadata.partitions))
         elif 0 <= partition < len(metadata.partitions):
             chosen = partition
         else:
@@ -136,17 +136,18 @@ class Producer:
                 f"topic {topic} has partitions 0 to {len(metadata.partitions) - 1}, not {partition}",
             )
         # No checkpoint from here on: the record is queued and its delivery handed over in one step.
-        stamp = self._seam.clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        now_ms = self._seam.clock.monotonic_ms()
-        delivery = self._accumulator.add((topic, chosen), key, value, kept, stamp, now_ms, size)
-        assert isinstance(delivery, Delivery)
-        is_first = delivery.index == 0
+        clock = self._seam.clock
+        stamp = clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        delivery = self._accumulator.add((topic, chosen), key, value, kept, stamp, size, clock.monotonic_ms)
+        is_first = not delivery.index
         if key is None and partition is None:
             self._sticky.sent(topic, chosen, size, completes_batch=is_first)
         if is_first:
             self._sender.wake()
+            if self._cluster.leader((topic, chosen)) is None:
+                self._sticky.forget(topic, chosen)
         self._credit -= size
-        return delivery
+        return delivery  # type: ignore[return-value]  # the accumulator makes what it was told to make
 
     async def flush(self) -> None:
         """Wait until every record that was handed over before is delivered or given up."""
@@ -198,14 +199,9 @@ class Producer:
         except ClusterUnreachable as problem:
             raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, str(problem), certain=True) from problem
 
-    def _choose(self, topic: str, key: bytes | None, metadata: TopicMetadata) -> int:
-        if key is not None:
-            return partition_for_key(key, len(metadata.partitions))
-        chosen = self._sticky.partition(topic, lambda: self._available(topic, metadata))
-        if self._cluster.leader((topic, chosen)) is None and len(metadata.partitions) > 1:
-            self._sticky.forget(topic, chosen)
-            return self._sticky.partition(topic, lambda: self._available(topic, metadata))
-        return chosen
+    def _choose(self, topic: str, metadata: TopicMetadata) -> int:
+        chosen = self._sticky.current(topic)
+        return self._sticky.draw(topic, self._available(topic, metadata)) if chosen is None else chosen
 
     def _available(self, topic: str, metadata: TopicMetadata) -> list[int]:
         led: list[TopicPartition] = [

@@ -159,7 +159,12 @@ class Sender:
 
         def on_reply(body: memoryview | None) -> None:
             self._awaited.pop(number, None)
-            self._on_answer(batches, {} if body is None else read_produce_response(version, body))
+            answers: dict[TopicPartition, ProduceAnswer] = {}
+            try:
+                if body is not None:
+                    answers = read_produce_response(version, body)
+            finally:  # also when the answer does not parse, which ends the connection
+                self._on_answer(batches, answers)
 
         link.send(ApiKey.PRODUCE, version, request, on_reply)
 

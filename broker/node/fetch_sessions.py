@@ -116,7 +116,7 @@ class FetchedPartition:
         partition, session = self.partition, self.session
         log = partition.log if partition is not None else None
         if partition is None or log is None or partition.leader_epoch != self.seen_leader_epoch:
-            session.note(self, wake=True)
+            session.note(self)
             return
         log_end = log.log_end_offset
         if session.is_follower:
@@ -128,9 +128,9 @@ class FetchedPartition:
         else:
             end = partition.last_stable_offset if session.read_committed else partition.high_watermark
         if end > self.fetch_offset or not log.log_start_offset <= self.fetch_offset <= log_end:
-            session.note(self, wake=True)
+            session.note(self)
         elif partition.high_watermark != self.known_high_watermark or log.log_start_offset != self.known_log_start:
-            session.note(self, wake=False)
+            session.dirty[self] = None
 
 
 class FetchSession:
@@ -179,10 +179,10 @@ class FetchSession:
                 entry.unwatch()
                 self.dirty.pop(entry, None)
 
-    def note(self, entry: FetchedPartition, *, wake: bool) -> None:
-        """`entry` may have something to tell."""
+    def note(self, entry: FetchedPartition) -> None:
+        """`entry` has something to tell: a parked fetch need not wait."""
         self.dirty[entry] = None
-        if wake and self.parked is not None:
+        if self.parked is not None:
             self.parked.wake()
 
     def close(self) -> None:

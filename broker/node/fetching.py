@@ -53,6 +53,7 @@ class FetchOperation(Parked):
         "bytes_max",
         "counts_progress",
         "is_done",
+        "is_follower",
         "is_full",
         "is_watching",
         "kept",
@@ -90,7 +91,7 @@ class FetchOperation(Parked):
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min(min_bytes, bytes_max)
         self.bytes_max = bytes_max
-        self.counts_progress = params.is_follower
+        self.is_follower = self.counts_progress = params.replica_id >= 0
         self.probes = True
         self.warms = 0
         self.is_done = False
@@ -179,7 +180,7 @@ class FetchOperation(Parked):
         is to be told at once."""
         kept, params, session = self.kept, self.params, self.session
         authorize = self.broker.gates.authorizer.authorize
-        is_follower = params.replica_id >= 0
+        is_follower = self.is_follower
         allowed = is_follower and authorize(session, Operation.CLUSTER_ACTION, CLUSTER)
         entries: Iterable[FetchedPartition] = kept.partitions.values() if self.is_full else list(kept.dirty)
         reads: list[Read] = []
@@ -242,7 +243,7 @@ class FetchOperation(Parked):
         name = key if isinstance(key, str) else broker.image.topics.name_of(key)
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if self.params.is_follower:
+        if self.is_follower:
             allowed = broker.gates.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
         else:
             allowed = broker.gates.authorize(self.session, Operation.READ, topic_resource(name))
@@ -262,7 +263,7 @@ class FetchOperation(Parked):
         if kept.parked is self:
             kept.parked = None
         throttle_ms = 0
-        if not self.params.is_follower and size:
+        if not self.is_follower and size:
             throttle_ms = self.broker.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)
         if throttle_ms:
             mute(self.broker, self.request, throttle_ms)
@@ -307,7 +308,7 @@ class FetchOperation(Parked):
         partition = entry.partition
         if partition is None or partition.log is None:
             return True
-        if self.params.is_follower:
+        if self.is_follower:
             return partition.log.log_end_offset > entry.fetch_offset
         end = partition.last_stable_offset if self.params.read_committed else partition.high_watermark
         return end > entry.fetch_offset
@@ -319,7 +320,7 @@ class FetchOperation(Parked):
         meters = partition.meters
         if result.error_code:
             meters.failed_fetches.count += 1
-        elif self.params.replica_id >= 0:
+        elif self.is_follower:
             meters.replication_bytes_out.count += size
             if partition.leader_throttled and size:
                 self.broker.replicas.leader_quota.record(size)

@@ -62,6 +62,7 @@ class Partition:
         "is_removed",
         "is_truncating",
         "leader",
+        "leader_epoch",
         "leader_throttled",
         "log",
         "meters",
@@ -92,6 +93,7 @@ class Partition:
         self.meters = meters
         self.resource = Resource(ResourceType.TOPIC, topic)
         self.state: PartitionState | None = None
+        self.leader_epoch = -1
         self.directory: HostedDirectory | None = None
         self.log: Log | None = None
         self.leader: LeaderState | None = None
@@ -120,10 +122,6 @@ class Partition:
     @property
     def key(self) -> tuple[UUID, int]:
         return self.topic_id, self.index
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.state.leader_epoch if self.state is not None else -1
 
     @property
     def syncs_appends(self) -> bool:
@@ -189,7 +187,7 @@ class Partition:
 
     def lead(self, state: PartitionState) -> None:
         """Lead in this new leader epoch."""
-        self.state = state
+        self.state, self.leader_epoch = state, state.leader_epoch
         self.appendable = False
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.leader = None
@@ -199,7 +197,7 @@ class Partition:
 
     def keep_leading(self, state: PartitionState) -> None:
         """The same leader epoch, another in-sync set or assignment."""
-        self.state = state
+        self.state, self.leader_epoch = state, state.leader_epoch
         if self.leader is not None:
             self.leader.metadata_changed(state, self.host.clock.monotonic_ms(), self.host.eligible)
             self._take_leader_high_watermark()
@@ -207,7 +205,7 @@ class Partition:
 
     def follow(self, state: PartitionState) -> None:
         """Follow (or have no leader); the caller has stopped, and restarts, the fetching."""
-        self.state = state
+        self.state, self.leader_epoch = state, state.leader_epoch
         self.leader = None
         self.appendable = False
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -8,8 +8,21 @@ from kraft.storage.log_config import LogConfig
 from kraft.wire.compression import Compression
 
 
+class _Last:
+    """The settings that were asked for last, and their rules: most topics share one value of settings."""
+
+    config: TopicConfig | None = None
+    rules: BatchRules
+
+
 def batch_rules(config: TopicConfig) -> BatchRules:
     """What a producer's batch is held to."""
+    if config is not _Last.config:
+        _Last.rules, _Last.config = _batch_rules(config), config
+    return _Last.rules
+
+
+def _batch_rules(config: TopicConfig) -> BatchRules:
     return BatchRules(
         max_message_bytes=config.max_message_bytes,
         segment_bytes=config.segment_bytes,

@@ -20,7 +20,9 @@ class Configs:
         row = {"resource_type": int(resource.type), "resource_name": resource.name, "configuration_keys": None}
         fields = {"resources": (row,), "include_synonyms": False, "include_documentation": documentation}
         if resource.name and resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-            answer = await self._router.ask_node(int(resource.name), ApiKey.DESCRIBE_CONFIGS, **fields)
+            answer = await self._router.ask_node(
+                int(resource.name), ApiKey.DESCRIBE_CONFIGS, lambda told: told.results[0].error_code, **fields
+            )
         else:
             answer = await self._router.ask_any(ApiKey.DESCRIBE_CONFIGS, **fields)
         require_success(answer.results[0], str(resource))
@@ -45,7 +47,7 @@ class Configs:
             for change in changes
         ]
         row = {"resource_type": int(resource.type), "resource_name": resource.name, "configs": configs}
-        answer = await self._router.ask_controller(
+        answer = await self._router.change(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             lambda told: told.responses[0].error_code,
             resources=(row,),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kraft.client.admin.routing import Router, require_passing, require_success
+from kraft.client.admin.routing import Router, require_success
 from kraft.client.admin.values import GroupDescription, GroupListing, GroupMember
 from kraft.client.connections import VersionMismatch
 from kraft.client.core.consumer_protocol import decode_assignment
@@ -31,22 +31,14 @@ class Groups:
 
     async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
         """All groups of all brokers, by id; of these states and types only, if any are given."""
-
-        async def attempt() -> tuple[GroupListing, ...]:
-            answers = await self._router.ask_each(
-                ApiKey.LIST_GROUPS, states_filter=list(states), types_filter=list(types)
-            )
-            found: list[GroupListing] = []
-            for broker, answer in answers.items():
-                require_passing(
-                    int(answer.error_code),
-                    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE},
-                )
-                require_success(answer, f"the groups of broker {broker}")
-                found += [_read_listing(told, broker) for told in answer.groups]
-            return tuple(sorted(found, key=lambda group: group.group_id))
-
-        return await self._router.retry(attempt, "the list of groups")
+        answers = await self._router.ask_each(
+            ApiKey.LIST_GROUPS, lambda told: told.error_code, states_filter=list(states), types_filter=list(types)
+        )
+        found: list[GroupListing] = []
+        for broker, answer in answers.items():
+            require_success(answer, f"the groups of broker {broker}")
+            found += [_read_listing(told, broker) for told in answer.groups]
+        return tuple(sorted(found, key=lambda group: group.group_id))
 
     async def describe(self, group_id: str) -> GroupDescription:
         """A group with its members and their partitions. KafkaError GROUP_ID_NOT_FOUND if there is none."""

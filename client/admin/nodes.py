@@ -21,6 +21,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 METADATA_TOPIC = "__cluster_metadata"
+_SOFTWARE = {"client_software_name": "pykraft", "client_software_version": "1"}
 
 
 class Nodes:
@@ -58,18 +59,27 @@ class Nodes:
 
     async def log_dirs(self, brokers: Iterable[int] | None = None) -> tuple[LogDir, ...]:
         """The log directories of these brokers (None: of all) with what lies in them."""
-        answers = await self._router.ask_each(ApiKey.DESCRIBE_LOG_DIRS, brokers, topics=None)
+        answers = await self._router.ask_each(
+            ApiKey.DESCRIBE_LOG_DIRS, lambda told: told.error_code, brokers, topics=None
+        )
         found = []
         for broker, answer in answers.items():
             require_success(answer, f"the log directories of broker {broker}")
             found += [_read_log_dir(broker, told) for told in answer.results]
         return tuple(sorted(found, key=lambda one: (one.broker, one.path)))
 
+    async def api_versions(self, broker: int | None = None) -> dict[int, tuple[int, int]]:
+        """The lowest and the highest version of each API, by its key, that a broker (None: any) answers."""
+        if broker is None:
+            answer = await self._router.ask_any(ApiKey.API_VERSIONS, **_SOFTWARE)
+        else:
+            answer = await self._router.ask_node(broker, ApiKey.API_VERSIONS, lambda told: told.error_code, **_SOFTWARE)
+        require_success(answer, "the versions")
+        return {int(told.api_key): (int(told.min_version), int(told.max_version)) for told in answer.api_keys}
+
     async def features(self) -> tuple[Feature, ...]:
         """The features that the cluster has, or could have, by name."""
-        answer = await self._router.ask_any(
-            ApiKey.API_VERSIONS, client_software_name="pykraft", client_software_version="1"
-        )
+        answer = await self._router.ask_any(ApiKey.API_VERSIONS, **_SOFTWARE)
         require_success(answer, "the features")
         levels = {str(told.name): int(told.max_version_level) for told in answer.finalized_features}
         ranges = {str(told.name): (int(told.min_version), int(told.max_version)) for told in answer.supported_features}
@@ -86,10 +96,10 @@ class Nodes:
             {"feature": name, "max_version_level": level, "upgrade_type": int(change)}
             for name, level in sorted(levels.items())
         ]
-        answer = await self._router.ask_controller(
+        answer = await self._router.change(
             ApiKey.UPDATE_FEATURES,
             lambda told: told.error_code,
-            timeout=int(self._router.timeout_ms),
+            timeout=self._router.change_timeout_ms,
             feature_updates=updates,
             validate_only=validate_only,
         )
@@ -97,9 +107,7 @@ class Nodes:
 
     async def unregister_broker(self, broker: int) -> None:
         """Forget a broker that will not come back."""
-        answer = await self._router.ask_controller(
-            ApiKey.UNREGISTER_BROKER, lambda told: told.error_code, broker_id=broker
-        )
+        answer = await self._router.change(ApiKey.UNREGISTER_BROKER, lambda told: told.error_code, broker_id=broker)
         require_success(answer, f"broker {broker}")
 
 

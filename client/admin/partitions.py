@@ -33,7 +33,7 @@ class Partitions:
         ) -> dict[TopicPartition, tuple[int, FoundOffset]]:
             targets = {tp: (timestamp, -1) for tp, timestamp in share.items()}
             request = list_offsets_request(targets, read_committed=read_committed)
-            answer = await self._router.ask_node(
+            answer = await self._router.ask_once(
                 node_id,
                 ApiKey.LIST_OFFSETS,
                 replica_id=request.replica_id,
@@ -56,8 +56,8 @@ class Partitions:
 
         async def ask(node_id: int, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
             topics = _by_topic(share, lambda index, offset: {"partition_index": index, "offset": offset})
-            answer = await self._router.ask_node(
-                node_id, ApiKey.DELETE_RECORDS, topics=topics, timeout=int(self._router.timeout_ms)
+            answer = await self._router.ask_once(
+                node_id, ApiKey.DELETE_RECORDS, topics=topics, timeout=self._router.request_timeout_ms
             )
             return {
                 (str(topic.name), int(part.partition_index)): (int(part.error_code), int(part.low_watermark))
@@ -77,12 +77,12 @@ class Partitions:
             for topic, index in sorted(set(partitions)):
                 grouped.setdefault(topic, []).append(index)
             wanted = tuple({"topic": topic, "partitions": indexes} for topic, indexes in grouped.items())
-        answer = await self._router.ask_controller(
+        answer = await self._router.change(
             ApiKey.ELECT_LEADERS,
             lambda told: told.error_code,
             election_type=int(election),
             topic_partitions=wanted,
-            timeout=int(self._router.timeout_ms),
+            timeout=self._router.change_timeout_ms,
         )
         require_success(answer, "the election")
         return {
@@ -101,7 +101,7 @@ class Partitions:
             for topic, index in share:
                 grouped.setdefault(topic, []).append(index)
             topics = [{"name": name, "partition_indexes": indexes} for name, indexes in grouped.items()]
-            answer = await self._router.ask_node(node_id, ApiKey.DESCRIBE_PRODUCERS, topics=topics)
+            answer = await self._router.ask_once(node_id, ApiKey.DESCRIBE_PRODUCERS, topics=topics)
             return {
                 (str(topic.name), int(part.partition_index)): (
                     int(part.error_code),

@@ -1,18 +1,20 @@
 """Whom to ask: any broker, one broker, each broker, the leaders of partitions, the coordinator of a group.
 
-One deadline (`timeout_ms`) covers a call with all its retries. Errors that pass (a leader that moved, a coordinator
-that still loads) are asked again after a pause that doubles; all others are raised as `KafkaError`.
+One deadline (`timeout_ms`) covers a call with all its retries; a single request gets a part of it, so that a broker
+that hangs does not take all of it. Errors that pass (a leader that moved, a coordinator that still loads) are asked
+again after a pause that doubles; all others are raised as `KafkaError`.
 Source: coordinators-spec 12.1 and 12.2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import trio
 
-from kraft.client.cluster import RETRIABLE, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS_MAX, Cluster
+from kraft.client.cluster import RETRIABLE, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS_MAX, Cluster, ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut, VersionMismatch
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.topology import Broker
@@ -25,8 +27,20 @@ Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
 GROUP_KEY = 0
-UNMAPPED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-PASSING = RETRIABLE | UNMAPPED | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REBALANCE_IN_PROGRESS}
+ATTEMPTS_MIN = 3
+"""Requests that fit into a call's time though none of them is answered."""
+
+CHANGE_SHARE = 0.9
+"""How much of a call's time the controller may take for a change, so that it can still say that it was too little."""
+
+COORDINATOR_MOVES = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
 
 
 def require_success(part: Any, subject: str) -> None:
@@ -47,42 +61,81 @@ class Router:
     def __init__(self, cluster: Cluster, *, timeout_ms: float) -> None:
         self.cluster = cluster
         self.timeout_ms = timeout_ms
+        self.request_timeout_ms = int(timeout_ms / ATTEMPTS_MIN)
+        self.change_timeout_ms = int(timeout_ms * CHANGE_SHARE)
         self._clock = cluster.seam.clock
 
     async def ask_any(self, key: ApiKey, /, **fields: Any) -> Any:
         """Ask one broker after another until one answers; brokers forward what belongs to the controller."""
-        return await self.cluster.ask_any(key, _build(key, fields), timeout_ms=self.timeout_ms)
+        request = _build(key, fields)
+        return await self._patiently(lambda ms: self.cluster.ask_any(key, request, timeout_ms=ms))
+
+    async def refresh(self, topics: Iterable[str]) -> dict[str, ErrorCode]:
+        """Learn brokers and leaders anew; gives the error of each topic that had one."""
+        wanted = list(topics)
+        return await self._patiently(lambda ms: self.cluster.refresh(wanted, allow_auto_creation=False, timeout_ms=ms))
+
+    async def _patiently(self, ask: Callable[[int], Awaitable[Found]]) -> Found:
+        """`ask(timeout in ms)` again when it was in vain: it then begins with another broker."""
+        for _ in range(ATTEMPTS_MIN - 1):
+            with suppress(ClusterUnreachable):
+                return await ask(self.request_timeout_ms)
+        return await ask(self.request_timeout_ms)
 
     async def ask_controller(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
         """The same, asked again as long as `error_of(answer)` says that there is no active controller."""
+        return await self._of_controller(lambda: self.ask_any(key, **fields), error_of, key.name)
 
+    async def change(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
+        """Have the active controller change something. It may take the whole of the call's time: what takes long is
+        not asked for twice, for the second answer would be that it is done already."""
+        request = _build(key, fields)
+        return await self._of_controller(
+            lambda: self.cluster.ask_any(key, request, timeout_ms=self.timeout_ms), error_of, key.name
+        )
+
+    async def _of_controller(
+        self, ask: Callable[[], Awaitable[Any]], error_of: Callable[[Any], Any], subject: str
+    ) -> Any:
         async def attempt() -> Any:
-            answer = await self.ask_any(key, **fields)
+            answer = await ask()
             require_passing(int(error_of(answer)), {ErrorCode.NOT_CONTROLLER})
             return answer
 
-        return await self.retry(attempt, f"{key.name}")
+        return await self.retry(attempt, subject)
 
-    async def ask_node(self, node_id: int, key: ApiKey, /, **fields: Any) -> Any:
+    async def ask_once(self, node_id: int, key: ApiKey, /, **fields: Any) -> Any:
         """Ask one broker, once. KafkaError if it is not known; a failed connection is raised."""
         if node_id not in self.cluster.brokers:
-            await self.cluster.refresh([], timeout_ms=self.timeout_ms)
+            await self.refresh([])
         if node_id not in self.cluster.brokers:
             known = ", ".join(str(number) for number in sorted(self.cluster.brokers)) or "none"
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id} (there are: {known})")
         link = await self.cluster.link(node_id, "admin")
-        return await link.request(key, _build(key, fields), timeout_ms=self.timeout_ms)
+        return await link.request(key, _build(key, fields), timeout_ms=self.request_timeout_ms)
 
-    async def ask_each(self, key: ApiKey, nodes: Iterable[int] | None = None, /, **fields: Any) -> dict[int, Any]:
-        """Ask these brokers (None: all) at once; gives each one's answer. A broker that cannot be reached raises."""
-        await self.cluster.refresh([], timeout_ms=self.timeout_ms)
+    async def ask_node(self, node_id: int, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
+        """Ask one broker, again if its connection ends, or if `error_of(answer)` says that it still loads."""
+
+        async def attempt() -> Any:
+            answer = await self.ask_once(node_id, key, **fields)
+            require_passing(int(error_of(answer)), COORDINATOR_MOVES)
+            return answer
+
+        return await self.retry(attempt, f"{key.name} at broker {node_id}")
+
+    async def ask_each(
+        self, key: ApiKey, error_of: Callable[[Any], Any], nodes: Iterable[int] | None = None, /, **fields: Any
+    ) -> dict[int, Any]:
+        """Ask these brokers (None: all) at once; gives each one's answer. One that does not answer is a failure."""
+        await self.refresh([])
         answers: dict[int, Any] = {}
         failures: list[Exception] = []
 
         async def ask(node_id: int) -> None:
             try:
-                answers[node_id] = await self.ask_node(node_id, key, **fields)
-            except (*CONNECTION_FAILURES, VersionMismatch, KafkaError) as failure:
+                answers[node_id] = await self.ask_node(node_id, key, error_of, **fields)
+            except (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError) as failure:
                 failures.append(failure)
 
         async with trio.open_nursery() as nursery:
@@ -103,7 +156,7 @@ class Router:
         topics = sorted({topic for topic, _ in wanted})
 
         async def attempt() -> dict[TopicPartition, Found]:
-            refused = await self.cluster.refresh(topics, allow_auto_creation=False, timeout_ms=self.timeout_ms)
+            refused = await self.refresh(topics)
             for topic, code in refused.items():
                 raise KafkaError(code, f"topic {topic}: {explain(code)}")
             missing = {tp: value for tp, value in wanted.items() if tp not in found}
@@ -113,7 +166,7 @@ class Router:
                     if number == ErrorCode.NONE:
                         found[tp] = value
                     else:
-                        problem = _passing_or_raise(number, f"{tp[0]}-{tp[1]}")
+                        problem = _passing_or_raise(number, RETRIABLE, f"{tp[0]}-{tp[1]}")
             if problem is not None:
                 raise problem
             return found
@@ -137,7 +190,8 @@ class Router:
         answer = await self.ask_any(ApiKey.FIND_COORDINATOR, key_type=GROUP_KEY, coordinator_keys=(group_id,))
         found = answer.coordinators[0]
         if found.error_code != ErrorCode.NONE:
-            raise _passing_or_raise(int(found.error_code), f"the coordinator of group {group_id}", found.error_message)
+            subject = f"the coordinator of group {group_id}"
+            raise _passing_or_raise(int(found.error_code), COORDINATOR_MOVES, subject, found.error_message)
         node_id = int(found.node_id)
         self.cluster.brokers.setdefault(node_id, Broker(node_id, Address(found.host, int(found.port))))
         return node_id
@@ -150,8 +204,8 @@ class Router:
 
         async def attempt() -> tuple[int, Any]:
             node_id = await self.coordinator(group_id)
-            answer = await self.ask_node(node_id, key, **fields)
-            require_passing(int(error_of(answer)), PASSING)
+            answer = await self.ask_once(node_id, key, **fields)
+            require_passing(int(error_of(answer)), COORDINATOR_MOVES)
             return node_id, answer
 
         return await self.retry(attempt, f"{key.name} of group {group_id}")
@@ -168,7 +222,7 @@ class Router:
                 problem = passing.error
             except CONNECTION_FAILURES as failure:
                 problem = failure
-                await self.cluster.refresh([], timeout_ms=self.timeout_ms)
+                await self.refresh([])
             if self._clock.monotonic_ms() + backoff_ms > deadline_ms:
                 if isinstance(problem, KafkaError):
                     raise problem
@@ -191,9 +245,9 @@ def require_passing(code: int, passing: Container[int]) -> None:
         raise Passing(KafkaError(ErrorCode.of(code), explain(ErrorCode.of(code))))
 
 
-def _passing_or_raise(code: int, subject: str, message: str | None = None) -> Passing:
+def _passing_or_raise(code: int, passing: Container[int], subject: str, message: str | None = None) -> Passing:
     error = KafkaError(ErrorCode.of(code), f"{subject}: {message or explain(ErrorCode.of(code))}")
-    if code in PASSING:
+    if code in passing:
         return Passing(error)
     raise error
 

@@ -36,11 +36,11 @@ class Topics:
             "assignments": assignments,
             "configs": [{"name": key, "value": value} for key, value in topic.configs.items()],
         }
-        answer = await self._router.ask_controller(
+        answer = await self._router.change(
             ApiKey.CREATE_TOPICS,
             lambda told: told.topics[0].error_code,
             topics=(row,),
-            timeout=int(self._router.timeout_ms),
+            timeout=self._router.change_timeout_ms,
             validate_only=validate_only,
         )
         created = answer.topics[0]
@@ -51,22 +51,22 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Delete a topic and its records."""
-        answer = await self._router.ask_controller(
+        answer = await self._router.change(
             ApiKey.DELETE_TOPICS,
             lambda told: told.responses[0].error_code,
             topics=({"name": name, "topic_id": None},),
-            timeout=int(self._router.timeout_ms),
+            timeout=self._router.change_timeout_ms,
         )
         require_success(answer.responses[0], f"topic {name}")
         await self._settle(name, lambda told: told.error_code in UNKNOWN_TOPIC)
 
     async def add_partitions(self, name: str, count: int) -> None:
         """Raise a topic's number of partitions to `count`."""
-        answer = await self._router.ask_controller(
+        answer = await self._router.change(
             ApiKey.CREATE_PARTITIONS,
             lambda told: told.results[0].error_code,
             topics=({"name": name, "count": count, "assignments": None},),
-            timeout=int(self._router.timeout_ms),
+            timeout=self._router.change_timeout_ms,
         )
         require_success(answer.results[0], f"topic {name}")
         await self._settle(name, lambda told: len(told.partitions) == count)
@@ -92,13 +92,13 @@ class Topics:
         """Wait until every broker tells the change, so that the next request sees it whomever it asks. A broker that
         does not answer is not waited for."""
         cluster = self._router.cluster
-        await cluster.refresh([], timeout_ms=self._router.timeout_ms)
+        await self._router.refresh([])
         topics = ({"topic_id": None, "name": name},)
         with trio.move_on_after(SETTLE_MS_MAX / 1000):
             for node_id in sorted(cluster.brokers):
                 with suppress(*CONNECTION_FAILURES, KafkaError):
                     while True:
-                        answer = await self._router.ask_node(
+                        answer = await self._router.ask_once(
                             node_id, ApiKey.METADATA, topics=topics, allow_auto_topic_creation=False
                         )
                         if is_settled(answer.topics[0]):

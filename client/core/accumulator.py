@@ -64,10 +64,11 @@ class Accumulator:
         value: bytes | None,
         headers: Headers,
         timestamp_ms: int,
-        now_ms: int,
         size_bytes: int,
+        now_ms: Callable[[], int],
     ) -> RecordInBatch:
-        """Append to the partition's open batch, or to a new one if it does not fit. `size_bytes`: its upper bound."""
+        """Append to the partition's open batch, or to a new one if it does not fit. `size_bytes`: its upper bound;
+        `now_ms()`: asked when a batch begins."""
         queue = self._queues.get(topic_partition)
         if queue is None:
             queue = self._queues[topic_partition] = PartitionQueue(topic_partition)
@@ -75,7 +76,8 @@ class Accumulator:
         if batch is not None and not batch.is_closed and batch.size_bytes + size_bytes > self.settings.batch_bytes:
             batch.is_closed = True
         if batch is None or batch.is_closed:
-            batch = Batch(topic_partition, now_ms, now_ms + self.settings.delivery_timeout_ms, self._make)
+            created_ms = now_ms()
+            batch = Batch(topic_partition, created_ms, created_ms + self.settings.delivery_timeout_ms, self._make)
             queue.waiting.append(batch)
         before = batch.size_bytes
         delivery = batch.add(key, value, headers, timestamp_ms)

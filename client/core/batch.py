@@ -28,7 +28,10 @@ from kraft.wire.varints import encode_unsigned
 RECORD_BYTES_MAX_BESIDE_CONTENT = 36
 """Length, attributes, time and offset deltas, key and value lengths, header count: none is longer than its varint."""
 HEADER_BYTES_MAX_BESIDE_CONTENT = 10
-_ONE_BYTE = [encode_unsigned(value) for value in range(128)]
+_SHORT = 1024
+_SHORT_LENGTHS = _SHORT // 2
+_VARINTS = [encode_unsigned(value) for value in range(_SHORT)]
+"""Ready-made, because a record has five of them; a length or a delta stands in them doubled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +149,15 @@ class Batch:
         if timestamp_ms > self._max_timestamp:
             self._max_timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
-        head = b"\0" + _varint(delta << 1 if delta >= 0 else (-delta << 1) - 1) + _varint(index << 1)
-        body = b"".join(
-            (
-                head,
-                b"\1" if key is None else _varint(len(key) << 1) + key,
-                b"\1" if value is None else _varint(len(value) << 1) + value,
-                _encode_headers(headers) if headers else b"\0",
-            )
-        )
-        size = _varint(len(body) << 1)
-        self._parts += size, body
-        self.size_bytes += len(size) + len(body)
+        time = _varint(delta << 1 if delta >= 0 else (-delta << 1) - 1) if delta else b"\0"
+        place = _VARINTS[index << 1] if index < _SHORT_LENGTHS else _varint(index << 1)
+        key_size, key = (b"\1", b"") if key is None else (_varint(len(key) << 1), key)
+        value_size, value = (b"\1", b"") if value is None else (_varint(len(value) << 1), value)
+        rest = _encode_headers(headers) if headers else b"\0"
+        size = 1 + len(time) + len(place) + len(key_size) + len(key) + len(value_size) + len(value) + len(rest)
+        record = b"".join((_varint(size << 1), b"\0", time, place, key_size, key, value_size, value, rest))
+        self._parts.append(record)
+        self.size_bytes += len(record)
         delivery = self._make(self, index, timestamp_ms)
         self.deliveries.append(delivery)
         return delivery
@@ -227,11 +227,7 @@ class Batch:
 
 
 def _varint(value: int) -> bytes:
-    if value < 128:
-        return _ONE_BYTE[value]
-    if value < 16_384:
-        return bytes((value & 127 | 128, value >> 7))
-    return encode_unsigned(value)
+    return _VARINTS[value] if value < _SHORT else encode_unsigned(value)
 
 
 def _encode_headers(headers: Headers) -> bytes:

@@ -1,13 +1,14 @@
 """The settings of producers and consumers: one field per Kafka configuration key, `linger.ms` as `linger_ms`.
 
 A client takes them as keyword arguments, in either spelling, with native values or with the text of a properties file.
-A key that does not exist is an error that names the nearest one; a value out of its range says what was expected.
+One file serves all kinds of clients: what only another kind has is passed over, as is what Kafka's clients know and has
+no effect here. What this client cannot do is refused; a key that does not exist is an error that names the nearest one.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -16,6 +17,49 @@ from kraft.wire.compression import Compression
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 TRUTH = {"true": True, "false": False}
+NO_EFFECT = frozenset(
+    {
+        "auto_include_jmx_reporter",
+        "client_dns_lookup",
+        "connections_max_idle_ms",
+        "enable_metrics_push",
+        "exclude_internal_topics",
+        "key_deserializer",
+        "key_serializer",
+        "metadata_max_idle_ms",
+        "metadata_recovery_rebootstrap_trigger_ms",
+        "metadata_recovery_strategy",
+        "metric_reporters",
+        "metrics_num_samples",
+        "metrics_recording_level",
+        "metrics_sample_window_ms",
+        "partitioner_adaptive_partitioning_enable",
+        "partitioner_availability_timeout_ms",
+        "receive_buffer_bytes",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "retries",
+        "security_providers",
+        "send_buffer_bytes",
+        "socket_connection_setup_timeout_max_ms",
+        "socket_connection_setup_timeout_ms",
+        "value_deserializer",
+        "value_serializer",
+    }
+)
+"""What Kafka's clients know besides."""
+REFUSED = {
+    "sasl_": "SASL is not there yet",
+    "security_protocol": "give the TLS settings as `tls`; other protocols are not there yet",
+    "ssl_": "give the TLS settings as `tls`",
+    "transactional_id": "transactions are not there yet",
+    "transaction_": "transactions are not there yet",
+    "interceptor_classes": "there are no interceptors",
+    "partitioner_class": "there is one partitioner; choose partitions yourself with `partition`",
+    "group_protocol": "there is only the classic protocol",
+    "group_remote_assignor": "there is only the classic group protocol",
+}
+"""What a client would have to do and cannot, by the beginning of its name."""
 
 
 class ConfigError(ValueError):
@@ -41,14 +85,25 @@ class ClientConfig:
         values = {}
         for key, value in settings.items():
             name = key.replace(".", "_")
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ConfigError(f"there is no setting {key}{hint}")
-            values[name] = _typed(key, value, str(known[name].type))
+            if name in known:
+                values[name] = _typed(key, value, str(known[name].type))
+            else:
+                cls._check_unknown(key, name, known)
         if not values.get("bootstrap_servers"):
             raise ConfigError("bootstrap_servers is missing: HOST:PORT[,HOST:PORT...]")
         return cls(**values)
+
+    @classmethod
+    def _check_unknown(cls, key: str, name: str, known: Iterable[str]) -> None:
+        """ConfigError unless this may be passed over."""
+        others = {field.name for kind in ClientConfig.__subclasses__() for field in fields(kind)}
+        if name in NO_EFFECT or name in others:
+            return
+        for beginning, why in REFUSED.items():
+            if name.startswith(beginning):
+                raise ConfigError(f"{key} cannot be set: {why}")
+        near = difflib.get_close_matches(name, [*known, *others], 1)
+        raise ConfigError(f"there is no setting {key}{f'; did you mean {near[0]}?' if near else ''}")
 
     @property
     def addresses(self) -> list[Address]:

@@ -106,29 +106,29 @@ def _read_records(
     base_offset, epoch = header.base_offset, header.partition_leader_epoch
     base_time = header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
-    make = ConsumerRecord._make
+    make = tuple.__new__
     records: list[ConsumerRecord] = []
     at = 0
     try:
         for _ in range(header.record_count):
+            # varints of one and two bytes are read in place: they are nearly all there are
             length = block[at]
             at += 1
             if length > 127:
-                length, at = read_unsigned(block, at - 1)
+                length, at = _two_bytes(length, block, at)
             end = at + (length >> 1)
-            # the attributes' byte says nothing in this version
-            time = block[at + 1]
+            time = block[at + 1]  # the byte before it, the attributes, says nothing in this version
             at += 2
             if time > 127:
                 time, at = read_unsigned_long(block, at - 1)
             delta = block[at]
             at += 1
             if delta > 127:
-                delta, at = read_unsigned(block, at - 1)
+                delta, at = _two_bytes(delta, block, at)
             size = block[at]
             at += 1
             if size > 127:
-                size, at = read_unsigned(block, at - 1)
+                size, at = _two_bytes(size, block, at)
             key = None
             if not size & 1:
                 key = block[at : at + (size >> 1)]
@@ -136,27 +136,35 @@ def _read_records(
             size = block[at]
             at += 1
             if size > 127:
-                size, at = read_unsigned(block, at - 1)
+                size, at = _two_bytes(size, block, at)
             value = None
             if not size & 1:
                 value = block[at : at + (size >> 1)]
                 at += size >> 1
-            count = block[at]
-            at += 1
             headers: Headers = ()
-            if count:
-                headers, at = _read_headers(block, at - 1)
+            if block[at]:
+                headers, at = _read_headers(block, at)
+            else:
+                at += 1
             if at != end or length & 1:
                 raise WireError(f"a record of {length >> 1} bytes ends at byte {at}, expected {end}")
             offset = base_offset + (delta >> 1)
             if offset >= first_offset:
                 stamp = base_time + (time >> 1 ^ -(time & 1)) if append_time is None else append_time
-                records.append(make((topic, partition, offset, stamp, key, value, headers, epoch)))
+                records.append(make(ConsumerRecord, (topic, partition, offset, stamp, key, value, headers, epoch)))
     except IndexError:
         raise WireError(f"{topic}-{partition}: the batch at offset {base_offset} ends within a record") from None
     if at != len(block):
         raise WireError(f"{len(block) - at} bytes are left over after the {header.record_count} records of a batch")
     return records
+
+
+def _two_bytes(first: int, block: bytes, at: int) -> tuple[int, int]:
+    """A varint whose first byte, before `at`, says that there is more."""
+    second = block[at]
+    if second < 128:
+        return first - 128 + (second << 7), at + 1
+    return read_unsigned(block, at - 1)
 
 
 def _read_headers(block: bytes, at: int) -> tuple[Headers, int]:

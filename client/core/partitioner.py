@@ -57,12 +57,14 @@ class StickyPartitioner:
         self._batch_bytes = max(batch_bytes, 1)
         self._current: dict[str, _Stuck] = {}
 
-    def partition(self, topic: str, available: Callable[[], Sequence[int]]) -> int:
-        """The sticky partition of this topic. `available()` gives those that have a leader (not empty); it is asked
-        when a partition is drawn."""
+    def current(self, topic: str) -> int | None:
+        """The sticky partition of this topic; None: draw one."""
         stuck = self._current.get(topic)
-        if stuck is None:
-            stuck = self._current[topic] = _Stuck(self._next(topic, available()))
+        return None if stuck is None else stuck.partition
+
+    def draw(self, topic: str, available: Sequence[int]) -> int:
+        """A new sticky partition, from those that have a leader (not empty)."""
+        stuck = self._current[topic] = _Stuck(self._next(topic, available))
         return stuck.partition
 
     def sent(self, topic: str, partition: int, size_bytes: int, *, completes_batch: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import trio
 
 from kraft.client.cluster import ClusterUnreachable
-from kraft.client.connections import TimedOut, VersionMismatch
+from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import KafkaError
 from kraft.deploy.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
 from kraft.seam import sole_error
@@ -68,7 +68,7 @@ def explained(problem: BaseException | None) -> CommandFailed | None:
     """What to tell of a failure, and the exit code for it; None for one that is a fault of ours."""
     if isinstance(problem, CommandFailed):
         return problem
-    if isinstance(problem, ClusterUnreachable | TimedOut):
+    if isinstance(problem, (ClusterUnreachable, *CONNECTION_FAILURES)):
         return CommandFailed(
             f"{problem}; is it up? see kraft status, or give --bootstrap-server", code=EXIT_UNREACHABLE
         )

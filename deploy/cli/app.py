@@ -48,6 +48,7 @@ _VERBS = {
     "brokers": "inspection",
     "quorum": "inspection",
     "logdirs": "inspection",
+    "apis": "inspection",
     "unregister": "inspection",
     "produce": "produce",
     "consume": "consume",

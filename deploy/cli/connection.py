@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
+from kraft.deploy.cli.output import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin
+    from kraft.client.core.configs import ClientConfig
     from kraft.runtime import TlsSettings
 
 T = TypeVar("T")
@@ -94,22 +95,46 @@ class Connection:
 
         return client_tls(self.settings)
 
-    def client_settings(self) -> dict[str, Any]:
-        """Keyword arguments for a producer or consumer: all that is not about TLS."""
-        from kraft.deploy.cli.tls_settings import is_connection_setting
+    def producer_settings(self) -> dict[str, Any]:
+        """Keyword arguments for a producer."""
+        from kraft.client.core.configs import ProducerConfig
 
-        own = {name: value for name, value in self.settings.items() if not is_connection_setting(name)}
+        return self._arguments(ProducerConfig)
+
+    def consumer_settings(self) -> dict[str, Any]:
+        """Keyword arguments for a consumer."""
+        from kraft.client.core.configs import ConsumerConfig
+
+        return self._arguments(ConsumerConfig)
+
+    def _arguments(self, config: type[ClientConfig]) -> dict[str, Any]:
+        from kraft.deploy.cli.client_settings import settings_of
+
+        own = {name.replace(".", "_"): value for name, value in settings_of(config, self.settings).items()}
         return {**own, "bootstrap_servers": self.bootstrap_servers, "tls": self.tls()}
 
     def run(self, work: Callable[[Admin], Awaitable[T]]) -> T:
         """Run `work` with an admin client; failures become CommandFailed."""
-        from kraft.deploy.cli.admin import run_async
 
         async def main() -> T:
             async with self.admin() as admin:
                 return await work(admin)
 
-        return run_async(main)
+        return self.run_async(main)
+
+    def run_async(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function that talks to this cluster; failures become CommandFailed."""
+        from kraft.deploy.cli.admin import run_async
+
+        try:
+            return run_async(main)
+        except CommandFailed as problem:
+            if problem.code != EXIT_UNREACHABLE or self.tls() is None:
+                raise
+            raise CommandFailed(
+                f"{problem}; does it speak TLS there, and is its certificate one that --tls-ca trusts?",
+                code=EXIT_UNREACHABLE,
+            ) from None
 
     def admin(self) -> Admin:
         """An admin client, not yet opened."""
@@ -157,14 +182,20 @@ def _connection(
     timeout: float,
 ) -> Connection:
     from kraft.deploy.cli.admin import bootstrap_servers
+    from kraft.deploy.cli.client_settings import drop_unknown, refuse_unknown
 
-    settings = {} if command_config is None else read_properties(command_config)
+    settings: dict[str, str] = {}
+    if command_config is not None:
+        settings = read_properties(command_config)
+        drop_unknown(settings, command_config)
     if tls or tls_ca or tls_cert:
         settings["security.protocol"] = "SSL"
     for name, path in (("ssl.truststore", tls_ca), ("ssl.keystore", tls_cert)):
         if path is not None:
             settings |= {f"{name}.location": path, f"{name}.type": PEM}
-    settings |= dict(pair(entry, "-X") for entry in client_settings or ())
+    given = dict(pair(entry, "-X") for entry in client_settings or ())
+    refuse_unknown(given)
+    settings |= given
     named = settings.pop("bootstrap.servers", None)
     return Connection(bootstrap_servers(bootstrap_server or named), settings, timeout * 1000)
 

@@ -93,7 +93,7 @@ def consume(
             raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
         topic = [f"{name}:{','.join(map(str, partition))}" for name in topic]
     settings: dict[str, Any] = {"isolation_level": "read_committed" if committed else "read_uncommitted"}
-    settings |= connection.client_settings()
+    settings |= connection.consumer_settings()
 
     if group is not None:
         settings |= _membership(group, topic, wanted)
@@ -111,9 +111,7 @@ def consume(
                 await consumer.subscribe(topic)
             await _print(consumer, ends, only, show, count)
 
-    from kraft.deploy.cli.admin import run_async
-
-    run_async(work)
+    connection.run_async(work)
 
 
 def _membership(group: str, topics: list[str], wanted: Range) -> dict[str, Any]:
@@ -188,7 +186,7 @@ def _start(start: str | int, first: int, end: int) -> int:
     if start == "latest":
         return end
     assert isinstance(start, int)
-    return max(first, end + start) if start < 0 else start
+    return max(first, end + start if start < 0 else start)
 
 
 def _parse_range(offset: str, since: str | None, until: str | None, follow: bool) -> Range:

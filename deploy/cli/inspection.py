@@ -1,4 +1,5 @@
-"""`kraft cluster`, `brokers`, `quorum`, `logdirs`, `unregister`: who is there, who leads, who is behind, what lies where."""
+"""`kraft cluster`, `brokers`, `quorum` and `logdirs`: who is there, who leads, who is behind, what lies where; and
+`apis` and `unregister`."""
 
 from __future__ import annotations
 
@@ -135,6 +136,25 @@ def logdirs(
             for one in found
         ],
     )
+
+
+@over_network
+def apis(
+    connection: Connection,
+    broker: Annotated[int | None, typer.Option("--broker", metavar="ID", help="Ask this one; default: any.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which requests a broker answers, in which versions, and the newest one that we both know."""
+    from kraft.wire.api_keys import CLIENT_APIS, ApiKey
+
+    theirs = connection.run(lambda admin: admin.nodes.api_versions(broker))
+    names = {int(key): key.name.title().replace("_", "") for key in ApiKey}
+    ours = {int(key): known.max for key, known in CLIENT_APIS.items()}
+    rows = [
+        (key, names.get(key, "unknown"), low, high, min(high, ours[key]) if key in ours else None)
+        for key, (low, high) in sorted(theirs.items())
+    ]
+    show(as_json, ["key", "api", "min_version", "max_version", "newest_common"], rows)
 
 
 @over_network

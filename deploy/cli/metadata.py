@@ -98,12 +98,11 @@ def events(
 
 
 def _load(connection: Connection, folder: Path | None) -> History:
-    from kraft.deploy.cli.admin import run_async
     from kraft.deploy.cli.metadata_history import find_folder, load_cluster, load_folder
 
     if folder is not None:
         return load_folder(find_folder(folder))
-    return run_async(lambda: load_cluster(connection))
+    return connection.run_async(lambda: load_cluster(connection))
 
 
 def _offset(history: History, when: str | None) -> int | None:
@@ -116,7 +115,6 @@ def _offset(history: History, when: str | None) -> int | None:
 
 
 def _follow(connection: Connection, folder: Path | None, start: int, as_json: bool) -> None:
-    from kraft.deploy.cli.admin import run_async
     from kraft.deploy.cli.metadata_history import find_folder, follow_cluster, follow_folder
 
     async def work() -> None:
@@ -126,7 +124,7 @@ def _follow(connection: Connection, folder: Path | None, start: int, as_json: bo
         async for entry in source:
             _print(entry, as_json)
 
-    run_async(work)
+    connection.run_async(work)
 
 
 def _print(entry: Entry, as_json: bool) -> None:

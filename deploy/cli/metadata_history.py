@@ -115,7 +115,7 @@ async def follow_cluster(connection: Connection, start: int, end: int | None) ->
     """Events from `start` to before `end` (None: without end, as they are committed)."""
     from kraft.client import Consumer
 
-    async with Consumer(**connection.client_settings()) as consumer:
+    async with Consumer(**connection.consumer_settings()) as consumer:
         await consumer.assign([METADATA_PARTITION], at=start)
         while end is None or consumer.position(METADATA_PARTITION) < end:
             for record in await consumer.poll(timeout_ms=IDLE_MS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,13 +66,13 @@ def perf_produce(
     as_json: JsonOption = False,
 ) -> None:
     """Send records; tell how many per second, and how long their acknowledgements took."""
-    settings = {"acks": acks, "compression_type": compression, **connection.client_settings()}
+    settings = {"acks": acks, "compression_type": compression, **connection.producer_settings()}
 
     async def work() -> dict[str, Any]:
         async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
             return await _measure_produce(settings, name, records, _values(record_size), rate)
 
-    _report(_run(work), as_json)
+    _report(connection.run_async(work), as_json)
 
 
 @app.command("consume")
@@ -87,15 +87,14 @@ def perf_consume(
     as_json: JsonOption = False,
 ) -> None:
     """Read records from the start of a topic; tell how many per second. A topic of its own is filled first."""
-    settings = connection.client_settings()
 
     async def work() -> dict[str, Any]:
         async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
             if topic is None:
-                await _measure_produce(settings, name, records, _values(record_size), None)
+                await _measure_produce(connection.producer_settings(), name, records, _values(record_size), None)
             return await _measure_consume(connection, name, records)
 
-    _report(_run(work), as_json)
+    _report(connection.run_async(work), as_json)
 
 
 @app.command("e2e")
@@ -111,7 +110,7 @@ def perf_e2e(
     as_json: JsonOption = False,
 ) -> None:
     """Send records one by one; tell how long each took until a consumer had it."""
-    settings = connection.client_settings()
+    sending, reading = {"acks": acks, **connection.producer_settings()}, connection.consumer_settings()
 
     async def work() -> dict[str, Any]:
         from kraft.client import Consumer, Producer
@@ -122,11 +121,11 @@ def perf_e2e(
             async with connection.admin() as admin:
                 chosen = await choose_partitions(admin, [name])
                 ends = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST))
-            async with Producer(**{"acks": acks, **settings}) as producer, Consumer(**settings) as consumer:
+            async with Producer(**sending) as producer, Consumer(**reading) as consumer:
                 await consumer.assign(chosen, at={tp: ends[tp].offset for tp in chosen})
                 return await _measure_e2e(producer, consumer, name, records, _values(record_size))
 
-    _report(_run(work), as_json)
+    _report(connection.run_async(work), as_json)
 
 
 async def _measure_produce(
@@ -185,7 +184,7 @@ async def _measure_consume(connection: Connection, topic: str, count: int) -> di
         first = await admin.partitions.offsets(dict.fromkeys(chosen, EARLIEST))
         ends = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST))
     read = size = 0
-    async with Consumer(**connection.client_settings()) as consumer:
+    async with Consumer(**connection.consumer_settings()) as consumer:
         await consumer.assign(chosen, at={tp: first[tp].offset for tp in chosen})
         begin = time.perf_counter()
         with progress("reading", count) as advance:
@@ -276,10 +275,3 @@ def _report(measured: dict[str, Any], as_json: bool) -> None:
     )
     if "latency_ms" in measured:
         print("latency in ms: " + "  ".join(f"{name} {value:,}" for name, value in measured["latency_ms"].items()))
-
-
-def _run(work: Callable[[], Any]) -> dict[str, Any]:
-    from kraft.deploy.cli.admin import run_async
-
-    measured: dict[str, Any] = run_async(work)
-    return measured

@@ -82,7 +82,7 @@ def produce(
         stamp,
     )
     read = _json_reader(common, keep_partitions) if json_lines else _line_reader(common, key_separator, null)
-    settings = {"acks": acks, "compression_type": compression, **connection.client_settings()}
+    settings = {"acks": acks, "compression_type": compression, **connection.producer_settings()}
 
     async def work() -> list[DeliveryReport]:
         from kraft.client import Producer
@@ -93,11 +93,9 @@ def produce(
         async with Producer(**settings) as producer:
             return await _send(producer, topic, source, keep_reports=as_json)
 
-    from kraft.deploy.cli.admin import run_async
-
     if not file and is_terminal(sys.stdin):
         warn(f"each line becomes a record of {topic}; end with ctrl-D")
-    reports = run_async(work)
+    reports = connection.run_async(work)
     if as_json:
         print_json([{"partition": report.partition, "offset": report.offset} for report in reports])
 

@@ -1,7 +1,7 @@
-"""Compiled methods of dataclasses, remembered between runs.
+"""Compiled methods of dataclasses and of attrs' classes (trio's), remembered between runs.
 
-`dataclasses` writes the methods of each class as text and has Python compile it, at every start: for the 300 classes of
-a node that is a fifth of the time to import them. While a `CompiledCache` is active, the compiled form is looked up by
+Both write the methods of each class as text and have Python compile it, at every start: for the 300 classes of a node
+that is a fifth of the time to import them. While a `CompiledCache` is active, the compiled form is looked up by
 that very text in a file of this user's cache folder, as Python itself does for modules. A file that cannot be read or
 does not match its checksum is ignored; what is missing is compiled and, if the folder can be written, remembered.
 """
@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
 from typing import Any
+
+import attr._make
 
 CHECKSUM_BYTES = 32
 
@@ -44,12 +46,20 @@ class CompiledCache:
                 code = known[text] = compile(text, "<dataclass>", "exec")
             exec(code, namespace, names)
 
-        # The module calls the built-in `exec`; a global of that name takes its place.
+        def compiled(text: str, filename: str, mode: str) -> CodeType:
+            code = known.get(text)
+            if code is None:
+                code = known[text] = compile(text, filename, mode)
+            return code
+
+        # The modules call the built-ins `exec` and `compile`; a global of that name takes its place.
         dataclasses.exec = execute  # type: ignore[attr-defined]
+        attr._make.compile = compiled  # type: ignore[attr-defined]
         try:
             yield
         finally:
             del dataclasses.exec  # type: ignore[attr-defined]
+            del attr._make.compile  # type: ignore[attr-defined]
         if len(known) > count:
             _write(self._path, known)
 

@@ -197,3 +197,23 @@ class AdminRequest:
     api_key: int
     request: Any
     requester: Requester = ANONYMOUS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestOfTopics:
+    """A CreateTopics that is decided in slices of whole topics: those before `first` are answered in `results`."""
+
+    asked: AdminRequest
+    first: int = 0
+    results: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestOfGrowth:
+    """A CreatePartitions that is decided in slices: topics before `first` are answered in `results`; `has_begun`: the
+    one at `first` has some of its new partitions already."""
+
+    asked: AdminRequest
+    first: int = 0
+    has_begun: bool = False
+    results: tuple[Any, ...] = ()

@@ -19,12 +19,12 @@ from kraft.control.directories import decide_lose_directories
 from kraft.control.elections import decide_elect_leaders, decide_rebalance
 from kraft.control.features import decide_update_features
 from kraft.control.fencing import decide_fence
-from kraft.control.grow import decide_create_partitions
+from kraft.control.grow import decide_create_partitions, decide_rest_of_growth
 from kraft.control.heartbeats import decide_elect_leaderless, decide_heartbeat, decide_shut_down
 from kraft.control.isr import decide_alter_partition
 from kraft.control.legacy_configs import decide_alter_configs
 from kraft.control.producer_ids import decide_allocate_producer_ids
-from kraft.control.topics import decide_create_topics, decide_delete_topics
+from kraft.control.topics import decide_create_topics, decide_delete_topics, decide_rest_of_topics
 from kraft.control.unregister import decide_unregister_broker
 from kraft.image import MetadataImage
 from kraft.wire.api_keys import ApiKey
@@ -64,6 +64,8 @@ COMMANDS: dict[type, Decide] = {
     commands.RegisterControllerCommand: decide_register_controller,
     commands.ActivateController: decide_activate,
     commands.AdminRequest: decide_admin,
+    commands.RestOfTopics: decide_rest_of_topics,
+    commands.RestOfGrowth: decide_rest_of_growth,
 }
 
 

@@ -20,6 +20,9 @@ PARTITION_CHANGES_PER_SLICE_MAX = 1_000
 FENCE_CHANGES_PER_SLICE_MAX = 500
 """The slices of a fence are shorter: every node replays them while clients wait for new leaders."""
 
+EVENTS_PER_SLICE = 1_000
+"""A client's request that is answered part by part is decided in slices of about so many events."""
+
 EVENTS_PER_COMMAND_MAX = 10_000
 """A client's request that needs more events than this is refused with POLICY_VIOLATION, as in Kafka."""
 

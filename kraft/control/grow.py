@@ -1,12 +1,17 @@
-"""CreatePartitions: a topic gets more partitions (kraft-spec B.4). Existing ones do not move."""
+"""CreatePartitions: a topic gets more partitions (kraft-spec B.4). Existing ones do not move.
+
+A large request is decided in slices, with other commands in between: a topic may be seen with a part of its new
+partitions. If leadership is lost on the way, the same request goes on where it stopped.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kraft.control.assignment import Refused, assign_manually, assign_replicas, partition_events
-from kraft.control.commands import AdminRequest
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision
+from kraft.control.commands import AdminRequest, RestOfGrowth
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Context, Decision, FollowUp
 from kraft.control.draw import Draw
 from kraft.control.topics import TOO_MANY_EVENTS
 from kraft.image import MetadataImage
@@ -17,6 +22,8 @@ from kraft.wire.error_codes import ErrorCode
 def decide_create_partitions(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
     """CreatePartitions in its newest version; each topic succeeds or fails alone."""
     request = command.request
+    if not request.validate_only and EVENTS_PER_SLICE < _growth(image, request) <= EVENTS_PER_COMMAND_MAX:
+        return decide_rest_of_growth(image, context, RestOfGrowth(asked=command))
     draw = Draw(context.seed)
     events: list[Event] = []
     results: list[tuple[str, ErrorCode, str | None]] = []
@@ -36,6 +43,48 @@ def decide_create_partitions(image: MetadataImage, context: Context, command: Ad
         results = [(name, ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS) for name in names]
     reply = _response(list(dict.fromkeys(results)))
     return Decision(events=() if request.validate_only else tuple(events), reply=reply, depends_on=image.offset)
+
+
+def _growth(image: MetadataImage, request: Any) -> int:
+    """How many partitions a request wants in all; 0 if some are placed by hand, or a topic stands twice."""
+    if any(asked.assignments is not None for asked in request.topics):
+        return 0
+    if len({asked.name for asked in request.topics}) < len(request.topics):
+        return 0
+    known = ((asked, image.topics.get(asked.name)) for asked in request.topics)
+    return sum(max(0, asked.count - topic.partition_count) for asked, topic in known if topic is not None)
+
+
+def decide_rest_of_growth(image: MetadataImage, context: Context, rest: RestOfGrowth) -> Decision:
+    """The topics from `rest.first` on, as many partitions as a slice takes."""
+    topics = rest.asked.request.topics
+    draw = Draw(context.seed)
+    events: list[Event] = []
+    results = list(rest.results)
+    number, has_begun = rest.first, rest.has_begun
+    while number < len(topics):
+        room = EVENTS_PER_SLICE - len(events)
+        if room <= 0:
+            later = replace(rest, first=number, has_begun=has_begun, results=tuple(results))
+            return Decision(events=tuple(events), depends_on=image.offset, effects=(FollowUp(later),))
+        asked = topics[number]
+        topic = image.topics.get(asked.name)
+        count = 0 if topic is None else topic.partition_count
+        if has_begun and count >= asked.count:
+            outcome: list[Event] | Refused = []  # another request has done the rest
+        else:
+            wanted = min(asked.count, count + room) if topic is not None else asked.count
+            outcome = _grow_one(image, context, rest.asked, replace(asked, count=wanted), draw)
+        if isinstance(outcome, Refused):
+            results.append((asked.name, outcome.code, outcome.message))
+        else:
+            events += outcome
+            if count + len(outcome) < asked.count:
+                has_begun = True
+                continue
+            results.append((asked.name, ErrorCode.NONE, None))
+        number, has_begun = number + 1, False
+    return Decision(events=tuple(events), reply=_response(results), depends_on=image.offset)
 
 
 def _grow_one(

@@ -114,6 +114,41 @@ def change_partition(
     return _difference(topic_id, partition_id, state, draft)
 
 
+def same_shape(state: PartitionState) -> object:
+    """Equal for two partitions of one image that the same cause changes in the same way. For as long as that image is
+    held: equal directories of one image are one object."""
+    return (
+        state.replicas,
+        state.isr,
+        state.leader,
+        state.elr,
+        state.last_known_elr,
+        state.removing,
+        state.adding,
+        state.leader_recovery_state,
+        id(state.directories),
+    )
+
+
+def at(change: PartitionChange | None, topic_id: UUID, partition_id: int) -> PartitionChange | None:
+    """The same change of another partition."""
+    if change is None:
+        return None
+    return PartitionChange(
+        topic_id,
+        partition_id,
+        change.isr,
+        change.leader,
+        change.replicas,
+        change.removing,
+        change.adding,
+        change.leader_recovery_state,
+        change.directories,
+        change.elr,
+        change.last_known_elr,
+    )
+
+
 def _complete_reassignment(draft: _Draft) -> None:
     """Drop the removing replicas once what remains of the ISR covers all that shall remain."""
     isr = tuple(replica for replica in draft.isr if replica not in draft.removing)

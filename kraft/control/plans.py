@@ -15,7 +15,7 @@ from uuid import UUID
 from kraft.config import topic_value
 from kraft.control.commands import Cursor
 from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX, Context
-from kraft.control.partition_change import Election, Eligibility, Target, change_partition
+from kraft.control.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
 from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
 from kraft.image.events import Event, PartitionChange
 from kraft.image.partitions import LEAF_MASK, LEAF_SHIFT
@@ -152,22 +152,28 @@ def leave_partitions(
     `led`: only the partitions that they lead (True), or only the others (False)."""
     settings = TopicSettings(image, context)
     eligible = eligibility(image, context, without=brokers)
+    known: dict[object, PartitionChange | None] = {}
 
     def change(located: Located) -> PartitionChange | None:
-        state = located.state
+        state, topic = located.state, located.topic
         election = settings.unclean_election(located) if may_be_unclean else Election.ONLINE
-        return change_partition(
-            located.topic.topic_id,
+        min_insync_replicas = settings.min_insync_replicas(topic.name)
+        shape = (same_shape(state), election, min_insync_replicas)
+        if shape in known:
+            return at(known[shape], topic.topic_id, located.partition_id)
+        known[shape] = found = change_partition(
+            topic.topic_id,
             located.partition_id,
             state,
             election=election,
             eligibility=eligible,
-            min_insync_replicas=settings.min_insync_replicas(located.topic.name),
+            min_insync_replicas=min_insync_replicas,
             target=Target(
                 isr=tuple(replica for replica in state.isr if replica not in brokers),
                 unclean_restarted=unclean_restarted,
             ),
         )
+        return found
 
     found = _partitions_to_leave(image, cursor, brokers, unclean_restarted)
     if led is not None:

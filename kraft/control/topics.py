@@ -1,5 +1,7 @@
 """CreateTopics and DeleteTopics (kraft-spec B.4).
 
+A large CreateTopics is decided in slices of whole topics, with other commands in between.
+
 Invariants: a topic is created or refused as a whole, each alone; name and id are a bijection and ids are never used
 again (M10); the first ISR holds the active replicas, in order of assignment, and is not empty; `validate_only` does all
 but write.
@@ -9,14 +11,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kraft.config import ConfigError, validate_topic_configs
 from kraft.control.assignment import Assigned, Refused, assign_manually, assign_replicas, partition_events
-from kraft.control.commands import AdminRequest
+from kraft.control.commands import AdminRequest, RestOfTopics
 from kraft.control.config_view import describe_topic_configs
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Context, Decision, FollowUp
 from kraft.control.draw import Draw
 from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import ConfigResourceType, MetadataImage
@@ -40,16 +43,27 @@ class _Created(NamedTuple):
 
 def decide_create_topics(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
     """CreateTopics in its newest version."""
+    return decide_rest_of_topics(image, context, RestOfTopics(asked=command))
+
+
+def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTopics) -> Decision:
+    """The topics from `rest.first` on, as many as a slice takes."""
+    command = rest.asked
     request = command.request
+    is_sliced = not request.validate_only and _events_at_most(context, request) <= EVENTS_PER_COMMAND_MAX
     draw = Draw(context.seed)
     events: list[Event] = []
-    results: list[Any] = []
+    results: list[Any] = list(rest.results)
     names = [topic.name for topic in request.topics]
     times = Counter(names)
     taken = _collision_keys(image) if any("." in name or "_" in name for name in names) else {}
-    refused_twice: set[str] = set()
+    refused_twice: set[str] = {one.name for one in results}
     shown: ShownConfigs = {}
-    for topic in request.topics:
+    for number in range(rest.first, len(names)):
+        if is_sliced and len(events) >= EVENTS_PER_SLICE:
+            follow_up = FollowUp(replace(rest, first=number, results=tuple(results)))
+            return Decision(events=tuple(events), depends_on=image.offset, effects=(follow_up,))
+        topic = request.topics[number]
         if times[topic.name] > 1:
             if topic.name not in refused_twice:
                 refused_twice.add(topic.name)
@@ -70,6 +84,15 @@ def decide_create_topics(image: MetadataImage, context: Context, command: AdminR
     if request.validate_only:
         return answer
     return Decision(events=tuple(events), reply=answer.reply, depends_on=image.offset)
+
+
+def _events_at_most(context: Context, request: Any) -> int:
+    """No request makes more events than this; it may make fewer, because topics are refused."""
+    default = context.config.integer("num.partitions")
+    return sum(
+        1 + len(topic.configs) + (len(topic.assignments) or max(0, topic.num_partitions) or default)
+        for topic in request.topics
+    )
 
 
 def _create_one(

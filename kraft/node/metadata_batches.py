@@ -23,7 +23,7 @@ from kraft.wire.control_records import (
     decode_controls,
     encode_control,
 )
-from kraft.wire.records import BatchHeader, Record, check_crc, decode_values, encode_batch, iter_headers
+from kraft.wire.records import BatchHeader, check_crc, decode_values, encode_values, iter_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,9 @@ class CommittedBatch:
 def encode_action(action: AppendEvents | AppendLeaderChange | AppendVoters, listener: str, now_ms: int) -> bytearray:
     """The batch that a leader appends."""
     if isinstance(action, AppendEvents):
-        records = [Record(0, now_ms, None, value) for value in action.payload]
-        return encode_batch(records, base_offset=action.base_offset, leader_epoch=action.epoch)
+        return encode_values(
+            action.payload, timestamp_ms=now_ms, base_offset=action.base_offset, leader_epoch=action.epoch
+        )
     if isinstance(action, AppendLeaderChange):
         change = LeaderChange(
             action.leader_id,

@@ -118,11 +118,20 @@ class Handle:
         self.exists = False
 
 
+class SegmentGone(Exception):
+    """The file of a segment that left its log is not there any more: look the segment up again."""
+
+
 class Need(Protocol):
     """Something that must come into memory."""
 
     @property
     def path(self) -> str: ...
+
+    @property
+    def is_gone(self) -> bool:
+        """`warm` has found no file, and none will come."""
+        ...
 
     def warm(self) -> None:
         """*Blocking*; touches no state of the log."""
@@ -136,10 +145,11 @@ class Need(Protocol):
 class HandleNeed:
     """Bytes of one handle. `count` 0 only opens the file."""
 
-    __slots__ = ("_count", "_handle", "_opened", "_position")
+    __slots__ = ("_count", "_handle", "_missing", "_opened", "_position")
 
     def __init__(self, handle: Handle, position: int = 0, count: int = 0) -> None:
         self._handle = handle
+        self._missing = False
         self._position = position
         self._count = count
         self._opened: File | None = None
@@ -148,6 +158,10 @@ class HandleNeed:
     def path(self) -> str:
         return self._handle.path
 
+    @property
+    def is_gone(self) -> bool:
+        return self._missing and self._handle.gone
+
     def warm(self) -> None:
         file, path = self._handle.file, self._handle.path
         if file is None or file.closed:
@@ -155,6 +169,7 @@ class HandleNeed:
                 file = self._opened = self._handle.disk.open(path)
             except DiskError as error:
                 if error.errno == NO_SUCH_FILE and (self._handle.gone or self._handle.path != path):
+                    self._missing = True
                     return  # the caller asks again, and finds another name, another segment, or no log
                 raise
         if self._count:
@@ -185,6 +200,11 @@ class ColdRead(Exception):
         if handles:
             handles[0].cache.trim(handles)
 
+    @property
+    def is_gone(self) -> bool:
+        """`warm` has met a file that was taken away."""
+        return any(need.is_gone for need in self._needs)
+
     def keep(self) -> list[Handle]:
         """Hand the opened files to their handles; those handles."""
         kept = [need.keep() for need in self._needs]
@@ -192,12 +212,15 @@ class ColdRead(Exception):
 
 
 def read_through(function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-    """Call a function that may raise ColdRead until it does not. *Blocking*; for functions in `offload`."""
+    """Call a function that may raise ColdRead until it does not. *Blocking*; for functions in `offload`. SegmentGone if
+    a file that it needs was taken away."""
     while True:
         try:
             return function(*arguments)
         except ColdRead as cold:
             cold.warm()
+            if cold.is_gone:
+                raise SegmentGone(str(cold)) from None
             cold.keep()
 
 

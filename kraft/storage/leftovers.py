@@ -51,11 +51,12 @@ def _parsed(names: list[str]) -> list[tuple[int, str]]:
 
 
 def _finish_swap(disk: Disk, directory: str) -> None:
+    """The indexes of a segment that is swapped in here go: some may have had their last names already, and loading
+    builds them again."""
     swaps = [name for name in disk.list(directory) if name.endswith(SWAP_SUFFIX)]
     bases = sorted(base for base, suffix in _parsed(swaps) if suffix == LOG_SUFFIX + SWAP_SUFFIX)
     for name in swaps:
-        parsed = parse_segment_file(name)
-        if parsed is None or parsed[0] not in bases:  # an index whose log already has its final name, or never had one
+        if not name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             disk.unlink(f"{directory}/{name}")
     if not bases:
         return
@@ -66,16 +67,9 @@ def _finish_swap(disk: Disk, directory: str) -> None:
                 disk.unlink(f"{directory}/{base:020d}{suffix}")
     disk.sync_directory(directory)
     for base in reversed(bases):
-        rename_segment(disk, directory, base, SWAP_SUFFIX, "")
+        path = f"{directory}/{base:020d}{LOG_SUFFIX}"
+        disk.rename(path + SWAP_SUFFIX, path)
         disk.sync_directory(directory)
-
-
-def rename_segment(disk: Disk, directory: str, base: int, source: str, target: str) -> None:
-    """Rename a segment's files from one mark to another, indexes first: the log file's name is the one that counts."""
-    for suffix in reversed(SEGMENT_SUFFIXES):
-        path = f"{directory}/{base:020d}{suffix}"
-        if disk.exists(path + source):
-            disk.rename(path + source, path + target)
 
 
 def _end_offset(disk: Disk, path: str, base: int) -> int:

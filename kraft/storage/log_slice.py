@@ -61,6 +61,10 @@ class RangeNeed:
     def path(self) -> str:
         return self._range.file.path
 
+    @property
+    def is_gone(self) -> bool:
+        return False
+
     def warm(self) -> None:
         self._range.file.read(self._range.position, self._range.count)
 

@@ -7,12 +7,12 @@ What runs on the loop raises ColdRead when it would have to wait. The lookups by
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVarTuple
 
 from kraft.seam import FileRange
-from kraft.storage.handles import ColdRead, HandleNeed, read_through
+from kraft.storage.handles import ColdRead, HandleNeed, SegmentGone, read_through
 from kraft.storage.log_slice import LogSlice
 from kraft.storage.segment import Segment
 from kraft.wire.records import BatchHeader, decode_batch
@@ -20,7 +20,9 @@ from kraft.wire.records import BatchHeader, decode_batch
 if TYPE_CHECKING:
     from kraft.storage.log import Log
 
+Ts = TypeVarTuple("Ts")
 BASE = attrgetter("base_offset")
+LOOKUP_TRIES_MAX = 10
 OPENED_BATCH_BYTES_MAX = 128 * 1024 * 1024
 """Bound of what one batch may decompress to in a lookup by time."""
 
@@ -99,6 +101,28 @@ def aborted_transactions(segments: Sequence[Segment], fetch_offset: int, upper: 
 
 def offset_for_timestamp(log: Log, timestamp_ms: int) -> TimestampedOffset | None:
     """See `Log.offset_for_timestamp`. *Blocking.*"""
+    return _with_present_segments(_offset_for_timestamp, log, timestamp_ms)
+
+
+def max_timestamp_offset(log: Log) -> TimestampedOffset | None:
+    """See `Log.max_timestamp_offset`. *Blocking.*"""
+    return _with_present_segments(_max_timestamp_offset, log)
+
+
+def _with_present_segments(
+    lookup: Callable[[Log, *Ts], TimestampedOffset | None], log: Log, *arguments: *Ts
+) -> TimestampedOffset | None:
+    """Look again if a segment was taken out of the log meanwhile, by retention or by the cleaner. SegmentGone if that
+    happens again and again, as in a log that was deleted."""
+    for _ in range(LOOKUP_TRIES_MAX - 1):
+        try:
+            return lookup(log, *arguments)
+        except SegmentGone:
+            continue
+    return lookup(log, *arguments)
+
+
+def _offset_for_timestamp(log: Log, timestamp_ms: int) -> TimestampedOffset | None:
     start = log.log_start_offset
     for segment in log.segments:
         if read_through(largest_timestamp, segment)[0] < timestamp_ms:
@@ -109,8 +133,7 @@ def offset_for_timestamp(log: Log, timestamp_ms: int) -> TimestampedOffset | Non
     return None
 
 
-def max_timestamp_offset(log: Log) -> TimestampedOffset | None:
-    """See `Log.max_timestamp_offset`. *Blocking.*"""
+def _max_timestamp_offset(log: Log) -> TimestampedOffset | None:
     best: Segment | None = None
     largest = (-1, 0)
     for segment in log.segments:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kraft.seam import Disk, File, StorageCorrupt
 from kraft.storage.recovery import SegmentScan
 from kraft.wire.control_records import ControlRecord, ControlRecordType, decode_controls, encode_control
-from kraft.wire.records import Record, decode_values, encode_batch
+from kraft.wire.records import decode_values, encode_values
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"
@@ -172,8 +172,8 @@ class SnapshotWriter:
         """One data batch with these record values; nothing for none."""
         if not values:
             return
-        records = [Record(0, self._now_ms, None, value) for value in values]
-        self._write(encode_batch(records, base_offset=self._offset, leader_epoch=self._epoch), len(values))
+        batch = encode_values(values, timestamp_ms=self._now_ms, base_offset=self._offset, leader_epoch=self._epoch)
+        self._write(batch, len(values))
 
     def append_controls(self, *controls: ControlRecord) -> None:
         """One control batch."""

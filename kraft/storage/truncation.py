@@ -104,6 +104,7 @@ def _cut_segment(segment: Segment, position: int, end_offset: int) -> None:
         segment.reset()
         return
     _find_largest_timestamp(segment, last_entry)
+    segment.first_timestamp = read_through(segment.header_at, 0).max_timestamp
 
 
 def _find_largest_timestamp(segment: Segment, position: int) -> None:

@@ -114,6 +114,36 @@ def encode_batch(
     return batch
 
 
+def encode_values(values: Sequence[bytes], *, timestamp_ms: int, base_offset: int, leader_epoch: int) -> bytearray:
+    """`encode_batch` for records that have a value, one time, and neither key nor header: several times as fast."""
+    require(values, "a batch has at least one record")
+    parts: list[bytes] = []
+    for delta, value in enumerate(values):
+        head = b"\0\0" + encode_unsigned(delta << 1) + b"\1" + encode_unsigned(len(value) << 1)
+        parts += encode_unsigned(len(head) + len(value) + 1 << 1), head, value, b"\0"
+    block = b"".join(parts)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_HEADER_BYTES - BATCH_PREFIX_BYTES + len(block),
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=len(values) - 1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=len(values),
+    )
+    batch = bytearray(BATCH_HEADER_BYTES + len(block))
+    pack_header(batch, 0, header)
+    batch[BATCH_HEADER_BYTES:] = block
+    write_crc(batch, 0)
+    return batch
+
+
 def _append_record(parts: list[bytes], offset_delta: int, timestamp_delta: int, record: RecordLike) -> None:
     key, value, headers = record.key, record.value, record.headers
     body = [b"\0", encode_zigzag(timestamp_delta), encode_zigzag(offset_delta)]

@@ -11,6 +11,7 @@ from kraft.wire.record_codec import (
     decode_batch,
     decode_values,
     encode_batch,
+    encode_values,
     open_records,
 )
 from kraft.wire.record_header import (
@@ -60,6 +61,7 @@ __all__ = [
     "decode_batch",
     "decode_values",
     "encode_batch",
+    "encode_values",
     "first_batch",
     "iter_headers",
     "open_records",

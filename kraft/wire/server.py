@@ -255,7 +255,7 @@ class ServerConnection(FramedConnection):
         while not self._blocked:
             available = end - start
             if available < _HEAD_BYTES:
-                return self._begun_frame_bytes(start, available)
+                return self._begun_frame_bytes(start, available) if available else 0
             size, number, correlation_id, client_id_size = _unpack_head(buffer, start)
             if size > available - SIZE_BYTES or size < _HEADER_BYTES_MIN:
                 return self._begun_frame_bytes(start, available)

@@ -57,6 +57,11 @@ class _FileView:
     batches: list[Seen] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file holds batches and nothing else: no torn end, no zeros."""
+        return (self.ends[-1] if self.ends else 0) == len(self.inode.data)
+
     def update(self) -> int | None:
         """Parse what is new. Gives how many batches are the same as before, or None if nothing changed."""
         inode = self.inode
@@ -200,7 +205,8 @@ class DiskEye:
                 changed[name] = same
         for name in replaced - segments.keys():
             del view.files[name]
-        if replaced or any(name != last and view.files[name].batches for name in changed):
+        is_torn = any(name != last and not file.is_whole for name, file in view.files.items())
+        if replaced or is_torn or any(name != last and view.files[name].batches for name in changed):
             self._tell_all(log, view)
         elif last in changed:
             assert last is not None
@@ -220,8 +226,12 @@ class DiskEye:
         return sum(len(other.batches) for other in view.files.values() if other is not file)
 
     def _tell_all(self, log: TopicPartition | None, view: _LogView) -> None:
-        """Files went, or one in the middle changed: compare the whole log."""
-        now = [batch for name in sorted(view.files) for batch in view.files[name].batches]
+        """Files went, or one in the middle changed: compare the whole log, which ends in the first torn file."""
+        now: list[Seen] = []
+        for name in sorted(view.files):
+            now += view.files[name].batches
+            if not view.files[name].is_whole:
+                break
         start = now[0].base_offset if now else _first_offset(view.files)
         deleted = 0
         while deleted < len(view.told) and view.told[deleted].next_offset <= start:

@@ -59,6 +59,7 @@ class ClusterShape:
             properties["advertised.listeners"] = f"{name}://{host}:{port}"
             properties["inter.broker.listener.name"] = BROKER_LISTENER
             properties["offsets.topic.num.partitions"] = "3"
+            properties["group.initial.rebalance.delay.ms"] = "500"
         properties.update(self.overrides)
         return NodeConfig.parse(properties)
 

@@ -179,7 +179,7 @@ def test_features_are_told_and_a_level_that_nobody_knows_is_refused() -> None:
         assert version.level is not None
         assert version.min_level <= version.level <= version.max_level
         await stage.admin.nodes.update_features({"metadata.version": version.level}, validate_only=True)
-        with pytest.raises(KafkaError, match="metadata.version"):
+        with pytest.raises(KafkaError, match=r"metadata\.version"):
             await stage.admin.nodes.update_features({"metadata.version": version.max_level + 1})
 
     play(work)

@@ -90,6 +90,25 @@ def requests(cluster: LocalCluster, replicas: int, acks: int, targets: tuple[flo
     ]
 
 
+def one_request(cluster: LocalCluster, limits: Bare) -> list[Line]:
+    """One prebuilt request in flight: what the client library adds is not in it."""
+    cluster.create_topic("alone", partitions=1, replication_factor=3)
+    cluster.wait_in_sync("alone", 3)
+    frame = frames.produce_frame("alone", bytes(100), acks=-1)
+    address = cluster.leader_address("alone")
+    frames.run(address, frame, connections=1, window=1, total=500)
+    cpu_s, count = cluster.cpu_seconds(), 5_000
+    times = frames.run(address, frame, connections=1, window=1, total=count).latencies
+    cpu_us = 1e6 * (cluster.cpu_seconds() - cpu_s) / count
+    p50, p99 = 1000 * percentile(times, 0.5), 1000 * percentile(times, 0.99)
+    name = "RF 3, 100 B requests, one in flight"
+    return [
+        Line(f"{name}: p50", "ms", p50, None, None, False, limits.p50_ms),
+        Line(f"{name}: p99", "ms", p99, None, None, False, limits.p99_ms),
+        Line(f"{name}: broker CPU", "us", cpu_us, None, None, False, limits.cpu_us),
+    ]
+
+
 def large_requests(cluster: LocalCluster, limits: Bare) -> Line:
     """1 MB requests against the bare loop."""
     cluster.create_topic("large", partitions=1, replication_factor=1)
@@ -136,6 +155,7 @@ def three_brokers(limits: Bare) -> list[Line]:
             Line("RF 3 acks=all, 1 KB, client default", "MB/s", rate, 400, 300, bare=limits.append),
             Line("RF 3 acks=all, 1 KB: broker CPU", "s/GB", cpu_s, 2.4, 3.5, False),
             *requests(cluster, 3, -1, (50_000, 25_000, 35_000, 20_000), limits),
+            *one_request(cluster, limits),
         ]
         cluster.create_topic("single", partitions=1, replication_factor=3)
         singles = [1000 * value for value in clients.one_in_flight(cluster, "single", size=KILOBYTE, count=3000)]

@@ -1,8 +1,8 @@
 """python -m tests.bench.compaction: a storm of offset commits, with the log cleaner and without it.
 
 One node, one group that commits a hundred partitions at a time, one commit in flight: how large the group's partition
-of `__consumer_offsets` gets, what a commit takes, and the broker's CPU. The cleaner works in a thread of the same process;
-the difference between the two runs is what it costs the loop.
+of `__consumer_offsets` gets, what a commit takes, and the broker's CPU. The cleaner works in a thread of the same
+process; the difference between the two runs is what it costs the loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -52,14 +51,13 @@ def storm(*, cleans: bool) -> Storm:
     with running(combined=1, settings=settings) as cluster:
         admin = Admin(cluster.addresses[0])
         admin.create_topics(["orders"], partitions=PARTITIONS, replication_factor=1)
-        topic_id = _topic_id(admin)
-        _commit_until_taken(admin, topic_id)
+        _commit_until_taken(admin)
         appended = _size(cluster)
         taken: list[float] = []
         cpu, began = cluster.cpu_seconds(), time.monotonic()
         for number in range(COMMITS):
             start = time.perf_counter()
-            _commit(admin, topic_id, number)
+            _commit(admin, number)
             taken.append(1000 * (time.perf_counter() - start))
         seconds = time.monotonic() - began
         cpu = cluster.cpu_seconds() - cpu
@@ -69,19 +67,12 @@ def storm(*, cleans: bool) -> Storm:
         return Storm(taken, seconds, cpu, batch, _size(cluster))
 
 
-def _topic_id(admin: Admin) -> UUID:
-    topic = messages.nested_class(messages.request_class(ApiKey.METADATA), "topics")
-    answer = admin.ask(ApiKey.METADATA, topics=[messages.build(topic, name="orders", topic_id=None)])
-    found: UUID = answer.topics[0].topic_id
-    return found
-
-
-def _commit_until_taken(admin: Admin, topic_id: UUID) -> None:
+def _commit_until_taken(admin: Admin) -> None:
     """The first commit makes the topic and its coordinator."""
     for _ in range(200):
         admin.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=[GROUP], key_type=0)
         try:
-            _commit(admin, topic_id, 0)
+            _commit(admin, 0)
         except Refused as error:
             if error.args[0] not in RETRIED:
                 raise
@@ -91,13 +82,13 @@ def _commit_until_taken(admin: Admin, topic_id: UUID) -> None:
     raise TimeoutError("the group has no coordinator")
 
 
-def _commit(admin: Admin, topic_id: UUID, number: int) -> None:
+def _commit(admin: Admin, number: int) -> None:
     """One commit of all partitions. Refused with the error code."""
     topic = messages.nested_class(messages.request_class(ApiKey.OFFSET_COMMIT), "topics")
     row = messages.nested_class(topic, "partitions")
     rows = [messages.build(row, partition_index=index, committed_offset=number) for index in range(PARTITIONS)]
     answer: Any = admin.ask(
-        ApiKey.OFFSET_COMMIT, group_id=GROUP, topics=[messages.build(topic, topic_id=topic_id, partitions=rows)]
+        ApiKey.OFFSET_COMMIT, group_id=GROUP, topics=[messages.build(topic, name="orders", partitions=rows)]
     )
     codes = {one.error_code for found in answer.topics for one in found.partitions} - {0}
     if codes:

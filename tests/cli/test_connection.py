@@ -36,10 +36,13 @@ def test_what_is_given_on_the_command_line_wins_over_the_file(tmp_path: Path) ->
     assert from_file.bootstrap_servers == "file:1"
     assert from_file.settings == {"linger.ms": "5", "acks": "1", "ssl.truststore.location": "/file.pem"}
     both = connect(
-        command_config=file, bootstrap_server="line:2", tls_ca="/line.pem", client_settings=["acks=all", "a.b=c=d"]
+        command_config=file,
+        bootstrap_server="line:2",
+        tls_ca="/line.pem",
+        client_settings=["acks=all", "client.id=c=d"],
     )
     assert both.bootstrap_servers == "line:2"
-    assert (both.settings["acks"], both.settings["linger.ms"], both.settings["a.b"]) == ("all", "5", "c=d")
+    assert (both.settings["acks"], both.settings["linger.ms"], both.settings["client.id"]) == ("all", "5", "c=d")
     assert both.settings["ssl.truststore.location"] == "/line.pem"
     assert connect(command_config=file, client_settings=["bootstrap.servers=x:3"]).bootstrap_servers == "x:3"
 
@@ -55,14 +58,31 @@ def test_a_setting_is_a_pair(entry: str) -> None:
         pair(entry, "-X")
 
 
-def test_settings_about_the_connection_do_not_reach_producer_or_consumer() -> None:
-    connection = connect(
-        bootstrap_server="h:1", client_settings=["linger.ms=5", "security.protocol=ssl", "ssl.truststore.location=/a"]
-    )
-    settings = connection.client_settings()
-    assert (settings.pop("linger.ms"), settings.pop("bootstrap_servers")) == ("5", "h:1")
-    assert settings.pop("tls").authorities_path == "/a"
-    assert settings == {}
+def test_each_kind_of_client_gets_the_settings_that_it_has() -> None:
+    settings = [
+        "linger.ms=5",
+        "fetch.min.bytes=7",
+        "client.id=me",
+        "security.protocol=ssl",
+        "ssl.truststore.location=/a",
+    ]
+    connection = connect(bootstrap_server="h:1", client_settings=settings)
+    sending, reading = connection.producer_settings(), connection.consumer_settings()
+    assert sending.pop("tls").authorities_path == reading.pop("tls").authorities_path == "/a"
+    assert sending == {"linger_ms": "5", "client_id": "me", "bootstrap_servers": "h:1"}
+    assert reading == {"fetch_min_bytes": "7", "client_id": "me", "bootstrap_servers": "h:1"}
+
+
+def test_a_setting_that_no_client_has_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(CommandFailed, match=r"there is no such client setting; did you mean linger\.ms\?"):
+        connect(client_settings=["linger.mss=5"])
+
+
+def test_a_setting_in_a_file_may_be_for_another_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("bootstrap.servers=file:1\nkey.deserializer=org.example.Text\nfetch.min.bytes=7\n")
+    assert connect(command_config=file).settings == {"fetch.min.bytes": "7"}
+    assert capsys.readouterr().err == f"{file}: no effect here: key.deserializer\n"
 
 
 def test_without_a_protocol_there_is_no_tls() -> None:

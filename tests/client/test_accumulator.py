@@ -22,7 +22,7 @@ def accumulator(identity: ProducerIdentity | None = ME, **settings: int) -> Accu
 
 
 def put(made: Accumulator, value: bytes, place: tuple[str, int] = TP, now_ms: int = 0) -> RecordInBatch:
-    return made.add(place, None, value, (), 1_000, now_ms, record_bytes_max(None, value, ()))
+    return made.add(place, None, value, (), 1_000, record_bytes_max(None, value, ()), lambda: now_ms)
 
 
 def one_by_one(count: int, **settings: int) -> Accumulator:

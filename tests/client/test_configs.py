@@ -56,6 +56,18 @@ def test_a_wrong_consumer_setting_says_what_is_right(settings: dict[str, Any], t
         Consumer(**(HERE | settings))
 
 
+@pytest.mark.parametrize("key", ["transactional.id", "sasl.mechanism", "ssl.truststore.location", "group.protocol"])
+def test_what_cannot_be_done_is_refused_with_a_reason(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} cannot be set: "):
+        Producer(**(HERE | {key: "x"}))
+
+
+def test_one_file_serves_all_kinds_of_clients() -> None:
+    shared = HERE | {"linger.ms": "5", "group.id": "billing", "key.serializer": "x", "retries": "3"}
+    assert Producer(**shared).config.linger_ms == 5
+    assert Consumer(**shared).config.group_id == "billing"
+
+
 def test_acknowledgements_decide_about_idempotence() -> None:
     assert ProducerConfig.of(HERE).is_idempotent
     assert not ProducerConfig.of(HERE | {"acks": 1}).is_idempotent

@@ -88,7 +88,7 @@ class Play:
         if kind == "add":
             value = b"%d" % len(self.sent)
             size = record_bytes_max(None, value, ())
-            self.sent.append((value, self.producer.add(TP, None, value, (), 0, self.now_ms, size)))
+            self.sent.append((value, self.producer.add(TP, None, value, (), 0, size, lambda: self.now_ms)))
         elif kind == "take":
             self.take()
         elif kind == "arrive" and self.wire:

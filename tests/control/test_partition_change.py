@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.control.partition_change import Election, Eligibility, Target, change_partition
+from kraft.control.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
 from kraft.image import PartitionState, RecoveryState
 from kraft.image.events import PartitionChange
+from kraft.image.partitions import NO_LEADER
 from kraft.image.replay import changed_partition
 from tests.control.cluster import directory_id, topic_id
 
@@ -301,3 +304,29 @@ def naive_online_leader(before: PartitionState, active: set[int]) -> int:
 @given(before=partitions(), active=st.sets(st.integers(1, 5)))
 def test_an_online_election_agrees_with_its_naive_twin(before: PartitionState, active: set[int]) -> None:
     assert build(before, active=active).leader == naive_online_leader(before, active)
+
+
+def test_partitions_of_one_shape_are_changed_alike() -> None:
+    """What a slice remembers of one partition holds for the others: all but the epochs decides."""
+    chance = random.Random(11)
+    directories = (UUID(int=5 << 64), UUID(int=6 << 64), UUID(int=7 << 64))
+    eligible = Eligibility(may_lead=lambda broker_id, _: broker_id != 3)
+    known: dict[object, PartitionChange | None] = {}
+    hits = 0
+    for number in range(3_000):
+        replicas = tuple(chance.sample((1, 2, 3), 3))
+        isr = tuple(chance.sample(replicas, chance.randint(0, 3)))
+        elr = tuple(one for one in replicas if one not in isr and chance.random() < 0.5)
+        leader = chance.choice(isr) if isr else NO_LEADER
+        state = PartitionState(replicas, isr, leader, chance.randint(0, 9), number, elr, directories=directories)
+        election = chance.choice(tuple(Election))
+        target = Target(isr=tuple(one for one in isr if one != 3))
+        change = change_partition(
+            UUID(int=1), number, state, election=election, eligibility=eligible, min_insync_replicas=2, target=target
+        )
+        shape = (same_shape(state), election)
+        if shape in known:
+            hits += 1
+            assert at(known[shape], UUID(int=1), number) == change
+        known[shape] = change
+    assert hits > 1_000

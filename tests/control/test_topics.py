@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -304,3 +305,93 @@ def test_growing_by_too_much_in_all_is_a_policy_violation() -> None:
     asked = [more_partitions("one", 6_000), more_partitions("two", 6_000)]
     response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=asked)
     assert {one.error_code for one in response.results} == {ErrorCode.POLICY_VIOLATION}
+
+
+def slices(cluster: Cluster, command: Any, between: Callable[[], object] = lambda: None) -> tuple[list[int], Any]:
+    """How many events each slice of a request has, and its reply. `between` happens after each slice but the last."""
+    decision = cluster.decide(command)
+    sizes = [len(decision.events)]
+    while decision.follow_up is not None:
+        between()
+        decision = cluster.decide(decision.follow_up)
+        sizes.append(len(decision.events))
+    return sizes, decision.reply
+
+
+def test_many_topics_are_created_slice_by_slice_and_answered_once_in_order() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("topic-3", 1, 1))
+    asked = [new_topic(f"topic-{number}", 400, 3) for number in range(8)] + [new_topic("bad/name", 1, 1)] * 2
+    sizes, reply = slices(cluster, cluster.admin_request(ApiKey.CREATE_TOPICS, topics=asked))
+    assert sizes == [3 * 401, 3 * 401, 401]
+    codes = [ErrorCode.NONE] * 8 + [ErrorCode.INVALID_REQUEST]
+    codes[3] = ErrorCode.TOPIC_ALREADY_EXISTS
+    assert [one.error_code for one in reply.topics] == codes
+    assert [one.name for one in reply.topics] == [*(f"topic-{number}" for number in range(8)), "bad/name"]
+    assert cluster.image.topics.get("topic-7").partition_count == 400  # type: ignore[union-attr]
+
+
+def test_a_topic_that_another_request_creates_between_two_slices_is_refused() -> None:
+    cluster = cluster_of()
+    asked = [new_topic(f"topic-{number}", 900, 1) for number in range(3)]
+    command = cluster.admin_request(ApiKey.CREATE_TOPICS, topics=asked)
+    _, reply = slices(cluster, command, lambda: create(cluster, new_topic("topic-2", 1, 1), new_topic("other", 1, 1)))
+    assert [one.error_code for one in reply.topics] == [0, 0, ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert cluster.image.topics.get("topic-2").partition_count == 1  # type: ignore[union-attr]
+
+
+def test_a_topic_grows_slice_by_slice() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 5, 3), new_topic("two", 5, 3), new_topic("three", 5, 3))
+    asked = [more_partitions("one", 2_505), more_partitions("gone", 9), more_partitions("two", 505)]
+    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[*asked, more_partitions("three", 5)])
+    sizes, reply = slices(cluster, command)
+    assert sizes == [1_000, 1_000, 1_000, 0]
+    assert [(one.name, one.error_code) for one in reply.results] == [
+        ("one", ErrorCode.NONE),
+        ("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("two", ErrorCode.NONE),
+        ("three", ErrorCode.INVALID_PARTITIONS),
+    ]
+    counts = {topic.name: topic.partition_count for topic in cluster.image.topics}
+    assert counts == {"one": 2_505, "two": 505, "three": 5}
+    loads = [0] * 4
+    for _, state in cluster.image.topics.get("one").partitions():  # type: ignore[union-attr]
+        loads[state.leader] += 1
+    assert max(loads) - min(loads[1:]) <= 3
+
+
+def test_growth_that_was_cut_off_goes_on_when_it_is_asked_for_again() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1))
+    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 3_001)])
+    cluster.decide(command)  # and leadership is lost
+    sizes, reply = slices(cluster, command)
+    assert (sizes, reply.results[0].error_code) == ([1_000, 1_000], ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("what", ["deleted", "grown"])
+def test_a_topic_that_changes_while_it_grows(what: str) -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1))
+
+    def between() -> None:
+        if what == "deleted":
+            cluster.admin(ApiKey.DELETE_TOPICS, topics=[deleted("one")])
+        else:
+            cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 1_900)])
+
+    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 1_801)])
+    _, reply = slices(cluster, command, between)
+    expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if what == "deleted" else ErrorCode.NONE
+    assert reply.results[0].error_code == expected
+
+
+def test_what_is_only_validated_or_placed_by_hand_is_decided_at_once() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1))
+    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 1_501, [[1]] * 1_500)])
+    assert slices(cluster, command)[0] == [1_500]
+    asked = [more_partitions("one", 5_000)]
+    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=asked, validate_only=True)
+    assert slices(cluster, command)[0] == [0]

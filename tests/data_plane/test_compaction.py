@@ -6,15 +6,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.broker.node.cleaning import LogCleaner
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.replica_manager import ReplicaManager
+from kraft.seam import DialFailed
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import Record, encode_batch, iter_headers
 from tests.data_plane.plane import EPOCH_MS, Plane, error, records, run, three
+from tests.storage.batches import read_all as read_log
 
 COMPACTED: dict[str, Any] = {
     "cleanup_policy": "compact",
@@ -248,6 +251,65 @@ def test_after_a_truncation_what_comes_anew_is_dirty() -> None:
         assert partition.directory.storage.read_cleaner_offsets() == {("orders", 0): cleaned_to(partition)}
 
     run(test, combined=1, **SLOW)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_replicas_that_are_killed_and_compact_all_the_while_agree_on_every_last_value(seed: int) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", **COMPACTED)
+        expected: dict[str, str] = {}
+        for life in range(4):
+            victim = 1 + (seed + life) % 3
+            expected |= await storm_whoever_leads(plane, 25, first=life * 25)
+            plane.world.power_off(f"b{victim}") if (seed + life) % 2 else plane.world.kill(f"b{victim}")
+            expected |= await storm_whoever_leads(plane, 5, first=1000 + life * 5)
+            plane.world.restart(f"b{victim}")
+            await plane.world.sleep_ms(20)
+            await plane.cluster.wait_ready(60_000)
+            await plane.until(lambda: isr(plane) == {1, 2, 3}, 60_000)
+        await plane.world.sleep_ms(1_000)
+        for broker in (1, 2, 3):
+            assert cleaned_to(plane.partition("orders", broker)) > 50
+            assert last_values(stored(opened(plane, "orders", broker))) == expected
+
+    three(test, seed=seed, **FAST)
+
+
+async def storm_whoever_leads(plane: Plane, count: int, *, first: int) -> dict[str, str]:
+    """As `storm`, each record sent to the leader of the moment until it is acknowledged."""
+    last: dict[str, str] = {}
+    for number in range(first, first + count):
+        key, value = f"k{number % 5}", f"value {number}"
+        acknowledged = False
+        while not acknowledged:
+            with trio.move_on_after(1):
+                acknowledged = await try_to_produce(plane, keyed((key, value)))
+            await plane.world.sleep_ms(0 if acknowledged else 5)
+        last[key] = value
+    return last
+
+
+async def try_to_produce(plane: Plane, data: bytearray) -> bool:
+    """Send a batch to the leader of the moment; whether it was acknowledged."""
+    leader = plane.leader("orders")
+    if leader < 0:
+        return False
+    try:
+        client = await plane.another_client(leader)
+        return error(await plane.produce("orders", data, broker_id=leader, client=client)) is ErrorCode.NONE
+    except (DialFailed, ConnectionError):
+        return False
+
+
+def isr(plane: Plane) -> set[int]:
+    leader = plane.leader("orders")
+    state = plane.partition("orders", leader).leader if leader > 0 and plane.is_up(leader) else None
+    return set() if state is None else set(state.isr.committed)
+
+
+def stored(log: Any) -> list[Record]:
+    """What one replica holds."""
+    return records([read_log(log)])
 
 
 def test_damaged_bytes_make_a_log_uncleanable_and_nothing_else_suffers() -> None:

@@ -9,6 +9,8 @@ import trio
 
 from kraft.broker.node.fetch_sessions import FetchSession
 from kraft.storage.append import AppendOrigin
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResponse
@@ -144,9 +146,6 @@ def test_a_fetch_waits_for_its_minimum_of_bytes() -> None:
 
 def test_deleting_the_topic_ends_a_parked_fetch() -> None:
     async def test(plane: Plane) -> None:
-        from kraft.wire import messages
-        from kraft.wire.api_keys import ApiKey
-
         await filled(plane, 1)
         results: list[Any] = []
 
@@ -313,6 +312,26 @@ def test_an_error_in_a_session_is_told_each_time_until_it_is_gone() -> None:
         await filled(plane, 0, name="later")
         assert told(await session.fetch()) == {("later", 0): (NONE, 0)}
         assert told(await session.fetch()) == {}
+
+    run(test)
+
+
+def test_a_session_by_name_finds_a_topic_that_was_deleted_and_made_again() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("a")
+        await plane.produce("a", batch("old", "older"))
+        session = Session(plane)
+        await session.fetch(("a", 0, 2))
+        before = plane.partition("a")
+        row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
+        client = await plane.client()
+        await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name="a")], timeout=5000)
+        assert set(told(await session.fetch())) == {("a", 0)}, "that it is gone is told"
+        await plane.create_topic("a")
+        await plane.until(lambda: plane.partition("a") is not before)
+        await plane.produce("a", batch("new"))
+        response = await session.fetch(("a", 0, 0))
+        assert values(response.topics[0][2][0].records) == [b"new"]
 
     run(test)
 

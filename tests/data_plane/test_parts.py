@@ -13,7 +13,6 @@ from kraft.broker.node.gates import QuotaKind
 from kraft.broker.node.log_directories import LogDirectories
 from kraft.broker.node.purgatory import BUCKET_MS, Deadlines, Parked
 from kraft.sim.world import World
-from kraft.storage.log_dir import FoundLogs
 from kraft.wire.error_codes import ErrorCode
 from tests.data_plane.plane import Plane, batch, error, run
 
@@ -128,7 +127,7 @@ def test_a_new_replica_goes_to_the_directory_with_the_fewest_or_to_the_assigned_
     made.all[0].partitions[object()] = None  # type: ignore[index]
     assert made.place("t", 0, None, is_new=True) is made.all[1]
     assert made.place("t", 0, UUID(int=1_000), is_new=True) is made.all[0]
-    made.all[1].found = FoundLogs((("t", 0),), (), (), ())
+    made.all[1].held = frozenset({("t", 0)})
     assert made.place("t", 0, UUID(int=1_000), is_new=False) is made.all[1], "where its data is"
 
 

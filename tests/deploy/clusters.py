@@ -7,10 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from unittest import mock
 
 import pytest
@@ -59,6 +60,19 @@ class Command:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stderr if code else done.stdout
+
+    @contextmanager
+    def watch(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Iterator[TextIO]:
+        """A process of its own while the context lasts; gives what it prints."""
+        command = [sys.executable, "-m", "kraft.deploy.cli", *map(str, arguments)]
+        variables = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environment or {})}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+        try:
+            assert process.stdout is not None
+            yield process.stdout
+        finally:
+            process.kill()
+            process.communicate()
 
     def json(self, *arguments: str | Path, text: str = "") -> Any:
         """The JSON value that it prints with --json."""

@@ -213,6 +213,27 @@ def test_the_cluster_itself_tells_the_same_history(up: Command, home: Path) -> N
     assert [change["path"] for change in up.json("metadata", "diff", offset)["changes"]] == ["topics/told"]
 
 
+def test_what_comes_is_shown_as_it_comes(up: Command) -> None:
+    up.run("topics", "create", "live", "--partitions", "1")
+    offset = str(up.json("metadata", "show", "cluster")["offset"])
+    with up.watch("metadata", "events", "--from", offset, "--follow", "--json") as events:
+        with up.watch("consume", "live", "--follow") as records:
+            for number in range(2):
+                up.run("produce", "live", text=f"{number}\n")
+                assert records.readline() == f"{number}\n"
+        up.run("topics", "delete", "live")
+        while json.loads(events.readline())["type"] != "RemoveTopic":
+            pass
+
+
+def test_names_are_completed_from_the_cluster(up: Command) -> None:
+    up.run("topics", "create", "complete-me")
+    line = "kraft topics describe compl"
+    asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "3"}
+    with up.watch(environment=asked) as offered:
+        assert offered.read() == "complete-me\n"
+
+
 def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
     up.run("topics", "create", "shared", "--partitions", "1")
     up.run("produce", "shared", text="1\n2\n3\n")
@@ -253,6 +274,23 @@ def test_brokers_and_quorum_are_shown(up: Command) -> None:
     assert quorum["leader"] == 101
     assert {row["node"]: row["role"] for row in quorum["replicas"]} == {101: "leader", 1: "observer", 2: "observer"}
     assert "HIGH" not in up.run("quorum")
+
+
+def test_the_requests_that_a_broker_answers_are_shown(up: Command) -> None:
+    rows = {row["api"]: row for row in up.json("apis", "--broker", "2")}
+    assert (rows["Metadata"]["key"], rows["Metadata"]["min_version"]) == (3, 0)
+    assert rows["Metadata"]["newest_common"] == rows["Metadata"]["max_version"]
+    assert len(rows) > 20
+
+
+def test_features_are_shown_and_changed_within_what_the_brokers_know(up: Command) -> None:
+    (version,) = [row for row in up.json("features", "describe") if row["feature"] == "metadata.version"]
+    same = f"metadata.version={version['level']}"
+    assert "could be changed" in up.run("features", "upgrade", same, "--validate-only")
+    assert "metadata.version" in up.run("features", "upgrade", f"metadata.version={version['max_level'] + 1}", code=1)
+    assert "a level is a whole number" in up.run("features", "downgrade", "metadata.version=x", code=2)
+    assert "give --yes" in up.run("unregister", "7", code=2)
+    assert "broker 7" in up.run("unregister", "7", "--yes", code=4)
 
 
 def test_a_node_is_killed_and_started(up: Command) -> None:

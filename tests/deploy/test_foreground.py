@@ -107,7 +107,7 @@ def test_an_up_that_fails_leaves_no_temporary_folder(tmp_path: Path) -> None:
             with spawn(tmp_path, "up", "--combined", "1", *arguments) as process:
                 _, said = process.communicate(timeout=END_SECONDS_MAX)
                 assert expected in said
-            assert list(tmp_path.glob("kraft-*")) == []
+            assert list(tmp_path.glob("kraft-????????")) == []
 
 
 def test_the_live_table_shows_nodes_and_partitions_on_a_terminal(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_live_table_shows_nodes_and_partitions_on_a_terminal(tmp_path: Path)
         process.wait()
         os.close(screen)
     assert not answers(port)
-    assert list(tmp_path.glob("kraft-*")) == []
+    assert list(tmp_path.glob("kraft-????????")) == []
 
 
 def read_until(screen: int, *expected: str) -> None:

@@ -33,7 +33,6 @@ _REASONS = {
     "share groups": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "changes of the voter set by command": (80, 81),
     "streams groups (new in 4.2)": (88, 89),
-    "asked of the controller listener": (57, 64),
 }
 
 

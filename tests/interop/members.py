@@ -1,4 +1,4 @@
-"""Members of consumer groups, in foreign libraries, behind one face: each polls in a thread of its own until stopped."""
+"""Members of consumer groups, in foreign libraries, behind one face: each polls in its own thread until stopped."""
 
 from __future__ import annotations
 

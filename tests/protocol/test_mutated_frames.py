@@ -1,6 +1,7 @@
 """Bad bytes: a mutated frame of any API ends its connection or is answered; nothing else notices.
 
-Every API and version that a broker serves gives a valid frame; hypothesis flips, cuts, repeats and inserts bytes, and
+Every API and version that a broker serves without a log of its own gives a valid frame (the others have tests against
+a whole node); hypothesis flips, cuts, repeats and inserts bytes, and
 cuts the stream into pieces. No handler may fail by itself: `ErrorsPerSec` stays at zero.
 """
 
@@ -22,8 +23,8 @@ from tests.broker.deciding import DecidingController
 from tests.broker.harness import BrokerHarness
 from tests.broker.images import ORDERS, broker_event, image_of, orders
 
-DATA_PLANE = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS}
-"""These need replicas: they have their own tests."""
+
+RETENTION = {"name": "retention.ms", "value": "5"}
 
 
 def _nested(key: int, field: str, **fields: Any) -> Any:
@@ -56,6 +57,13 @@ def _requests(version: int) -> dict[int, dict[str, Any]]:
         ApiKey.ELECT_LEADERS: {"topic_partitions": [_nested(43, "topic_partitions", topic="orders", partitions=(0,))]},
         ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": [_alteration()]},
         ApiKey.DESCRIBE_CLUSTER: {"endpoint_type": 1},
+        ApiKey.ALTER_CONFIGS: {"resources": [{"resource_type": 2, "resource_name": "orders", "configs": [RETENTION]}]},
+        ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": (2, 4)},
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: {
+            "topics": [{"name": "orders"}],
+            "response_partition_limit": 2,
+            "cursor": {"topic_name": "orders", "partition_index": 1},
+        },
     }
 
 
@@ -69,7 +77,7 @@ def _frame(key: int, version: int) -> bytes:
 FRAMES = {
     (int(key), version): _frame(key, version)
     for key, served in BROKER_APIS.items()
-    if key not in DATA_PLANE and key is not ApiKey.DESCRIBE_QUORUM
+    if key in _requests(served.max)
     for version in range(served.min, served.max + 1)
 }
 

@@ -71,6 +71,21 @@ def test_a_segment_rolls_by_the_timestamps_of_batches_not_by_the_clock() -> None
     assert bases(log) == [0, 2, 5]
 
 
+def test_a_segment_that_a_truncation_made_active_again_rolls_by_its_first_timestamp() -> None:
+    machine = Machine()
+    config = LogConfig(segment_ms=1000)
+    log = open_log(machine, config)
+    for timestamp in (5000, 5500, 6001, 6002):
+        lead(log, batch(1, timestamp=timestamp))
+    log.close(clean=True)
+    log = open_log(machine, config, clean=True)
+    assert bases(log) == [0, 2]
+    log.truncate_to(1, NOW_MS)
+    for timestamp in (6000, 6001):
+        lead(log, batch(1, timestamp=timestamp))
+    assert bases(log) == [0, 2]
+
+
 def test_a_segment_without_timestamps_rolls_by_its_age() -> None:
     log = open_log(Machine(), LogConfig(segment_ms=1000))
     for now_ms in (NOW_MS, NOW_MS + 1000, NOW_MS + 1001, NOW_MS + 1002):

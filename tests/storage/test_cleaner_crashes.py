@@ -9,9 +9,10 @@ from dataclasses import replace as changed
 import pytest
 
 from kraft.storage.log import AppendOrigin, Log
+from kraft.storage.markers import read_marker
 from kraft.storage.producer_snapshot import SnapshotEntry
-from kraft.wire.records import Record
-from tests.storage.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all
+from kraft.wire.records import Record, iter_headers
+from tests.storage.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all, warmed
 from tests.storage.cleaning import COMPACTED, clean, committed, last_values, settle, write
 from tests.storage.machine import Crash, Machine
 
@@ -86,6 +87,7 @@ def check_after(machine: Machine, expected: object) -> int:
     assert seen(log) == expected
     assert log.size_bytes == found, "segments that overlap"
     assert log.first_unstable_offset is None
+    assert set(warmed(lambda: log.aborted_transactions(0, log.log_end_offset))) >= aborted_with_batches(log)
     assert not any(name.endswith((".cleaned", ".swap", ".deleted")) for name in machine.files(LOG))
     settle(log)
     clean(log, machine, now_ms=LATER_MS)
@@ -93,6 +95,22 @@ def check_after(machine: Machine, expected: object) -> int:
     machine.kill()
     log = open_log(machine, CONFIG, recovery_point=0)
     assert (log.recovery_report.bytes_cut, seen(log)) == (0, expected)
+    return found
+
+
+def aborted_with_batches(log: Log) -> set[tuple[int, int]]:
+    """Producer and first offset of the aborted transactions of which a batch, be it an empty one, is there."""
+    began: dict[int, int] = {}
+    found: set[tuple[int, int]] = set()
+    data = read_all(log)
+    for position, header in iter_headers(data):
+        if not header.is_control and header.is_transactional:
+            began.setdefault(header.producer_id, header.base_offset)
+        elif header.is_control and header.producer_id in began:
+            ended = read_marker(data, position, header)
+            first = began.pop(header.producer_id)
+            if ended is not None and ended.aborted:
+                found.add((header.producer_id, first))
     return found
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft.storage.log import LogConfig
+from kraft.storage.handles import SegmentGone
+from kraft.storage.log import Log, LogConfig
+from kraft.storage.segment import Segment
 from kraft.wire.records import Compression, Record, encode_batch
-from tests.storage.batches import NOW_MS, batch, lead, open_log
+from tests.storage.batches import LOG, NOW_MS, batch, delete, lead, open_log
 from tests.storage.machine import Machine
 
 
@@ -56,3 +60,42 @@ def test_all_records_of_an_append_time_batch_have_its_time() -> None:
     lead(log, batch(3, timestamp=NOW_MS * 2), now_ms=NOW_MS + 5)
     assert log.offset_for_timestamp(NOW_MS + 1) == (NOW_MS + 5, 3, 0)
     assert log.max_timestamp_offset() == (NOW_MS + 5, 3, 0)
+
+
+class Leaving(list[Segment]):
+    """Segments that leave their log in the moment in which somebody begins to look through them."""
+
+    def __init__(self, log: Log, present: list[Segment]) -> None:
+        super().__init__(log.segments)
+        self.leave = lambda: setattr(log, "segments", present)
+
+    def __iter__(self) -> Iterator[Segment]:
+        self.leave()
+        return super().__iter__()
+
+
+def test_a_lookup_whose_segments_are_taken_away_looks_again() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=200, segment_ms=1 << 60))
+    for timestamp in range(12):
+        lead(log, batch(1, timestamp=timestamp))
+    log.update_high_watermark(12)
+    before = log.segments
+    log.advance_log_start(before[3].base_offset)
+    delete(machine, log.delete_segments(log.deletable_segments(0), 0))
+    present, log.segments = log.segments, before
+    log.segments = Leaving(log, present)
+    found = log.offset_for_timestamp(0)
+    assert found is not None
+    assert found.offset == before[3].base_offset
+
+
+def test_a_lookup_in_a_log_that_was_deleted_ends() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=200, segment_ms=1 << 60))
+    for timestamp in range(12):
+        lead(log, batch(1, timestamp=timestamp))
+    log.release()
+    machine.disk.remove_tree(LOG)
+    with pytest.raises(SegmentGone):
+        log.offset_for_timestamp(0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.seam import WireError
-from kraft.wire.records import BATCH_HEADER_BYTES, Record, decode_batch, decode_values, encode_batch
+from kraft.wire.records import BATCH_HEADER_BYTES, Record, decode_batch, decode_values, encode_batch, encode_values
 
 texts = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=3), texts), max_size=2).map(tuple)
@@ -45,3 +45,13 @@ def test_damaged_records_are_refused_as_by_the_whole_reader(seed: int) -> None:
         except WireError:
             found = WireError
         assert found == expected
+
+
+@given(st.lists(st.binary(max_size=20_000), min_size=1, max_size=300), st.integers(0, 1 << 40), st.integers(0, 1 << 30))
+def test_plain_values_are_written_as_the_general_writer_writes_them(
+    values: list[bytes], base_offset: int, epoch: int
+) -> None:
+    general = encode_batch(
+        [Record(0, 77, None, value) for value in values], base_offset=base_offset, leader_epoch=epoch
+    )
+    assert encode_values(values, timestamp_ms=77, base_offset=base_offset, leader_epoch=epoch) == general

@@ -1,0 +1,48 @@
+"""Client settings by Kafka's names: which there are, and which of them concern a producer or a consumer.
+
+A setting on the command line must be one that a client of ours has. One in a file may be for another tool: it is named
+once and has no effect.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from kraft.client.core.configs import ClientConfig, ConsumerConfig, ProducerConfig
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, warn
+from kraft.deploy.cli.tls_settings import is_connection_setting
+
+
+def settings_of(config: type[ClientConfig], settings: Mapping[str, str]) -> dict[str, str]:
+    """Those that this kind of client has."""
+    known = _names(config)
+    return {name: value for name, value in settings.items() if name in known}
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """CommandFailed for a setting that no client has; names the nearest one."""
+    for name in names:
+        if not _is_known(name):
+            near = difflib.get_close_matches(name, _names(ProducerConfig) | _names(ConsumerConfig), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise CommandFailed(f"-X {name}: there is no such client setting{hint}", code=EXIT_USAGE)
+
+
+def drop_unknown(settings: dict[str, str], path: Path) -> None:
+    """Take out what no client has, and say so."""
+    unknown = sorted(name for name in settings if not _is_known(name))
+    if unknown:
+        warn(f"{path}: no effect here: {', '.join(unknown)}")
+    for name in unknown:
+        del settings[name]
+
+
+def _is_known(name: str) -> bool:
+    return is_connection_setting(name) or name in _names(ProducerConfig) or name in _names(ConsumerConfig)
+
+
+def _names(config: type[ClientConfig]) -> set[str]:
+    return {field.name.replace("_", ".") for field in fields(config)}

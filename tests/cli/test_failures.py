@@ -1,0 +1,86 @@
+"""What a cluster refuses or does not answer becomes a sentence, an exit code, and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from kraft.client import KafkaError
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import Disconnected, TimedOut, VersionMismatch
+from kraft.deploy.cli.admin import ADVICE, explained, run_async, sentence
+from kraft.deploy.cli.output import CommandFailed
+from kraft.deploy.cli.topics import parse_partitions
+from kraft.seam import Address, DialFailed, DialOutcome, Peer
+from kraft.wire.error_codes import ErrorCode
+from tests.deploy.clusters import Command
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (ClusterUnreachable("nobody"), 3),
+        (TimedOut("too late"), 3),
+        (Disconnected("cut"), 3),
+        (DialFailed(Peer(None, "x", Address("h", 1)), DialOutcome.REFUSED), 3),
+        (VersionMismatch("too old"), 1),
+        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t"), 4),
+        (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "group g"), 4),
+        (KafkaError(ErrorCode.NON_EMPTY_GROUP, "group g"), 1),
+        (ValueError("not HOST:PORT"), 2),
+        (CommandFailed("said already", code=7), 7),
+    ],
+)
+def test_each_failure_has_its_exit_code(failure: Exception, code: int) -> None:
+    told = explained(failure)
+    assert told is not None
+    assert told.code == code
+
+
+def test_a_fault_of_ours_is_not_explained_away() -> None:
+    assert explained(ZeroDivisionError()) is None
+
+
+def test_a_refusal_names_what_why_and_what_to_do() -> None:
+    told = sentence(KafkaError(ErrorCode.NON_EMPTY_GROUP, "group g: it has members"))
+    assert told == (
+        "group g: it has members (NON_EMPTY_GROUP); stop its members first, or see kraft groups remove-members"
+    )
+    assert sentence(KafkaError(ErrorCode.INVALID_CONFIG, "no")) == "no (INVALID_CONFIG)"
+
+
+def test_a_failure_inside_of_a_nursery_is_explained_all_the_same() -> None:
+    async def fail() -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+
+    with pytest.raises(CommandFailed, match="topic t") as failure:
+        run_async(main)
+    assert failure.value.code == 4
+
+
+def test_advice_names_verbs_that_there_are(tmp_path: Path) -> None:
+    advised = [text.split("kraft ", 1)[1].split() for text in ADVICE.values() if "kraft " in text]
+    assert len(advised) > 5
+    for words in advised:
+        verb = words[: 2 if words[0] in ("topics", "groups", "partitions") else 1]
+        assert "--help" in Command(tmp_path).run(*verb, "--help"), words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("t", ("t", None)), ("t:0", ("t", [0])), ("t:3,0-2,1", ("t", [0, 1, 2, 3])), ("a.b:7", ("a.b", [7]))],
+)
+def test_partitions_are_named_behind_their_topic(text: str, expected: tuple[str, list[int] | None]) -> None:
+    assert parse_partitions(text) == expected
+
+
+@pytest.mark.parametrize("text", ["t:", "t:x", "t:1-", "t:-1"])
+def test_what_names_no_partition_is_refused(text: str) -> None:
+    with pytest.raises(CommandFailed, match=r"expected TOPIC or TOPIC:0,2-4"):
+        parse_partitions(text)

@@ -1,0 +1,57 @@
+"""What only a terminal gets to see: progress bars and questions."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+PROGRESS = """
+from kraft.deploy.cli.output import progress
+with progress("sending", 3) as advance:
+    advance(3)
+"""
+CONFIRM = """
+from kraft.deploy.cli.output import CommandFailed, confirm
+try:
+    confirm("delete it?", is_confirmed=False)
+    print("done")
+except CommandFailed as problem:
+    print(problem)
+"""
+
+
+def run_on_a_terminal(program: str, typed: str = "") -> str:
+    """What the terminal shows."""
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    os.write(screen, typed.encode())
+    shown = b""
+    try:
+        while data := os.read(screen, 65536):
+            shown += data
+    except OSError:  # what a terminal says when nobody holds its other end
+        pass
+    finally:
+        os.close(screen)
+        assert process.wait(60) == 0
+    return shown.decode()
+
+
+def test_what_takes_long_has_a_bar() -> None:
+    shown = run_on_a_terminal(PROGRESS)
+    assert "sending" in shown
+    assert "3/3" in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"), [("y\n", "done"), ("yes\n", "done"), ("n\n", "nothing"), ("\n", "nothing")]
+)
+def test_what_cannot_be_undone_is_asked_about(typed: str, expected: str) -> None:
+    shown = run_on_a_terminal(CONFIRM, typed)
+    assert "delete it? [y/N]" in shown
+    assert expected in shown
