@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 
-PURE := wire seam raft image control config broker.replica client.core
+PURE := wire seam raft image control config broker.replica broker.group client.core
 
 .PHONY: coverage help setup compiled demo test check bench interop sim docs clean
 
@@ -31,7 +31,7 @@ test: $(SETUP) ## the quick suite, in under three minutes
 
 coverage: $(SETUP) ## lines of the pure folders that their tests run; fails under 95 %
 	$(BIN)/python -m pytest -m "not slow" tests/wire tests/seam tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
-		tests/replica tests/client --ignore tests/raft/test_simulation.py $(PURE:%=--cov=kraft.%) --cov-report=term --cov-fail-under=95
+		tests/replica tests/group tests/client --ignore tests/raft/test_simulation.py $(PURE:%=--cov=kraft.%) --cov-report=term --cov-fail-under=95
 
 check: $(SETUP) ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

@@ -68,6 +68,7 @@ class Fetcher:
         self._failed = failed
         self._sessions: dict[int, FetchSession] = {}
         self._busy: set[int] = set()
+        self._refreshed_ms = self._clock.monotonic_ms()
         self._refresh_pause_ms = config.retry_backoff_ms
         self._kicked = trio.Event()
 
@@ -79,20 +80,24 @@ class Fetcher:
         while True:
             self._kicked = trio.Event()
             self._start_what_is_due()
-            with trio.move_on_after(self._config.metadata_max_age_ms / 1000) as waited:
+            with trio.move_on_after(self._config.metadata_max_age_ms / 1000):
                 await self._kicked.wait()
-            if waited.cancelled_caught and self._assignment.partitions:
-                self._start_once(METADATA, self._refresh)
 
     def _start_what_is_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._assignment.partitions and now_ms - self._refreshed_ms >= self._config.metadata_max_age_ms:
+            self._start_once(METADATA, self._refresh)
         if any(a.fetch is None and not a.is_stuck for a in self._assignment.partitions.values()):
             self._start_once(POSITIONS, self._find_positions)
         by_node: dict[int, list[TopicPartition]] = {}
         full: set[int] = set()
-        has_room = sum(a.waiting_bytes for a in self._assignment.partitions.values()) < self._config.fetch_max_bytes
-        for tp, assigned in self._assignment.partitions.items():
-            if assigned.fetch is None or assigned.is_paused:
-                continue
+        readable = {
+            tp: assigned
+            for tp, assigned in self._assignment.partitions.items()
+            if assigned.fetch is not None and not assigned.is_paused and not assigned.is_stuck
+        }
+        has_room = sum(assigned.waiting_bytes for assigned in readable.values()) < self._config.fetch_max_bytes
+        for tp, assigned in readable.items():
             node_id = self._node_for(tp, assigned)
             if node_id is None:
                 self._start_once(METADATA, self._refresh)
@@ -132,6 +137,7 @@ class Fetcher:
 
     async def _refresh(self) -> None:
         await self._cluster.refresh({topic for topic, _ in self._assignment.partitions}, timeout_ms=float("inf"))
+        self._refreshed_ms = self._clock.monotonic_ms()
         unled = any(self._cluster.leader(tp) is None for tp in self._assignment.partitions)
         first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
         self._refresh_pause_ms = min(2 * self._refresh_pause_ms, most) if unled else first

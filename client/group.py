@@ -8,37 +8,27 @@ before a join. Source: coordinators-spec 11.2; KIP-345, KIP-429.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import trio
 
 from kraft.client.cluster import Cluster
 from kraft.client.commits import Commits
-from kraft.client.coordinator import HEARTBEATS, MEMBERSHIP, Coordinator
+from kraft.client.coordinator import HEARTBEATS, Coordinator
 from kraft.client.core.assigned import Assignment
-from kraft.client.core.assignors import Assignor, GroupMember, assignors_named, is_cooperative
+from kraft.client.core.assignors import assignors_named, is_cooperative
 from kraft.client.core.configs import ConsumerConfig
-from kraft.client.core.consumer_protocol import (
-    PROTOCOL_TYPE,
-    MemberAssignment,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from kraft.client.core.consumer_protocol import decode_assignment
 from kraft.client.core.membership import Member, Reaction, reaction_to
 from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.joining import Joining
 from kraft.client.rebalancing import RebalanceListener, Turnstile
 from kraft.client.subscription import Topics
 from kraft.seam import Seam
-from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
-JOIN_GRACE_MS = 5_000
-"""How much longer than the group's rebalance may take a join waits for its answer."""
 LEAVE_TIMEOUT_MS = 1_500
 
 
@@ -62,20 +52,20 @@ class Group:
         self.commits = Commits(config, seam, self.coordinator, assignment, lambda: self.member, self._on_refused)
         self._config = config
         self._clock = seam.clock
-        self._cluster = cluster
         self._assignment = assignment
         self._topics = topics
         self._changed = changed
-        self._assignors = assignors_named(config.assignors)
-        self._is_cooperative = is_cooperative(self._assignors)
+        assignors = assignors_named(config.assignors)
+        self._is_cooperative = is_cooperative(assignors)
+        self._joining = Joining(config, cluster, self.coordinator, assignment, assignors)
         self._must_join = trio.Event()
         self._has_lost = False
         self._is_joining = False
         self._had: tuple[TopicPartition, ...] = ()
         """What was assigned last, also when it has been given up to join again."""
         self._polled_ms: int | None = seam.clock.monotonic_ms()
-        self._divided: dict[str, int] | None = None
-        """As the leader: the partition counts that the last assignment was made for."""
+        self._told: list[str] = []
+        """The topics that the last join named."""
 
     # the life of a member
 
@@ -156,15 +146,12 @@ class Group:
         """Join and sync once. What this member is to read; None if it must join again."""
         self._is_joining = True
         try:
-            topics = await self._topics.names()
-            answer = await self._ask_join(topics)
+            self._told = await self._topics.names()
+            answer = await self._joining.join(self.member, self._told, self._had)
             if answer is None or not self._is_accepted(answer, "JoinGroup"):
                 return None
             self.member = Member(answer.member_id, int(answer.generation_id), answer.protocol_name)
-            shares: Mapping[str, bytes] = {}
-            if answer.leader == answer.member_id and not answer.skip_assignment:
-                shares = await self._divide(answer)
-            synced = await self._ask_sync(shares)
+            synced = await self._joining.sync(self.member, answer)
             if synced is None or not self._is_accepted(synced, "SyncGroup"):
                 return None
             return frozenset(decode_assignment(synced.assignment).partitions)
@@ -178,74 +165,6 @@ class Group:
         reaction = reaction_to(code)
         self._react(reaction, code, f"{name} was refused")
         return reaction is Reaction.NONE
-
-    async def _ask_join(self, topics: list[str]) -> Any:
-        owned = tuple(sorted(self._assignment.partitions))
-        rebalance_ms = self._config.max_poll_interval_ms
-        answer = await self.coordinator.ask(
-            ApiKey.JOIN_GROUP,
-            MEMBERSHIP,
-            timeout_ms=max(self._config.request_timeout_ms, rebalance_ms + JOIN_GRACE_MS),
-            group_id=self.coordinator.group_id,
-            session_timeout=messages.duration(self._config.session_timeout_ms),
-            rebalance_timeout=messages.duration(rebalance_ms),
-            member_id=self.member.member_id,
-            group_instance_id=self._config.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=tuple(
-                {"name": assignor.name, "metadata": self._subscription(assignor, topics, owned)}
-                for assignor in self._assignors
-            ),
-        )
-        await self._pause_after(answer)
-        return answer
-
-    def _subscription(self, assignor: Assignor, topics: list[str], owned: tuple[TopicPartition, ...]) -> bytes:
-        generation = self.member.generation
-        data = assignor.user_data(owned or self._had, generation)
-        return encode_subscription(
-            Subscription(tuple(topics), data, owned, generation, self._config.client_rack or None)
-        )
-
-    async def _ask_sync(self, shares: Mapping[str, bytes]) -> Any:
-        answer = await self.coordinator.ask(
-            ApiKey.SYNC_GROUP,
-            MEMBERSHIP,
-            timeout_ms=max(self._config.request_timeout_ms, self._config.max_poll_interval_ms + JOIN_GRACE_MS),
-            group_id=self.coordinator.group_id,
-            generation_id=self.member.generation,
-            member_id=self.member.member_id,
-            group_instance_id=self._config.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=self.member.protocol,
-            assignments=tuple({"member_id": member, "assignment": share} for member, share in shares.items()),
-        )
-        await self._pause_after(answer)
-        return answer
-
-    async def _pause_after(self, answer: Any) -> None:
-        """An answer that only asks for patience is not asked for again at once."""
-        if answer is not None:
-            reaction = reaction_to(ErrorCode.of(int(answer.error_code)))
-            if reaction in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
-                await self._clock.sleep_ms(self._config.retry_backoff_ms)
-
-    async def _divide(self, answer: Any) -> dict[str, bytes]:
-        """As the leader: who reads what."""
-        assignor = next(assignor for assignor in self._assignors if assignor.name == answer.protocol_name)
-        members = [
-            GroupMember(m.member_id, decode_subscription(m.metadata), m.group_instance_id) for m in answer.members
-        ]
-        wanted = sorted({topic for member in members for topic in member.subscription.topics})
-        await self._cluster.refresh(wanted, timeout_ms=float("inf"))
-        counts = self._counts(wanted)
-        self._divided = counts
-        assigned = assignor.assign(counts, members)
-        return {member: encode_assignment(MemberAssignment(tuple(share))) for member, share in assigned.items()}
-
-    def _counts(self, topics: list[str]) -> dict[str, int]:
-        found = ((topic, self._cluster.topic(topic)) for topic in topics)
-        return {topic: len(known.partitions) for topic, known in found if known is not None}
 
     # being assigned
 
@@ -317,15 +236,10 @@ class Group:
     async def _watch_metadata(self) -> None:
         """Look now and then whether topics came, went or grew."""
         while True:
-            before = await self._topics.names()
             await self._clock.sleep_ms(self._config.metadata_max_age_ms)
             await self._topics.refresh()
-            divided = self._divided
-            if before != await self._topics.names() or (divided is not None and self._has_grown(divided)):
+            if await self._topics.names() != self._told or await self._joining.is_outdated():
                 self.rejoin()
-
-    def _has_grown(self, divided: dict[str, int]) -> bool:
-        return any(self._counts([topic]).get(topic) != count for topic, count in divided.items())
 
     # leaving
 

@@ -54,7 +54,9 @@ class Producer:
             None if self.config.is_idempotent else NO_IDENTITY,
             Delivery,
         )
+        self._size_max = min(self.config.max_request_size, self.config.buffer_memory)
         self._credit = 0
+        """Bytes that may be handed over before the sender must get its turn."""
 
     def _in_flight_max(self) -> int:
         """Batches of one partition under way. Without sequences a retry could overtake, unless there is only one."""
@@ -124,7 +126,7 @@ class Producer:
         kept: Headers = tuple(headers) if headers else ()
         size = record_bytes_max(key, value, kept)
         metadata = self._cluster.topic(topic)
-        if self._credit <= 0 or metadata is None or not self._accumulator.has_room(size):
+        if self._credit <= 0 or metadata is None or size > self._size_max or not self._accumulator.has_room(size):
             metadata = await self._wait(topic, size)
         if partition is None:
             chosen = self._choose(topic, metadata) if key is None else partition_for_key(key, len(metadata.partitions))
@@ -138,7 +140,11 @@ class Producer:
         # No checkpoint from here on: the record is queued and its delivery handed over in one step.
         clock = self._seam.clock
         stamp = clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        delivery = self._accumulator.add((topic, chosen), key, value, kept, stamp, size, clock.monotonic_ms)
+        try:
+            delivery = self._accumulator.add((topic, chosen), key, value, kept, stamp, size, clock.monotonic_ms)
+        except TypeError:
+            told = ", ".join(sorted({type(key).__name__, type(value).__name__}))
+            raise TypeError(f"key, value and the values of headers are bytes or None (key and value: {told})") from None
         is_first = not delivery.index
         if key is None and partition is None:
             self._sticky.sent(topic, chosen, size, completes_batch=is_first)
@@ -172,7 +178,7 @@ class Producer:
         """Let the sender work, then wait for what is missing."""
         await trio.lowlevel.checkpoint()
         self._credit = self.config.batch_size
-        if size > min(self.config.max_request_size, self.config.buffer_memory):
+        if size > self._size_max:
             raise DeliveryFailed(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"the record has {size} bytes; max.request.size is {self.config.max_request_size}, buffer.memory "

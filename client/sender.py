@@ -137,6 +137,7 @@ class Sender:
         return link.in_flight < self._config.max_in_flight_requests_per_connection
 
     def _send(self, link: Link, partitions: list[TopicPartition], now_ms: int) -> None:
+        version = link.version(ApiKey.PRODUCE)
         batches: dict[TopicPartition, Batch] = {}
         encoded: dict[TopicPartition, bytes] = {}
         left = self._config.max_request_size
@@ -146,7 +147,6 @@ class Sender:
                 continue
             batches[topic_partition], encoded[topic_partition] = self._accumulator.take(topic_partition)
             left -= len(encoded[topic_partition])
-        version = link.version(ApiKey.PRODUCE)
         acks = self._config.required_acks
         request = produce_request(version, acks, self._config.request_timeout_ms, encoded)
         self._request_number += 1

@@ -19,6 +19,7 @@ from kraft.sim.cluster.run import RunResult, RunSettings
 
 VOTERS = (3, 5)
 LOG_LINES_SHOWN = 60
+FAULT = "fault: "
 
 
 def _arguments(given: list[str]) -> argparse.Namespace:
@@ -54,7 +55,9 @@ def run_seeds(options: argparse.Namespace) -> bool:
     blind = sorted(check for check in unseen if not seen[check])
     speed = virtual_ms / 1000 / cpu_s
     print(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; {speed:.1f} virtual seconds per CPU second")
-    print("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items()))
+    faults = {name.removeprefix(FAULT): count for name, count in seen.items() if name.startswith(FAULT)}
+    print("faults: " + (", ".join(f"{name} {count}" for name, count in faults.items()) or "none but crashes"))
+    print("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))
     if failed:
         print(f"failed: {failed}")
     if blind:

@@ -1,7 +1,8 @@
 """DescribeLogDirs: the log directories of this broker, what stands in them and how much room there is.
 
 The size of a log is that of its segments; a log that is not open is measured on the disk. A replica of this broker
-never lags behind itself (`offset_lag` 0) and none is on its way to another directory.
+never lags behind itself (`offset_lag` 0) and none is on its way to another directory. As in Kafka the metadata log is
+not among them.
 Source: DescribeLogDirsRequest 1 to 4, KIP-113, KIP-827.
 """
 
@@ -14,7 +15,7 @@ from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.node.gates import Operation
 from kraft.broker.node.session import Session
 from kraft.seam import Disk, DiskError
-from kraft.storage.log_names import LOG_SUFFIX, METADATA_TOPIC
+from kraft.storage.log_names import LOG_SUFFIX
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
@@ -59,9 +60,6 @@ async def _directory(broker: Broker, directory: HostedDirectory, wanted: set[Top
             sizes[key] = partition.log.size_bytes
         elif directory.storage is not None:
             closed[key] = directory.storage.partition_path(*key)
-    metadata_key = (METADATA_TOPIC, 0)
-    if directory.storage is not None and (wanted is None or metadata_key in wanted):
-        closed[metadata_key] = directory.storage.partition_path(*metadata_key)
     try:
         measured = await broker.seam.disk.offload(_measure, broker.seam.disk, directory.path, closed)
     except DiskError as error:

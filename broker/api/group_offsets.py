@@ -86,6 +86,7 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: error)))
     elif accepted or not refused:
+        broker.groups.commits.count += len(accepted)
         broker.groups.submit(commit, reply)
     else:
         reply(CommitReply(()))

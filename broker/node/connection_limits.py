@@ -49,23 +49,15 @@ class ConnectionLimits:
         self.configure(config)
 
     def configure(self, config: NodeConfig) -> None:
-        """The limits are these now."""
+        """The limits are these now: for connections that come; those that are there stay."""
         self._max = config.integer("max.connections")
         self._per_host_max = config.integer("max.connections.per.ip")
         self._overrides = host_limits(config.list("max.connections.per.ip.overrides"))
         self._rate = config.integer("max.connection.creation.rate")
         self._tokens = min(self._tokens, float(max(1, self._rate)))
 
-    @property
-    def is_limiting(self) -> bool:
-        """Whether any limit is set: without one nobody is counted."""
-        limits = (self._max, self._per_host_max, self._rate)
-        return bool(self._overrides) or any(limit < UNLIMITED for limit in limits)
-
     def accepted(self, connection: ServerConnection) -> None:
         """A new connection: it is read, waits, or is closed."""
-        if not self.is_limiting:
-            return
         transport = connection.transport
         host = transport.peer_host
         if self._hosts[host] >= self._overrides.get(host, self._per_host_max):

@@ -23,6 +23,7 @@ from kraft.broker.group.requests import (
     TopicsGoneRequest,
 )
 from kraft.broker.group.shard import GroupSettings
+from kraft.broker.node.coordinator_metrics import register_group_metrics
 from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
 from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
 from kraft.wire.compression import Compression
@@ -66,6 +67,8 @@ class GroupCoordinators:
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self._broker = broker
         self._shards: dict[int, CoordinatorShard] = {}
+        self.commits = register_group_metrics(self, broker.metrics)
+        """Offsets that were handed on to be committed."""
         self.watchers: dict[ImageWatcher, None] = {}
         """Told, once each, when another image is in force."""
 

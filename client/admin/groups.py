@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kraft.client.admin.routing import Router, require_success
+from kraft.client.admin.routing import Router, by_topic, require_success
 from kraft.client.admin.values import GroupDescription, GroupListing, GroupMember
 from kraft.client.connections import VersionMismatch
 from kraft.client.core.consumer_protocol import decode_assignment
@@ -69,13 +69,10 @@ class Groups:
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
         """Commit offsets in the name of a group that has no active members."""
-        grouped: dict[str, list[dict[str, Any]]] = {}
-        for (topic, index), given in sorted(offsets.items()):
-            entry = given if isinstance(given, CommittedOffset) else CommittedOffset(given)
-            row: dict[str, Any] = {"partition_index": index, "committed_offset": entry.offset}
-            row |= {"committed_leader_epoch": entry.leader_epoch, "committed_metadata": entry.metadata}
-            grouped.setdefault(topic, []).append(row)
-        topics = [{"name": topic, "partitions": rows} for topic, rows in grouped.items()]
+        topics = [
+            {"name": topic, "partitions": [_commit_row(index, offsets[(topic, index)]) for index in indexes]}
+            for topic, indexes in by_topic(offsets).items()
+        ]
         _, answer = await self._router.ask_coordinator(
             group_id,
             ApiKey.OFFSET_COMMIT,
@@ -89,10 +86,10 @@ class Groups:
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Forget what a group has committed for these partitions. The group must not be subscribed to their topics."""
-        grouped: dict[str, list[dict[str, int]]] = {}
-        for topic, index in sorted(set(partitions)):
-            grouped.setdefault(topic, []).append({"partition_index": index})
-        topics = [{"name": topic, "partitions": rows} for topic, rows in grouped.items()]
+        topics = [
+            {"name": topic, "partitions": [{"partition_index": index} for index in indexes]}
+            for topic, indexes in by_topic(partitions).items()
+        ]
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.OFFSET_DELETE, lambda told: told.error_code, group_id=group_id, topics=topics
         )
@@ -188,6 +185,16 @@ class Groups:
 def _read_listing(told: Any, broker: int) -> GroupListing:
     group_type = str(told.group_type).capitalize() or CLASSIC
     return GroupListing(str(told.group_id), str(told.group_state), group_type, str(told.protocol_type), broker)
+
+
+def _commit_row(index: int, given: CommittedOffset | int) -> dict[str, Any]:
+    entry = given if isinstance(given, CommittedOffset) else CommittedOffset(given)
+    return {
+        "partition_index": index,
+        "committed_offset": entry.offset,
+        "committed_leader_epoch": entry.leader_epoch,
+        "committed_metadata": entry.metadata,
+    }
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:

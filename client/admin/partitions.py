@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kraft.client.admin.routing import Router, explain, require_success
+from kraft.client.admin.routing import Router, by_topic, explain, require_success
 from kraft.client.admin.values import ElectionType, FoundOffset, ProducerState
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.requests import list_offsets_request
@@ -55,7 +55,13 @@ class Partitions:
         """Delete all records below these offsets (-1: the high watermark). The new first offset of each partition."""
 
         async def ask(node_id: int, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-            topics = _by_topic(share, lambda index, offset: {"partition_index": index, "offset": offset})
+            topics = [
+                {
+                    "name": topic,
+                    "partitions": [{"partition_index": at, "offset": share[(topic, at)]} for at in indexes],
+                }
+                for topic, indexes in by_topic(share).items()
+            ]
             answer = await self._router.ask_once(
                 node_id, ApiKey.DELETE_RECORDS, topics=topics, timeout=self._router.request_timeout_ms
             )
@@ -73,10 +79,7 @@ class Partitions:
         """Elect leaders of these partitions (None: all). What became of each; ELECTION_NOT_NEEDED is no trouble."""
         wanted = None
         if partitions is not None:
-            grouped: dict[str, list[int]] = {}
-            for topic, index in sorted(set(partitions)):
-                grouped.setdefault(topic, []).append(index)
-            wanted = tuple({"topic": topic, "partitions": indexes} for topic, indexes in grouped.items())
+            wanted = [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic(partitions).items()]
         answer = await self._router.change(
             ApiKey.ELECT_LEADERS,
             lambda told: told.error_code,
@@ -97,10 +100,7 @@ class Partitions:
         async def ask(
             node_id: int, share: Mapping[TopicPartition, None]
         ) -> dict[TopicPartition, tuple[int, tuple[ProducerState, ...]]]:
-            grouped: dict[str, list[int]] = {}
-            for topic, index in share:
-                grouped.setdefault(topic, []).append(index)
-            topics = [{"name": name, "partition_indexes": indexes} for name, indexes in grouped.items()]
+            topics = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic(share).items()]
             answer = await self._router.ask_once(node_id, ApiKey.DESCRIBE_PRODUCERS, topics=topics)
             return {
                 (str(topic.name), int(part.partition_index)): (
@@ -112,13 +112,6 @@ class Partitions:
             }
 
         return await self._router.ask_leaders(dict.fromkeys(sorted(set(partitions))), ask)
-
-
-def _by_topic(share: Mapping[TopicPartition, int], row: Any) -> list[dict[str, Any]]:
-    grouped: dict[str, list[Any]] = {}
-    for (topic, index), value in sorted(share.items()):
-        grouped.setdefault(topic, []).append(row(index, value))
-    return [{"name": topic, "partitions": rows} for topic, rows in grouped.items()]
 
 
 def _problem(part: Any) -> KafkaError | None:

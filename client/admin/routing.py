@@ -50,6 +50,14 @@ def require_success(part: Any, subject: str) -> None:
         raise KafkaError(code, f"{subject}: {getattr(part, 'error_message', None) or explain(code)}")
 
 
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The partitions of each topic, in order: most requests are grouped so."""
+    grouped: dict[str, list[int]] = {}
+    for topic, index in sorted(set(partitions)):
+        grouped.setdefault(topic, []).append(index)
+    return grouped
+
+
 def explain(code: ErrorCode) -> str:
     """The name of an error in words."""
     return code.name.lower().replace("_", " ")

@@ -78,9 +78,10 @@ class Accumulator:
         if batch is None or batch.is_closed:
             created_ms = now_ms()
             batch = Batch(topic_partition, created_ms, created_ms + self.settings.delivery_timeout_ms, self._make)
-            queue.waiting.append(batch)
         before = batch.size_bytes
         delivery = batch.add(key, value, headers, timestamp_ms)
+        if not delivery.index:
+            queue.waiting.append(batch)
         self.buffered_bytes += batch.size_bytes - before
         return delivery
 

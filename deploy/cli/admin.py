@@ -53,10 +53,10 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
     try:
         return trio.run(main)
     except BaseExceptionGroup as group:
-        failure = explained(sole_error(group))
-        if failure is None:
-            raise
-        raise failure from None
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None
+        problem = sole_error(group)
+        raise explained(problem) or problem from None
     except Exception as problem:
         failure = explained(problem)
         if failure is None:

@@ -25,6 +25,8 @@ def settings_of(config: type[ClientConfig], settings: Mapping[str, str]) -> dict
 def refuse_unknown(names: Iterable[str]) -> None:
     """CommandFailed for a setting that no client has; names the nearest one."""
     for name in names:
+        if name == "group.id":  # one in a file is for other tools, and must not make a reader commit
+            raise CommandFailed("-X group.id: give kraft consume --group", code=EXIT_USAGE)
         if not _is_known(name):
             near = difflib.get_close_matches(name, _names(ProducerConfig) | _names(ConsumerConfig), 1)
             hint = f"; did you mean {near[0]}?" if near else ""

@@ -95,23 +95,27 @@ class Connection:
 
         return client_tls(self.settings)
 
-    def producer_settings(self) -> dict[str, Any]:
-        """Keyword arguments for a producer."""
+    def producer_settings(self, **options: str | None) -> dict[str, Any]:
+        """Keyword arguments for a producer. `options` that were given (not None) win over settings."""
         from kraft.client.core.configs import ProducerConfig
 
-        return self._arguments(ProducerConfig)
+        return self._arguments(ProducerConfig, options)
 
-    def consumer_settings(self) -> dict[str, Any]:
-        """Keyword arguments for a consumer."""
+    def consumer_settings(self, group: str | None = None, **options: str | None) -> dict[str, Any]:
+        """Keyword arguments for a consumer, which is in no group unless one is given. `options` as above."""
         from kraft.client.core.configs import ConsumerConfig
 
-        return self._arguments(ConsumerConfig)
+        settings = self._arguments(ConsumerConfig, options)
+        for name in ("group_id", "group_instance_id") if group is None else ():
+            settings.pop(name, None)
+        return settings if group is None else {**settings, "group_id": group}
 
-    def _arguments(self, config: type[ClientConfig]) -> dict[str, Any]:
+    def _arguments(self, config: type[ClientConfig], options: Mapping[str, str | None]) -> dict[str, Any]:
         from kraft.deploy.cli.client_settings import settings_of
 
         own = {name.replace(".", "_"): value for name, value in settings_of(config, self.settings).items()}
-        return {**own, "bootstrap_servers": self.bootstrap_servers, "tls": self.tls()}
+        given = {name: value for name, value in options.items() if value is not None}
+        return {**own, **given, "bootstrap_servers": self.bootstrap_servers, "tls": self.tls()}
 
     def run(self, work: Callable[[Admin], Awaitable[T]]) -> T:
         """Run `work` with an admin client; failures become CommandFailed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -92,11 +92,11 @@ def consume(
         if any(":" in name for name in topic):
             raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
         topic = [f"{name}:{','.join(map(str, partition))}" for name in topic]
-    settings: dict[str, Any] = {"isolation_level": "read_committed" if committed else "read_uncommitted"}
-    settings |= connection.consumer_settings()
-
+    settings = connection.consumer_settings(group, isolation_level="read_committed" if committed else None)
+    committed = settings.get("isolation_level") == "read_committed"
     if group is not None:
-        settings |= _membership(group, topic, wanted)
+        _check_membership(topic, wanted)
+        settings |= {"auto_offset_reset": wanted.start}
 
     async def work() -> None:
         from kraft.client import Consumer
@@ -114,8 +114,8 @@ def consume(
     connection.run_async(work)
 
 
-def _membership(group: str, topics: list[str], wanted: Range) -> dict[str, Any]:
-    """Settings of a member. The group says where to go on, `--offset` only where to begin."""
+def _check_membership(topics: list[str], wanted: Range) -> None:
+    """CommandFailed for what a member cannot do: the group says where to go on, `--offset` only where to begin."""
     if wanted.start not in ("earliest", "latest") or wanted.end is not None or wanted.since_ms or wanted.until_ms:
         raise CommandFailed(
             "--group reads on where the group stands: --offset may be earliest or latest, and there is no end (see "
@@ -124,7 +124,6 @@ def _membership(group: str, topics: list[str], wanted: Range) -> dict[str, Any]:
         )
     if any(":" in name for name in topics):
         raise CommandFailed("--group divides partitions itself: name topics only", code=EXIT_USAGE)
-    return {"group_id": group, "auto_offset_reset": wanted.start}
 
 
 async def _print(

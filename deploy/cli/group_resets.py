@@ -93,6 +93,8 @@ def reset_offsets(
                 plans[name] = await plan_reset(admin, name, rules)
                 advance(1)
         if execute:
+            for name in group:
+                await _require_empty(admin, name)
             with progress("committing", len(group)) as advance:
                 for name, plan in plans.items():
                     await carry_out(admin, name, plan)
@@ -103,6 +105,23 @@ def reset_offsets(
     if export is not None:
         write_plan(export, plans)
     _show(plans, execute, as_json)
+
+
+async def _require_empty(admin: Admin, group: str) -> None:
+    """CommandFailed if a group has members: asked of all groups before any is changed."""
+    from kraft.client import KafkaError
+    from kraft.wire.error_codes import ErrorCode
+
+    try:
+        described = await admin.groups.describe(group)
+    except KafkaError as problem:
+        if problem.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        raise
+    if described.members:
+        raise CommandFailed(
+            f"group {group} has active members ({len(described.members)}): stop them first; nothing was changed"
+        )
 
 
 def read_plan(path: Path) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,12 +117,14 @@ def _offset(history: History, when: str | None) -> int | None:
 def _follow(connection: Connection, folder: Path | None, start: int, as_json: bool) -> None:
     from kraft.deploy.cli.metadata_history import find_folder, follow_cluster, follow_folder
 
+    def tell(entry: Entry) -> None:
+        _print(entry, as_json)
+
     async def work() -> None:
-        source: AsyncIterator[Entry] = (
-            follow_cluster(connection, start, None) if folder is None else follow_folder(find_folder(folder), start)
-        )
-        async for entry in source:
-            _print(entry, as_json)
+        if folder is None:
+            await follow_cluster(connection, start, None, tell)
+        else:
+            await follow_folder(find_folder(folder), start, tell)
 
     connection.run_async(work)
 
@@ -134,6 +136,7 @@ def _print(entry: Entry, as_json: bool) -> None:
     if as_json:
         head = {"offset": entry.offset, "epoch": entry.epoch, "timestamp_ms": entry.timestamp_ms}
         print_json({**head, **fields})
+        sys.stdout.flush()
         return
     kind = fields.pop("type")
     shown = " ".join(f"{name}={value}" for name, value in fields.items() if value not in (None, [], ""))

@@ -6,7 +6,7 @@ A history comes from a node's folder (segments and snapshots, whether the node r
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,17 +61,16 @@ class History:
         return next((entry.offset for entry in self.entries if entry.timestamp_ms >= time_ms), self.end_offset)
 
 
-def load_folder(folder: Path, before: int | None = None) -> History:
-    """The history in a `__cluster_metadata-0` folder, from the newest snapshot at or below `before` (None: from the
-    oldest that there is, so that the history is as long as can be)."""
+def load_folder(folder: Path) -> History:
+    """The history in a `__cluster_metadata-0` folder: from its begin, or, where that is gone, from the oldest snapshot
+    that the log goes on from."""
     snapshots = sorted(
         snapshot for path in folder.glob("*.checkpoint") if (snapshot := SnapshotId.parse(path.name)) is not None
     )
-    first = _first_offset(folder)
-    usable = [one for one in snapshots if one.end_offset >= first and (before is None or one.end_offset <= before)]
+    first = min((int(path.stem) for path in folder.glob("*.log")), default=None)
     base = MetadataImage()
-    if usable and (first > 0 or before is not None):
-        chosen = usable[0] if before is None else usable[-1]
+    if first != 0 and snapshots:
+        chosen = next((one for one in snapshots if first is not None and one.end_offset >= first), snapshots[-1])
         base = _read_snapshot(folder / chosen.file_name, chosen)
     entries = tuple(entry for entry in read_entries(folder) if entry.offset >= base.offset)
     return History(base, entries, _end_offset(folder, entries, base))
@@ -107,12 +106,13 @@ async def load_cluster(connection: Connection) -> History:
             f"{METADATA_TOPIC}-0 folder of a node",
             code=EXIT_FAILED,
         )
-    entries = tuple([entry async for entry in follow_cluster(connection, 0, end)])
-    return History(MetadataImage(), entries, end)
+    entries: list[Entry] = []
+    await follow_cluster(connection, 0, end, entries.append)
+    return History(MetadataImage(), tuple(entries), end)
 
 
-async def follow_cluster(connection: Connection, start: int, end: int | None) -> AsyncIterator[Entry]:
-    """Events from `start` to before `end` (None: without end, as they are committed)."""
+async def follow_cluster(connection: Connection, start: int, end: int | None, tell: Callable[[Entry], None]) -> None:
+    """Tell events from `start` to before `end` (None: without end, as they are committed)."""
     from kraft.client import Consumer
 
     async with Consumer(**connection.consumer_settings()) as consumer:
@@ -120,16 +120,16 @@ async def follow_cluster(connection: Connection, start: int, end: int | None) ->
         while end is None or consumer.position(METADATA_PARTITION) < end:
             for record in await consumer.poll(timeout_ms=IDLE_MS):
                 if record.value is not None and (end is None or record.offset < end):
-                    yield Entry(record.offset, record.leader_epoch, record.timestamp_ms, _decode(record.value))
+                    tell(Entry(record.offset, record.leader_epoch, record.timestamp_ms, _decode(record.value)))
 
 
-async def follow_folder(folder: Path, start: int) -> AsyncIterator[Entry]:
-    """Events from `start` on, as they are written. What is not committed may be among the last of them."""
+async def follow_folder(folder: Path, start: int, tell: Callable[[Entry], None]) -> None:
+    """Tell events from `start` on, as they are written. What is not committed may be among the last of them."""
     import trio
 
     while True:
         for entry in read_entries(folder, start):
-            yield entry
+            tell(entry)
             start = entry.offset + 1
         await trio.sleep(IDLE_MS / 1000)
 
@@ -172,10 +172,6 @@ def _decode(value: bytes) -> Event:
         return decode_event(value)
     except UnknownEvent as problem:
         raise CommandFailed(str(problem)) from None
-
-
-def _first_offset(folder: Path) -> int:
-    return min((int(path.stem) for path in folder.glob("*.log")), default=0)
 
 
 def _end_offset(folder: Path, entries: Iterable[Entry], base: MetadataImage) -> int:

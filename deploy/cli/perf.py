@@ -33,8 +33,10 @@ TopicArgument = Annotated[
 SizeOption = Annotated[int, typer.Option("--record-size", min=1, help="Bytes per value.")]
 PartitionsOption = Annotated[int, typer.Option(min=1, help="Of the topic of its own.")]
 ReplicationOption = Annotated[int, typer.Option(help="Of the topic of its own. -1: the brokers' default.")]
-AcksOption = Annotated[str, typer.Option(help="all, 1 or 0.")]
-CompressionOption = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")]
+AcksOption = Annotated[str | None, typer.Option(help="all, 1 or 0. [all]")]
+CompressionOption = Annotated[
+    str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd. [none]")
+]
 
 VALUES = 1_000
 STEP = 100
@@ -59,14 +61,14 @@ def perf_produce(
     rate: Annotated[
         int | None, typer.Option(min=1, help="Records per second at most. Default: as fast as can be.")
     ] = None,
-    acks: AcksOption = "all",
-    compression: CompressionOption = "none",
+    acks: AcksOption = None,
+    compression: CompressionOption = None,
     partitions: PartitionsOption = 1,
     replication_factor: ReplicationOption = -1,
     as_json: JsonOption = False,
 ) -> None:
     """Send records; tell how many per second, and how long their acknowledgements took."""
-    settings = {"acks": acks, "compression_type": compression, **connection.producer_settings()}
+    settings = connection.producer_settings(acks=acks, compression_type=compression)
 
     async def work() -> dict[str, Any]:
         async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
@@ -104,13 +106,13 @@ def perf_e2e(
     topic: TopicArgument = None,
     records: Annotated[int, typer.Option("--records", "-n", min=1)] = 1_000,
     record_size: SizeOption = 100,
-    acks: AcksOption = "all",
+    acks: AcksOption = None,
     partitions: PartitionsOption = 1,
     replication_factor: ReplicationOption = -1,
     as_json: JsonOption = False,
 ) -> None:
     """Send records one by one; tell how long each took until a consumer had it."""
-    sending, reading = {"acks": acks, **connection.producer_settings()}, connection.consumer_settings()
+    sending, reading = connection.producer_settings(acks=acks), connection.consumer_settings()
 
     async def work() -> dict[str, Any]:
         from kraft.client import Consumer, Producer

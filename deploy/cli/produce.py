@@ -64,8 +64,10 @@ def produce(
         list[Path] | None,
         typer.Option("--file", metavar="PATH", help="Send this whole file as one record; may be repeated."),
     ] = None,
-    acks: Annotated[str, typer.Option(help="all, 1 or 0.")] = "all",
-    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    acks: Annotated[str | None, typer.Option(help="all, 1 or 0. [all]")] = None,
+    compression: Annotated[
+        str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd. [none]")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send each line of standard input as a record."""
@@ -82,7 +84,7 @@ def produce(
         stamp,
     )
     read = _json_reader(common, keep_partitions) if json_lines else _line_reader(common, key_separator, null)
-    settings = {"acks": acks, "compression_type": compression, **connection.producer_settings()}
+    settings = connection.producer_settings(acks=acks, compression_type=compression)
 
     async def work() -> list[DeliveryReport]:
         from kraft.client import Producer

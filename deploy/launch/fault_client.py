@@ -19,6 +19,7 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import FAULT_SOCKET
 
 ANSWER_SECONDS_MAX = 10.0
+ADDRESS_BYTES_MAX = 100
 
 
 class FaultClient:
@@ -72,7 +73,10 @@ class FaultClient:
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Another name of this path that fits into the 107 bytes of a Unix socket's address."""
+    """A name of this path that fits into the 107 bytes of a Unix socket's address."""
+    if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
+        yield str(path)
+        return
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

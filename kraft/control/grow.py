@@ -13,6 +13,7 @@ from kraft.control.assignment import Refused, assign_manually, assign_replicas, 
 from kraft.control.commands import AdminRequest, RestOfGrowth
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Context, Decision, FollowUp
 from kraft.control.draw import Draw
+from kraft.control.topic_names import KEYED_TOPICS
 from kraft.control.topics import TOO_MANY_EVENTS
 from kraft.image import MetadataImage
 from kraft.image.events import Event
@@ -99,6 +100,9 @@ def _grow_one(
     if more <= 0:
         verb = "already has" if more == 0 else "would shrink: it has"
         return Refused(ErrorCode.INVALID_PARTITIONS, f"topic {asked.name} {verb} {topic.partition_count} partitions")
+    if asked.name in KEYED_TOPICS:
+        why = f"topic {asked.name} cannot grow: its keys would be looked for in other partitions than they are in"
+        return Refused(ErrorCode.INVALID_PARTITIONS, why)
     if any(state.is_reassigning for _, state in topic.partitions()):
         return Refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"a partition of topic {asked.name} is being reassigned")
     if more > EVENTS_PER_COMMAND_MAX:

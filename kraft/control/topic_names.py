@@ -7,6 +7,8 @@ import re
 NAME_LENGTH_MAX = 249
 METADATA_TOPIC = "__cluster_metadata"
 """The cluster's own log: nobody creates it."""
+KEYED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Where a key lives in these is decided by how many partitions they have: they do not grow."""
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 

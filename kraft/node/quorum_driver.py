@@ -15,8 +15,9 @@ import structlog
 import trio
 
 from kraft.node.metadata_batches import CommittedBatch, summarise
-from kraft.node.metadata_log import ColdRead, MetadataLog
+from kraft.node.metadata_log import MetadataLog
 from kraft.node.peers import Failed, Outcome, Peers
+from kraft.node.quorum_answers import QuorumAnswers
 from kraft.node.quorum_delivery import Delivery
 from kraft.raft.inputs import (
     AppendRequested,
@@ -36,21 +37,14 @@ from kraft.raft.inputs import (
 from kraft.raft.log_view import BatchSummary
 from kraft.raft.raft import Raft
 from kraft.raft.ready import (
-    Answer,
     AppendFetched,
     LogAction,
     Purpose,
     Ready,
-    Reply,
-    ReplyWithRecords,
-    ReplyWithSnapshot,
     Send,
     Truncate,
 )
 from kraft.seam import InvariantError, Peer, Seam, WireError
-from kraft.storage.snapshots import PositionOutOfRange, SnapshotNotFound
-from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc import encode_rpc
 from kraft.wire.rpc_quorum import MetadataFetchResponse, QuorumRequest
 from kraft.wire.server import Request
 
@@ -108,8 +102,7 @@ class QuorumDriver:
         self._sleep_scope: trio.CancelScope | None = None
         self._deadline_moved = trio.Event()
         self._pass_wanted = False
-        self._tokens = 0
-        self._requests: dict[int, Request] = {}
+        self._answers = QuorumAnswers(seam, metadata, files, self._may_read, self._start)
         self._watched: dict[int, Peer] = {}
         self._nursery: trio.Nursery | None = None
         self._is_closed = False
@@ -232,7 +225,7 @@ class QuorumDriver:
         if ready.chunk is not None:
             self.metadata.receive(ready.chunk.snapshot, ready.chunk.position, ready.chunk.data)
         for answer in ready.answers:
-            self._answer(answer)
+            self._answers.give(answer)
         for send in ready.sends:
             self._send(send)
         if ready.redial is not None:
@@ -333,54 +326,14 @@ class QuorumDriver:
     # requests that come in
 
     def receive(self, request: Request, message: QuorumRequest) -> None:
-        self._tokens += 1
-        self._requests[self._tokens] = request
-        self.offer(RequestReceived(self._tokens, message))
+        self.offer(RequestReceived(self._answers.keep(request), message))
 
-    def _answer(self, answer: Answer) -> None:
-        request = self._requests.pop(answer.token)
-        if isinstance(answer, Reply):
-            request.respond(encode_rpc(answer.response, request.api_version))
-        elif isinstance(answer, ReplyWithRecords):
-            try:
-                records = self.metadata.read(answer.offset, answer.max_bytes, answer.end_offset)
-            except ColdRead as cold:
-                self._start(self._answer_cold, request, answer, cold)
-            else:
-                request.respond(encode_rpc(replace(answer.response, records=records), request.api_version))
-        else:
-            self._start(self._answer_chunk, request, answer)
+    def _may_read(self, epoch: int) -> bool:
+        return self.raft.is_leader and self.raft.epoch == epoch and not self.is_blocked
 
     def _start(self, task: Any, *arguments: Any) -> None:
         assert self._nursery is not None
         self._nursery.start_soon(task, *arguments)
-
-    async def _answer_cold(self, request: Request, answer: ReplyWithRecords, cold: ColdRead) -> None:
-        """The records are not in memory: read them off the loop. Void if leadership went meanwhile, or the records."""
-        async with self.files:
-            await self._seam.disk.offload(cold.warm)
-            cold.keep()
-            response = answer.response
-            is_there = answer.offset >= self.metadata.log.log_start_offset  # it may have been trimmed meanwhile
-            if self.raft.is_leader and self.raft.epoch == response.epoch and is_there and not self.is_blocked:
-                read = self.metadata.read_blocking
-                records = await self._seam.disk.offload(read, answer.offset, answer.max_bytes, answer.end_offset)
-                response = replace(response, records=records)
-            else:
-                response = MetadataFetchResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, epoch=response.epoch)
-        request.respond(encode_rpc(response, request.api_version))
-
-    async def _answer_chunk(self, request: Request, answer: ReplyWithSnapshot) -> None:
-        read = self.metadata.read_chunk
-        try:
-            async with self.files:
-                size, data = await self._seam.disk.offload(read, answer.snapshot, answer.position, answer.max_bytes)
-            response = replace(answer.response, size=size, data=data)
-        except SnapshotNotFound:
-            response = replace(answer.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
-        except PositionOutOfRange:
-            response = replace(answer.response, error_code=ErrorCode.POSITION_OUT_OF_RANGE)
-        request.respond(encode_rpc(response, request.api_version))
 
     # requests that go out
 

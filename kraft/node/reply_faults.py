@@ -79,7 +79,7 @@ class ReplyFaults:
             case ReplyAction.DELAY:
                 handle(request)
             case ReplyAction.DROP:
-                """Its slot stays, and nobody fills it."""
+                pass  # its slot stays, and nobody fills it
 
     async def _handle_late(self, delay_ms: int, request: Request, handle: Handle) -> None:
         await self._clock.sleep_ms(delay_ms)
@@ -106,7 +106,7 @@ class ReplyFaults:
                 case ReplyAction.DELAY:
                     _answer_as(request, chunks)
                 case ReplyAction.DROP:
-                    """Its slot stays, and nobody fills it."""
+                    pass  # its slot stays, and nobody fills it
 
         handle(InterceptedRequest(request, answered))
 

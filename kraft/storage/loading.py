@@ -170,10 +170,11 @@ class _Loader:
 
     def _start_empty(self, log_start: int) -> int:
         """Nothing of what is there counts: begin at log start. Returns the log end."""
-        for segment in self.segments:
-            self._remove(segment)
-        remove_snapshots(self.disk, self.directory, above=-1)
-        self.disk.sync_directory(self.directory)
+        if self.disk.list(self.directory):
+            for segment in self.segments:
+                self._remove(segment)
+            remove_snapshots(self.disk, self.directory, above=-1)
+            self.disk.sync_directory(self.directory)
         self.segments = [new_segment(self.disk, self.cache, self.directory, log_start, self.now_ms)]
         self.changed = True
         return log_start

@@ -2,8 +2,8 @@
 
 The owner takes a plan on the loop, runs it off the loop (`run`, one plan at a time per log), and hands it back
 (`Log.mark_synced`). Appends that come meanwhile wait for the next plan: that is group commit. The order inside: rolled
-segments with their indexes and producer snapshots, the active file, the directory's entries, the small files. Only then
-may the recovery point move (B21, B23). A failed sync is never retried (B22): `run` raises DiskError and the log
+segments with their indexes and producer snapshots, the active file, the small files and the directory's entries. Only
+then may the recovery point move (B21, B23). A failed sync is never retried (B22): `run` raises DiskError and the log
 directory goes offline. Source: broker-spec 2.10 mode C, 2.12.
 """
 
@@ -72,10 +72,10 @@ class SyncPlan:
             rolled.sync()
         if self.active is not None:
             sync_handle(self.active)
-        if self.directory_changed:
-            self.disk.sync_directory(self.directory)
         for path, data in self.writes:
-            self.disk.write_file_atomic(path, data)
+            self.disk.write_file_atomic(path, data)  # in this directory, which it syncs
+        if self.directory_changed and not self.writes:
+            self.disk.sync_directory(self.directory)
 
 
 def sync_handle(handle: Handle) -> None:

@@ -26,6 +26,14 @@ from kraft.wire.rpc import FIRST_INTERNAL_KEY
 
 ERROR_FIELD = "error_code"
 FIRST_FETCH_WITH_TOP_LEVEL_ERROR = 7
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""Of a Fetch as a whole, never of one of its partitions."""
 
 _IDENTIFYING = frozenset(
     {"name", "topic_id", "partition", "group_id", "resource_name", "resource_type", "key", "member_id", "producer_id"}
@@ -70,14 +78,15 @@ def _produce(version: int, body: memoryview, error: ErrorCode) -> tuple[Chunk, .
 
 def _fetch(version: int, body: memoryview, error: ErrorCode, session: Iterable[NamedPartition]) -> tuple[Chunk, ...]:
     fetch = decode_fetch_request(version, body)
+    if error in SESSION_ERRORS and version >= FIRST_FETCH_WITH_TOP_LEVEL_ERROR:
+        return tuple(encode_fetch_response(version, (), error_code=error))
     rows: dict[tuple[str | None, UUID | None], dict[int, FetchResult]] = {}
     for topic, topic_id, index in (*named_partitions(ApiKey.FETCH, version, body), *session):
         # a request that names topics by id is answered by id, whether or not the name is known
         key = (topic, None) if topic_id is None else (None, topic_id)
         rows.setdefault(key, {})[index] = FetchResult(index, error)
     topics = [(name, topic_id, [*results.values()]) for (name, topic_id), results in rows.items()]
-    top = error if not topics and version >= FIRST_FETCH_WITH_TOP_LEVEL_ERROR else ErrorCode.NONE
-    return tuple(encode_fetch_response(version, topics, error_code=top, session_id=fetch.session_id))
+    return tuple(encode_fetch_response(version, topics, session_id=fetch.session_id))
 
 
 # the general rule

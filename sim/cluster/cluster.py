@@ -34,7 +34,9 @@ class SimCluster:
         self.watch = ClusterWatch(world, shape, link_latency_ms=LINK_LATENCY_MS)
         self.excused: set[int] = set()
         """Nodes whose disk fails on purpose: they may stop for it, and log errors."""
-        report.is_excused = lambda name: node_of(name) in self.excused
+        self.hampered: set[int] = set()
+        """Brokers that lack one of their log directories: they may log errors, and must go on."""
+        report.is_excused = lambda name: node_of(name) in self.excused | self.hampered
 
     # lives
 
@@ -168,6 +170,7 @@ class SimCluster:
             any(
                 member != broker
                 and self.is_running(member)
+                and member not in self.excused | self.hampered
                 and not damage.holds(member, (labels.of(topic.topic_id, topic.name), index))
                 for member in state.isr
             )

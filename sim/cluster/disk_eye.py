@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -139,10 +139,9 @@ class DiskEye:
         self._places.clear()
         self._directories.clear()
         gone = dict.fromkeys(self._logs)
-        root = self._directory(self._host.root, DATA_ROOT.strip("/"), str(self._node))
-        for name, entry in root.entries.items() if root is not None else ():
-            log = self._log_of(name, entry) if isinstance(entry, Directory) else False
-            if log is not False and isinstance(entry, Directory):
+        for name, entry in self._folders():
+            log = self._log_of(name, entry)
+            if log is not False:
                 gone.pop(log, None)
                 self._directories[log] = entry
                 self._places.update({file: log for file in entry.entries.values() if isinstance(file, Inode)})
@@ -153,6 +152,17 @@ class DiskEye:
         for log in gone:
             del self._logs[log]
             self._tell(LogCut(self._node, log, 0, 0))
+
+    def _folders(self) -> Iterator[tuple[str, Directory]]:
+        """All folders of the node's log directories; a node that has several has them below its own folder."""
+        root = self._directory(self._host.root, DATA_ROOT.strip("/"), str(self._node))
+        for name, entry in root.entries.items() if root is not None else ():
+            if isinstance(entry, Directory):
+                yield name, entry
+                if name.startswith("dir-"):
+                    for inner, folder in entry.entries.items():
+                        if isinstance(folder, Directory):
+                            yield inner, folder
 
     def _log_of(self, name: str, directory: Directory) -> TopicPartition | Literal[False] | None:
         """The log that a directory holds: (topic, partition), None for the metadata log, False for no log."""

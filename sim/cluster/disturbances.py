@@ -21,6 +21,8 @@ FLAP_WAIT_MS = 1_000
 
 NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
 OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
+DIRECTORY = "failing directory"
+"""One log directory of a broker is out of reach: only where brokers have several."""
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
 
@@ -52,6 +54,7 @@ class Disturbances:
             "empty disk": self._empty_disk,
             "stumble": self._stumble,
             "flap": self._flap,
+            DIRECTORY: self._fail_directory,
             BLACKOUT: self._black_out,
         }
 
@@ -81,7 +84,11 @@ class Disturbances:
             self._world.disk_full(name, False)
             self._world.sync_fails(name, False)
             self._world.slow_disk(name, 0)
-            self._cluster.excused.discard(node)
+            self._world.fail_directory(name, None)
+        self._cluster.excused.clear()
+        for node in sorted(self._cluster.hampered):
+            self._cluster.crash(node, lose_power=False, is_noticed=False)
+        self._cluster.hampered.clear()
 
     def _draw(self, limits: tuple[int, int]) -> int:
         return between(self._random, *limits)
@@ -167,6 +174,20 @@ class Disturbances:
         await self._last(f"syncs of {one} fail", self._draw(DISK_MS))
         self._world.sync_fails(host_name(one), False)
         await self._start_anew(one, lose_power=True)
+        return True
+
+    async def _fail_directory(self, one: int, other: int) -> bool:
+        """The last directory, which has no metadata log: the broker must go on without it. It is started anew after."""
+        if one not in self._cluster.shape.broker_ids or not self._nemesis.may_crash(one):
+            return False
+        path = self._cluster.shape.log_dirs_of(one)[-1]
+        self._cluster.hampered.add(one)
+        self._world.fail_directory(host_name(one), path)
+        await self._last(f"directory {path} of {one} fails", self._draw(CUT_MS))
+        self._world.fail_directory(host_name(one), None)
+        if one in self._cluster.hampered:
+            await self._nemesis.crash(one, lose_power=False, pause_ms=self._draw(BACK_MS))
+            self._cluster.hampered.discard(one)
         return True
 
     async def _start_anew(self, node: int, *, lose_power: bool) -> None:

@@ -22,6 +22,7 @@ class ClusterShape:
     controllers: int = 3
     brokers: int = 3
     overrides: Mapping[str, str] = field(default_factory=dict)
+    log_dirs: int = 1
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
@@ -39,6 +40,13 @@ class ClusterShape:
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host_name(node)}:{BROKER_PORT}" for node in self.broker_ids)
 
+    def log_dirs_of(self, node_id: int) -> list[str]:
+        """The log directories of a broker, the one with the metadata log first; a controller has one."""
+        root = f"{DATA_ROOT}/{node_id}"
+        if self.log_dirs == 1 or node_id in self.controller_ids:
+            return [root]
+        return [f"{root}/dir-{letter}" for letter in "abcdef"[: self.log_dirs]]
+
     def config(self, node_id: int) -> NodeConfig:
         """The configuration of one node."""
         voters = ",".join(f"{node}@{host_name(node)}:{CONTROLLER_PORT}" for node in self.controller_ids)
@@ -52,7 +60,7 @@ class ClusterShape:
             "controller.listener.names": CONTROLLER_LISTENER,
             "listeners": f"{name}://{host}:{port}",
             "listener.security.protocol.map": f"{CONTROLLER_LISTENER}:PLAINTEXT,{BROKER_LISTENER}:PLAINTEXT",
-            "log.dirs": f"{DATA_ROOT}/{node_id}",
+            "log.dirs": ",".join(self.log_dirs_of(node_id)),
             "kraft.host.id": host,
         }
         if not is_controller:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from kraft.sim.cluster.disturbances import BLACKOUT, NETWORK_KINDS, OTHER_KINDS
+from kraft.sim.cluster.disturbances import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, WorldOptions
@@ -108,9 +108,12 @@ def draw_plan(seed: int, trace_lines: int) -> Plan:
     kinds = tuple(kind for kind in (*NETWORK_KINDS, *OTHER_KINDS) if random.below(3)) or NETWORK_KINDS
     if overrides.get("log.flush.interval.messages") == "1":
         kinds += (BLACKOUT,)
+    log_dirs = one_of((1, 1, 2))
+    if log_dirs > 1:
+        kinds += (DIRECTORY,)
     return replace(
         plan,
-        shape=ClusterShape(controllers, brokers, overrides),
+        shape=ClusterShape(controllers, brokers, overrides, log_dirs),
         topic_configs=topic_configs,
         kinds=kinds,
         disturbances=one_of((2, 4, 8)),

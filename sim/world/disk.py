@@ -67,7 +67,7 @@ class FakeFile:
         return self._disk.peek(self.inode, position, count)
 
     def read(self, position: int, count: int) -> bytes:
-        self._incarnation.check()
+        self._disk.require_readable(self)
         return bytes(memoryview(self.inode.data)[position : position + count])
 
     def sync_blocking(self) -> None:
@@ -126,21 +126,28 @@ class FakeDisk:
         return parent, name
 
     def _inode(self, path: str, verb: str) -> Inode:
-        self._incarnation.check()
+        self._require_device(path, verb)
         node = self._find(path)
         if not isinstance(node, Inode):
             raise _error(errno.ENOENT, path, verb, "No such file")
         return node
 
     def _directory(self, path: str, verb: str) -> Directory:
-        self._incarnation.check()
+        self._require_device(path, verb)
         node = self._find(path)
         if not isinstance(node, Directory):
             raise _error(errno.ENOENT, path, verb, "No such directory")
         return node
 
-    def _require_room(self, path: str, verb: str) -> None:
+    def _require_device(self, path: str, verb: str) -> None:
+        """What lies below a directory whose device fails is out of reach, but for what is in memory."""
         self._incarnation.check()
+        failing = self._host.failing_directory
+        if failing is not None and (path == failing or path.startswith(failing + "/")):
+            raise _error(errno.EIO, path, verb, "Input/output error")
+
+    def _require_room(self, path: str, verb: str) -> None:
+        self._require_device(path, verb)
         if self._host.disk_full:
             raise _error(errno.ENOSPC, path, verb, "No space left on device")
 
@@ -157,9 +164,13 @@ class FakeDisk:
         host.trace.add(self._schedule.now_ns, host.name, "append", data)
 
     def cut(self, file: FakeFile, size: int) -> None:
+        self._require_device(file.path, "truncate")
         file.inode.truncate(size, self._schedule.now_ns)
         self._host.touched[file.inode] = None
         self._host.trace.add(self._schedule.now_ns, self._host.name, "truncate", b"%d" % size)
+
+    def require_readable(self, file: FakeFile) -> None:
+        self._require_device(file.path, "read")
 
     def peek(self, inode: Inode, position: int, count: int) -> bytes | None:
         if self._chance.one_in(self._options.cold_read_one_in):
@@ -169,6 +180,7 @@ class FakeDisk:
     def settle(self, file: FakeFile, mark: int) -> None:
         """What a sync does when it comes to its end."""
         host = self._host
+        self._require_device(file.path, "sync")
         host.touched[file.inode] = None
         if host.sync_fails:
             file.inode.lose_sync(mark)
@@ -195,7 +207,7 @@ class FakeDisk:
         return FakeFile(self, self._incarnation, path, inode)
 
     def rename(self, source: str, target: str) -> None:
-        self._incarnation.check()
+        self._require_device(source, "rename")
         parent, name = self._parent(source, "rename")
         target_parent, target_name = self._parent(target, "rename")
         node = parent.entries.get(name)
@@ -208,7 +220,7 @@ class FakeDisk:
             parent.unlink(name)
 
     def unlink(self, path: str) -> None:
-        self._incarnation.check()
+        self._require_device(path, "unlink")
         if isinstance(self._find(path), Inode):
             parent, name = self._parent(path, "unlink")
             parent.unlink(name)
@@ -242,7 +254,7 @@ class FakeDisk:
             node = below
 
     def remove_tree(self, path: str) -> None:
-        self._incarnation.check()
+        self._require_device(path, "remove")
         if isinstance(self._find(path), Directory):
             parent, name = self._parent(path, "remove")
             parent.unlink(name)

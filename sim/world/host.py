@@ -36,6 +36,7 @@ class Host:
         self.disk_full = False
         self.sync_fails = False
         self.disk_extra_ns = 0
+        self.failing_directory: str | None = None
         self.dirty_bytes = 0
         self.dirty: dict[Inode, None] = {}
         self.touched: dict[Inode, None] = {}

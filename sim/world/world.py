@@ -371,6 +371,11 @@ class World:
         self.trace(name, "sync fails", b"%d" % fails)
         self._hosts[name].sync_fails = fails
 
+    def fail_directory(self, name: str, path: str | None) -> None:
+        """The device below this directory of the host fails every call, but reads of what is in memory; None: no more."""
+        self.trace(name, "directory fails", (path or "").encode())
+        self._hosts[name].failing_directory = path
+
     def slow_disk(self, name: str, extra_ms: int) -> None:
         """Every sync and every visit to this host's disk takes up to this much longer, until called with 0."""
         self.trace(name, "slow disk", b"%d" % extra_ms)

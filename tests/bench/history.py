@@ -13,6 +13,7 @@ import trio
 from kraft.config import NodeConfig
 from kraft.image import Event, ImageBuilder, MetadataImage, decode_event
 from kraft.image.dump import encoded_dump
+from kraft.image.encoded import apply_encoded
 from kraft.image.events import PartitionChange
 from kraft.image.image import EMPTY_IMAGE
 from kraft.node.metadata_log import MetadataLog
@@ -88,8 +89,7 @@ class History:
             gc.freeze()
             began = time.monotonic()
             builder = ImageBuilder(EMPTY_IMAGE)
-            for value in log.read_snapshot(snapshot).values:
-                builder.apply(decode_event(value))
+            apply_encoded(builder, log.read_snapshot(snapshot).values)
             builder.build(1, 1)
             return time.monotonic() - began
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench.admin import Address, Admin, wait_until_led
+from tests.bench.admin import Address, Admin, Refused, wait_until_led
 from tests.bench.history import History
 from tests.bench.table import Line, percentile, render
 from tests.clusters import KRAFT, LocalCluster, running
@@ -31,6 +31,7 @@ RESTART_PARTITIONS = 5_000
 REPLICAS = 3
 SETTLE_SECONDS_MAX = 300
 IDLE_CORES = 0.2
+LEADER_SECONDS_MAX = 30
 LESS_IS_BETTER = False
 
 
@@ -107,7 +108,7 @@ def _image_lines(name: str, history: History) -> list[Line]:
 def _kill_lines(name: str, cluster: LocalCluster) -> list[Line]:
     """kill -9 of broker 3: when the last partition that it led has another leader in the log, and how long others
     waited for the active controller meanwhile."""
-    asker = Asker(_active_controller(cluster))
+    asker = Asker(cluster)
     asker.start()
     time.sleep(0.5)
     killed_ms = int(time.time() * 1000)
@@ -125,18 +126,24 @@ def _kill_lines(name: str, cluster: LocalCluster) -> list[Line]:
 
 
 class Asker(threading.Thread):
-    """Asks the active controller for a decision again and again; how long each answer took."""
+    """Asks the active controller for a decision again and again; how long each answer took, whoever gave it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, cluster: LocalCluster) -> None:
         super().__init__(daemon=True)
         self.waits_ms: list[float] = []
-        self._admin = Admin(address)
+        self._cluster = cluster
+        self._admin = Admin(_active_controller(cluster))
         self._is_over = threading.Event()
 
     def run(self) -> None:
         while not self._is_over.wait(0.005):
             began = time.monotonic()
-            self._admin.decide_nothing()
+            try:
+                self._admin.decide_nothing()
+            except (Refused, OSError):
+                self._admin.close()
+                self._admin = Admin(_active_controller(self._cluster))
+                self._admin.decide_nothing()
             self.waits_ms.append(1000 * (time.monotonic() - began))
 
     def stop(self) -> None:
@@ -146,17 +153,20 @@ class Asker(threading.Thread):
 
 def _active_controller(cluster: LocalCluster) -> Address:
     host, port = cluster.addresses[0]
-    for number in range(3):
-        address = (host, port + 100 + number)
-        admin = Admin(address)
-        try:
-            admin.decide_nothing()
-        except Exception:  # noqa: BLE001 - not this one
-            continue
-        finally:
-            admin.close()
-        return address
-    raise RuntimeError("no controller is active")
+    deadline = time.monotonic() + LEADER_SECONDS_MAX
+    while time.monotonic() < deadline:
+        for number in range(3):
+            address = (host, port + 100 + number)
+            admin = Admin(address)
+            try:
+                admin.decide_nothing()
+            except (Refused, OSError):
+                continue
+            finally:
+                admin.close()
+            return address
+        time.sleep(0.01)
+    raise RuntimeError(f"no controller is active for {LEADER_SECONDS_MAX} s")
 
 
 def _settle(cluster: LocalCluster) -> float:

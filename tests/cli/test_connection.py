@@ -73,9 +73,26 @@ def test_each_kind_of_client_gets_the_settings_that_it_has() -> None:
     assert reading == {"fetch_min_bytes": "7", "client_id": "me", "bootstrap_servers": "h:1"}
 
 
+def test_an_option_wins_over_a_setting_and_one_that_is_not_given_does_not() -> None:
+    connection = connect(bootstrap_server="h:1", client_settings=["acks=1", "compression.type=lz4"])
+    settings = connection.producer_settings(acks="all", compression_type=None)
+    assert (settings["acks"], settings["compression_type"]) == ("all", "lz4")
+
+
 def test_a_setting_that_no_client_has_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(CommandFailed, match=r"there is no such client setting; did you mean linger\.ms\?"):
         connect(client_settings=["linger.mss=5"])
+
+
+def test_a_group_in_a_file_does_not_make_a_reader_its_member(tmp_path: Path) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("bootstrap.servers=file:1\ngroup.id=team\ngroup.instance.id=me\n")
+    connection = connect(command_config=file)
+    assert not {"group_id", "group_instance_id"} & connection.consumer_settings().keys()
+    member = connection.consumer_settings("others")
+    assert (member["group_id"], member["group_instance_id"]) == ("others", "me")
+    with pytest.raises(CommandFailed, match="give kraft consume --group"):
+        connect(client_settings=["group.id=team"])
 
 
 def test_a_setting_in_a_file_may_be_for_another_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,20 @@ def test_a_failure_inside_of_a_nursery_is_explained_all_the_same() -> None:
     assert failure.value.code == 4
 
 
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, BrokenPipeError])
+def test_what_ends_a_command_comes_out_of_every_nursery_as_it_is(failure: type[BaseException]) -> None:
+    async def fail() -> None:
+        raise failure
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(fail)
+
+    with pytest.raises(failure):
+        run_async(main)
+
+
 def test_advice_names_verbs_that_there_are(tmp_path: Path) -> None:
     advised = [text.split("kraft ", 1)[1].split() for text in ADVICE.values() if "kraft " in text]
     assert len(advised) > 5

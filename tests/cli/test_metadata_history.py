@@ -72,13 +72,22 @@ def test_a_log_whose_begin_is_gone_starts_from_its_snapshot(folder: Path) -> Non
         history.image_at(2)
 
 
-def test_the_history_is_as_long_as_can_be_although_there_is_a_snapshot(folder: Path) -> None:
+def test_the_history_is_as_long_as_can_be(folder: Path) -> None:
+    write_snapshot(folder, 3)
     write_snapshot(folder, 4)
     assert load_folder(folder).base.offset == 0
-    nearer = load_folder(folder, before=4)
-    assert nearer.base.offset == 4
-    assert names(nearer.image_at(5)) == list(NAMES)
-    assert load_folder(folder, before=3).base.offset == 0
+    (folder / f"{0:020}.log").unlink()
+    assert load_folder(folder).base.offset == 3
+
+
+def test_a_snapshot_without_a_log_is_a_history_too(folder: Path) -> None:
+    write_snapshot(folder, 4)
+    for path in folder.glob("*.log"):
+        path.unlink()
+    history = load_folder(folder)
+    assert names(history.image_at(4)) == ["a", "b", "c"]
+    with pytest.raises(CommandFailed, match="the log holds 4 to 4"):
+        history.image_at(3)
 
 
 def test_a_torn_tail_is_left_out(folder: Path) -> None:

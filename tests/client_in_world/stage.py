@@ -31,6 +31,11 @@ class Stage(Plane):
     def consumer(self, name: str = "consumer", **settings: Any) -> Consumer:
         return Consumer(bootstrap_servers=self.bootstrap, seam=self.world.node(name), **settings)
 
+    def isr(self, topic: str) -> list[int]:
+        """The in-sync replicas of partition 0, as the newest image has them."""
+        images = [self.cluster.node(one).publisher.image for one in self.cluster.broker_ids if self.is_up(one)]
+        return sorted(max(images, key=lambda one: one.offset).topics.get(topic).partition(0).isr)
+
     def fault(self, **rule: Any) -> None:
         """From now on brokers do this to such requests (see ReplyRule)."""
         for policy in self.cluster.replies.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.client import Consumer, KafkaError
+from kraft.client import Consumer, KafkaError, LogTruncated
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
@@ -77,6 +77,7 @@ def test_without_a_policy_the_application_is_told_once_and_may_seek() -> None:
             consumer.seek(PLACE, 99)
             with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
                 await consumer.poll()
+            assert await consumer.poll(timeout_ms=3_000) == []
 
     run(test)
 
@@ -239,6 +240,31 @@ def test_errors_that_pass_are_not_noticed(code: ErrorCode) -> None:
             assert first + await offsets(consumer, 55) == list(range(60))
 
     run(test)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(policy: str) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", leader=1, unclean_leader_election_enable="true", min_insync_replicas="1")
+        await fill(stage, 5)
+        async with stage.consumer(auto_offset_reset=policy) as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            assert await offsets(consumer, 5) == [0, 1, 2, 3, 4]
+            for follower in ("b2", "b3"):
+                stage.world.partition("b1", follower)
+            await stage.until(lambda: stage.isr("orders") == [1], 60_000)
+            await fill(stage, 5)
+            assert await offsets(consumer, 5) == [5, 6, 7, 8, 9]
+            stage.world.kill("b1")
+            await stage.until(lambda: stage.leader("orders") in (2, 3), 60_000)
+            await fill(stage, 3)
+            if policy == "none":
+                with pytest.raises(LogTruncated, match="truncated to 5, 10 was next: seek"):
+                    await consumer.poll()
+                consumer.seek(PLACE, 5)
+            assert await offsets(consumer, 3) == [5, 6, 7]
+
+    three(test)
 
 
 def test_a_leader_that_dies_is_followed_without_a_gap() -> None:

@@ -10,6 +10,7 @@ import trio
 
 from kraft.client import CommitFailed, CommittedOffset, Consumer, KafkaError, RebalanceListener
 from kraft.client.core.records import ConsumerRecord, TopicPartition
+from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
@@ -75,6 +76,14 @@ async def fill(stage: Stage, count: int, topic: str = "orders") -> None:
     async with stage.producer() as producer:
         for number in range(count):
             await producer.enqueue(topic, b"%d" % number, b"%d" % number)
+
+
+async def grow(stage: Stage, topic: str, count: int) -> None:
+    row_class = messages.nested_class(messages.request_class(ApiKey.CREATE_PARTITIONS), "topics")
+    row = messages.build(row_class, name=topic, count=count, assignments=None)
+    client = await stage.client()
+    answer = await client.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[row], timeout=5_000)
+    assert answer.results[0].error_code == 0
 
 
 async def at_work(stage: Stage, body: Callable[[trio.Nursery], Any]) -> None:
@@ -385,7 +394,7 @@ def test_a_group_that_may_not_be_joined_is_told_to_the_application() -> None:
     alone(test)
 
 
-def test_a_pattern_takes_in_topics_that_come_later_and_a_topic_that_grows() -> None:
+def test_a_pattern_takes_in_topics_that_come_later() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders-a", 2)
         await stage.create_topic("payments", 2)
@@ -397,6 +406,26 @@ def test_a_pattern_takes_in_topics_that_come_later_and_a_topic_that_grows() -> N
             await stage.create_topic("orders-b", 3)
             await stage.until(lambda: len(member.held) == 5)
             assert {topic for topic, _ in member.held} == {"orders-a", "orders-b"}
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_the_leader_notices_topics_that_grow_or_appear_for_any_member() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        quick = {"metadata_max_age_ms": 500, "allow_auto_create_topics": False}
+        first, second = Member(stage, "a", **quick), Member(stage, "b", ["orders", "later"], **quick)
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(first.work)
+            nursery.start_soon(second.work)
+            await stage.until(lambda: len(first.held) == 1 and len(second.held) == 1)
+            await stage.create_topic("later", 2)
+            await stage.until(lambda: len(second.held) == 3)
+            await grow(stage, "orders", 6)
+            await stage.until(lambda: first.held | second.held >= EVERY)
 
         await at_work(stage, body)
 

@@ -192,6 +192,12 @@ def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
                 await producer.send("orders", b"x" * 1_000)
             with pytest.raises(KafkaError, match="partitions 0 to 0, not 5"):
                 await producer.send("orders", b"x", partition=5)
+            await producer.send("orders", b"small")
+            with pytest.raises(DeliveryFailed, match=r"max.request.size is 1000"):
+                await producer.send("orders", b"x" * 1_000)
+            with pytest.raises(TypeError, match="are bytes or None"):
+                await producer.send("orders", "text", partition=0)  # type: ignore[arg-type]
+        assert await stage.values() == [b"small"]
 
     run(test)
 

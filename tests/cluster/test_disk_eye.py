@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, Observation, VoteDurable
+from kraft.image import ImageBuilder
+from kraft.image.dump import digest
+from kraft.image.image import EMPTY_IMAGE
+from kraft.sim.check.observations import (
+    BatchWritten,
+    LogCut,
+    LogDurable,
+    Observation,
+    SnapshotSeen,
+    VoteDurable,
+)
 from kraft.sim.cluster.disk_eye import DiskEye
 from kraft.sim.world import World
 from kraft.storage.partition_metadata import write_partition_metadata
 from kraft.storage.quorum_state import QuorumState
+from kraft.storage.snapshots import SnapshotId, SnapshotStore
 from kraft.wire.records import Record, encode_batch
 
 LOG = ("orders", 0)
@@ -178,4 +189,58 @@ def test_each_vote_is_told_when_it_is_durable_even_if_another_follows_at_once() 
         state = QuorumState(leader_epoch=epoch, voted_id=voted)
         bench.disk.write_file_atomic("/data/1/__cluster_metadata-0/quorum-state", state.encode())
     assert [(seen.epoch, seen.voted_id) for seen in bench.told if isinstance(seen, VoteDurable)] == [(4, 102), (5, 103)]
+    assert bench.look() == []
+
+
+def test_a_log_ends_where_the_first_of_its_files_is_torn() -> None:
+    """A power loss after a failed sync: zeros in one file, and a whole file behind it."""
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2))
+    assert ends(bench.look()) == [1, 2, 3]
+    file = bench.disk.open(FIRST)
+    file.truncate(len(batch(0)))
+    file.append(bytes(len(batch(1))))
+    assert bench.look() == [LogCut(1, LOG, 0, 1)]
+
+
+def test_a_log_that_begins_anew_behind_all_that_it_held_is_cut_first() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0))
+    bench.look()
+    bench.disk.unlink(FIRST)
+    bench.write(SECOND)
+    bench.write(SECOND, batch(2))
+    told = bench.look()
+    assert told[0] == LogCut(1, LOG, 2, 2)
+    assert ends(told) == [3]
+
+
+def test_a_folder_of_another_topic_of_the_same_name_is_another_log() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0))
+    bench.look()
+    bench.disk.rename(PLACE, f"{PLACE}.1234-delete")
+    bench.disk.make_directory(PLACE)
+    write_partition_metadata(bench.disk, PLACE, UUID(int=8))
+    bench.write(FIRST, batch(0, value=b"w"))
+    told = bench.look()
+    assert [seen.log for seen in told if isinstance(seen, BatchWritten)] == [("orders@2", 0)]
+    assert LogCut(1, LOG, 0, 0) in told
+
+
+def test_a_snapshot_is_told_once_and_stands_for_all_below_it() -> None:
+    bench = Bench()
+    metadata = "/data/1/__cluster_metadata-0"
+    bench.disk.make_directory(metadata)
+    store = SnapshotStore(bench.disk, metadata)
+    writer = store.create(SnapshotId(7, 2), last_contained_log_timestamp=0, now_ms=0)
+    writer.append([])
+    assert not [seen for seen in bench.look() if isinstance(seen, SnapshotSeen)]
+    writer.finish()
+    told = bench.look()
+    (snapshot,) = [seen for seen in told if isinstance(seen, SnapshotSeen)]
+    assert (snapshot.node, snapshot.end_offset, snapshot.epoch) == (1, 7, 2)
+    assert snapshot.digest == digest(ImageBuilder(EMPTY_IMAGE).build(7, 2))
+    assert LogDurable(1, None, 7) in told
     assert bench.look() == []

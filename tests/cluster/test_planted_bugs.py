@@ -245,7 +245,7 @@ def test_a_vote_that_leaves_before_it_is_on_disk_is_caught(monkeypatch: pytest.M
 
     def twin(self: QuorumDriver, ready: Any) -> None:
         for answer in ready.answers:
-            self._answer(answer)
+            self._answers.give(answer)
         original(self, _without_answers(ready))
 
     planting = partial(plant, owner=QuorumDriver, name="_carry_out", twin=twin, expected="47ccb475")

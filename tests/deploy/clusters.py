@@ -62,17 +62,25 @@ class Command:
         return done.stderr if code else done.stdout
 
     @contextmanager
-    def watch(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Iterator[TextIO]:
-        """A process of its own while the context lasts; gives what it prints."""
+    def start(
+        self, *arguments: str | Path, environment: Mapping[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A process of its own, which ends with the context."""
         command = [sys.executable, "-m", "kraft.deploy.cli", *map(str, arguments)]
         variables = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environment or {})}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
         try:
-            assert process.stdout is not None
-            yield process.stdout
+            yield process
         finally:
             process.kill()
             process.communicate()
+
+    @contextmanager
+    def watch(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Iterator[TextIO]:
+        """What such a process prints."""
+        with self.start(*arguments, environment=environment) as process:
+            assert process.stdout is not None
+            yield process.stdout
 
     def json(self, *arguments: str | Path, text: str = "") -> Any:
         """The JSON value that it prints with --json."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -224,6 +225,17 @@ def test_what_comes_is_shown_as_it_comes(up: Command) -> None:
         up.run("topics", "delete", "live")
         while json.loads(events.readline())["type"] != "RemoveTopic":
             pass
+
+
+def test_ctrl_c_ends_a_reader_without_a_word(up: Command) -> None:
+    up.run("topics", "create", "endless", "--partitions", "1")
+    up.run("produce", "endless", text="1\n")
+    with up.start("consume", "endless", "--follow") as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "1\n"
+        reader.send_signal(signal.SIGINT)
+        _, said = reader.communicate(timeout=30)
+        assert (reader.returncode, said) == (130, "")
 
 
 def test_names_are_completed_from_the_cluster(up: Command) -> None:

@@ -34,6 +34,12 @@ REBALANCE_MS = 30_000
 RANGE: Protocols = (("range", b"\0\0\0\0\0\1\0\6orders\0\0\0\0"),)
 
 
+def replay(state: DurableState, records: Iterable[LogRecord]) -> DurableState:
+    """The state after these records, from their bytes."""
+    entries = (decode_entry(record.key, record.value) for record in records)
+    return state.with_entries(entry for entry in entries if entry is not None)
+
+
 class Asked:
     """A request and, once it is there, its reply."""
 
@@ -62,6 +68,8 @@ class Bench:
     def __init__(self, *, commits_at_once: bool = True, **settings: Any) -> None:
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
         self.log: list[LogRecord] = []
+        self.as_read = EMPTY_STATE
+        """What the log says, to somebody who reads its bytes."""
         self.commits_at_once = commits_at_once
         self.refuses_appends: ErrorCode | None = None
         self.now_ms = 1_000
@@ -79,6 +87,7 @@ class Bench:
         asked = Asked(request)
 
         def answered(reply: Any) -> None:
+            assert not asked.replies, "answered twice"
             asked.replies.append(reply)
             self.on_reply(reply)
 
@@ -161,20 +170,18 @@ class Bench:
         """Another broker coordinates now: it knows what the log says."""
         self.take(self.machine.unload(self.now))
         self.waiting.clear()
-        self.machine = GroupCoordinator(self.settings, self.replayed(), len(self.log))
+        self.machine = GroupCoordinator(self.settings, replay(EMPTY_STATE, self.log), len(self.log))
         self.take(self.machine.begin(self.now))
-
-    def replayed(self) -> DurableState:
-        entries = (decode_entry(record.key, record.value) for record in self.log)
-        return EMPTY_STATE.with_entries(entry for entry in entries if entry is not None)
 
     def take(self, step: Step) -> None:
         """Do what the step asks for, in its order."""
         error = self.refuses_appends
         if step.entries and error is None:
-            self.log += [encode_entry(entry) for entry in step.entries]
+            records = [encode_entry(entry) for entry in step.entries]
+            self.log += records
+            self.as_read = replay(self.as_read, records)
             self.machine.appended(step.entries, len(self.log))
-            assert self.machine.newest == self.replayed()
+            assert self.machine.newest == self.as_read
         if self.commits_at_once:
             self.machine.advance(self.machine.end_offset)
         for ticket, reply in step.replies:

@@ -188,11 +188,8 @@ class Trial:
                 client.act()
             bench.sleep(500)
 
-    def check_answers(self) -> None:
-        assert all(len(asked.replies) <= 1 for asked in self.asked)
 
-
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_a_group_survives_whatever_its_members_and_its_log_do(seed: int) -> None:
     trial = Trial(seed)
     trial.clients = [Client(trial, None), Client(trial, "i1")]
@@ -202,9 +199,7 @@ def test_a_group_survives_whatever_its_members_and_its_log_do(seed: int) -> None
         for client in list(trial.clients):
             if trial.random.random() < 0.6:
                 client.act()
-        trial.check_answers()
     trial.settle()
-    trial.check_answers()
     trial.check_offsets()
     assert not [asked for asked in trial.asked if asked.is_parked]
     if trial.clients:

@@ -73,6 +73,38 @@ def test_a_topic_that_cannot_be_created_is_waited_for_only_so_long(run: Any) -> 
     run(test, offsets_topic_replication_factor="4")
 
 
+def test_the_offsets_topic_does_not_grow_for_its_groups_would_be_looked_for_elsewhere(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.find()
+        client = await cluster.connect(1, member.seam)
+        reply = await client.ask(
+            ApiKey.CREATE_PARTITIONS,
+            3,
+            topics=[{"name": OFFSETS_TOPIC, "count": 60, "assignments": None}],
+            timeout=5_000,
+        )
+        assert reply.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+
+    run(test)
+
+
+def test_the_metrics_of_the_coordinator_have_kafkas_names(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        await member.commit(1)
+        metrics = cluster.node(member.broker).broker.broker.metrics
+        found = {row.name: value for row, value in metrics.readings() if row.group == "kafka.coordinator.group"}
+        assert (found["NumGroups"], found["NumGroupsStable"], found["NumGroupsEmpty"], found["NumOffsets"]) == (
+            1,
+            1,
+            0,
+            1,
+        )
+        assert found["offset-commit-count"] == 1
+
+    run(test)
+
+
 # every version
 
 

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 
-from tests.clusters import free_port
 from tests.deploy.clusters import Command
+from tests.interop.kafka_node import kafka_running
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
-
-SCRIPT = Path(__file__).with_name("kafka.sh")
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a broker of Apache Kafka listens."""
-    folder = tmp_path_factory.mktemp("apache")
-    port = free_port(2)
-    try:
-        subprocess.run([SCRIPT, "start", folder, str(port)], check=True, timeout=300)
-        yield f"127.0.0.1:{port}"
-    finally:
-        subprocess.run([SCRIPT, "stop", folder], timeout=60)
+    with kafka_running(tmp_path_factory.mktemp("apache")) as bootstrap:
+        yield bootstrap
 
 
 @pytest.fixture
 def kraft(tmp_path: Path, servers: str, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setenv("KRAFT_BOOTSTRAP_SERVER", servers)
-    command = Command(tmp_path)
-    command.run("cluster", "--timeout", "60")  # waits for the broker's first answer
-    return command
+    return Command(tmp_path)
 
 
 def test_topics_partitions_and_configs(kraft: Command) -> None:

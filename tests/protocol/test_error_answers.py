@@ -118,11 +118,12 @@ def test_a_fetch_is_answered_for_what_it_names_and_for_what_its_session_holds(ve
     assert [(row.partition, row.error_code) for row in topic[2]] == [(1, 74), (2, 74)]
 
 
-def test_a_fetch_that_names_nothing_is_answered_at_the_top() -> None:
-    body = encode_fetch_request(12, FetchRequest(0, 0, [], session_id=5, session_epoch=3))
+def test_an_error_of_a_session_is_never_one_of_a_partition() -> None:
+    body = encode_fetch_request(12, FetchRequest(0, 0, [("a", None, [FetchPartition(1, -1, 0, -1, 0, 1)])]))
     chunks = error_answer(ApiKey.FETCH, 12, body, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     assert chunks is not None
-    assert decode_fetch_response(12, bytes(chunks[0])).error_code == 70  # type: ignore[arg-type]
+    response = decode_fetch_response(12, bytes(chunks[0]))  # type: ignore[arg-type]
+    assert (response.error_code, [*response.topics]) == (70, [])
 
 
 @pytest.mark.parametrize("key", [key for key in BROKER_APIS if key not in (ApiKey.PRODUCE, ApiKey.FETCH)], ids=str)

@@ -1,0 +1,124 @@
+"""What a coordinator says while it loads, and what it loads (coord 1.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from kraft.broker.group.records import Entry, GroupKey, OffsetKey, OffsetValue, encode_entry
+from kraft.broker.node.coordinator_shard import ShardState
+from kraft.storage.append import AppendOrigin
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import Record, encode_batch, read_header
+from tests.groups_in_world.member import Member
+
+
+def shard_of(cluster: Any, member: Member) -> Any:
+    """The shard that keeps the member's group."""
+    shards = cluster.node(member.broker).broker.broker.groups.shards.values()
+    (shard,) = [one for one in shards if one.machine is not None and member.group in one.machine.groups]
+    return shard
+
+
+def cut_off(world: Any, cluster: Any, broker: int) -> None:
+    """No follower reaches this broker: its high watermark stays where it is."""
+    for other in cluster.broker_ids:
+        if other != broker:
+            world.partition(cluster.name(broker), cluster.name(other))
+
+
+def test_a_partition_whose_end_is_not_committed_is_loading_and_says_so(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        assert await member.commit(1) is ErrorCode.NONE
+        shard = shard_of(cluster, member)
+        owner = cluster.node(member.broker).broker.broker.groups
+        cut_off(world, cluster, member.broker)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.commit, 2)
+            await world.sleep_ms(50)
+            nursery.cancel_scope.cancel()
+        await member.find()
+        owner.reload(shard)
+        started_ns = world.now_ns
+        reply = await member.ask(ApiKey.OFFSET_FETCH, groups=[{"group_id": "g", "topics": None}])
+        waited_ms = (world.now_ns - started_ns) / 1e6
+        assert reply.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert 400 < waited_ms < 700, "it waits a moment first"
+        assert await member.heartbeat() is ErrorCode.NONE, "so that members stay"
+        assert (await member.ask(ApiKey.LIST_GROUPS)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await member.commit(3) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        world.heal_all()
+        while owner.shards[shard.partition.index].state is ShardState.LOADING:
+            await world.sleep_ms(10)
+        assert await member.committed() == 2, "what was in the log and is committed now"
+        assert await member.heartbeat() is ErrorCode.NONE
+
+    run(test, replica_lag_time_max_ms="60000")
+
+
+def test_requests_that_come_while_a_partition_loads_are_answered_when_it_is_loaded(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        assert await member.commit(7) is ErrorCode.NONE
+        cluster.node(member.broker).broker.broker.groups.reload(shard_of(cluster, member))
+        assert await member.committed() == 7
+
+    run(test)
+
+
+def test_control_batches_and_records_of_other_releases_are_passed_over(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        assert await member.commit(7) is ErrorCode.NONE
+        shard = shard_of(cluster, member)
+        newer = [Record(0, 1, b"\0\7newer", b"\0\0what"), Record(0, 1, encode_entry(_offset(8)).key, b"\0\x7fwhat")]
+        for record in newer:
+            batch = encode_batch([record])
+            shard.partition.append_as_leader(memoryview(batch), read_header(batch), 1, AppendOrigin.COORDINATOR)
+        cluster.node(member.broker).broker.broker.groups.reload(shard)
+        assert await member.committed() == 7
+        assert await member.commit(8) is ErrorCode.NONE
+
+    run(test)
+
+
+def test_a_partition_that_does_not_parse_is_not_coordinated(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        shard = shard_of(cluster, member)
+        batch = encode_batch([Record(0, 1, encode_entry(Entry(GroupKey("x"), None)).key + b"tail", None)])
+        shard.partition.append_as_leader(memoryview(batch), read_header(batch), 1, AppendOrigin.COORDINATOR)
+        cluster.node(member.broker).broker.broker.groups.reload(shard)
+        await world.sleep_ms(100)
+        assert await member.heartbeat() is ErrorCode.NOT_COORDINATOR
+
+    run(test)
+
+
+def _offset(offset: int) -> Entry:
+    return Entry(OffsetKey("g", "orders", 0), OffsetValue(offset, -1, "", 1))
+
+
+def test_a_large_log_is_loaded_whole(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        shard = shard_of(cluster, member)
+        for first in range(0, 3_000, 500):
+            records = [
+                Record(0, 1, *encode_entry(Entry(OffsetKey(f"group-{number}", "orders", 0), _offset(number).value)))
+                for number in range(first, first + 500)
+            ]
+            batch = encode_batch(records)
+            shard.partition.append_as_leader(memoryview(batch), read_header(batch), 1, AppendOrigin.COORDINATOR)
+        owner = cluster.node(member.broker).broker.broker.groups
+        owner.reload(shard)
+        reloaded = owner.shards[shard.partition.index]
+        while reloaded.state is ShardState.LOADING:
+            await world.sleep_ms(10)
+        assert len(reloaded.machine.groups) == 3_001
+        assert reloaded.machine.committed.offsets_of("group-2999")["orders", 0].offset == 2_999
+
+    run(test, offsets_load_buffer_size="20000")
