@@ -55,8 +55,8 @@ def run_seeds(options: argparse.Namespace) -> bool:
     blind = sorted(check for check in unseen if not seen[check])
     speed = virtual_ms / 1000 / cpu_s
     print(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; {speed:.1f} virtual seconds per CPU second")
-    faults = {name.removeprefix(FAULT): count for name, count in seen.items() if name.startswith(FAULT)}
-    print("faults: " + (", ".join(f"{name} {count}" for name, count in faults.items()) or "none but crashes"))
+    happened = {name.removeprefix(FAULT): count for name, count in seen.items() if name.startswith(FAULT)}
+    print("faults: " + (", ".join(f"{name} {count}" for name, count in happened.items()) or "none but crashes"))
     print("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))
     if failed:
         print(f"failed: {failed}")

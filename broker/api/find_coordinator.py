@@ -81,8 +81,10 @@ class Finding(Parked):
 
     def expire(self) -> None:
         self._is_over = True
-        if self._broker.groups.watchers.pop(self, self) is None:
-            self.look()
+        watchers = self._broker.groups.watchers
+        if self in watchers:
+            del watchers[self]
+            self._broker.dispatcher.finish(self._request, self.look)
 
     def _leader(self, key: str) -> int | ErrorCode:
         """The broker that coordinates this key, or why none can be named."""

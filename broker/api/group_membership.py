@@ -5,6 +5,7 @@ Each needs READ on the group. Source: the newest versions of the four APIs; what
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
@@ -75,7 +76,7 @@ def handle_join_group(broker: Broker, request: Request, session: Session) -> Non
             ),
         )
 
-    _submit(broker, session, join, reply)
+    _submit(broker, request, session, join, reply)
 
 
 def handle_sync_group(broker: Broker, request: Request, session: Session) -> None:
@@ -103,7 +104,7 @@ def handle_sync_group(broker: Broker, request: Request, session: Session) -> Non
             ),
         )
 
-    _submit(broker, session, sync, reply)
+    _submit(broker, request, session, sync, reply)
 
 
 def handle_heartbeat(broker: Broker, request: Request, session: Session) -> None:
@@ -114,7 +115,7 @@ def handle_heartbeat(broker: Broker, request: Request, session: Session) -> None
     def reply(answered: HeartbeatReply) -> None:
         answer(request, respond(ApiKey.HEARTBEAT, error_code=answered.error))
 
-    _submit(broker, session, beat, reply)
+    _submit(broker, request, session, beat, reply)
 
 
 def handle_leave_group(broker: Broker, request: Request, session: Session) -> None:
@@ -127,13 +128,14 @@ def handle_leave_group(broker: Broker, request: Request, session: Session) -> No
         rows = [row(member_id=one, group_instance_id=two, error_code=error) for one, two, error in answered.members]
         answer(request, respond(ApiKey.LEAVE_GROUP, error_code=answered.error, members=rows))
 
-    _submit(broker, session, LeaveRequest(message.group_id, members), reply)
+    _submit(broker, request, session, LeaveRequest(message.group_id, members), reply)
 
 
-def _submit(broker: Broker, session: Session, request: GroupRequest, reply: Callable[[Any], None]) -> None:
-    """Hand on what may be done."""
-    resource = Resource(ResourceType.GROUP, request.group)
-    if broker.gates.authorize(session, Operation.READ, resource):
-        broker.groups.submit(request, reply)
+def _submit(
+    broker: Broker, request: Request, session: Session, asked: GroupRequest, reply: Callable[[Any], None]
+) -> None:
+    """Hand on what may be done. A reply that cannot be written is this request's trouble alone."""
+    if broker.gates.authorize(session, Operation.READ, Resource(ResourceType.GROUP, asked.group)):
+        broker.groups.submit(asked, partial(broker.dispatcher.finish, request, reply))
     else:
-        reply(request.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        reply(asked.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))

@@ -8,6 +8,7 @@ Source: coord 4.2, 4.3, 4.6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, kind, part, read, respond
@@ -50,8 +51,37 @@ def group_resource(group: str) -> Resource:
 def handle_offset_commit(broker: Broker, request: Request, session: Session) -> None:
     """Answered when every accepted offset is safe."""
     message, version = read(request), request.api_version
-    refused: dict[tuple[str, int], ErrorCode] = {}
+    accepted, refused = _sorted_out(broker, session, message)
+    commit = CommitRequest(
+        group=message.group_id,
+        generation=message.generation_id_or_member_epoch,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        offsets=accepted,
+        retention_ms=_retention_ms(request) if version in COMMITS_WITH_RETENTION else -1,
+        knows_missing_groups=version >= FIRST_COMMIT_WITH_MISSING_GROUPS,
+    )
+
+    def reply(answered: CommitReply) -> None:
+        errors = {**refused, **{(row.topic, row.partition): row.error for row in answered.rows}}
+        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: errors[key])))
+
+    if not broker.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: error)))
+    elif accepted or not refused:
+        broker.groups.commits.count += len(accepted)
+        broker.groups.submit(commit, partial(broker.dispatcher.finish, request, reply))
+    else:
+        reply(CommitReply(()))
+
+
+def _sorted_out(
+    broker: Broker, session: Session, message: Any
+) -> tuple[tuple[OffsetToCommit, ...], dict[tuple[str, int], ErrorCode]]:
+    """What may be committed, and why the rest may not."""
     accepted: list[OffsetToCommit] = []
+    refused: dict[tuple[str, int], ErrorCode] = {}
     for topic in message.topics:
         may_read = broker.gates.authorize_topic(session, Operation.READ, topic.name)
         image = broker.image.topics.get(topic.name)
@@ -68,28 +98,7 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
                         topic.name, index, row.committed_offset, row.committed_leader_epoch, metadata, image.topic_id
                     )
                 )
-    commit = CommitRequest(
-        group=message.group_id,
-        generation=message.generation_id_or_member_epoch,
-        member_id=message.member_id,
-        instance_id=message.group_instance_id,
-        offsets=tuple(accepted),
-        retention_ms=_retention_ms(request) if version in COMMITS_WITH_RETENTION else -1,
-        knows_missing_groups=version >= FIRST_COMMIT_WITH_MISSING_GROUPS,
-    )
-
-    def reply(answered: CommitReply) -> None:
-        errors = {**refused, **{(row.topic, row.partition): row.error for row in answered.rows}}
-        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: errors[key])))
-
-    if not broker.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
-        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: error)))
-    elif accepted or not refused:
-        broker.groups.commits.count += len(accepted)
-        broker.groups.submit(commit, reply)
-    else:
-        reply(CommitReply(()))
+    return tuple(accepted), refused
 
 
 def _commit_topics(message: Any, error_of: Callable[[tuple[str, int]], ErrorCode]) -> list[Any]:
@@ -140,7 +149,8 @@ def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> N
         partitions = None
         if group.topics is not None:
             partitions = [(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
-        broker.groups.submit(FetchRequest(group.group_id, partitions, message.require_stable), reply)
+        fetch = FetchRequest(group.group_id, partitions, message.require_stable)
+        broker.groups.submit(fetch, partial(broker.dispatcher.finish, request, reply))
 
     if not rows:
         finish()
@@ -182,10 +192,8 @@ def _fetched(
     image = broker.image.topics.get(topic)
     for index in indexes:
         row = found.get((topic, index))
-        is_of_another = row is not None and row.topic_id is not None and image is not None
-        if is_of_another and row is not None and image is not None and row.topic_id == image.topic_id:
-            is_of_another = False
-        if row is None or is_of_another or error is not ErrorCode.NONE:
+        is_told = row is not None and (image is None or row.topic_id in (None, image.topic_id))
+        if row is None or not is_told or error is not ErrorCode.NONE:
             row = FetchedOffset(topic, index)
         yield row_class(
             partition_index=index,
@@ -222,7 +230,8 @@ def handle_offset_delete(broker: Broker, request: Request, session: Session) -> 
         answer(request, respond(ApiKey.OFFSET_DELETE, error_code=answered.error, topics=topics))
 
     if broker.gates.authorize(session, Operation.DELETE, group_resource(message.group_id)):
-        broker.groups.submit(OffsetDeleteRequest(message.group_id, tuple(accepted)), reply)
+        deletion = OffsetDeleteRequest(message.group_id, tuple(accepted))
+        broker.groups.submit(deletion, partial(broker.dispatcher.finish, request, reply))
     else:
         reply(OffsetDeleteReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 

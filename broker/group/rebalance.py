@@ -62,11 +62,10 @@ def complete_if_all_joined(shard: Shard, group: ClassicGroup, turn: Turn) -> Non
 
 
 def complete_if_none_missing(shard: Shard, group: ClassicGroup, turn: Turn) -> None:
-    """Somebody is gone who may have been the last one that was waited for."""
-    if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
-        if group.members and group.is_initial_rebalance:
-            return
-        complete(shard, group, turn)
+    """Somebody is gone who may have been the last one that was waited for. Without anybody there is no delay."""
+    if not group.members:
+        group.is_initial_rebalance = False
+    complete_if_all_joined(shard, group, turn)
 
 
 def join_time_over(shard: Shard, group: ClassicGroup, turn: Turn) -> None:

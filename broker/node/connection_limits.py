@@ -45,7 +45,8 @@ class ConnectionLimits:
         """Every connection that is counted, with its host."""
         self._tokens = 1.0
         self._tokens_at_ms = clock.monotonic_ms()
-        self._wakes = False
+        self._wakes_at_ms = 0.0
+        """When a task looks again; in the past: none does."""
         self.configure(config)
 
     def configure(self, config: NodeConfig) -> None:
@@ -55,6 +56,7 @@ class ConnectionLimits:
         self._overrides = host_limits(config.list("max.connections.per.ip.overrides"))
         self._rate = config.integer("max.connection.creation.rate")
         self._tokens = min(self._tokens, float(max(1, self._rate)))
+        self._serve_waiting()
 
     def accepted(self, connection: ServerConnection) -> None:
         """A new connection: it is read, waits, or is closed."""
@@ -132,13 +134,15 @@ class ConnectionLimits:
 
     def _wake_in_time(self) -> None:
         """Look again when the next token is there; who waits for a place is served when another ends."""
-        if not self._wakes and self._rate and len(self._serving) < self._max:
-            self._wakes = True
-            self._start_task(self._wake)
+        now_ms = self._clock.monotonic_ms()
+        if self._rate and now_ms >= self._wakes_at_ms and len(self._serving) < self._max:
+            pause_ms = max(1.0, (1.0 - self._tokens) * 1000 / self._rate)
+            self._wakes_at_ms = now_ms + pause_ms
+            self._start_task(self._wake, pause_ms)
 
-    async def _wake(self) -> None:
-        await self._clock.sleep_ms(max(1.0, (1.0 - self._tokens) * 1000 / max(1, self._rate)))
-        self._wakes = False
+    async def _wake(self, pause_ms: float) -> None:
+        await self._clock.sleep_ms(pause_ms)
+        self._wakes_at_ms = 0.0
         self._serve_waiting()
 
 

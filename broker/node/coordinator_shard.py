@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kraft.broker.group.coordinator import GroupCoordinator
+from kraft.broker.group.durable import DurableState
 from kraft.broker.group.records import Entry, encode_entry
 from kraft.broker.group.requests import Request, Ticket
 from kraft.broker.group.step import After, Now, Step
 from kraft.broker.node.coordinator_loading import load_state
 from kraft.broker.node.partition_host import PendingAppend
 from kraft.broker.node.purgatory import Parked
-from kraft.seam import DiskError, WireError
+from kraft.seam import DiskError, StorageCorrupt, WireError
 from kraft.storage.append import AppendOrigin
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
@@ -75,18 +76,13 @@ class CoordinatorShard:
         self._timer_ms = -1
         self._early: list[tuple[Request, Ticket]] = []
         self._patience = LoadPatience(self)
+        self._replicas.deadlines.add(self._patience, self._clock.monotonic_ms() + LOAD_PATIENCE_MS)
 
     # life
 
     async def run(self) -> None:
         """Load, then serve. Ends when the shard is active, or not wanted any more."""
-        self._replicas.deadlines.add(self._patience, self._clock.monotonic_ms() + LOAD_PATIENCE_MS)
-        try:
-            loaded = await load_state(self._replicas, self.partition, self._is_current, self._owner.load_bytes)
-        except (WireError, DiskError) as error:
-            log.error("groups were not loaded", partition=self.partition.index, error=str(error))
-            self.close()
-            return
+        loaded = await self._load()
         if loaded is None:
             self.close()
             return
@@ -103,6 +99,16 @@ class CoordinatorShard:
         for request, ticket in early:
             self.submit(request, ticket)
         self._replicas.request_pass()
+
+    async def _load(self) -> tuple[DurableState, int] | None:
+        """What the log says; None if that cannot be known, or is not wanted any more."""
+        try:
+            return await load_state(self._replicas, self.partition, self._is_current, self._owner.load_bytes)
+        except (WireError, StorageCorrupt) as error:
+            log.error("groups were not loaded", partition=self.partition.index, error=str(error))
+        except DiskError as error:
+            self._replicas.disk_failed(self.partition, error)
+        return None
 
     def close(self) -> None:
         """Not (any more) the coordinator of these groups: whoever waits is told."""

@@ -41,7 +41,7 @@ def open_identity(config: NodeConfig, seam: Seam, cluster_id: str | None) -> Nod
     that cluster. ForeignDirectory, DirectoryInUse; DiskError for the metadata directory alone."""
     disk = seam.disk
     if cluster_id is not None:
-        format_directories(config, disk, seam.random, cluster_id)
+        format_directories(config, disk, seam.random, cluster_id, skip_failing=True)
     metadata = read_meta_properties(disk, config.metadata_log_dir)
     if metadata is None:
         raise ForeignDirectory(
@@ -65,13 +65,20 @@ def format_directories(
     *,
     metadata_directory_id: UUID | None = None,
     before_metadata: Callable[[], None] | None = None,
+    skip_failing: bool = False,
 ) -> list[str]:
     """Format those of the node's directories that are not; gives their paths. ForeignDirectory if one that is belongs
     to another cluster or node. The metadata directory gets `metadata_directory_id`, if one is given, after
-    `before_metadata` has put into it what must be there from the first start on."""
+    `before_metadata` has put into it what must be there from the first start on. With `skip_failing`, a directory whose
+    device refuses is left to the replica manager, which takes it offline; never the metadata directory."""
     formatted: list[str] = []
     for directory in dict.fromkeys((config.metadata_log_dir, *config.log_dirs)):
-        found = read_meta_properties(disk, directory)
+        try:
+            found = read_meta_properties(disk, directory)
+        except DiskError:
+            if not skip_failing or directory == config.metadata_log_dir:
+                raise
+            continue
         if found is not None:
             found.require_owner(directory, cluster_id=cluster_id, node_id=config.node_id)
             continue

@@ -10,7 +10,7 @@ Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -158,10 +158,10 @@ class ReplicaManager:
         all logs before this returns. `run` must be under way."""
         self._take_brokers(image)
         self._image = image
-        stray = [key for key in self._found() if not self._is_hosted(image, *key)]
-        for topic, index in stray:
-            self.retirement.set_aside(topic, index)
         for directory in self.directories.online:
+            for topic, index in directory.found.partitions:
+                if not self._is_hosted(image, topic, index):
+                    self.retirement.set_aside(directory, topic, index)
             self.retirement.remove_later(list(directory.found.to_delete))
         states = [
             (topic, index, state)
@@ -442,10 +442,6 @@ class ReplicaManager:
                 partition.configure(self.services.dynamic_configs.topic(partition.topic))
                 if partition.log is not None:
                     partition.log.update_config(log_config(partition.config, self.producer_id_expiration_ms))
-
-    def _found(self) -> Iterator[tuple[str, int]]:
-        for directory in self.directories.online:
-            yield from directory.found.partitions
 
     def _is_hosted(self, image: MetadataImage, topic: str, index: int) -> bool:
         known = image.topics.get(topic)

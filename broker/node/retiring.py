@@ -73,18 +73,21 @@ class Retirement:
             self._manager.directory_failed(directory, error)
             return None
 
-    def set_aside(self, topic: str, index: int) -> None:
-        """A folder at start that belongs to no replica of this broker."""
-        directory = self._manager.directories.holding(topic, index)
-        if directory is None:
-            return
+    def set_aside(self, directory: HostedDirectory, topic: str, index: int) -> None:
+        """A folder at start that belongs to no replica of this broker. Another directory may have one of the same name:
+        it came back after it had failed."""
         key = (topic, index)
-        event = self._leaving[key] = trio.Event()
-        self._manager.start_task(self._set_aside, directory, key, event)
+        before, event = self._leaving.get(key), trio.Event()
+        self._leaving[key] = event
+        self._manager.start_task(self._set_aside, directory, key, before, event)
 
-    async def _set_aside(self, directory: HostedDirectory, key: tuple[str, int], event: trio.Event) -> None:
+    async def _set_aside(
+        self, directory: HostedDirectory, key: tuple[str, int], before: trio.Event | None, event: trio.Event
+    ) -> None:
         storage = directory.storage
         try:
+            if before is not None:
+                await before.wait()
             if storage is not None:
                 directory.forget(*key)
                 path = await self._manager.disk.offload(

@@ -1,4 +1,4 @@
-"""D1, D2, D4, D5, D9, D11 and K7: what the replicas of a partition may hold, promise and commit.
+"""D1, D2, D4, D5, D11 and K7: what the replicas of a partition may hold, promise and commit.
 
 `DLEDGER[tp]` is filled when a leader's high watermark passes a batch; `ACKED[tp]` from acks=all successes that a client
 received. Exemption: a replica that lost unsynced bytes to a power loss, or a wiped one, is remembered by (node, log) as
@@ -16,13 +16,11 @@ from kraft.sim.check.observations import (
     BatchWritten,
     BrokerRegistered,
     LogCut,
-    NodeDown,
     PartitionRecorded,
     PartitionSeen,
     ProduceAcknowledged,
     ProduceAnswered,
     Restarted,
-    RoleSeen,
     TopicPartition,
 )
 from kraft.sim.check.shadow import Shadows
@@ -214,65 +212,6 @@ class HighWatermarkJustified(Check):
                     replica=member,
                     replica_end=end,
                 )
-
-
-class TruncationDiscipline(Check):
-    """No live replica cuts away what was committed: a follower cuts where its log and its leader's part, and that lies
-    behind all that is committed. A folder that goes as a whole must belong to a deleted topic; its deletion may be told
-    only after the disk, so that is judged when the node shows its role next."""
-
-    id: ClassVar[str] = "D9"
-    statement: ClassVar[str] = "No running replica removes a committed record, but from the front."
-
-    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
-        super().__init__()
-        self._shadows = shadows
-        self._ledgers = ledgers
-        self._down: set[int] = set()
-        self._removed: list[tuple[int, TopicPartition, int]] = []
-
-    def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {
-            LogCut: self.cut,
-            NodeDown: self.down,
-            Restarted: self.restarted,
-            RoleSeen: self.role,
-        }
-
-    def down(self, seen: NodeDown) -> None:
-        self._down.add(seen.node)
-
-    def restarted(self, seen: Restarted) -> None:
-        self._down.discard(seen.node)
-
-    def cut(self, seen: LogCut) -> None:
-        if seen.log is None or seen.node in self._down or seen.log in self._ledgers.unclean:
-            return
-        shadow = self._shadows.log(seen.node, seen.log)
-        committed = self._ledgers.committed.get(seen.log, {})
-        lost = 0
-        for batch in shadow.between(seen.end_offset, shadow.end_offset):
-            self.count()
-            lost += committed.get(batch.next_offset) == (batch.epoch, batch.digest)
-        if lost and not seen.end_offset and not seen.start_offset:
-            self._removed.append((seen.node, seen.log, lost))
-        elif lost:
-            self.fail(
-                "a replica cut committed records",
-                partition=seen.log,
-                node=seen.node,
-                end_after=seen.end_offset,
-                batches=lost,
-                committed_end=max(committed),
-            )
-
-    def role(self, seen: RoleSeen) -> None:
-        removed, self._removed = self._removed, []
-        for node, log, lost in removed:
-            if node != seen.node:
-                self._removed.append((node, log, lost))
-            elif log[0] not in self._ledgers.deleted:
-                self.fail("a log was removed that nobody deleted", partition=log, node=node, batches=lost)
 
 
 class MarksInOrder(Check):

@@ -38,7 +38,6 @@ from kraft.sim.check.partitions import (
     MarksInOrder,
     NoDivergence,
     PartitionLedgers,
-    TruncationDiscipline,
 )
 from kraft.sim.check.raft_elections import (
     ElectionSafety,
@@ -60,6 +59,7 @@ from kraft.sim.check.raft_logs import (
     StateMachineSafety,
 )
 from kraft.sim.check.shadow import Shadows
+from kraft.sim.check.truncation import TruncationDiscipline
 
 
 class Suite:

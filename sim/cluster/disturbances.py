@@ -28,7 +28,8 @@ BLACKOUT = "blackout"
 
 
 class Disturbances:
-    """Carries out `count` of them, of `kinds`, over a time. `calm` is put off by each until it is over."""
+    """Carries out up to `count_max` of them, of `kinds`, over a time. Each puts off the nemesis's calm until it is
+    over."""
 
     def __init__(self, nemesis: Nemesis, kinds: tuple[str, ...], count_max: int, duration_ms: int) -> None:
         self.met: dict[str, int] = {}

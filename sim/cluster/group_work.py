@@ -45,6 +45,7 @@ BACKOFF_MS = 100
 REST_MS_MAX = 40_000
 TURNS_PER_PRANK = 20
 """A member does something odd once in so many turns."""
+TURNS_PER_LATE_COMMIT = 10
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\0\0\0\0"
 OPEN_OUTCOMES = frozenset(
     {
@@ -185,7 +186,10 @@ class GroupMember:
                 group_instance_id=self._instance_id,
             )
             if self.owned:
-                await self._commit(self.owned[self._random.below(len(self.owned))])
+                partition = self.owned[self._random.below(len(self.owned))]
+                if self._random.below(TURNS_PER_LATE_COMMIT) == 0:
+                    await self._commit(partition, self._generation - 1)
+                _check(await self._commit(partition, self._generation))
 
     async def _prank(self) -> None:
         """Leave, be silent for longer than a session, forget who it is, or just join again."""
@@ -198,7 +202,7 @@ class GroupMember:
         elif choice == 1:
             await self._world.sleep_ms(SESSION_TIMEOUT_MS + 1_000)
             if self.owned:
-                await self._commit(self.owned[0])
+                _check(await self._commit(self.owned[0], self._generation))
         elif choice == 2:
             self._member_id = ""
 
@@ -263,8 +267,9 @@ class GroupMember:
         self.owned = [(topic, index) for topic, index in told["partitions"]]
         self.owned_in = self._generation
 
-    async def _commit(self, partition: TopicPartition) -> None:
-        work, generation = self._work, self._generation
+    async def _commit(self, partition: TopicPartition, generation: int) -> ErrorCode:
+        """A commit, also of a generation that is over, as a request that was long on its way would be."""
+        work = self._work
         work.next_offset += 1
         offset, newest = work.next_offset, work.newest_synced
         work.tell(CommitBegun(GROUP, partition, generation, offset))
@@ -282,7 +287,7 @@ class GroupMember:
         work.tell(CommitEnded(GROUP, partition, generation, offset, outcome, newest))
         if outcome:
             work.acknowledged[partition] = max(offset, work.acknowledged.get(partition, -1))
-        _check(error)
+        return error
 
     async def _read(self, partition: TopicPartition) -> None:
         floor = self._work.acknowledged.get(partition, -1)

@@ -372,7 +372,7 @@ class World:
         self._hosts[name].sync_fails = fails
 
     def fail_directory(self, name: str, path: str | None) -> None:
-        """The device below this directory of the host fails every call, but reads of what is in memory; None: no more."""
+        """Every call to the device below this directory fails, but reads of what is in memory; None: no more."""
         self.trace(name, "directory fails", (path or "").encode())
         self._hosts[name].failing_directory = path
 

@@ -100,6 +100,14 @@ def test_limits_may_be_changed_while_the_broker_runs() -> None:
     assert is_read(*clients(broker, 1))
 
 
+def test_who_waits_is_read_when_the_limit_is_raised() -> None:
+    broker = harness(max_connections="1")
+    first, second = clients(broker, 2)
+    assert (is_read(first), is_read(second)) == (True, False)
+    broker.broker.dispatcher._connection_limits.configure(broker.broker.config.overlay({"max.connections": "2"}))
+    assert is_read(second)
+
+
 class TwoListeners(WorldCluster):
     """Brokers with a listener for clients beside their own."""
 

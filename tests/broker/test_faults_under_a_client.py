@@ -1,5 +1,5 @@
-"""Our own client under faults on purpose, in the simulator: every answer may be lost, late or wrong, and every record is
-delivered once and in order all the same."""
+"""Our own client under faults on purpose, in the simulator: every answer may be lost, late or wrong, and every record
+is delivered once and in order all the same."""
 
 from __future__ import annotations
 

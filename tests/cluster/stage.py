@@ -31,6 +31,7 @@ def play(
     seed: int = 1,
     controllers: int = 3,
     brokers: int = 3,
+    log_dirs: int = 1,
     overrides: Mapping[str, str] | None = None,
     options: WorldOptions | None = None,
     log_lines: list[str] | None = None,
@@ -39,7 +40,7 @@ def play(
     called when the story begins; `log_lines` gets the last lines that nodes logged."""
     world = World(seed, options)
     report = Report(lambda: world.now_ns // 1_000_000)
-    shape = ClusterShape(controllers, brokers, {**OVERRIDES, **(overrides or {})})
+    shape = ClusterShape(controllers, brokers, {**OVERRIDES, **(overrides or {})}, log_dirs)
     cluster = SimCluster(world, shape, report)
 
     async def main(world: World) -> None:

@@ -17,7 +17,6 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import Record, encode_batch, iter_headers
 from tests.data_plane.plane import EPOCH_MS, Plane, error, records, run, three
-from tests.groups_in_world.member import Member
 from tests.storage.batches import read_all as read_log
 
 COMPACTED: dict[str, Any] = {
@@ -28,7 +27,6 @@ COMPACTED: dict[str, Any] = {
 }
 BOTH = {**COMPACTED, "cleanup_policy": "compact,delete", "retention_bytes": "3000"}
 FAST = {"log_cleaner_backoff_ms": "50"}
-OFFSETS = "__consumer_offsets"
 SLOW = {"log_cleaner_backoff_ms": "3600000"}
 """The timer never comes: tests say when to clean."""
 
@@ -502,26 +500,3 @@ def test_a_commit_storm_leaves_a_small_log() -> None:
         assert max(sizes) < 6000, "10 keys, and a segment that is not closed yet"
 
     run(test, combined=1, **FAST)
-
-
-def test_the_offsets_topic_stays_small_under_a_commit_storm_and_is_loaded_from_what_is_left() -> None:
-    async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", partitions=4)
-        member = Member(plane.world, plane.cluster, plane.seam)
-        await member.settle()
-        for key, value in (("internal.segment.bytes", "4000"), ("min.cleanable.dirty.ratio", "0.1")):
-            await alter(plane, 2, OFFSETS, key, value)
-        for number in range(600):
-            assert await member.commit(number, partition=number % 4) is ErrorCode.NONE
-            assert opened(plane, OFFSETS).size_bytes < 12_000
-        await plane.until(lambda: cleaned_to(plane.partition(OFFSETS)) > 500)
-        assert opened(plane, OFFSETS).size_bytes < 6_000
-        for end in (plane.world.kill, plane.world.power_off):
-            end("b1")
-            plane.world.restart("b1")
-            await plane.world.sleep_ms(20)
-            await plane.cluster.wait_ready(60_000)
-            again = Member(plane.world, plane.cluster, plane.seam)
-            assert [await again.committed(partition=index) for index in range(4)] == [596, 597, 598, 599]
-
-    run(test, combined=1, offsets_topic_num_partitions="1", log_flush_interval_messages="1", **FAST)

@@ -1,5 +1,6 @@
 """Bad bytes where a node keeps something: mutated frames of Produce, Fetch, the group APIs and all others that need
-logs or coordinators, against a whole node in a world. The node goes on, what was written is read back unchanged, and no handler fails.
+logs or coordinators, against a whole node in a world. The node goes on, what was written is read back unchanged, and
+no handler fails.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from tests.broker.deciding import DecidingController
 from tests.broker.harness import BrokerHarness
 from tests.broker.images import ORDERS, broker_event, image_of, orders
 
-
 RETENTION = {"name": "retention.ms", "value": "5"}
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.world import WorldOptions
+from kraft.sim.world.filesystem import Directory
 from kraft.sim.world.options import MILLISECOND_NS
-from tests.cluster.stage import play, produce
+from tests.cluster.stage import kill_and_settle, play, produce, wait_whole
 
 BUSY_SNAPSHOTS = {
     "metadata.log.max.record.bytes.between.snapshots": "500",
@@ -63,3 +64,43 @@ def test_a_node_that_stops_while_its_metadata_log_is_trimmed_stops_in_order() ->
 
     options = WorldOptions(offload_delay_jitter_ns=40 * MILLISECOND_NS)
     assert not play(story, overrides=BUSY_SNAPSHOTS, options=options)
+
+
+def test_folders_of_one_name_in_two_directories_are_both_set_aside() -> None:
+    """The first was renamed twice, and the second time its directory, which was well, went offline."""
+
+    async def story(cluster: SimCluster) -> None:
+        await kill_and_settle(cluster, 3)
+        for path in cluster.shape.log_dirs_of(3):
+            folder_of(cluster, path).add_directory("ghost-0")
+        cluster.start(3)
+        await wait_whole(cluster)
+        await cluster.world.sleep_ms(1_000)
+        for path in cluster.shape.log_dirs_of(3):
+            names = folder_of(cluster, path).entries
+            assert "ghost-0" not in names
+            assert any(name.startswith("ghost-0.") for name in names)
+
+    assert not play(story, log_dirs=2)
+
+
+def folder_of(cluster: SimCluster, path: str) -> Directory:
+    folder = cluster.world.host("node-3").root
+    for name in path.strip("/").split("/"):
+        entry = folder.entries[name]
+        assert isinstance(entry, Directory)
+        folder = entry
+    return folder
+
+
+def test_a_broker_starts_although_the_device_of_a_directory_fails() -> None:
+    """It stopped, because the directory could not be looked at; a directory that fails later was always put up with."""
+
+    async def story(cluster: SimCluster) -> None:
+        await kill_and_settle(cluster, 3)
+        cluster.hampered.add(3)
+        cluster.world.fail_directory("node-3", cluster.shape.log_dirs_of(3)[-1])
+        cluster.start(3)
+        assert await cluster.wait_until(lambda: cluster.image.is_alive(3), 10_000)
+
+    assert not play(story, log_dirs=2)

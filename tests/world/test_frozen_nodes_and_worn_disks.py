@@ -191,3 +191,34 @@ def test_what_a_failed_sync_lost_does_not_count_as_durable() -> None:
         assert inode.safe_bytes == 11
 
     run(body)
+
+
+def test_a_directory_whose_device_fails_is_out_of_reach_and_others_are_not() -> None:
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        for directory in ("/data/a", "/data/b"):
+            disk.make_directory(directory)
+        bad, good = disk.create("/data/b/log"), disk.create("/data/a/log")
+        bad.append(b"before")
+        world.fail_directory("server", "/data/b")
+        calls: list[Callable[[], object]] = [
+            lambda: bad.append(b"x"),
+            lambda: bad.truncate(0),
+            lambda: bad.read(0, 1),
+            bad.sync_blocking,
+            lambda: disk.create("/data/b/other"),
+            lambda: disk.list("/data/b"),
+            lambda: disk.rename("/data/b/log", "/data/b/moved"),
+            lambda: disk.unlink("/data/b/log"),
+            lambda: disk.sync_directory("/data/b"),
+        ]
+        for call in calls:
+            with pytest.raises(DiskError) as failure:
+                call()
+            assert failure.value.errno == 5
+        good.append(b"kept")
+        await disk.sync(good)
+        world.fail_directory("server", None)
+        assert disk.read_file("/data/b/log") == b"before"
+
+    run(body)

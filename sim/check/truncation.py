@@ -1,0 +1,78 @@
+"""D9: what a running replica may remove from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import LogCut, NodeDown, Restarted, RoleSeen, TopicPartition
+from kraft.sim.check.partitions import PartitionLedgers
+from kraft.sim.check.shadow import Shadows
+
+
+class TruncationDiscipline(Check):
+    """No live replica cuts away what was committed: a follower cuts where its log and its leader's part, and that lies
+    behind all that is committed. A folder that goes as a whole must belong to a deleted topic; its deletion may be told
+    only after the disk, so that is judged when the node shows its role next."""
+
+    id: ClassVar[str] = "D9"
+    statement: ClassVar[str] = "No running replica removes a committed record, but from the front."
+
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledgers = ledgers
+        self._down: set[int] = set()
+        self._removed: list[tuple[int, TopicPartition, int]] = []
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            LogCut: self.cut,
+            NodeDown: self.down,
+            Restarted: self.restarted,
+            RoleSeen: self.role,
+        }
+
+    def down(self, seen: NodeDown) -> None:
+        self._down.add(seen.node)
+
+    def restarted(self, seen: Restarted) -> None:
+        self._down.discard(seen.node)
+
+    def cut(self, seen: LogCut) -> None:
+        if seen.log is None or seen.node in self._down or seen.log in self._ledgers.unclean:
+            return
+        shadow = self._shadows.log(seen.node, seen.log)
+        committed = self._ledgers.committed.get(seen.log, {})
+        lost = 0
+        for batch in shadow.between(seen.end_offset, shadow.end_offset):
+            self.count()
+            lost += committed.get(batch.next_offset) == (batch.epoch, batch.digest)
+        if lost and not seen.end_offset and not seen.start_offset:
+            self._removed.append((seen.node, seen.log, lost))
+        elif lost:
+            self.fail(
+                "a replica cut committed records",
+                partition=seen.log,
+                node=seen.node,
+                end_after=seen.end_offset,
+                batches=lost,
+                committed_end=max(committed),
+            )
+
+    def role(self, seen: RoleSeen) -> None:
+        removed, self._removed = self._removed, []
+        for found in removed:
+            if found[0] == seen.node:
+                self._judge(*found)
+            else:
+                self._removed.append(found)
+
+    def finish(self) -> None:
+        for found in self._removed:
+            self._judge(*found)
+
+    def _judge(self, node: int, log: TopicPartition, lost: int) -> None:
+        if log[0] not in self._ledgers.deleted:
+            self.fail("a log was removed that nobody deleted", partition=log, node=node, batches=lost)
