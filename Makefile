@@ -27,7 +27,7 @@ demo: compiled ## three controllers and three brokers, killed with kill -9 under
 	$(BIN)/python -m tests.demo
 
 test: $(SETUP) ## the quick suite, in under three minutes
-	$(BIN)/python -m pytest -m "not slow and not interop"
+	$(BIN)/python -m pytest -m "not slow and not interop" -n auto --maxprocesses 4 --dist worksteal
 
 coverage: $(SETUP) ## lines of the pure folders that their tests run; fails under 95 %
 	$(BIN)/python -m pytest -m "not slow" tests/wire tests/seam tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
