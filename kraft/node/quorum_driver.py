@@ -44,7 +44,7 @@ from kraft.raft.ready import (
     Send,
     Truncate,
 )
-from kraft.seam import InvariantError, Peer, Seam, WireError
+from kraft.seam import DiskError, InvariantError, Peer, Seam, WireError
 from kraft.wire.rpc_quorum import MetadataFetchResponse, QuorumRequest
 from kraft.wire.server import Request
 
@@ -106,6 +106,8 @@ class QuorumDriver:
         self._watched: dict[int, Peer] = {}
         self._nursery: trio.Nursery | None = None
         self._is_closed = False
+        self._broken: DiskError | None = None
+        self._broke = trio.Event()
 
     # running
 
@@ -113,6 +115,7 @@ class QuorumDriver:
         self._seam.network.at_end_of_pass(self._end_pass)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self._stop_when_broken)
             nursery.start_soon(self._carry_out_slow)
             nursery.start_soon(self._sync_log if self._may_vote else self._sync_observer)
             nursery.start_soon(self._save_recovery_point)
@@ -210,13 +213,24 @@ class QuorumDriver:
         return SnapshotInstalled(chunk.snapshot, content.voters)
 
     def _append(self, action: LogAction) -> None:
-        if isinstance(action, AppendFetched):
-            self.metadata.append_fetched(action)
-            contents = [batch.content for batch in action.batches]
-            self._delivery.appended([batch for batch in contents if isinstance(batch, CommittedBatch)])
-        elif not isinstance(action, Truncate):
-            self._delivery.appended([self.metadata.append(action)])
+        try:
+            if isinstance(action, AppendFetched):
+                self.metadata.append_fetched(action)
+                contents = [batch.content for batch in action.batches]
+                self._delivery.appended([batch for batch in contents if isinstance(batch, CommittedBatch)])
+            elif not isinstance(action, Truncate):
+                self._delivery.appended([self.metadata.append(action)])
+        except DiskError as error:
+            self._broken, self._is_closed = error, True
+            self._broke.set()
+            raise
         self._written.set()
+
+    async def _stop_when_broken(self) -> None:
+        """The core holds what the disk refused: this node must not go on, whoever made the append and catches this."""
+        await self._broke.wait()
+        assert self._broken is not None
+        raise self._broken
 
     def _finish(self, ready: Ready) -> None:
         """All of a Ready that does not wait, in its order."""

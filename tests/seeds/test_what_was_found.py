@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.shape import host_name
 from kraft.sim.world import WorldOptions
 from kraft.sim.world.filesystem import Directory
 from kraft.sim.world.options import MILLISECOND_NS
@@ -104,3 +105,22 @@ def test_a_broker_starts_although_the_device_of_a_directory_fails() -> None:
         assert await cluster.wait_until(lambda: cluster.image.is_alive(3), 10_000)
 
     assert not play(story, log_dirs=2)
+
+
+def test_an_active_controller_whose_disk_is_full_makes_way() -> None:
+    """The request that could not be appended was refused, and the node went on with a core that held what its disk did
+    not: it looked for something to sync for ever, and no other controller took over."""
+
+    async def story(cluster: SimCluster) -> None:
+        active = cluster.watch.active_controller
+        assert active is not None
+        name = host_name(active)
+        cluster.excused.add(active)
+        cluster.world.disk_full(name, True)
+        await make_metadata(cluster, 1)
+        assert not cluster.is_running(active)
+        cluster.world.disk_full(name, False)
+        cluster.start(active)
+        await wait_whole(cluster)
+
+    assert not play(story)
