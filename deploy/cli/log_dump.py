@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kraft.config import BROKER_KEYS, TOPIC_KEYS
+from kraft.config.secrets import HIDDEN, is_secret_key
 from kraft.image.events import Event, UnknownEvent, decode_event
 from kraft.seam import WireError
 from kraft.storage import offset_index, time_index, txn_index
@@ -24,7 +24,6 @@ from kraft.wire.record_header import BatchHeader, check_crc, iter_headers
 
 Row = dict[str, Any]
 
-HIDDEN = "[hidden]"
 _SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key", "hmac", "password", "secret"})
 _LOGS = (".log", ".checkpoint", ".log.cleaned", ".log.swap", ".log.deleted")
 
@@ -160,15 +159,6 @@ def _plain(value: Any) -> Row:
     if row.get("value") is not None and isinstance(key, str) and is_secret_key(key):
         row["value"] = HIDDEN
     return row
-
-
-def is_secret_key(name: str) -> bool:
-    """Whether a setting is of a kind that nobody is shown: passwords, also those of one listener."""
-    base = name.rpartition("listener.name.")[2]
-    known = BROKER_KEYS.get(name) or TOPIC_KEYS.get(name)
-    if known is None:
-        known = next((key for key in BROKER_KEYS.values() if base.endswith("." + key.name) and key.is_sensitive), None)
-    return known is not None and known.is_sensitive
 
 
 def _printable(value: Any) -> Any:

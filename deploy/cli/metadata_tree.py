@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kraft.deploy.cli.log_dump import HIDDEN, is_secret_key
+from kraft.config.secrets import HIDDEN, is_secret_key
 from kraft.image import BrokerRegistration, ControllerRegistration, Endpoint, MetadataImage, PartitionState, TopicImage
 
 Tree = dict[str, Any]
