@@ -22,6 +22,8 @@ from typing import Any
 import attr._make
 
 CHECKSUM_BYTES = 32
+PER_PROCESS = "def __hash__"
+"""attrs writes a number of this process's hash seed into this method: such a text never comes again."""
 
 
 class CompiledCache:
@@ -49,7 +51,9 @@ class CompiledCache:
         def compiled(text: str, filename: str, mode: str) -> CodeType:
             code = known.get(text)
             if code is None:
-                code = known[text] = compile(text, filename, mode)
+                code = compile(text, filename, mode)
+                if PER_PROCESS not in text:
+                    known[text] = code
             return code
 
         # The modules call the built-ins `exec` and `compile`; a global of that name takes its place.
@@ -67,7 +71,7 @@ class CompiledCache:
 def cache_path() -> Path:
     """The file of this Python version: its bytecode is its own."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "kraft" / f"dataclasses-{importlib.util.MAGIC_NUMBER.hex()}.code"
+    return Path(base) / "kraft" / f"methods-{importlib.util.MAGIC_NUMBER.hex()}.code"
 
 
 def _read(path: Path) -> dict[str, CodeType]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from kraft.deploy.launch.compiled_cache import CompiledCache
@@ -58,3 +61,22 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with CompiledCache(tmp_path / "file" / "code").active():
         require_working(make_class())
+
+
+def test_another_hash_seed_adds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "code"
+    program = (
+        "import sys; from pathlib import Path; from kraft.deploy.launch.compiled_cache import CompiledCache\n"
+        "with CompiledCache(Path(sys.argv[1])).active():\n"
+        "    import attr\n"
+        "    hashed = attr.make_class('Hashed', ['x'], frozen=True)\n"
+        "    plain = attr.make_class('Plain', ['x'], eq=False)\n"
+        "    assert hash(hashed(1)) == hash(hashed(1)) and plain(1).x == 1"
+    )
+
+    def run(seed: int) -> bytes:
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        subprocess.run([sys.executable, "-c", program, str(path)], env=environment, check=True)
+        return path.read_bytes()
+
+    assert run(1) == run(2)
