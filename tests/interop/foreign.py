@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import ClassVar, Protocol
 import confluent_kafka
 import kafka
 import kafka.admin
+import kafka.errors
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -112,7 +114,8 @@ class KafkaPython:
 
     def create_topic(self, bootstrap: str, topic: str) -> None:
         admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
-        admin.create_topics([kafka.admin.NewTopic(topic, 1, 3)])
+        with contextlib.suppress(kafka.errors.TopicAlreadyExistsError):  # it asks again when an answer was lost
+            admin.create_topics([kafka.admin.NewTopic(topic, 1, 3)])
         admin.close()
 
     def produce(self, bootstrap: str, topic: str, codec: str, values: list[str]) -> None:

@@ -20,7 +20,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 POLL_S = 0.1
 SESSION_MS = 6_000
 STOP_SECONDS_MAX = 30
-WAIT_SECONDS_MAX = 60
+WAIT_SECONDS_MAX = 120
 
 
 class GroupMember:
@@ -155,7 +155,7 @@ MEMBERS: dict[str, type[GroupMember]] = {
 
 
 def wait_owned(members: list[GroupMember], partitions: int) -> None:
-    """Until each partition has one owner and every member has its share. TimeoutError after a minute."""
+    """Until each partition has one owner and every member has its share. TimeoutError after two minutes."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while time.monotonic() < deadline:
         owned = sorted(partition for member in members for partition in member.owned)
@@ -169,7 +169,7 @@ def wait_owned(members: list[GroupMember], partitions: int) -> None:
 
 
 def wait_read(members: list[GroupMember], expected: set[str]) -> None:
-    """Until the members together were given all of these. TimeoutError after a minute."""
+    """Until the members together were given all of these. TimeoutError after two minutes."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while time.monotonic() < deadline:
         missing = expected - {value for member in members for value in member.values}
