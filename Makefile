@@ -44,7 +44,7 @@ bench: compiled ## ours and the bare loops in one go, with targets and alarm val
 
 interop: $(SETUP) ## foreign clients (confluent-kafka, kafka-python, aiokafka, kcat, Java) against a cluster with leader kills
 	tests/interop/tools.sh
-	$(BIN)/python -m pytest -m interop --timeout 900 -p no:unraisableexception  # sockets that foreign libraries leave open
+	$(BIN)/python -m pytest -m interop $(PYTEST_OPTIONS) --timeout 900 -p no:unraisableexception  # sockets that foreign libraries leave open
 
 sim: $(SETUP) ## the in-memory cluster, many seeds: make sim SEEDS=300
 	$(BIN)/python -m kraft.sim --seeds $(or $(SEEDS),100)

@@ -39,7 +39,7 @@ class CompiledCache:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Compile the methods of dataclasses through this cache, and write down what was new."""
+        """Compile the methods of classes through this cache, and write down what was new."""
         known, count = self._known, len(self._known)
 
         def execute(text: str, namespace: dict[str, Any] | None = None, names: Mapping[str, Any] | None = None) -> None:
