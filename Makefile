@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
 
-.PHONY: coverage help setup compiled demo test check bench interop sim docs clean
+.PHONY: slow bugbank coverage help setup compiled demo test check bench interop sim docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,8 +29,11 @@ demo: compiled ## three controllers and three brokers, killed with kill -9 under
 test: $(SETUP) ## the quick suite, in under three minutes
 	$(BIN)/python -m pytest -m "not slow and not interop" -n auto --maxprocesses 4 --dist worksteal
 
+slow: $(SETUP) ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
+	$(BIN)/python -m pytest -m "slow and not interop" -n auto --maxprocesses 4 --dist worksteal
+
 coverage: $(SETUP) ## lines of the pure folders that their tests run; fails under 95 %
-	$(BIN)/python -m pytest -m "not slow" tests/wire tests/seam tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
 		tests/replica tests/group tests/client --ignore tests/raft/test_simulation.py $(PURE:%=--cov=kraft.%) --cov-report=term --cov-fail-under=95
 
 check: $(SETUP) ## ruff, mypy --strict, import contracts
@@ -39,19 +42,23 @@ check: $(SETUP) ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: compiled ## ours and the bare loops in one go, with targets and alarm values
-	$(BIN)/python -m tests.bench
+bench: compiled ## ours, bare loops and Apache Kafka side by side, into docs/benchmarks.md; QUICK=1: ours alone, two minutes
+	@$(if $(QUICK),,{ command -v java && command -v mvn; } > /dev/null || tests/interop/tools.sh)
+	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(RUNS),--runs $(RUNS)) $(ONLY:%=--only %)
 
-interop: $(SETUP) ## foreign clients (confluent-kafka, kafka-python, aiokafka, kcat, Java) against a cluster with leader kills
+interop: $(SETUP) ## foreign clients in Python, JavaScript, Go, Java and C, and Kafka's tools, against clusters with kills
 	tests/interop/tools.sh
-	$(BIN)/python -m pytest -m interop $(PYTEST_OPTIONS) --timeout 900 -p no:unraisableexception  # sockets that foreign libraries leave open
+	$(BIN)/python -m pytest -m interop --timeout 900 -p no:unraisableexception  # sockets that foreign libraries leave open
 
-sim: $(SETUP) ## the in-memory cluster, many seeds: make sim SEEDS=300
-	$(BIN)/python -m kraft.sim --seeds $(or $(SEEDS),100)
+sim: compiled ## whole clusters under faults in virtual time: fixed seeds and a fresh one, in under three minutes; SEEDS=2000
+	$(BIN)/kraft sim --seeds $(or $(SEEDS),12) --fresh
+
+bugbank: $(SETUP) ## plant every known bug and catch it: make bugbank RANGES=5 ONLY=B01,B06; writes docs/bugbank.md
+	$(BIN)/python -m tests.bugbank --ranges $(or $(RANGES),1) --only "$(ONLY)"
 
 docs: $(SETUP) ## regenerate the generated pages of docs/ and check the links
 	$(BIN)/python -m tests.docs
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) build dist sim-failures .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

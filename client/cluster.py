@@ -29,7 +29,10 @@ RETRY_BACKOFF_MS_MAX = 1_000
 
 
 class ClusterUnreachable(Exception):
-    """No broker answered within the time allowed; the text names the addresses that were tried."""
+    """No broker answered within the time allowed; the text names the addresses that were tried. `last` is how the last
+    try failed."""
+
+    last: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +115,15 @@ class Cluster:
                         problem = failure
                 await self.seam.clock.sleep_ms(backoff_ms)
                 backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
+        raise self.unreachable(timeout_ms, problem)
+
+    def unreachable(self, timeout_ms: float, last: Exception | None) -> ClusterUnreachable:
+        """What to raise when all tries failed within this time."""
         tried = ", ".join(str(address) for address in self._bootstrap)
-        raise ClusterUnreachable(f"no broker answered within {timeout_ms:g} ms (bootstrap {tried}; last: {problem})")
+        why = "" if last is None else f"; last: {last}"
+        problem = ClusterUnreachable(f"no broker answered within {timeout_ms:g} ms (bootstrap {tried}{why})")
+        problem.last = last
+        return problem
 
     async def refresh(
         self, topics: Iterable[str] | None, *, timeout_ms: float = REQUEST_TIMEOUT_MS, allow_auto_creation: bool = True

@@ -122,7 +122,8 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> Delivery:
         """Hand a record over. Waits only for room (`buffer.memory`) and for the topic's metadata, at most
-        `max.block.ms`; DeliveryFailed after that. Cancelled, it has handed over nothing."""
+        `max.block.ms` and no longer than `delivery.timeout.ms`; DeliveryFailed after that. Cancelled, it has handed
+        over nothing."""
         kept: Headers = tuple(headers) if headers else ()
         size = record_bytes_max(key, value, kept)
         metadata = self._cluster.topic(topic)
@@ -188,20 +189,19 @@ class Producer:
         metadata = self._cluster.topic(topic)
         if metadata is None:
             metadata = await self._metadata(topic)
-        with trio.move_on_after(self.config.max_block_ms / 1000):
+        with trio.move_on_after(self.config.handover_ms / 1000):
             while not self._accumulator.has_room(size):
                 await self._sender.wait_room()
         if not self._accumulator.has_room(size):
-            text = (
-                f"no room in buffer.memory={self.config.buffer_memory} within max.block.ms={self.config.max_block_ms}"
-            )
+            limit = "max.block.ms" if self.config.handover_ms == self.config.max_block_ms else "delivery.timeout.ms"
+            text = f"no room in buffer.memory={self.config.buffer_memory} within {limit}={self.config.handover_ms}"
             raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, text, certain=True)
         return self._cluster.topic(topic) or metadata
 
     async def _metadata(self, topic: str) -> TopicMetadata:
         self._sender.topics[topic] = None
         try:
-            return await self._cluster.wait_topic(topic, timeout_ms=self.config.max_block_ms)
+            return await self._cluster.wait_topic(topic, timeout_ms=self.config.handover_ms)
         except ClusterUnreachable as problem:
             raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, str(problem), certain=True) from problem
 

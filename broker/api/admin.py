@@ -21,6 +21,9 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
 
+ANSWER_MS = 1_000
+"""What the answer's way back may take beside the time that the controller was given."""
+
 
 def handle_create_topics(broker: Broker, request: Request, session: Session) -> None:
     """Each topic is created or refused alone."""
@@ -119,6 +122,25 @@ def handle_unregister_broker(broker: Broker, request: Request, session: Session)
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.UNREGISTER_BROKER, error_code=error, error_message=text)
+
+    forward(broker, request, session, read(request), failure)
+
+
+def handle_add_raft_voter(broker: Broker, request: Request, session: Session) -> None:
+    """Make an observing controller a voter of the metadata quorum."""
+    message = read(request)
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        return respond(ApiKey.ADD_RAFT_VOTER, error_code=error, error_message=text)
+
+    forward(broker, request, session, message, failure, timeout_ms=milliseconds(message.timeout) + ANSWER_MS)
+
+
+def handle_remove_raft_voter(broker: Broker, request: Request, session: Session) -> None:
+    """Take a voter out of the metadata quorum, be it alive or dead."""
+
+    def failure(error: ErrorCode, text: str) -> Any:
+        return respond(ApiKey.REMOVE_RAFT_VOTER, error_code=error, error_message=text)
 
     forward(broker, request, session, read(request), failure)
 

@@ -1,8 +1,8 @@
 """DescribeLogDirs: the log directories of this broker, what stands in them and how much room there is.
 
-The size of a log is that of its segments; a log that is not open is measured on the disk. A replica of this broker
-never lags behind itself (`offset_lag` 0) and none is on its way to another directory. As in Kafka the metadata log is
-not among them.
+The size of a log is that of its segments; a log that is not open is measured on the disk. A replica that is on its way
+here from another directory is told as its future one, with the offsets that the copy lacks; no other lags behind
+itself (`offset_lag` 0). As in Kafka the metadata log is not among them.
 Source: DescribeLogDirsRequest 1 to 4, KIP-113, KIP-827.
 """
 
@@ -68,17 +68,32 @@ async def _directory(broker: Broker, directory: HostedDirectory, wanted: set[Top
     found, total_bytes, usable_bytes = measured
     return result(
         log_dir=directory.path,
-        topics=_topics({**sizes, **found}.items()),
+        topics=_topics({**sizes, **found}.items(), _futures(broker, directory, wanted)),
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
 
 
-def _topics(sizes: Iterable[tuple[TopicPartition, int]]) -> tuple[Any, ...]:
+def _futures(
+    broker: Broker, directory: HostedDirectory, wanted: set[TopicPartition] | None
+) -> Iterable[tuple[TopicPartition, int, int]]:
+    """(partition, bytes, offsets that are missing) of the copies that are being made here."""
+    for move in broker.replicas.moves.into(directory):
+        key = (move.partition.topic, move.partition.index)
+        if move.future is not None and (wanted is None or key in wanted):
+            yield key, move.future.size_bytes, move.lag()
+
+
+def _topics(
+    sizes: Iterable[tuple[TopicPartition, int]], futures: Iterable[tuple[TopicPartition, int, int]]
+) -> tuple[Any, ...]:
     topics: dict[str, list[Any]] = {}
     described = part(KEY, "DescribeLogDirsPartition")
     for (topic, index), size in sorted(sizes):
         topics.setdefault(topic, []).append(described(partition_index=index, partition_size=size))
+    for (topic, index), size, lag in sorted(futures):
+        row = described(partition_index=index, partition_size=size, offset_lag=lag, is_future_key=True)
+        topics.setdefault(topic, []).append(row)
     topic_part = part(KEY, "DescribeLogDirsTopic")
     return tuple(topic_part(name=name, partitions=tuple(rows)) for name, rows in topics.items())
 

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates a group.
+"""FindCoordinator: which broker coordinates a group. Transactions have no coordinator yet.
 
 The topic that keeps groups is created on the way; until it is there, and while its partition has no leader whose
 process seems to live, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. It may take a second to do
@@ -9,6 +9,8 @@ Source: coord 1.2; KIP-699 (batches).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.group.placement import partition_of
@@ -24,7 +26,10 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
 
+log = structlog.get_logger("kraft.broker.find_coordinator")
+
 GROUP_KEYS = 0
+TRANSACTION_KEYS = 1
 NO_NODE = -1
 PATIENCE_MS = 500
 """How long a request waits for a coordinator to be known; what is behind it on its connection waits too."""
@@ -34,6 +39,12 @@ def handle_find_coordinator(broker: Broker, request: Request, session: Session) 
     """Answer from the newest image, after a moment's look whether the leaders named live; or from the next ones, if
     one of them is missing."""
     Finding(broker, request, session).look()
+
+
+REASONS = {
+    ErrorCode.INVALID_REQUEST: "this cluster coordinates groups only",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this cluster has no transactions yet; leave transactional.id out",
+}
 
 
 class Finding(Parked):
@@ -89,6 +100,9 @@ class Finding(Parked):
     def _leader(self, key: str) -> int | ErrorCode:
         """The broker that coordinates this key, or why none can be named."""
         broker = self._broker
+        if self._key_type == TRANSACTION_KEYS:
+            log.warning("a client asks for transactions, which this cluster has not", transactional_id=key)
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # any other error makes some clients ask for ever
         if self._key_type != GROUP_KEYS:
             return ErrorCode.INVALID_REQUEST
         if not broker.gates.authorize(self._session, Operation.DESCRIBE, Resource(ResourceType.GROUP, key)):
@@ -114,5 +128,4 @@ class Finding(Parked):
             if endpoint is not None:
                 return row(key=key, node_id=found, host=endpoint.host, port=endpoint.port)
             found = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        text = "this cluster coordinates groups only" if found is ErrorCode.INVALID_REQUEST else None
-        return row(key=key, node_id=NO_NODE, port=-1, error_code=found, error_message=text)
+        return row(key=key, node_id=NO_NODE, port=-1, error_code=found, error_message=REASONS.get(found))

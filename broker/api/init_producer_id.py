@@ -1,7 +1,8 @@
 """InitProducerId: a producer id for an idempotent producer.
 
-A transactional id needs a transaction coordinator; this broker has none, and says so as a Kafka broker whose
-coordinator is not there: COORDINATOR_NOT_AVAILABLE. Source: InitProducerIdRequest 0 to 5, KIP-98, KIP-360.
+A transactional id needs a transaction coordinator, and this cluster has none. It says so with the one error that every
+client takes as final, TRANSACTIONAL_ID_AUTHORIZATION_FAILED: after any other, some ask again without end.
+Source: InitProducerIdRequest 0 to 5, KIP-98, KIP-360.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraft.broker.api.answers import answer, read, respond
-from kraft.broker.node.gates import Operation, Resource, ResourceType
+from kraft.broker.node.gates import Operation, ResourceType
 from kraft.broker.node.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -24,13 +25,8 @@ def handle_init_producer_id(broker: Broker, request: Request, session: Session) 
     message = read(request)
     gates = broker.gates
     if message.transactional_id is not None:
-        resource = Resource(ResourceType.TRANSACTIONAL_ID, message.transactional_id)
-        if not gates.authorize(session, Operation.WRITE, resource):
-            _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        elif not message.transactional_id:
-            _refuse(request, ErrorCode.INVALID_REQUEST)
-        else:
-            _refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        is_named = bool(message.transactional_id)
+        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_named else ErrorCode.INVALID_REQUEST)
         return
     if not (
         gates.authorize_cluster(session, Operation.IDEMPOTENT_WRITE)

@@ -17,6 +17,7 @@ from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
 from kraft.control.topic_names import METADATA_TOPIC
+from kraft.seam import StorageCorrupt
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -145,11 +146,16 @@ class _Listing:
             return list_offset(partition, self._asker, timestamp, epoch)
         log = partition.log
         assert log is not None
-        disk = self._broker.seam.disk
-        if timestamp == MAX_TIMESTAMP:
-            hit = await disk.offload(log.max_timestamp_offset)
-        else:
-            hit = await disk.offload(log.offset_for_timestamp, timestamp)
+        disk, truncations = self._broker.seam.disk, log.truncations
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                hit = await disk.offload(log.max_timestamp_offset)
+            else:
+                hit = await disk.offload(log.offset_for_timestamp, timestamp)
+        except StorageCorrupt as damage:
+            if partition.log is log and log.truncations == truncations:  # else it was cut under the lookup
+                replicas.log_damaged(partition, damage)
+            return OffsetAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition.log is not log or (error := check(partition, self._asker, epoch)) != ErrorCode.NONE:
             return OffsetAnswer(error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         end = end_offset(partition, self._asker)

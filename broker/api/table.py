@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kraft.broker.api.admin import (
+    handle_add_raft_voter,
     handle_create_partitions,
     handle_create_topics,
     handle_delete_topics,
     handle_describe_quorum,
     handle_elect_leaders,
+    handle_remove_raft_voter,
     handle_unregister_broker,
     handle_update_features,
 )
 from kraft.broker.api.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from kraft.broker.api.alter_log_dirs import handle_alter_replica_log_dirs
 from kraft.broker.api.api_versions import handle_api_versions
 from kraft.broker.api.delete_records import handle_delete_records
 from kraft.broker.api.describe_cluster import handle_describe_cluster
@@ -38,6 +41,7 @@ from kraft.broker.api.list_offsets import handle_list_offsets
 from kraft.broker.api.metadata import handle_metadata
 from kraft.broker.api.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from kraft.broker.api.produce import handle_produce
+from kraft.broker.api.reassignments import handle_alter_reassignments, handle_list_reassignments
 from kraft.broker.node.dispatch import Handler
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.rpc import InternalKey
@@ -64,11 +68,14 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
     ApiKey.ALTER_CONFIGS: handle_alter_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: handle_alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
     ApiKey.CREATE_PARTITIONS: handle_create_partitions,
     ApiKey.DELETE_GROUPS: handle_delete_groups,
     ApiKey.ELECT_LEADERS: handle_elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: handle_alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: handle_list_reassignments,
     ApiKey.OFFSET_DELETE: handle_offset_delete,
     ApiKey.DESCRIBE_QUORUM: handle_describe_quorum,
     ApiKey.UPDATE_FEATURES: handle_update_features,
@@ -77,5 +84,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.UNREGISTER_BROKER: handle_unregister_broker,
     ApiKey.LIST_CONFIG_RESOURCES: handle_list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
+    ApiKey.ADD_RAFT_VOTER: handle_add_raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: handle_remove_raft_voter,
     InternalKey.IDENTIFY: handle_identify,
 }

@@ -165,16 +165,19 @@ class LogCleaner:
         return None if cleanable is None else Candidate(partition, opened, cleanable)
 
     async def _find_range(self, partition: Partition, opened: Log) -> CleanableRange | None:
-        """What of the log may be cleaned; None if it is not there any more or cannot be read."""
+        """What of the log may be cleaned; None if it is not there any more, is being cut, or cannot be read."""
         manager, directory = self._manager, partition.directory
         for _ in range(COLD_TRIES_MAX):
-            if partition.log is not opened or directory is None:
+            if partition.log is not opened or directory is None or partition.is_truncating:
                 return None
             try:
                 return find_range(opened, directory.cleaner_offsets.get(_key(partition)), manager.clock.wall_ms())
             except ColdRead as cold:
                 if not await manager.maintenance.warmed(partition, cold):
                     return None
+            except StorageCorrupt as error:
+                manager.log_damaged(partition, error)
+                return None
         return None
 
     # a round

@@ -156,12 +156,26 @@ class ControllerChannel:
 
     async def keep_connected(self, greeting: Callable[[], RpcMessage]) -> None:
         """Hold a connection to every controller until cancelled: `greeting()` is sent on each new one, so that the
-        controller knows whose connection it is. Redials with backoff."""
+        controller knows whose connection it is. Redials with backoff. Who the controllers are is looked up again
+        whenever there is a new leader: voters come and go."""
+        kept: dict[Peer, trio.CancelScope] = {}
         async with trio.open_nursery() as nursery:
-            for peer in self._controllers():
-                nursery.start_soon(self._keep_one, peer, greeting)
+            while True:
+                changed, wanted = self._changed, self._controllers()
+                for peer in [peer for peer in kept if peer not in wanted]:
+                    kept.pop(peer).cancel()
+                for peer in wanted:
+                    if peer not in kept:
+                        kept[peer] = trio.CancelScope()
+                        nursery.start_soon(self._keep_one, peer, greeting, kept[peer])
+                await changed.wait()
 
-    async def _keep_one(self, peer: Peer, greeting: Callable[[], RpcMessage]) -> None:
+    async def _keep_one(self, peer: Peer, greeting: Callable[[], RpcMessage], scope: trio.CancelScope) -> None:
+        with scope:
+            await self._hold(peer, greeting)
+        self._peers.forget(peer, BROKER_PURPOSE)
+
+    async def _hold(self, peer: Peer, greeting: Callable[[], RpcMessage]) -> None:
         ended = trio.Event()
 
         def on_end(_: Peer) -> None:

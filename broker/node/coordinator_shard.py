@@ -104,8 +104,11 @@ class CoordinatorShard:
         """What the log says; None if that cannot be known, or is not wanted any more."""
         try:
             return await load_state(self._replicas, self.partition, self._is_current, self._owner.load_bytes)
-        except (WireError, StorageCorrupt) as error:
+        except WireError as error:
             log.error("groups were not loaded", partition=self.partition.index, error=str(error))
+        except StorageCorrupt as error:
+            if self._is_current():  # else it may have been cut meanwhile
+                self._replicas.log_damaged(self.partition, error)
         except DiskError as error:
             self._replicas.disk_failed(self.partition, error)
         return None

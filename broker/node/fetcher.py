@@ -207,7 +207,8 @@ class LeaderFetcher:
         try:
             connection = await manager.seam.network.dial(peer, make, timeout_ms=DIAL_TIMEOUT_MS)
         except DialFailed as failure:
-            log.debug("leader is not reached", leader=self.leader_id, error=str(failure))
+            tell = log.warning if failure.why else log.debug
+            tell("leader is not reached", leader=self.leader_id, error=str(failure))
             return False
         if connection.is_closed:
             return False

@@ -16,7 +16,7 @@ from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchedPartition, Fe
 from kraft.broker.node.gates import CLUSTER, Operation, QuotaKind, topic_resource
 from kraft.broker.node.leader_hints import current_leader, endpoints_of
 from kraft.broker.node.metadata_topic import is_metadata_topic
-from kraft.broker.node.partition_reading import FetchParams, LogNotOpen, NotInMemory, read_partition
+from kraft.broker.node.partition_reading import FetchParams, NotInMemory, read_partition
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.node.throttling import mute
 from kraft.seam import DiskError, FileRange
@@ -39,6 +39,9 @@ FIRST_WITH_STORAGE_ERROR = 6
 WARM_PIECE_BYTES = 1024 * 1024
 WARMS_PER_PARTITION_MAX = 20
 """How often a fetch has something brought into memory: indexes and bytes of each partition, and some in vain."""
+LOG_WAIT_MS_MIN = 500
+"""A fetch waits at least so long for a log that is being opened or cut: that takes milliseconds as a rule, and an error
+sets a client back by more."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[FetchedPartition, FetchResult, int]
@@ -53,6 +56,7 @@ class FetchOperation(Parked):
         "bytes_max",
         "counts_progress",
         "is_done",
+        "is_final",
         "is_follower",
         "is_full",
         "is_watching",
@@ -95,6 +99,7 @@ class FetchOperation(Parked):
         self.probes = True
         self.warms = 0
         self.is_done = False
+        self.is_final = not kept.partitions
         self.is_watching = kept.session_id != 0
 
     # life
@@ -104,7 +109,7 @@ class FetchOperation(Parked):
         previous = self.kept.parked
         if previous is not None:
             previous.give_way()
-        self._try(final=self.max_wait_ms <= 0 or not self.kept.partitions)
+        self._try()
 
     def wake(self) -> None:
         """One of the partitions changed in this pass."""
@@ -113,14 +118,14 @@ class FetchOperation(Parked):
     def look_again(self) -> None:
         """The end of the pass, or what was missing is there now."""
         if not self.is_done:
-            self._try(final=False)
+            self._try()
 
     def expire(self) -> None:
         """max.wait is over: answer with what there is."""
         if not self.is_done:
             self.bucket = -1
-            self.max_wait_ms = 0
-            self._try(final=True)
+            self.is_final = True
+            self._try()
 
     def give_way(self) -> None:
         """The session's next request is here: answer with nothing, and leave to it what it names, so that the offsets
@@ -128,30 +133,34 @@ class FetchOperation(Parked):
         if not self.is_done:
             self._finish([], 0)
 
-    def _try(self, *, final: bool) -> None:
+    def _try(self) -> None:
         try:
-            reads, size, is_urgent = self._read()
-        except LogNotOpen as closed:
-            closed.partition.when_open(self.look_again)
-            return
+            reads, size, is_urgent, waits_for_log = self._read()
         except (ColdRead, NotInMemory) as cold:
+            self.kept.parked = self
             self.warms += 1
             if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
                 self._give_up(cold)
                 return
             self.broker.replicas.start_task(self._warm, cold)
             return
-        if final or is_urgent or size >= self.min_bytes or self.max_wait_ms <= 0:
+        if self.is_final or is_urgent:
             self._finish(reads, size)
-        elif self.bucket < 0:
-            self._park()
+        elif waits_for_log:
+            self._park(max(self.max_wait_ms, LOG_WAIT_MS_MIN))
+        elif size >= self.min_bytes or self.max_wait_ms <= 0:
+            self._finish(reads, size)
+        else:
+            self._park(self.max_wait_ms)
 
-    def _park(self) -> None:
-        replicas = self.broker.replicas
+    def _park(self, wait_ms: int) -> None:
+        """Wait until a partition changes, or the time is over that began with the first wait."""
         self.kept.parked = self
         if not self.is_watching:
             self._watch()
-        replicas.deadlines.add(self, replicas.clock.monotonic_ms() + self.max_wait_ms)
+        if self.bucket < 0:
+            replicas = self.broker.replicas
+            replicas.deadlines.add(self, replicas.clock.monotonic_ms() + wait_ms)
 
     async def _warm(self, cold: ColdRead | NotInMemory) -> None:
         """Bring what is missing into memory, off the loop, then look again."""
@@ -175,16 +184,16 @@ class FetchOperation(Parked):
 
     # reading
 
-    def _read(self) -> tuple[list[Read], int, bool]:
-        """Read everything that may have something to tell, in order. The answers, their bytes, and whether one of them
-        is to be told at once."""
+    def _read(self) -> tuple[list[Read], int, bool, bool]:
+        """Read everything that may have something to tell, in order. The answers, their bytes, whether one of them is
+        to be told at once, and whether one would be another if its log were open."""
         kept, params, session = self.kept, self.params, self.session
         authorize = self.broker.gates.authorizer.authorize
         is_follower = self.is_follower
         allowed = is_follower and authorize(session, Operation.CLUSTER_ACTION, CLUSTER)
         entries: Iterable[FetchedPartition] = kept.partitions.values() if self.is_full else list(kept.dirty)
         reads: list[Read] = []
-        left, total, is_urgent = self.bytes_max, 0, False
+        left, total, is_urgent, waits_for_log = self.bytes_max, 0, False, False
         for entry in entries:
             partition = entry.partition
             if partition is None or partition.is_removed:
@@ -212,10 +221,13 @@ class FetchOperation(Parked):
             left -= size
             total += size
             if result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0:
-                is_urgent = True
+                if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and partition and partition.waits_for_log:
+                    waits_for_log = True
+                else:
+                    is_urgent = True
             reads.append((entry, result, size))
-        self.counts_progress = False
-        return reads, total, is_urgent
+        self.counts_progress = self.counts_progress and waits_for_log
+        return reads, total, is_urgent, waits_for_log
 
     def _throttled_room(self, partition: Partition, room: int) -> int:
         """A follower that is out of sync gets nothing while the replication quota is used up."""

@@ -69,8 +69,15 @@ class BrokerLifecycle:
         self._wants_shutdown = False
         self._offline_directories: set[UUID] = set()
         self._leaving: set[int] = set()
+        self._refusal: ErrorCode | None = None
+        """Why the last heartbeat that was answered was refused."""
         self._dirty = trio.Event()
         self._heard_ms = self._clock.monotonic_ms()
+
+    @property
+    def is_unregistered(self) -> bool:
+        """Whether the controller says that this incarnation is not, or no longer, registered."""
+        return self._refusal is ErrorCode.STALE_BROKER_EPOCH
 
     # what happens around it
 
@@ -109,7 +116,7 @@ class BrokerLifecycle:
 
     async def controlled_shutdown(self, *, timeout_ms: int) -> bool:
         """Hand everything over. True once the controller says that nothing depends on this broker any more; False if
-        it could not be reached or took too long."""
+        it could not be reached, does not know this broker, or took too long."""
         if not self.registered.is_set():
             return False
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -119,7 +126,8 @@ class BrokerLifecycle:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while not self.may_shut_down.is_set():
             now_ms = self._clock.monotonic_ms()
-            if now_ms >= deadline_ms or now_ms - self._heard_ms >= SHUTDOWN_UNREACHABLE_MS:
+            is_unheard = now_ms >= deadline_ms or now_ms - self._heard_ms >= SHUTDOWN_UNREACHABLE_MS
+            if is_unheard or self.is_unregistered:
                 log.warning("controlled shutdown is given up", node_id=self._broker.node_id)
                 break
             await wait_at_most(self._clock, self.may_shut_down, SHUTDOWN_HEARTBEAT_MS * 5)
@@ -167,16 +175,27 @@ class BrokerLifecycle:
             return None
         self._heard_ms = self._clock.monotonic_ms()
         if answer.error_code != ErrorCode.NONE:
-            log.warning(
-                "heartbeat was refused",
-                node_id=self._broker.node_id,
-                broker_epoch=self.broker_epoch,
-                error=ErrorCode(answer.error_code).name,
-            )
+            self._refused(ErrorCode(answer.error_code))
             return None
+        self._refusal = None
         if answer.should_shut_down:
             self.may_shut_down.set()
         return answer
+
+    def _refused(self, error: ErrorCode) -> None:
+        """Say so once, not at each heartbeat."""
+        if error is self._refusal:
+            return
+        self._refusal = error
+        where = {"node_id": self._broker.node_id, "broker_epoch": self.broker_epoch, "error": error.name}
+        if self.is_unregistered:
+            log.error(
+                "this broker is not registered any more, and leads nothing until it is restarted: it was unregistered, "
+                "or another process has taken its id",
+                **where,
+            )
+        else:
+            log.warning("heartbeat was refused", **where)
 
     def _pause_after(self, answer: Any, interval_ms: int) -> float:
         if self._wants_shutdown:

@@ -38,8 +38,8 @@ class HostedDirectory:
         self.is_clean = False
         self.broker_epoch = NO_BROKER_EPOCH
         self.found = FoundLogs((), (), (), ())
-        self.held: frozenset[TopicPartition] = frozenset()
-        """The logs that were here at start; there may be a hundred thousand."""
+        self.held: set[TopicPartition] = set()
+        """The logs that were here at start, or were moved here; there may be a hundred thousand."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -68,7 +68,7 @@ class HostedDirectory:
         self.high_watermarks = storage.read_high_watermarks()
         self.cleaner_offsets = storage.read_cleaner_offsets()
         self.found = storage.find_logs()
-        self.held = frozenset(self.found.partitions)
+        self.held = set(self.found.partitions)
         for warning in storage.warnings:
             log.warning("log directory", path=self.path, warning=warning)
         self.known_id = storage.directory_id
@@ -122,6 +122,10 @@ class LogDirectories:
         self._config = config
         self._disk = disk
         self.all = [HostedDirectory(path) for path in config.log_dirs]
+        self.preferred: dict[TopicPartition, HostedDirectory] = {}
+        """Where replicas are to be made that are not here yet, by AlterReplicaLogDirs."""
+        self.interrupted: dict[TopicPartition, HostedDirectory] = {}
+        """Where replicas were being moved when the last life ended."""
 
     def open(self, cluster_id: str) -> list[tuple[HostedDirectory, DiskError]]:
         """Open every directory; those whose device refused stay offline, and are the answer. *Blocking.*"""
@@ -148,9 +152,11 @@ class LogDirectories:
         epochs = {directory.broker_epoch for directory in self.all}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
-    def holding(self, topic: str, index: int) -> HostedDirectory | None:
-        """The directory that had this log at start."""
-        return next((found for found in self.online if (topic, index) in found.held), None)
+    def holding(self, topic: str, index: int, assigned: UUID | None = None) -> HostedDirectory | None:
+        """The directory that has this log; of several (a crash fell into a move) the assigned one."""
+        found = [directory for directory in self.online if (topic, index) in directory.held]
+        first = found[0] if found else None
+        return next((directory for directory in found if directory.directory_id == assigned), first)
 
     def place(self, topic: str, index: int, assigned: UUID | None, *, is_new: bool) -> HostedDirectory | None:
         """Where the replica is, or is to be made; None if it may be in a directory that is offline.
@@ -159,9 +165,12 @@ class LogDirectories:
         now, so there is no data of it anywhere.
         """
         online = self.online
-        holding = self.holding(topic, index)
+        preferred = self.preferred.pop((topic, index), None)
+        holding = self.holding(topic, index, assigned)
         if holding is not None:
             return holding
+        if preferred is not None and preferred.is_online and is_new:
+            return preferred
         if assigned is not None and assigned.int >= RESERVED_DIRECTORIES:
             for directory in online:
                 if directory.directory_id == assigned:

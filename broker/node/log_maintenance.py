@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kraft.seam import Disk, DiskError
+from kraft.storage.checkpoints import TopicPartition
 from kraft.storage.handles import ColdRead
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ log = structlog.get_logger("kraft.broker.logs")
 
 RETENTION_FIRST_MS = 30_000
 COLD_TRIES_MAX = 100
+
+Offsets = dict[TopicPartition, int]
 
 
 class LogMaintenance:
@@ -66,7 +69,7 @@ class LogMaintenance:
     async def write_high_watermarks(self) -> None:
         """replication-offset-checkpoint, of every directory in which a mark has moved."""
         for directory in self._manager.directories.online:
-            await self._write(directory, "high watermarks", directory.collect_high_watermarks())
+            await self._write(directory, "high watermarks", directory.collect_high_watermarks)
 
     async def write_recovery_points(self) -> None:
         """recovery-point-offset-checkpoint and log-start-offset-checkpoint."""
@@ -76,32 +79,34 @@ class LogMaintenance:
 
     async def write_recovery_points_of(self, directory: HostedDirectory) -> None:
         """Also after a truncation, before the log takes appends again: what is no longer there is no longer clean."""
-        await self._write(directory, "recovery points", directory.collect_recovery_points())
+        await self._write(directory, "recovery points", directory.collect_recovery_points)
         await self.write_cleaner_offsets_of(directory)
 
     async def write_cleaner_offsets_of(self, directory: HostedDirectory) -> None:
-        await self._write(directory, "cleaner offsets", directory.collect_cleaner_offsets())
+        await self._write(directory, "cleaner offsets", directory.collect_cleaner_offsets)
 
     async def write_log_starts_of(self, directory: HostedDirectory) -> None:
-        await self._write(directory, "log starts", directory.collect_log_starts())
+        await self._write(directory, "log starts", directory.collect_log_starts)
 
-    async def _write(self, directory: HostedDirectory, what: str, offsets: dict[tuple[str, int], int]) -> None:
-        storage = directory.storage
-        if storage is None or self._written.get((directory.path, what)) == offsets:
-            return
-        writers: dict[str, Callable[[dict[tuple[str, int], int]], None]] = {
-            "high watermarks": storage.write_high_watermarks,
-            "recovery points": storage.write_recovery_points,
-            "log starts": storage.write_log_starts,
-            "cleaner offsets": storage.write_cleaner_offsets,
-        }
+    async def _write(self, directory: HostedDirectory, what: str, collect: Callable[[], Offsets]) -> None:
+        """Write a checkpoint if it is behind. When this returns the file says what holds now, also if an older one was
+        being written: then it is looked at after that."""
         async with directory.checkpointing:
+            storage, offsets = directory.storage, collect()
+            if storage is None or self._written.get((directory.path, what)) == offsets:
+                return
+            writers: dict[str, Callable[[Offsets], None]] = {
+                "high watermarks": storage.write_high_watermarks,
+                "recovery points": storage.write_recovery_points,
+                "log starts": storage.write_log_starts,
+                "cleaner offsets": storage.write_cleaner_offsets,
+            }
             try:
                 await self._manager.disk.offload(writers[what], offsets)
             except DiskError as error:
                 self._manager.directory_failed(directory, error)
                 return
-        self._written[directory.path, what] = offsets
+            self._written[directory.path, what] = offsets
 
     # retention
 

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.handles import FileCache
+    from kraft.storage.log_dir import LogDirectory
 
 
 class OpenJob(NamedTuple):
-    """All that opening needs, taken on the loop."""
+    """All that opening needs, taken on the loop. `storage` is the directory's, which may go offline meanwhile."""
 
     disk: Disk
     directory: HostedDirectory
+    storage: LogDirectory
     topic: str
     number: int
     topic_id: UUID
@@ -42,15 +44,13 @@ class OpenJob(NamedTuple):
 
     def run(self) -> Log:
         """Open (or make) the log, ready for a follower's appends. *Blocking.* DiskError, StorageCorrupt."""
-        storage = self.directory.storage
-        assert storage is not None
-        path = storage.partition_path(self.topic, self.number)
+        path = self.storage.partition_path(self.topic, self.number)
         found: UUID | None = None
         is_renamed = False
         if self.disk.is_directory(path):
             found = read_partition_metadata(self.disk, path)
             if found is not None and found != self.topic_id:
-                storage.retire(self.topic, self.number, self.stray_id, STRAY_DIRECTORY_SUFFIX)
+                self.storage.retire(self.topic, self.number, self.stray_id, STRAY_DIRECTORY_SUFFIX)
                 self.directory.forget(self.topic, self.number)
                 found, is_renamed = None, True
         key = (self.topic, self.number)
@@ -144,9 +144,9 @@ class LogOpener:
             async with partition.blocking:
                 if not partition.is_removed:  # else its retirement waits for this very lock
                     await manager.wait_retired(*path)
-                opened = (
-                    None if partition.is_removed else await manager.disk.offload(self._job(partition, directory).run)
-                )
+                storage, opened = directory.storage, None
+                if storage is not None and not partition.is_removed:  # both may have changed while this waited
+                    opened = await manager.disk.offload(self._job(partition, directory, storage).run)
         except DiskError as error:
             manager.directory_failed(directory, error)
         except StorageCorrupt as error:
@@ -159,11 +159,12 @@ class LogOpener:
             self._busy_paths.discard(path)
             self._wake.set()
 
-    def _job(self, partition: Partition, directory: HostedDirectory) -> OpenJob:
+    def _job(self, partition: Partition, directory: HostedDirectory, storage: LogDirectory) -> OpenJob:
         manager = self._manager
         return OpenJob(
             manager.disk,
             directory,
+            storage,
             partition.topic,
             partition.index,
             partition.topic_id,

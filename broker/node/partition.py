@@ -128,6 +128,16 @@ class Partition:
         """flush.messages asks for more than the sync of closed segments."""
         return self.flush_records < NEVER
 
+    @property
+    def waits_for_log(self) -> bool:
+        """The log is being opened, or cut: it can be read soon."""
+        return (self.log is None or self.is_truncating) and not self.is_offline and not self.is_removed
+
+    @property
+    def was_open(self) -> bool:
+        """The log is open, or was in this life: its files may have been written to."""
+        return self.active_segment is not None
+
     def configure(self, config: TopicConfig) -> None:
         """The topic's settings are these now."""
         self.config = config
@@ -142,6 +152,17 @@ class Partition:
             now_ms = self.host.clock.monotonic_ms()
             leader.min_isr_changed(config.min_insync_replicas, now_ms, self.host.eligible)
             self._take_leader_high_watermark()
+        if not self.waits_for_disk and self.log is not None:
+            self._count_unsynced(self.log)
+
+    def _count_unsynced(self, log: Log) -> None:
+        """Appends do not wait for the disk (any more): nor do those of before."""
+        leader, end = self.leader, log.log_end_offset
+        if leader is not None and leader.own_share < end:
+            leader.synced(end, self.host.clock.monotonic_ms(), self.host.eligible)
+            self._take_leader_high_watermark()
+        while self.waiting_for_disk:
+            self.waiting_for_disk.popleft()[1].acknowledged(self, ErrorCode.NONE)
 
     # the log
 
@@ -154,9 +175,23 @@ class Partition:
         state = self.state
         if state is not None and state.leader == self.host.node_id:
             self._begin_to_lead(state)
+        self.host.changed[self] = None
         waiters, self.opening_waiters = self.opening_waiters, []
         for resume in waiters:
             resume()
+
+    def replaced(self, log: Log) -> None:
+        """Another log, with the same content and all of it on the device, has taken the place of this one's."""
+        self.log = log
+        self.active_segment = log.active
+        self.appendable = False
+        self.go_on()
+        self.host.changed[self] = None
+
+    def go_on(self) -> None:
+        """Appends were held up for a moment: those that wait are next."""
+        if self.pending:
+            self._prepare_to_append()
 
     def when_open(self, resume: Callable[[], None]) -> None:
         """Call `resume` once the log is open, or never will be (then `log` is None still)."""
@@ -330,6 +365,7 @@ class Partition:
         state = self.state
         if self.log is not None and state is not None and state.leader == self.host.node_id and self.leader is None:
             self._begin_to_lead(state)
+        self.host.changed[self] = None
 
     # followers, as the leader sees them
 

@@ -11,7 +11,7 @@ from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
-    from kraft.seam import Clock
+    from kraft.seam import Clock, StorageCorrupt
 
 
 class Watcher(Protocol):
@@ -69,4 +69,8 @@ class PartitionHost(Protocol):
 
     def want_open(self, partition: Partition) -> None:
         """Open the log soon: somebody waits for it."""
+        ...
+
+    def log_damaged(self, partition: Partition, error: StorageCorrupt) -> None:
+        """What stands in the log cannot be trusted: this replica ends, and others lead."""
         ...

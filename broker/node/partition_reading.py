@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kraft.broker.node.fetch_sessions import FetchedPartition
 from kraft.broker.node.partition_checks import leader_epoch_error
 from kraft.broker.replica.selector import ReplicaView, select_rack_aware
-from kraft.seam import FileRange
+from kraft.seam import FileRange, StorageCorrupt
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FIRST_VERSION_WITH_RACK, FetchResult
@@ -42,14 +42,6 @@ class FetchParams(NamedTuple):
         return self.replica_id >= 0
 
 
-class LogNotOpen(Exception):
-    """The partition's log is being opened: ask again when it is."""
-
-    def __init__(self, partition: Partition) -> None:
-        super().__init__(repr(partition))
-        self.partition = partition
-
-
 class NotInMemory(Exception):
     """The bytes to send would be read from the device: have them read off the loop first."""
 
@@ -68,12 +60,14 @@ def read_partition(
     counts_progress: bool,
     probes: bool,
 ) -> FetchResult:
-    """The answer for one hosted partition. LogNotOpen, NotInMemory (only with `probes`), ColdRead."""
+    """The answer for one hosted partition: NOT_LEADER_OR_FOLLOWER too while it `waits_for_log`. A log that is found
+    damaged goes offline. NotInMemory (only with `probes`), ColdRead."""
     if partition.is_offline:
         return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
     log = partition.log
     if log is None:
-        raise LogNotOpen(partition)
+        partition.host.want_open(partition)
+        return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     entry.seen_leader_epoch = partition.leader_epoch
     offset, high_watermark = entry.fetch_offset, partition.high_watermark
     log_start, log_end, stable = log.log_start_offset, log.log_end_offset, log.last_stable_offset
@@ -94,6 +88,9 @@ def read_partition(
             piece = log.read(offset, bytes_max, limit, at_least_one=at_least_one)
         except OffsetOutOfRange:
             return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        except StorageCorrupt as damage:
+            partition.host.log_damaged(partition, damage)
+            return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
         ranges = piece.ranges
         if aborted is not None and piece.size_bytes:
             aborted = log.aborted_transactions(offset, log.upper_bound(piece))
@@ -123,13 +120,14 @@ def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: F
 
 
 def _refusal(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> FetchResult | None:
-    """The checks before the read: epoch, leadership, membership, divergence."""
+    """The checks before the read: epoch, leadership, membership, divergence. A log that is being cut, which nobody
+    leads, is not looked at: what a read finds in it meanwhile says nothing."""
     if entry.leader_epoch >= 0:
         error = leader_epoch_error(partition, entry.leader_epoch)
         if error != ErrorCode.NONE:
             return FetchResult(entry.index, error)
     leader = partition.leader
-    if leader is None and (params.is_follower or params.version < FIRST_VERSION_WITH_RACK):
+    if partition.is_truncating or (leader is None and (params.is_follower or params.version < FIRST_VERSION_WITH_RACK)):
         return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if params.is_follower and leader is not None:
         if params.replica_id not in leader.followers:

@@ -30,6 +30,7 @@ from kraft.broker.node.log_syncing import LogSyncer
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.replica_metrics import register_replica_metrics
+from kraft.broker.node.replica_moves import ReplicaMoves
 from kraft.broker.node.replica_roles import ReplicaRoles
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
@@ -92,7 +93,8 @@ class ReplicaManager:
         self.retirement = Retirement(self)
         self._flusher = LogFlusher(self)
         self._alter_partition = AlterPartitionQueue(services)
-        self._assignments = DirectoryAssignments(services)
+        self.assignments = DirectoryAssignments(services)
+        self.moves = ReplicaMoves(self)
         self.roles = ReplicaRoles(self)
         self.topics: dict[TopicKey, dict[int, Partition]] = {}
         self._image: MetadataImage | None = None
@@ -133,7 +135,7 @@ class ReplicaManager:
                 self._nursery = nursery
                 nursery.start_soon(self.deadlines.run)
                 nursery.start_soon(self._alter_partition.run)
-                nursery.start_soon(self._assignments.run)
+                nursery.start_soon(self.assignments.run)
                 nursery.start_soon(self._check_lag_forever)
                 for _ in range(self.config.integer("num.recovery.threads.per.data.dir") * len(self.directories.all)):
                     nursery.start_soon(self._opener.serve)
@@ -158,9 +160,10 @@ class ReplicaManager:
         all logs before this returns. `run` must be under way."""
         self._take_brokers(image)
         self._image = image
+        self.moves.take_found(image)
         for directory in self.directories.online:
             for topic, index in directory.found.partitions:
-                if not self._is_hosted(image, topic, index):
+                if not self._is_hosted(image, topic, index) or self._is_elsewhere(image, directory, topic, index):
                     self.retirement.set_aside(directory, topic, index)
             self.retirement.remove_later(list(directory.found.to_delete))
         states = [
@@ -172,7 +175,7 @@ class ReplicaManager:
         self.roles.take(states, is_new=lambda topic, index: False)
         if not all(directory.is_clean for directory in self.directories.online):
             await self._opener.wait_idle()
-            await self._assignments.wait_settled()
+            await self.assignments.wait_settled()
         else:
             await trio.lowlevel.checkpoint()
         self.request_pass()
@@ -191,7 +194,10 @@ class ReplicaManager:
         storage = directory.storage
         assert storage is not None
         logs = [partition.log for partition in directory.partitions if partition.log is not None]
-        closed_all = all(partition.log is not None for partition in directory.partitions) or directory.is_clean
+        closed_all = all(
+            partition.log is not None or (directory.is_clean and not partition.was_open)
+            for partition in directory.partitions
+        )
 
         def close_logs() -> None:
             for opened in logs:
@@ -342,7 +348,10 @@ class ReplicaManager:
         if not directory.is_online:
             return
         directory.storage = None
+        self.moves.directory_failed(directory)
         for partition in list(directory.partitions):
+            if partition.state is not None and partition.state.directory_of(self.node_id) != directory.directory_id:
+                self.report_lost(partition)  # it was about to be moved: the controller thinks it elsewhere
             self.roles.stop_fetching(partition)
             opened = partition.log
             partition.failed()
@@ -370,7 +379,7 @@ class ReplicaManager:
 
     def report_lost(self, partition: Partition) -> None:
         """Tell the controller that the replica is in no directory that is online."""
-        self._assignments.report(partition, LOST_DIRECTORY)
+        self.assignments.report(partition, LOST_DIRECTORY)
 
     # logs
 
@@ -383,7 +392,8 @@ class ReplicaManager:
         report = opened.recovery_report
         if report.bytes_cut:
             log.warning("log was cut at its end", topic=partition.topic, partition=partition.index, report=str(report))
-        self._assignments.report(partition, directory.directory_id)
+        self.assignments.report(partition, directory.directory_id)
+        self.moves.begin_again(partition)
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
             self._syncer.want_sync(partition)
@@ -447,6 +457,15 @@ class ReplicaManager:
         known = image.topics.get(topic)
         state = known.find(index) if known is not None else None
         return state is not None and self.node_id in state.replicas
+
+    def _is_elsewhere(self, image: MetadataImage, directory: HostedDirectory, topic: str, index: int) -> bool:
+        """Another directory has a log of this name too, and is the one that the metadata name."""
+        if len(self.directories.online) == 1:
+            return False
+        known = image.topics.get(topic)
+        state = known.find(index) if known is not None else None
+        assigned = None if state is None else state.directory_of(self.node_id)
+        return self.directories.holding(topic, index, assigned) is not directory
 
     async def _check_lag_forever(self) -> None:
         """Drop members that lag from in-sync sets, every half of replica.lag.time.max.ms."""

@@ -126,6 +126,7 @@ class ReplicaRoles:
     def remove(self, partition: Partition) -> None:
         """The replica is not this broker's any more: stop, then take its folder away."""
         self.stop_fetching(partition)
+        self._manager.moves.give_up(partition)
         by_index = self._manager.topics.get(partition.topic_id)
         if by_index is not None:
             by_index.pop(partition.index, None)

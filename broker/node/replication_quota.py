@@ -27,13 +27,21 @@ def is_throttled(replicas: Sequence[str], index: int, broker_id: int) -> bool:
 
 
 class ReplicationQuota:
-    """One direction's rate. `rate_key` is leader.… or follower.replication.throttled.rate."""
+    """One direction's rate. `rate_key` is leader.… or follower.replication.throttled.rate, or that of moves between log
+    directories, which has keys of its own for its windows."""
 
-    def __init__(self, config: NodeConfig, clock: Clock, rate_key: str) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        rate_key: str,
+        window_key: str = "replication.quota.window.size.seconds",
+        windows_key: str = "replication.quota.window.num",
+    ) -> None:
         self._clock = clock
         self._rate_key = rate_key
-        self._window_ms = config.integer("replication.quota.window.size.seconds") * SECOND_MS
-        self._windows_max = config.integer("replication.quota.window.num")
+        self._window_ms = config.integer(window_key) * SECOND_MS
+        self._windows_max = config.integer(windows_key)
         self._windows: deque[list[int]] = deque()
         """[number of the window, bytes in it], oldest first."""
         self.configure(config)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from kraft.broker.replica.isr import AnswerVerdict, InSyncSet, IsrAnswer, IsrChange, IsrProposal
 from kraft.image.partitions import PartitionState, RecoveryState
+from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
 
 UNKNOWN_OFFSET = -1
@@ -124,6 +125,9 @@ class LeaderState:
         """A newer partition epoch in the same leader epoch: progress stays, what was pending is decided by it."""
         if state.partition_epoch < self.isr.partition_epoch:
             return NOTHING
+        for broker_id in self.isr.committed.difference(state.isr):
+            if state.directory_of(broker_id) == LOST_DIRECTORY:  # what it told us is gone with its log
+                self.followers.pop(broker_id, None)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
         return self._effects(now_ms, eligible)

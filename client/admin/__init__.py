@@ -34,6 +34,7 @@ from kraft.client.admin.values import (
     ProducerState,
     QuorumDescription,
     QuorumReplica,
+    Reassignment,
     ResourceType,
     TopicDescription,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "ProducerState",
     "QuorumDescription",
     "QuorumReplica",
+    "Reassignment",
     "ResourceType",
     "TopicDescription",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
-from kraft.client.admin.routing import Router, require_success
+from kraft.client.admin.routing import Router, by_topic, explain, require_success
 from kraft.client.admin.values import (
     BrokerDescription,
     ClusterDescription,
@@ -16,11 +17,13 @@ from kraft.client.admin.values import (
     QuorumDescription,
     QuorumReplica,
 )
+from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 METADATA_TOPIC = "__cluster_metadata"
+CONTROLLER_LISTENER = "CONTROLLER"
 _SOFTWARE = {"client_software_name": "pykraft", "client_software_version": "1"}
 
 
@@ -57,6 +60,33 @@ class Nodes:
             _read_replicas(partition.observers),
         )
 
+    async def add_voter(
+        self, node_id: int, directory_id: UUID, address: Address, *, listener: str = CONTROLLER_LISTENER
+    ) -> None:
+        """Make a controller that observes the quorum, and has caught up, a voter. `address` is where other controllers
+        reach it, on the controllers' `listener`."""
+        answer = await self._router.change(
+            ApiKey.ADD_RAFT_VOTER,
+            lambda told: told.error_code,
+            cluster_id=None,
+            voter_id=node_id,
+            voter_directory_id=directory_id,
+            listeners=({"name": listener, "host": address.host, "port": address.port},),
+            timeout=self._router.change_timeout_ms,
+        )
+        require_success(answer, f"voter {node_id}")
+
+    async def remove_voter(self, node_id: int, directory_id: UUID) -> None:
+        """Take a voter out of the quorum; it may be dead."""
+        answer = await self._router.change(
+            ApiKey.REMOVE_RAFT_VOTER,
+            lambda told: told.error_code,
+            cluster_id=None,
+            voter_id=node_id,
+            voter_directory_id=directory_id,
+        )
+        require_success(answer, f"voter {node_id}")
+
     async def log_dirs(self, brokers: Iterable[int] | None = None) -> tuple[LogDir, ...]:
         """The log directories of these brokers (None: of all) with what lies in them."""
         answers = await self._router.ask_each(
@@ -67,6 +97,34 @@ class Nodes:
             require_success(answer, f"the log directories of broker {broker}")
             found += [_read_log_dir(broker, told) for told in answer.results]
         return tuple(sorted(found, key=lambda one: (one.broker, one.path)))
+
+    async def move_replicas(
+        self, broker: int, paths: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begin to move replicas of one broker into other log directories of it (the one where a replica is: give a
+        move up). What became of each request; `log_dirs` shows how far they are. REPLICA_NOT_AVAILABLE: the replica is
+        not on this broker, and will be made in this directory when it comes."""
+        by_path: dict[str, list[TopicPartition]] = {}
+        for partition, path in sorted(paths.items()):
+            by_path.setdefault(path, []).append(partition)
+        dirs = [
+            {
+                "path": path,
+                "topics": [{"name": topic, "partitions": indexes} for topic, indexes in by_topic(moved).items()],
+            }
+            for path, moved in by_path.items()
+        ]
+        answer = await self._router.ask_node(
+            broker, ApiKey.ALTER_REPLICA_LOG_DIRS, lambda told: ErrorCode.NONE, dirs=dirs
+        )
+        found: dict[TopicPartition, KafkaError | None] = {}
+        for topic in answer.results:
+            for part in topic.partitions:
+                code = ErrorCode.of(int(part.error_code))
+                name = f"{topic.topic_name}-{part.partition_index}: {explain(code)}"
+                problem = None if code is ErrorCode.NONE else KafkaError(code, name)
+                found[str(topic.topic_name), int(part.partition_index)] = problem
+        return found
 
     async def api_versions(self, broker: int | None = None) -> dict[int, tuple[int, int]]:
         """The lowest and the highest version of each API, by its key, that a broker (None: any) answers."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kraft.client.admin.routing import Router, by_topic, explain, require_success
-from kraft.client.admin.values import ElectionType, FoundOffset, ProducerState
+from kraft.client.admin.values import ElectionType, FoundOffset, ProducerState, Reassignment
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.requests import list_offsets_request
 from kraft.wire.api_keys import ApiKey
@@ -92,6 +92,59 @@ class Partitions:
             (str(topic.topic), int(part.partition_id)): _problem(part)
             for topic in answer.replica_election_results
             for part in topic.partition_result
+        }
+
+    async def reassign(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begin to move each partition to these replicas, the first being preferred; None cancels what runs. What
+        became of each request; the moves go on in the background."""
+        topics = [
+            {
+                "name": topic,
+                "partitions": [{"partition_index": at, "replicas": targets[(topic, at)]} for at in indexes],
+            }
+            for topic, indexes in by_topic(targets).items()
+        ]
+        answer = await self._router.change(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            lambda told: told.error_code,
+            topics=topics,
+            allow_replication_factor_change=allow_replication_factor_change,
+            timeout=self._router.change_timeout_ms,
+        )
+        require_success(answer, "the reassignment")
+        return {
+            (str(topic.name), int(part.partition_index)): _problem(part)
+            for topic in answer.responses
+            for part in topic.partitions
+        }
+
+    async def reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Of these partitions (None: of all) those that are being moved."""
+        wanted = None
+        if partitions is not None:
+            wanted = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic(partitions).items()]
+        answer = await self._router.ask_controller(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            lambda told: told.error_code,
+            topics=wanted,
+            timeout=self._router.request_timeout_ms,
+        )
+        require_success(answer, "the list of reassignments")
+        return {
+            (str(topic.name), int(part.partition_index)): Reassignment(
+                tuple(map(int, part.replicas)),
+                tuple(map(int, part.adding_replicas)),
+                tuple(map(int, part.removing_replicas)),
+            )
+            for topic in answer.topics
+            for part in topic.partitions
         }
 
     async def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ProducerState, ...]]:

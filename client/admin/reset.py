@@ -48,12 +48,14 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannedReset:
-    """One partition of a plan. `before` is None where the group has not committed."""
+    """One partition of a plan. `before` is None where the group has not committed; `is_clamped`: the rule leads out of
+    the log, and `after` is the nearest offset in it."""
 
     topic: str
     partition: int
     before: int | None
     after: int
+    is_clamped: bool = False
 
     @property
     def is_change(self) -> bool:
@@ -61,22 +63,26 @@ class PlannedReset:
 
 
 def decide_offset(rule: ResetRule, committed: int | None, bounds: OffsetBounds) -> int:
-    """The new offset. A group that has not committed is taken to stand at the end, which is Kafka's default."""
+    """The new offset, within what the log holds."""
+    return max(bounds.earliest, min(bounds.latest, wanted_offset(rule, committed, bounds)))
+
+
+def wanted_offset(rule: ResetRule, committed: int | None, bounds: OffsetBounds) -> int:
+    """Where a rule leads. A group that has not committed is taken to stand at the end, which is Kafka's default."""
     current = bounds.latest if committed is None else committed
     match rule.to:
         case ResetTo.EARLIEST:
-            wanted = bounds.earliest
+            return bounds.earliest
         case ResetTo.LATEST:
-            wanted = bounds.latest
+            return bounds.latest
         case ResetTo.CURRENT:
-            wanted = current
+            return current
         case ResetTo.TIME:
-            wanted = bounds.latest if bounds.at_time is None else bounds.at_time
+            return bounds.latest if bounds.at_time is None else bounds.at_time
         case ResetTo.SHIFT:
-            wanted = current + rule.value
+            return current + rule.value
         case ResetTo.OFFSET:
-            wanted = rule.value
-    return max(bounds.earliest, min(bounds.latest, wanted))
+            return rule.value
 
 
 async def plan_reset(
@@ -89,7 +95,8 @@ async def plan_reset(
     for tp in sorted(rules):
         known = committed.get(tp)
         before = None if known is None else known.offset
-        plan.append(PlannedReset(*tp, before, decide_offset(rules[tp], before, bounds[tp])))
+        after = decide_offset(rules[tp], before, bounds[tp])
+        plan.append(PlannedReset(*tp, before, after, after != wanted_offset(rules[tp], before, bounds[tp])))
     return tuple(plan)
 
 

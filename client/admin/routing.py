@@ -9,7 +9,6 @@ Source: coordinators-spec 12.1 and 12.2.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import trio
@@ -85,10 +84,13 @@ class Router:
 
     async def _patiently(self, ask: Callable[[int], Awaitable[Found]]) -> Found:
         """`ask(timeout in ms)` again when it was in vain: it then begins with another broker."""
-        for _ in range(ATTEMPTS_MIN - 1):
-            with suppress(ClusterUnreachable):
+        last: Exception | None = None
+        for _ in range(ATTEMPTS_MIN):
+            try:
                 return await ask(self.request_timeout_ms)
-        return await ask(self.request_timeout_ms)
+            except ClusterUnreachable as problem:
+                last = problem.last
+        raise self.cluster.unreachable(self.timeout_ms, last)
 
     async def ask_controller(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
         """The same, asked again as long as `error_of(answer)` says that there is no active controller."""

@@ -93,6 +93,20 @@ class PartitionDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A move under way: all replicas of the partition now, and those of them that come and that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas when it is done."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic with its partitions in order."""
 

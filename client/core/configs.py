@@ -150,6 +150,11 @@ class ProducerConfig(ClientConfig):
             )
 
     @property
+    def handover_ms(self) -> int:
+        """How long a record may wait for room and for the topic's metadata before it is handed over."""
+        return min(self.max_block_ms, self.delivery_timeout_ms)
+
+    @property
     def required_acks(self) -> int:
         return ACKS[str(self.acks)]
 

@@ -6,12 +6,22 @@ imports what nodes need while this process reads its arguments.
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import NoReturn
 
 
-def main() -> None:
+def main() -> NoReturn:
     """The console script."""
-    arguments = sys.argv[1:]
+    try:
+        _run(sys.argv[1:])
+    except SystemExit as leaving:
+        _end(leaving.code if isinstance(leaving.code, int) else 1)
+    except KeyboardInterrupt:  # so early that no verb has begun
+        _end(130)
+
+
+def _run(arguments: list[str]) -> NoReturn:
     if arguments[:1] == ["up"] and not {"--help", "-h"} & set(arguments):
         from kraft.deploy.cli.early import start_zygote_early
 
@@ -21,3 +31,14 @@ def main() -> None:
 
     hide_modules(TEST_TOOLS)
     run(arguments)
+
+
+def _end(code: int) -> NoReturn:
+    """End at once: to take the interpreter apart takes longer than many a command."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = code or 1
+    finally:
+        os._exit(code)

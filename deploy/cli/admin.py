@@ -72,12 +72,16 @@ def explained(problem: BaseException | None) -> CommandFailed | None:
         return CommandFailed(
             f"{problem}; is it up? see kraft status, or give --bootstrap-server", code=EXIT_UNREACHABLE
         )
+    if isinstance(problem, VersionMismatch) and "does not know METADATA" in str(problem):
+        return CommandFailed("this is no broker, but may be a controller: give a broker's address, see kraft status")
     if isinstance(problem, VersionMismatch):
         return CommandFailed(f"{problem}: the cluster cannot do this, its release is too old (or ours)")
     if isinstance(problem, KafkaError):
         code = EXIT_NOT_FOUND if problem.code in NOT_THERE else EXIT_FAILED
         return CommandFailed(sentence(problem), code=code)
-    if isinstance(problem, ValueError):
+    from kraft.runtime.tls import TlsConfigError  # only here, because most command lines need no TLS
+
+    if isinstance(problem, ValueError | TlsConfigError):
         return CommandFailed(str(problem), code=EXIT_USAGE)
     return None
 

@@ -46,7 +46,6 @@ _VERBS = {
     "node": "node",
     "cluster": "inspection",
     "brokers": "inspection",
-    "quorum": "inspection",
     "logdirs": "inspection",
     "apis": "inspection",
     "unregister": "inspection",
@@ -61,12 +60,14 @@ _FAMILIES = {
     "partitions": "partitions",
     "configs": "configs",
     "features": "features",
+    "quorum": "quorum",
     "groups": "groups",
     "perf": "perf",
     "metadata": "metadata",
     "storage": "storage",
     "log": "log_files",
     "fault": "fault",
+    "sim": "sim",
 }
 """The module of each family of verbs; its `app` holds them."""
 
@@ -78,6 +79,7 @@ def application(only: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong arguments or configuration, 3 no cluster answered, "
         "4 what was named is not there, 70 a fault of kraft itself.",
@@ -112,6 +114,8 @@ def run(arguments: Sequence[str]) -> NoReturn:
     """Run one command line and end the process."""
     if COMPLETION_VARIABLE in os.environ:
         _load("completion").prepare_completion()
+    if arguments and f"{arguments[0]}s" in _FAMILIES:
+        arguments = [f"{arguments[0]}s", *arguments[1:]]  # `kraft topic list` is what other tools say
     try:
         app = application(arguments[0] if arguments else None)
         code = app(list(arguments), prog_name="kraft", standalone_mode=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.early import take_zygote
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, print_json, show
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, plural, print_json, show, warn
 
 if TYPE_CHECKING:
     from kraft.deploy.launch.control import LocalCluster
@@ -91,7 +91,7 @@ def up(
         cluster.wait_ready()
         if background:
             cluster.detach()
-            _announce(cluster, as_json)
+            _announce(cluster, as_json, how_to_end="kraft down")
             return
         _stay(cluster, as_json)
     except BaseException:
@@ -104,15 +104,25 @@ def down(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Stop all nodes of the cluster cleanly."""
     cluster = _find(data)
     was_up = cluster.is_up
-    cluster.down()
+    killed = cluster.down()
     if as_json:
-        print_json({"data": str(cluster.folder.path), "was_up": was_up})
-    else:
-        print(f"{cluster.folder.path} is down" if was_up else "the cluster was not up")
+        print_json({"data": str(cluster.folder.path), "was_up": was_up, "killed": killed})
+        return
+    print(f"{cluster.folder.path} is down" if was_up else f"the cluster in {cluster.folder.path} was not up")
+    if killed:
+        named = ", ".join(map(str, killed))
+        warn(f"not cleanly: {plural(len(killed), 'node')} did not stop within 30 s and had to be killed: {named}")
 
 
-def status(data: DataOption = None, as_json: JsonOption = False) -> None:
+def status(
+    data: DataOption = None,
+    every: Annotated[bool, typer.Option("--all", help="One line for each cluster that this user has started.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show the cluster's processes."""
+    if every:
+        show(as_json, ["data", "bootstrap", "up"], _started())
+        return
     cluster = _find(data)
     nodes = cluster.status()
     if as_json:
@@ -180,6 +190,12 @@ def resume(node: NodeArgument, data: DataOption = None, as_json: JsonOption = Fa
     _done(as_json, node, "resumed", _find(data).resume(node))
 
 
+def _started() -> list[tuple[str, str, bool]]:
+    from kraft.deploy.launch.folder import started_folders
+
+    return [(str(one.path), one.read()[0].bootstrap_servers(), one.runs) for one in started_folders()]
+
+
 def _find(data: str | None) -> LocalCluster:
     from kraft.deploy.launch.control import LocalCluster
     from kraft.deploy.launch.folder import ClusterFolder, last_folder
@@ -218,24 +234,28 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, object]) -> tuple[C
 
 
 def _settings(entries: list[str]) -> dict[str, str]:
-    from kraft.config import broker_key
+    from kraft.config import Effect, broker_key
 
     settings: dict[str, str] = {}
     for entry in entries:
         key, equals, value = entry.partition("=")
         if not equals:
             raise CommandFailed(f"--set {entry}: expected KEY=VALUE", code=EXIT_USAGE)
-        broker_key(key.strip()).parse(value)
+        known = broker_key(key.strip())
+        known.parse(value)
+        if known.effect is Effect.NO_EFFECT:
+            warn(f"{known.name} has no effect: {known.reason}")
         settings[key.strip()] = value
     return settings
 
 
-def _announce(cluster: LocalCluster, as_json: bool) -> None:
+def _announce(cluster: LocalCluster, as_json: bool, *, how_to_end: str) -> None:
     if as_json:
         print_json({"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers, "ready": True})
-        return
-    print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
-    print("end it with kraft down")
+    else:
+        print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
+        print(f"end it with {how_to_end}")
+    sys.stdout.flush()
 
 
 def _stay(cluster: LocalCluster, as_json: bool) -> None:
@@ -244,10 +264,7 @@ def _stay(cluster: LocalCluster, as_json: bool) -> None:
         signal.signal(number, signal.default_int_handler)
     try:
         if as_json or not sys.stdout.isatty():
-            print_json({"ready": True, "bootstrap": cluster.bootstrap_servers}) if as_json else print(
-                "ready", flush=True
-            )
-            sys.stdout.flush()
+            _announce(cluster, as_json, how_to_end="ctrl-C")
             while any(node.pid is not None for node in cluster.status()):
                 time.sleep(_FOLLOW_SECONDS)
         else:

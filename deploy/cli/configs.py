@@ -9,7 +9,7 @@ import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic
 from kraft.deploy.cli.connection import Connection, over_network, pair
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show, warn
 
 if TYPE_CHECKING:
     from kraft.client.admin import ConfigChange, ConfigResource
@@ -87,6 +87,7 @@ def alter(
     """Change settings of a topic, a broker or a group while it runs."""
     resource = _resource(topic, broker, group)
     changes = _changes(settings or [], delete or [], append or [], subtract or [])
+    _check_names(resource, settings or [], delete or [])
     connection.run(lambda admin: admin.configs.alter(resource, changes, validate_only=validate_only))
     names = [change.name for change in changes]
     if as_json:
@@ -116,6 +117,21 @@ def _changes(settings: list[str], delete: list[str], append: list[str], subtract
     if not changes:
         raise CommandFailed("nothing to change: give --set, --delete, --append or --subtract", code=EXIT_USAGE)
     return changes
+
+
+def _check_names(resource: ConfigResource, settings: list[str], delete: list[str]) -> None:
+    """ConfigError for a key to delete that topics do not have, which the cluster would pass over; a warning for one to
+    set that has no effect. Whether a key may be set is the cluster's to say."""
+    from kraft.client.admin import ResourceType
+    from kraft.config import BROKER_KEYS, TOPIC_KEYS, Effect, topic_key
+
+    is_topic = resource.type is ResourceType.TOPIC
+    for name in delete if is_topic else ():
+        topic_key(name)
+    for entry in settings:
+        key = (TOPIC_KEYS if is_topic else BROKER_KEYS).get(entry.partition("=")[0].strip())
+        if key is not None and key.effect is Effect.NO_EFFECT:
+            warn(f"{key.name} has no effect: {key.reason}")
 
 
 def _resource(topic: str | None, broker: str | None, group: str | None) -> ConfigResource:

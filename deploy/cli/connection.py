@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_MS = 10_000
 PEM = "PEM"
 
 SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -74,8 +74,16 @@ SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "timeout": (
-        Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for an answer.")],
-        TIMEOUT_SECONDS,
+        Annotated[
+            float | None,
+            typer.Option(
+                "--timeout",
+                metavar="SECONDS",
+                min=0.001,
+                help="How long to wait for an answer [10]; in produce: for the delivery of each record [120].",
+            ),
+        ],
+        None,
     ),
 }
 """Name, annotation and default of each."""
@@ -87,7 +95,12 @@ class Connection:
 
     bootstrap_servers: str
     settings: Mapping[str, str]
-    timeout_ms: float
+    given_timeout_ms: int | None
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long an answer is waited for."""
+        return TIMEOUT_MS if self.given_timeout_ms is None else self.given_timeout_ms
 
     def tls(self) -> TlsSettings | None:
         """What `security.protocol` and the `ssl.` settings say."""
@@ -96,10 +109,12 @@ class Connection:
         return client_tls(self.settings)
 
     def producer_settings(self, **options: str | None) -> dict[str, Any]:
-        """Keyword arguments for a producer. `options` that were given (not None) win over settings."""
+        """Keyword arguments for a producer. `options` that were given (not None) win over settings, and those over
+        what `--timeout` says of deliveries."""
         from kraft.client.core.configs import ProducerConfig
 
-        return self._arguments(ProducerConfig, options)
+        patience = {} if self.given_timeout_ms is None else {"delivery_timeout_ms": self.given_timeout_ms}
+        return patience | self._arguments(ProducerConfig, options)
 
     def consumer_settings(self, group: str | None = None, **options: str | None) -> dict[str, Any]:
         """Keyword arguments for a consumer, which is in no group unless one is given. `options` as above."""
@@ -133,12 +148,15 @@ class Connection:
         try:
             return run_async(main)
         except CommandFailed as problem:
-            if problem.code != EXIT_UNREACHABLE or self.tls() is None:
+            if problem.code != EXIT_UNREACHABLE:
                 raise
-            raise CommandFailed(
-                f"{problem}; does it speak TLS there, and is its certificate one that --tls-ca trusts?",
-                code=EXIT_UNREACHABLE,
-            ) from None
+            raise CommandFailed(f"{problem}{self._advice(str(problem))}", code=EXIT_UNREACHABLE) from None
+
+    def _advice(self, problem: str) -> str:
+        """What may be wrong with TLS when nobody could be spoken to."""
+        if self.tls() is not None:
+            return "; does it speak TLS there, and is its certificate one that --tls-ca trusts?"
+        return "; does it want --tls?" if "before the answer to API_VERSIONS" in problem else ""
 
     def admin(self) -> Admin:
         """An admin client, not yet opened."""
@@ -183,7 +201,7 @@ def _connection(
     tls: bool,
     tls_ca: str | None,
     tls_cert: str | None,
-    timeout: float,
+    timeout: float | None,
 ) -> Connection:
     from kraft.deploy.cli.admin import bootstrap_servers
     from kraft.deploy.cli.client_settings import drop_unknown, refuse_unknown
@@ -201,7 +219,10 @@ def _connection(
     refuse_unknown(given)
     settings |= given
     named = settings.pop("bootstrap.servers", None)
-    return Connection(bootstrap_servers(bootstrap_server or named), settings, timeout * 1000)
+    if bootstrap_server == "":
+        raise CommandFailed("--bootstrap-server is empty: expected HOST:PORT,…", code=EXIT_USAGE)
+    timeout_ms = None if timeout is None else round(timeout * 1000)
+    return Connection(bootstrap_servers(bootstrap_server or named), settings, timeout_ms)
 
 
 def read_properties(path: Path) -> dict[str, str]:

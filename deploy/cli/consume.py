@@ -135,7 +135,7 @@ async def _print(
 ) -> None:
     """Print until `count` records were shown, or every partition has reached its end (None: there is no end)."""
     left = count
-    while ends is None or any(consumer.position(tp) < end for tp, end in ends.items()):
+    while ends is None or not all(_has_reached(consumer, tp, end) for tp, end in ends.items()):
         out = []
         for record in await consumer.poll(records_max=min(RECORDS_MAX, left or RECORDS_MAX), timeout_ms=IDLE_MS):
             if ends is not None and record.offset >= ends[(record.topic, record.partition)]:
@@ -149,6 +149,16 @@ async def _print(
             left -= len(out)
             if left <= 0:
                 return
+
+
+def _has_reached(consumer: Consumer, tp: TopicPartition, end: int) -> bool:
+    """Whether all before `end` was read; not while the log's beginning has moved on and a new position is sought."""
+    from kraft.client import KafkaError
+
+    try:
+        return consumer.position(tp) >= end
+    except KafkaError:
+        return False
 
 
 async def _bounds(
@@ -185,7 +195,7 @@ def _start(start: str | int, first: int, end: int) -> int:
     if start == "latest":
         return end
     assert isinstance(start, int)
-    return max(first, end + start if start < 0 else start)
+    return min(max(first, end + start if start < 0 else start), end)
 
 
 def _parse_range(offset: str, since: str | None, until: str | None, follow: bool) -> Range:

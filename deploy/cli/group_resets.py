@@ -212,6 +212,7 @@ def _show(plans: Plans, executed: bool, as_json: bool) -> None:
                 "partition": one.partition,
                 "before": one.before,
                 "after": one.after,
+                "clamped": one.is_clamped,
             }
             for group, plan in plans.items()
             for one in plan
@@ -233,6 +234,7 @@ def _show(plans: Plans, executed: bool, as_json: bool) -> None:
 
 
 def _change(one: PlannedReset) -> str:
-    if not one.is_change:
-        return "none"
-    return "new" if one.before is None else f"{one.after - one.before:+d}"
+    what = "none"
+    if one.is_change:
+        what = "new" if one.before is None else f"{one.after - one.before:+d}"
+    return f"{what} (clamped)" if one.is_clamped else what

@@ -21,6 +21,7 @@ from kraft.deploy.cli.output import (
     print_table,
     show,
 )
+from kraft.deploy.cli.several import Outcome, attempt_each, tell
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin, CommittedOffset, FoundOffset, GroupDescription, GroupMember
@@ -29,6 +30,20 @@ app = typer.Typer(help="Consumer groups: lag, members, offsets, deletion.", no_a
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group)]
 GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP…", autocompletion=complete_group)]
+
+
+STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Unknown",
+)
+TYPES = ("classic", "consumer", "share", "streams")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,15 @@ class PartitionLag:
         return max(0, self.end_offset - self.committed)
 
 
+def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list[str]:
+    """What was given, as Kafka spells it. CommandFailed for what Kafka does not have."""
+    spelled = {name.lower(): name for name in known}
+    for name in given or ():
+        if name.lower() not in spelled:
+            raise CommandFailed(f"{option} {name}: expected one of {', '.join(known)}", code=EXIT_USAGE)
+    return [spelled[name.lower()] for name in given or ()]
+
+
 @app.command("list")
 @over_network
 def list_groups(
@@ -59,7 +83,8 @@ def list_groups(
     as_json: JsonOption = False,
 ) -> None:
     """List the groups of all brokers."""
-    found = connection.run(lambda admin: admin.groups.list(states=state or (), types=kind or ()))
+    states, types = _named("--state", state, STATES), _named("--type", kind, TYPES)
+    found = connection.run(lambda admin: admin.groups.list(states=states, types=types))
     rows = [(one.group_id, one.state, one.type, one.protocol_type, one.coordinator) for one in found]
     show(as_json, ["group", "state", "type", "protocol", "coordinator"], rows)
 
@@ -119,15 +144,13 @@ app.command("reset-offsets")(reset_offsets)
 def delete(connection: Connection, group: GroupsArgument, as_json: JsonOption = False) -> None:
     """Delete groups that have no members, with their offsets."""
 
-    async def work(admin: Admin) -> None:
-        for name in group:
-            await admin.groups.delete(name)
+    async def work(admin: Admin) -> list[Outcome[None]]:
+        return await attempt_each(group, admin.groups.delete)
 
-    connection.run(work)
-    if as_json:
-        print_json([{"group": name, "deleted": True} for name in group])
-    else:
-        print("\n".join(f"group {name} deleted" for name in group))
+    def row(name: str, _: None) -> dict[str, object]:
+        return {"group": name, "deleted": True}
+
+    tell(connection.run(work), "group", as_json, row, lambda name, _: f"group {name} deleted")
 
 
 @app.command("delete-offsets")

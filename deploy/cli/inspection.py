@@ -1,5 +1,4 @@
-"""`kraft cluster`, `brokers`, `quorum` and `logdirs`: who is there, who leads, who is behind, what lies where; and
-`apis` and `unregister`."""
+"""`kraft cluster`, `brokers` and `logdirs`: who is there, who is behind, what lies where; and `apis`, `unregister`."""
 
 from __future__ import annotations
 
@@ -8,8 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import JsonOption, YesOption, confirm, plural, print_json, print_table, show, size, warn
-from kraft.deploy.cli.times import format_time
+from kraft.deploy.cli.output import (
+    CommandFailed,
+    JsonOption,
+    YesOption,
+    confirm,
+    plural,
+    print_json,
+    print_table,
+    show,
+    size,
+    warn,
+)
 
 if TYPE_CHECKING:
     from kraft.client.admin import (
@@ -69,31 +78,6 @@ def brokers(connection: Connection, as_json: JsonOption = False) -> None:
         rows.append((broker.node_id, str(broker.address), broker.rack, state, led, len(held), behind))
     show(as_json, ["broker", "address", "rack", "state", "leads", "replicas", "out_of_sync"], rows)
     _warn_of_one_host(described, partitions)
-
-
-@over_network
-def quorum(connection: Connection, as_json: JsonOption = False) -> None:
-    """Show the metadata quorum: leader, epoch, high watermark, and how far each voter and observer is."""
-    state = connection.run(lambda admin: admin.nodes.quorum())
-    end = state.log_end_offset
-    rows = [
-        (
-            replica.node_id,
-            "leader" if replica.node_id == state.leader else role,
-            replica.log_end_offset,
-            max(0, end - replica.log_end_offset),
-            format_time(replica.last_fetch_ms),
-        )
-        for role, replicas in (("voter", state.voters), ("observer", state.observers))
-        for replica in replicas
-    ]
-    columns = ["node", "role", "log_end_offset", "lag", "last_fetch"]
-    head = {"leader": state.leader, "epoch": state.leader_epoch, "high_watermark": state.high_watermark}
-    if as_json:
-        print_json({**head, "replicas": [dict(zip(columns, row, strict=True)) for row in rows]})
-        return
-    print("  ".join(f"{name.replace('_', ' ')} {value}" for name, value in head.items()))
-    print_table(columns, rows)
 
 
 @over_network
@@ -161,12 +145,25 @@ def apis(
 def unregister(
     connection: Connection,
     broker: Annotated[int, typer.Argument(metavar="BROKER", help="Its id, as kraft brokers shows it.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also one that is active: it leads nothing until it is restarted.")
+    ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Forget a broker that will not come back; partitions keep it as a replica until they are moved."""
     confirm(f"forget broker {broker}?", is_confirmed=yes)
-    connection.run(lambda admin: admin.nodes.unregister_broker(broker))
+
+    async def work(admin: Admin) -> None:
+        active = [one.node_id for one in (await admin.nodes.cluster()).brokers if not one.is_fenced]
+        if broker in active and not force:
+            raise CommandFailed(
+                f"broker {broker} is active, and would lead nothing until it is restarted: stop it first "
+                f"(kraft stop {broker}), and forget it when kraft brokers shows it as fenced; or give --force"
+            )
+        await admin.nodes.unregister_broker(broker)
+
+    connection.run(work)
     if as_json:
         print_json({"broker": broker, "unregistered": True})
     else:

@@ -25,6 +25,8 @@ from kraft.wire.record_header import BatchHeader, check_crc, iter_headers
 Row = dict[str, Any]
 
 _SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key", "hmac", "password", "secret"})
+OFFSET_DIGITS = 20
+"""The names of a log's files begin with an offset."""
 _LOGS = (".log", ".checkpoint", ".log.cleaned", ".log.swap", ".log.deleted")
 
 
@@ -53,10 +55,13 @@ def dump_file(path: Path, *, with_records: bool) -> Iterator[Row]:
 
 
 def dump_files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder that can be dumped, in order."""
+    """The file itself, or those of a folder that can be dumped, in order. ValueError if there is none in it."""
     if not path.is_dir():
         return [path]
-    return [entry for entry in sorted(path.iterdir()) if entry.is_file() and _is_known(entry.name)]
+    files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and _is_known(entry.name)]
+    if not files:
+        raise ValueError(f"{path} holds no files of a log; name the folder of a partition, as DIR/1/data/TOPIC-0")
+    return files
 
 
 def is_metadata_log(path: Path) -> bool:
@@ -190,4 +195,5 @@ def _is_text(name: str) -> bool:
 
 
 def _is_known(name: str) -> bool:
-    return name.endswith((*_LOGS, ".index", ".timeindex", ".txnindex", ".snapshot")) or _is_text(name)
+    of_a_log = name.endswith((*_LOGS, ".index", ".timeindex", ".txnindex", ".snapshot"))
+    return (of_a_log and name[:OFFSET_DIGITS].isdigit()) or _is_text(name)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, print_json
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, plural, print_json
 
 app = typer.Typer(help="Look into the files of a data folder.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,20 +25,33 @@ def dump(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show segments, indexes, snapshots, checkpoints and metadata events; with --json one object per line."""
-    from kraft.deploy.cli.log_dump import dump_file, dump_files
+    """Show segments, indexes, snapshots, checkpoints and metadata events; with --json one object per line. Fails if
+    something is damaged."""
+    from kraft.deploy.cli.log_dump import dump_files
 
+    damaged = 0
     for path in paths:
         if not path.exists():
             raise CommandFailed(f"there is no {path}", code=EXIT_NOT_FOUND)
-        for file in dump_files(path):
-            if not as_json:
-                print(f"# {file}")
-            try:
-                for row in dump_file(file, with_records=not batches_only):
-                    print_json({"file": str(file), **row}) if as_json else print(_line(row))
-            except ValueError as problem:
-                raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+        try:
+            damaged += sum(_dump(file, batches_only, as_json) for file in dump_files(path))
+        except ValueError as problem:
+            raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+    if damaged:
+        raise CommandFailed(f"{plural(damaged, 'place')} of what was shown cannot be read: damage, or a wrong checksum")
+
+
+def _dump(file: Path, batches_only: bool, as_json: bool) -> int:
+    """Show one file; how many places in it are damaged."""
+    from kraft.deploy.cli.log_dump import dump_file
+
+    damaged = 0
+    if not as_json:
+        print(f"# {file}")
+    for row in dump_file(file, with_records=not batches_only):
+        print_json({"file": str(file), **row}) if as_json else print(_line(row))
+        damaged += row["kind"] == "damage" or row.get("crc_ok") is False
+    return damaged
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -81,7 +81,7 @@ def diff(
 def events(
     connection: Connection,
     start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help=f"{WHEN}.")] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help=f"{WHEN}.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help=f"{WHEN}; exclusive.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new ones as they come, until ctrl-C.")] = False,
     folder: FolderOption = None,
     as_json: JsonOption = False,

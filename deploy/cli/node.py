@@ -19,7 +19,9 @@ def node(
         Path | None,
         typer.Option(metavar="SOCKET", help="Let kraft fault break links and answers of this node on purpose."),
     ] = None,
-    log_level: Annotated[str, typer.Option("--log.level", help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        str, typer.Option("--log-level", "--log.level", help="debug, info, warning or error.")
+    ] = "info",
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
 ) -> None:
     """Run one node (process.roles controller, broker or both) until SIGTERM or ctrl-C."""
@@ -28,7 +30,7 @@ def node(
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
 
     if log_level not in LEVELS:
-        raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log.level")
+        raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log-level")
     parsed = read_config(config, ignore_unknown=ignore_unknown, fault_control=fault_control)
     NodeModules().import_for_every_node()
     code = run_node(parsed, status=StatusPipe(None), log_level=log_level, log_json=log_json)

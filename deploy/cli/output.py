@@ -48,6 +48,11 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table on standard output."""
+    print(table(columns, rows))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Left-aligned columns with a header; numbers to the right. Plain text, so that it can be piped."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in texts)]) for at, name in enumerate(columns)]
@@ -60,9 +65,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         )
         return "  ".join(padded).rstrip()
 
-    print(emphasized(line([name.upper().replace("_", " ") for name in columns])))
-    for row in texts:
-        print(line(row))
+    header = emphasized(line([name.upper().replace("_", " ") for name in columns]))
+    return "\n".join([header, *(line(row) for row in texts)])
 
 
 def show(as_json: bool, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

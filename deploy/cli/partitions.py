@@ -1,4 +1,5 @@
-"""`kraft partitions`: offsets and leaders of partitions; deleting old records, electing leaders, seeing producers."""
+"""`kraft partitions`: offsets and leaders of partitions; deleting old records, electing leaders,
+moving replicas, seeing producers."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kraft.deploy.cli import reassign
 from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_FAILED, JsonOption, YesOption, confirm, show
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
     from kraft.client.admin import Admin, PartitionDescription
 
 app = typer.Typer(
-    help="Look at partitions, delete old records, elect leaders.", no_args_is_help=True, rich_markup_mode=None
+    help="Look at partitions, delete old records, elect leaders, move replicas.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
+app.add_typer(reassign.app, name="reassign")
 
 PartitionsArgument = Annotated[
     list[str], typer.Argument(metavar="TOPIC[:0,2-4]…", autocompletion=complete_topic, help="All partitions, or these.")
@@ -162,6 +167,31 @@ def elect(
     else:
         print("nothing to do: the right replicas lead already")
     if any(result not in ("elected", "not needed") for _, _, result in rows):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command("move-to-dir")
+@over_network
+def move_to_directory(
+    connection: Connection,
+    topic: PartitionsArgument,
+    broker: Annotated[int, typer.Option(metavar="ID", help="The broker whose replicas move.")],
+    to: Annotated[str, typer.Option(metavar="PATH", help="One of its log directories, as kraft logdirs shows them.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Move a broker's replicas into another log directory of it; into the one where they are: give that up.
+    `kraft logdirs --replicas` shows how far they are."""
+
+    async def work(admin: Admin) -> list[tuple[object, ...]]:
+        from kraft.deploy.cli.topics import choose_partitions
+
+        chosen = await choose_partitions(admin, topic)
+        results = await admin.nodes.move_replicas(broker, dict.fromkeys(chosen, to))
+        return [(*tp, "begun" if problem is None else str(problem)) for tp, problem in sorted(results.items())]
+
+    rows = connection.run(work)
+    show(as_json, ["topic", "partition", "result"], rows)
+    if any(row[-1] != "begun" for row in rows):
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -17,7 +17,7 @@ import typer
 
 from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import JsonOption, print_json, progress
+from kraft.deploy.cli.output import CommandFailed, JsonOption, print_json, progress
 
 if TYPE_CHECKING:
     from kraft.client import Consumer, Producer
@@ -96,7 +96,10 @@ def perf_consume(
                 await _measure_produce(connection.producer_settings(), name, records, _values(record_size), None)
             return await _measure_consume(connection, name, records)
 
-    _report(connection.run_async(work), as_json)
+    measured = connection.run_async(work)
+    _report(measured, as_json)
+    if measured["records"] < records:
+        raise CommandFailed(f"topic {topic} has only {measured['records']:,} of {records:,} records; give --records")
 
 
 @app.command("e2e")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,19 +17,15 @@ from kraft.deploy.cli.output import (
     is_terminal,
     plural,
     print_json,
-    progress,
     warn,
 )
-from kraft.deploy.cli.record_json import NewRecord, from_json
+from kraft.deploy.cli.record_json import NewRecord
 from kraft.deploy.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
-    import io
+    from kraft.deploy.cli.record_sending import Sending
 
-    from kraft.client import DeliveryReport, Producer
-
-IN_FLIGHT_MAX = 10_000
-READ_BYTES_MAX = 1 << 16
+EXIT_INTERRUPTED = 130
 
 
 @over_network
@@ -83,123 +76,46 @@ def produce(
         partition,
         stamp,
     )
-    read = _json_reader(common, keep_partitions) if json_lines else _line_reader(common, key_separator, null)
-    settings = connection.producer_settings(acks=acks, compression_type=compression)
+    from kraft.deploy.cli.record_sending import Sending, heed_interrupts
+    from kraft.deploy.cli.record_source import json_reader, line_reader, records_of_files, records_of_lines
 
-    async def work() -> list[DeliveryReport]:
+    read = json_reader(common, keep_partitions) if json_lines else line_reader(common, key_separator, null)
+    settings = connection.producer_settings(acks=acks, compression_type=compression)
+    sending = Sending(topic, keep_reports=as_json)
+
+    async def work() -> bool:
+        import trio
+
         from kraft.client import Producer
 
         async with connection.admin() as admin:
             await admin.nodes.cluster()  # says within seconds if there is no cluster
-        source = _files(file, common) if file else _lines(read)
-        async with Producer(**settings) as producer:
-            return await _send(producer, topic, source, keep_reports=as_json)
+        source = records_of_files(file, common) if file else records_of_lines(read)
+        reading = trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(heed_interrupts, reading)
+            async with Producer(**settings) as producer:
+                await sending.run(producer, source, reading)
+            nursery.cancel_scope.cancel()
+        return reading.cancel_called
 
     if not file and is_terminal(sys.stdin):
         warn(f"each line becomes a record of {topic}; end with ctrl-D")
-    reports = connection.run_async(work)
-    if as_json:
-        print_json([{"partition": report.partition, "offset": report.offset} for report in reports])
+    was_interrupted = connection.run_async(work)
+    _report(sending)
+    if was_interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
-async def _send(
-    producer: Producer, topic: str, source: AsyncIterator[NewRecord], *, keep_reports: bool
-) -> list[DeliveryReport]:
-    """Send all, with at most IN_FLIGHT_MAX unacknowledged. CommandFailed for the first that is not delivered."""
-    waiting: deque[Any] = deque()
-    reports: list[DeliveryReport] = []
-    count = 0
-    with progress("sending", None) as advance:
-        async for record in source:
-            waiting.append(
-                await producer.enqueue(
-                    topic,
-                    record.value,
-                    record.key,
-                    partition=record.partition,
-                    headers=record.headers,
-                    timestamp_ms=record.timestamp_ms,
-                )
-            )
-            if len(waiting) >= IN_FLIGHT_MAX:
-                count += await _settle(waiting, len(waiting) // 2, reports if keep_reports else None, count)
-            advance(1)
-        await producer.flush()
-        count += await _settle(waiting, len(waiting), reports if keep_reports else None, count)
-    if not keep_reports:
-        print(f"{plural(count, 'record')} sent to {topic}")
-    return reports
-
-
-async def _settle(waiting: deque[Any], number: int, reports: list[DeliveryReport] | None, before: int) -> int:
-    from kraft.client import DeliveryFailed
-
-    for done in range(number):
-        try:
-            report = await waiting.popleft().wait()
-        except DeliveryFailed as problem:
-            raise CommandFailed(
-                f"record {before + done + 1} was not delivered: {problem}; the {before + done} before it were"
-            ) from None
-        if reports is not None:
-            reports.append(report)
-    return number
-
-
-def _line_reader(common: NewRecord, separator: str | None, null: str | None) -> Callable[[bytes], NewRecord]:
-    mark = None if null is None else null.encode()
-
-    def read(line: bytes) -> NewRecord:
-        key, value = common.key, line
-        if separator is not None:
-            key, found, value = line.partition(separator.encode())
-            if not found:
-                raise CommandFailed(
-                    f"this line has no {separator!r} between key and value: {line[:80]!r}", code=EXIT_USAGE
-                )
-        is_null = mark is not None and value == mark
-        return replace(common, key=None if key == mark else key, value=None if is_null else value)
-
-    return read
-
-
-def _json_reader(common: NewRecord, keep_partitions: bool) -> Callable[[bytes], NewRecord]:
-    def read(line: bytes) -> NewRecord:
-        record = from_json(line)
-        return NewRecord(
-            record.value,
-            record.key if common.key is None else common.key,
-            (*record.headers, *common.headers),
-            record.partition if keep_partitions else common.partition,
-            record.timestamp_ms if common.timestamp_ms is None else common.timestamp_ms,
-        )
-
-    return read
-
-
-async def _files(paths: Sequence[Path], common: NewRecord) -> AsyncIterator[NewRecord]:
-    for path in paths:
-        try:
-            yield replace(common, value=path.read_bytes())
-        except OSError as problem:
-            raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
-
-
-async def _lines(read: Callable[[bytes], NewRecord]) -> AsyncIterator[NewRecord]:
-    """Records of standard input, which is read off the loop, as much at a time as there is."""
-    import trio
-
-    given = cast("io.BufferedReader", sys.stdin.buffer)
-    rest = b""
-    while True:
-        data = await trio.to_thread.run_sync(given.read1, READ_BYTES_MAX, abandon_on_cancel=True)
-        *lines, rest = (rest + data).split(b"\n")
-        if not data and rest:
-            lines.append(rest)
-        for line in lines:
-            yield read(line.removesuffix(b"\r"))
-        if not data:
-            return
+def _report(sending: Sending) -> None:
+    """Tell what was sent; CommandFailed with what stopped it."""
+    told = f"{plural(sending.count, 'record')} sent to {sending.topic}"
+    if sending.keep_reports:
+        print_json([{"topic": one.topic, "partition": one.partition, "offset": one.offset} for one in sending.reports])
+    if sending.problem is not None:
+        raise CommandFailed(f"{sending.problem}; {told} before it", code=sending.problem.code)
+    if not sending.keep_reports:
+        print(told)
 
 
 def _now_ms() -> int:

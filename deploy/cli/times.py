@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
 
+YEAR_DIGITS = 4
 _ISO_DURATION = re.compile(
     r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
 )
@@ -33,6 +34,11 @@ def parse_time_ms(text: str, now_ms: int) -> int:
     """A point in time in ms since 1970. CommandFailed for anything else."""
     if text == "now":
         return now_ms
+    if text.isdigit() and len(text) == YEAR_DIGITS and text[:2] in ("19", "20"):
+        raise CommandFailed(
+            f"{text!r} could be a year, so it is not taken as milliseconds: write {text}-01-01",
+            code=EXIT_USAGE,
+        )
     if text.isdigit():
         return int(text)
     if text.startswith("-"):

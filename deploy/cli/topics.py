@@ -15,12 +15,15 @@ from kraft.deploy.cli.output import (
     EXIT_USAGE,
     CommandFailed,
     JsonOption,
+    YesOption,
+    confirm,
     emphasized,
     plural,
     print_json,
-    print_table,
     show,
+    table,
 )
+from kraft.deploy.cli.several import Outcome, attempt_each, tell
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin, CreatedTopic, PartitionDescription, TopicDescription
@@ -57,38 +60,35 @@ def create(
     settings = dict(pair(entry, "--config") for entry in config or ())
     assignment = _parse_assignment(replica_assignment)
 
-    async def work(admin: Admin) -> list[tuple[str, CreatedTopic | None]]:
+    async def work(admin: Admin) -> list[Outcome[CreatedTopic | None]]:
         from kraft.client import KafkaError
         from kraft.client.admin import NewTopic
         from kraft.wire.error_codes import ErrorCode
 
-        done: list[tuple[str, CreatedTopic | None]] = []
-        for name in topic:
+        async def create_one(name: str) -> CreatedTopic | None:
             wanted = NewTopic(name, partitions, replication_factor, settings, assignment)
             try:
-                done.append((name, await admin.topics.create(wanted, validate_only=validate_only)))
+                return await admin.topics.create(wanted, validate_only=validate_only)
             except KafkaError as problem:
-                if not (if_not_exists and problem.code is ErrorCode.TOPIC_ALREADY_EXISTS):
-                    raise
-                done.append((name, None))
-        return done
+                if if_not_exists and problem.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                    return None
+                raise
 
-    created = connection.run(work)
-    if as_json:
-        rows = [
-            {"topic": name, "partitions": got.partitions, "replication_factor": got.replication_factor}
-            if got is not None
-            else {"topic": name, "exists": True}
-            for name, got in created
-        ]
-        print_json(rows[0] if len(rows) == 1 else rows)
-        return
-    verb = "could be created" if validate_only else "created"
-    for name, got in created:
+        return await attempt_each(topic, create_one)
+
+    def row(name: str, got: CreatedTopic | None) -> dict[str, object]:
         if got is None:
-            print(f"topic {name} is there already")
-        else:
-            print(f"topic {name} {verb}: {plural(got.partitions, 'partition')}, {got.replication_factor} replicas each")
+            return {"topic": name, "exists": True}
+        return {"topic": name, "partitions": got.partitions, "replication_factor": got.replication_factor}
+
+    def line(name: str, got: CreatedTopic | None) -> str:
+        if got is None:
+            return f"topic {name} is there already"
+        verb = "could be created" if validate_only else "created"
+        replicas = plural(got.replication_factor, "replica")
+        return f"topic {name} {verb}: {plural(got.partitions, 'partition')}, {replicas} each"
+
+    tell(connection.run(work), "topic", as_json, row, line)
 
 
 @app.command("list")
@@ -134,19 +134,17 @@ def describe(
 ) -> None:
     """Show partitions: leader, replicas, in-sync replicas; and the settings that are a topic's own."""
 
-    async def work(admin: Admin) -> list[tuple[TopicDescription, dict[str, str]]]:
-        found = await admin.topics.describe(topic) if topic else await admin.topics.list()
-        return [(one, await _own_settings(admin, one.name) if topic else {}) for one in found]
-
-    described = connection.run(work)
     if topic and not (under_replicated or unavailable):
-        _show_topics(described, as_json)
+        _describe_each(connection, topic, as_json)
         return
+
+    async def work(admin: Admin) -> tuple[TopicDescription, ...]:
+        return await admin.topics.describe(topic) if topic else await admin.topics.list()
 
     def is_wanted(part: PartitionDescription) -> bool:
         return not (under_replicated and not part.is_under_replicated) and not (unavailable and part.leader is not None)
 
-    rows = [_partition_row(part) for one, _ in described for part in one.partitions if is_wanted(part)]
+    rows = [_partition_row(part) for one in connection.run(work) for part in one.partitions if is_wanted(part)]
     show(as_json, _PARTITION_COLUMNS, rows)
 
 
@@ -172,31 +170,34 @@ def delete(
     connection: Connection,
     topic: TopicsArgument,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is fine.")] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete topics and their records."""
 
-    async def work(admin: Admin) -> list[str]:
+    internal = [name for name in topic if name.startswith("__")]
+    if internal:
+        confirm(f"delete {', '.join(internal)}, which the brokers themselves live on?", is_confirmed=yes)
+
+    async def work(admin: Admin) -> list[Outcome[bool]]:
         from kraft.client import KafkaError
         from kraft.wire.error_codes import ErrorCode
 
-        deleted = []
-        for name in topic:
+        async def delete_one(name: str) -> bool:
             try:
                 await admin.topics.delete(name)
-                deleted.append(name)
             except KafkaError as problem:
-                if not (if_exists and problem.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                    raise
-        return deleted
+                if if_exists and problem.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return False
+                raise
+            return True
 
-    deleted = connection.run(work)
-    if as_json:
-        rows = [{"topic": name, "deleted": name in deleted} for name in topic]
-        print_json(rows[0] if len(rows) == 1 else rows)
-        return
-    for name in topic:
-        print(f"topic {name} {'deleted' if name in deleted else 'was not there'}")
+        return await attempt_each(topic, delete_one)
+
+    def line(name: str, was_there: bool) -> str:
+        return f"topic {name} {'deleted' if was_there else 'was not there'}"
+
+    tell(connection.run(work), "topic", as_json, lambda name, done: {"topic": name, "deleted": done}, line)
 
 
 def compiled(pattern: str | None) -> re.Pattern[str]:
@@ -253,22 +254,28 @@ def _partition_row(part: PartitionDescription) -> tuple[object, ...]:
     return (part.topic, part.index, part.leader, part.leader_epoch, part.replicas, part.isr, part.offline)
 
 
-def _show_topics(described: list[tuple[TopicDescription, dict[str, str]]], as_json: bool) -> None:
+def _describe_each(connection: Connection, topics: list[str], as_json: bool) -> None:
     columns = _PARTITION_COLUMNS[1:]
-    values = []
-    for topic, settings in described:
-        rows = [_partition_row(part)[1:] for part in topic.partitions]
-        if as_json:
-            partitions = [dict(zip(columns, row, strict=True)) for row in rows]
-            values.append(
-                {"topic": topic.name, "id": str(topic.topic_id), "settings": settings, "partitions": partitions}
-            )
-            continue
+
+    async def work(admin: Admin) -> list[Outcome[tuple[TopicDescription, dict[str, str]]]]:
+        async def describe_one(name: str) -> tuple[TopicDescription, dict[str, str]]:
+            (found,) = await admin.topics.describe([name])
+            return found, await _own_settings(admin, name)
+
+        return await attempt_each(list(dict.fromkeys(topics)), describe_one)
+
+    def row(name: str, told: tuple[TopicDescription, dict[str, str]]) -> dict[str, object]:
+        topic, settings = told
+        partitions = [dict(zip(columns, _partition_row(part)[1:], strict=True)) for part in topic.partitions]
+        return {"topic": name, "id": str(topic.topic_id), "settings": settings, "partitions": partitions}
+
+    def lines(name: str, told: tuple[TopicDescription, dict[str, str]]) -> str:
+        topic, settings = told
         own = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
-        print(f"topic {emphasized(topic.name)}  id {topic.topic_id}  settings {own or '-'}")
-        print_table(columns, rows)
-    if as_json:
-        print_json(values[0] if len(values) == 1 else values)
+        head = f"topic {emphasized(name)}  id {topic.topic_id}  settings {own or '-'}"
+        return f"{head}\n{table(columns, [_partition_row(part)[1:] for part in topic.partitions])}"
+
+    tell(connection.run(work), "topic", as_json, row, lines)
 
 
 async def _own_settings(admin: Admin, topic: str) -> dict[str, str]:

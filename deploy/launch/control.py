@@ -68,13 +68,14 @@ class LocalCluster:
         *,
         zygote: ZygoteStart | None = None,
         is_temporary: bool = False,
+        is_remembered: bool = True,
         log_level: str = "info",
     ) -> LocalCluster:
         """Start all nodes of a new or stopped cluster, and return before they are ready.
 
         The cluster is *attached*: when this object's process ends, it goes down. `detach` ends that. A folder that
-        `is_temporary` is removed when the cluster goes down. A `zygote` that was started early is used, and ended if
-        this fails.
+        `is_temporary` is removed when the cluster goes down. One that `is_remembered` is the one that the `kraft`
+        command acts on from now on. A `zygote` that was started early is used, and ended if this fails.
         """
         zygote = zygote or spawn_zygote()
         try:
@@ -92,7 +93,8 @@ class LocalCluster:
         except BaseException:
             zygote.abandon()
             raise
-        remember_last(folder)
+        if is_remembered:
+            remember_last(folder)
         return cluster
 
     @property
@@ -124,12 +126,12 @@ class LocalCluster:
         wanted = self.node_ids if node_ids is None else list(node_ids)
         self._require_answer({"verb": "wait", "nodes": wanted, "until": "ready", "timeout_s": timeout_s})
 
-    def start(self, node_id: int) -> None:
-        """Start one node that does not run, and block until it is ready."""
+    def start(self, node_id: int, *, until_ready: bool = True) -> None:
+        """Start one node that does not run, and block until it is ready, or (with a zygote) only until it is forked."""
         self.folder.plan(node_id)
         if self._ask({"verb": "start", "nodes": [node_id]}) is None:
             self._start_by_exec(node_id)
-        else:
+        elif until_ready:
             self.wait_ready([node_id])
 
     def send_signal(self, node_id: int, number: signal.Signals) -> int:
@@ -168,11 +170,12 @@ class LocalCluster:
         _wait_stopped(pid, False)
         return pid
 
-    def down(self) -> None:
-        """Stop all nodes cleanly, kill what is left after a while, and end the zygote."""
-        if self._ask({"verb": "down"}) is None:
-            self._down_by_identities()
+    def down(self) -> list[int]:
+        """Stop all nodes cleanly, kill what is left after a while, and end the zygote; the nodes that were killed."""
+        answer = self._ask({"verb": "down"}, timeout_s=None)
+        killed = self._down_by_identities() if answer is None else [int(node) for node in answer.get("killed", ())]
         self._wait_zygote_gone()
+        return killed
 
     # the zygote
 
@@ -285,7 +288,8 @@ class LocalCluster:
                 if identity is not None:
                     identity.signal(number)
 
-    def _down_by_identities(self) -> None:
+    def _down_by_identities(self) -> list[int]:
+        killed: list[int] = []
         nodes = self.layout.nodes()
         brokers = [node.node_id for node in nodes if node.broker_port is not None]
         controllers = [node.node_id for node in nodes if node.broker_port is None]
@@ -294,10 +298,12 @@ class LocalCluster:
             try:
                 self._wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
             except LaunchError:
+                killed += [node.node_id for node in self.status() if node.node_id in node_ids and node.pid is not None]
                 self._signal_noted(node_ids, signal.SIGKILL)
                 self._wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
         self.folder.socket.unlink(missing_ok=True)
         self.folder.zygote_identity.unlink(missing_ok=True)
+        return killed
 
 
 def take_lock_of_new(folder: ClusterFolder) -> int:

@@ -47,6 +47,10 @@ class FaultClient:
         """Drop one rule, or all faults of the node."""
         self._ask(verb="clear", **({} if rule is None else {"rule": rule}))
 
+    def applied(self, rule: int) -> int:
+        """How often a rule was applied, also one that is used up or removed."""
+        return int(self._ask(verb="list")["applied"].get(str(rule), 0))
+
     def listed(self) -> dict[str, Any]:
         """The faults in force: `links` and `rules`."""
         answer = self._ask(verb="list")

@@ -15,8 +15,11 @@ from pathlib import Path
 
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.layout import ClusterLayout, NodePlan
+from kraft.deploy.launch.processes import read_identity
 
 FORMAT_VERSION = 1
+FOLDERS_MAX = 50
+"""How many clusters are remembered."""
 
 
 class ClusterFolder:
@@ -46,6 +49,15 @@ class ClusterFolder:
         """The control socket: in a short path, because a Unix socket's name is at most 107 bytes."""
         digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
         return runtime_directory() / f"{digest}.sock"
+
+    @property
+    def runs(self) -> bool:
+        """Whether any node of it runs, as far as the folder tells."""
+        try:
+            nodes = [entry for entry in self.path.iterdir() if entry.name.isdigit()]
+        except OSError:
+            return False
+        return any(identity.is_alive for node in nodes if (identity := read_identity(node)) is not None)
 
     def node(self, node_id: int) -> Path:
         return self.path / str(node_id)
@@ -92,7 +104,10 @@ class ClusterFolder:
                 "no-cluster", f"{self.path} holds no kraft cluster; start one with kraft up --data {self.path}"
             ) from None
         except (ValueError, KeyError, TypeError) as problem:
-            raise LaunchError("folder", f"{self.description} is damaged: {problem}") from None
+            what = f"has no {problem}" if isinstance(problem, KeyError) else f"is damaged: {problem}"
+            raise LaunchError(
+                "folder", f"{self.description} {what}; nodes need it not, but kraft up does: choose another --data"
+            ) from None
 
     def plan(self, node_id: int) -> NodePlan:
         """The plan of one node. LaunchError names the nodes there are."""
@@ -126,22 +141,34 @@ def state_directory() -> Path:
 
 
 def remember_last(folder: ClusterFolder) -> None:
-    """Make this the cluster that verbs without --data act on. A home that cannot be written is no reason to stop."""
+    """Make this the cluster that was started last. A home that cannot be written is no reason to stop."""
+    paths = [folder.path, *(known.path for known in started_folders() if known.path != folder.path)]
     try:
         state_directory().mkdir(parents=True, exist_ok=True)
-        _write_atomic(state_directory() / "last", f"{folder.path}\n")
+        _write_atomic(state_directory() / "last", "".join(f"{path}\n" for path in paths[:FOLDERS_MAX]))
     except OSError:
         return
 
 
-def last_folder() -> ClusterFolder:
-    """The cluster that this user started last. LaunchError if there is none."""
+def started_folders() -> list[ClusterFolder]:
+    """The clusters that this user has started and that are still there, the last one first."""
     try:
-        return ClusterFolder((state_directory() / "last").read_text().strip())
+        paths = (state_directory() / "last").read_text().splitlines()
     except OSError:
-        raise LaunchError(
-            "no-cluster", "no cluster was started yet; start one with kraft up, or give --data DIR"
-        ) from None
+        return []
+    return [folder for folder in map(ClusterFolder, paths) if folder.exists()]
+
+
+def last_folder() -> ClusterFolder:
+    """The cluster that verbs without --data act on: of those that run the one started last; if none runs, the one
+    started last. LaunchError if there is none."""
+    known = started_folders()
+    for folder in known:
+        if folder.runs:
+            return folder
+    if known:
+        return known[0]
+    raise LaunchError("no-cluster", "no cluster was started yet; start one with kraft up, or give --data DIR")
 
 
 def _write_atomic(path: Path, text: str) -> None:

@@ -11,6 +11,7 @@ import importlib
 import sys
 
 from kraft.deploy.launch.compiled_cache import CompiledCache, cache_path
+from kraft.deploy.launch.stand_ins import stand_ins
 
 TEST_TOOLS = ("hypothesis", "pytest")
 _NOT_FOR_NODES = (*TEST_TOOLS, "rich")
@@ -52,7 +53,7 @@ class NodeModules:
             self._has_messages = True
 
     def _import(self, names: tuple[str, ...]) -> None:
-        with self._compiled.active():
+        with stand_ins(), self._compiled.active():
             for name in names:
                 importlib.import_module(name)
 

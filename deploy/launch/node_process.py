@@ -62,7 +62,8 @@ def read_config(path: Path, *, ignore_unknown: bool = False, fault_control: Path
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError("", f"cannot read {path}: {problem}") from None
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise ConfigError("", f"cannot read {path}: {why}") from None
     properties = dict(parse_properties(text))
     if fault_control is not None:
         properties[FAULT_CONTROL_KEY] = str(fault_control)

@@ -122,9 +122,11 @@ class NodeTable:
         for node in asked:
             node.asked_to_stop = True
 
-    def kill_all(self) -> None:
-        """Kill what is left."""
-        self._signal(self.nodes.values(), signal.SIGKILL)
+    def kill_all(self) -> list[int]:
+        """Kill what is left; which nodes these are."""
+        left = [node for node in self.nodes.values() if not node.ended]
+        self._signal(left, signal.SIGKILL)
+        return [node.node_id for node in left]
 
     def reap(self) -> None:
         """Note every process that has ended."""

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import gc
 import json
+import math
 import os
 import selectors
 import shutil
@@ -48,6 +49,8 @@ class Zygote:
         self._lock = -1
         self._wakeup = (-1, -1)
         self._stopping_since: float | None = None
+        self._killed: list[int] = []
+        """Nodes that did not stop cleanly in time."""
         self._verbs: dict[str, Callable[[Client, Answer], Answer | Pending]] = {
             "status": self._status,
             "start": self._start,
@@ -101,7 +104,7 @@ class Zygote:
         if self._stopping_since is None:
             return
         if time.monotonic() > self._stopping_since + STOP_SECONDS_MAX:
-            self._table.kill_all()
+            self._killed += [node_id for node_id in self._table.kill_all() if node_id not in self._killed]
         elif self._table.brokers_have_ended:
             self._table.stop_controllers()
 
@@ -151,14 +154,22 @@ class Zygote:
             return self._all_ready(wanted) if until_ready else _all_ended(wanted)
 
         def late() -> Answer:
-            missing = ", ".join(str(node.node_id) for node in wanted if node.state != "ready" and not node.ended)
-            return refusal("late", f"after {request['timeout_s']} s still not {request['until']}: node {missing}")
+            late = [node for node in wanted if not node.ended and not (until_ready and node.state == "ready")]
+            missing = ", ".join(f"{node.node_id} (pid {node.identity.pid})" for node in late)
+            advice = "" if until_ready else "; kraft kill ends it at once"
+            return refusal(
+                "late", f"after {request['timeout_s']:g} s still not {request['until']}: node {missing}{advice}"
+            )
 
         return Pending(condition, time.monotonic() + float(request["timeout_s"]), late)
 
-    def _down(self, client: Client, request: Answer) -> Answer:
+    def _down(self, client: Client, request: Answer) -> Pending:
         self.begin_down()
-        return {"ok": True}
+
+        def condition() -> Answer | None:
+            return {"ok": True, "killed": self._killed} if self._table.all_ended else None
+
+        return Pending(condition, math.inf, lambda: {"ok": True})
 
     def _detach(self, client: Client, request: Answer) -> Answer:
         client.attached = False

@@ -67,7 +67,7 @@ def assign_manually(
                 f"partitions must be numbered from {first} without holes; {partition_id} is missing",
             )
         factor = len(replicas) if replication_factor is None else replication_factor
-        problem = _assignment_problem(image, partition_id, replicas, factor)
+        problem = assignment_problem(image, partition_id, replicas, factor)
         if problem is not None:
             return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         replication_factor = factor
@@ -81,7 +81,8 @@ def assign_manually(
     return assigned
 
 
-def _assignment_problem(image: MetadataImage, partition_id: int, replicas: tuple[int, ...], factor: int) -> str | None:
+def assignment_problem(image: MetadataImage, partition_id: int, replicas: tuple[int, ...], factor: int) -> str | None:
+    """Why a partition cannot have these replicas, or None."""
     if not replicas:
         return f"partition {partition_id} has no replicas"
     if len(set(replicas)) != len(replicas):
@@ -112,13 +113,13 @@ def partition_events(
             one.replicas,
             one.isr,
             leader=one.isr[0],
-            directories=tuple([_directory(image, replica, turn + number) for replica in one.replicas]),
+            directories=tuple([directory_for(image, replica, turn + number) for replica in one.replicas]),
         )
         for number, one in enumerate(assigned)
     ]
 
 
-def _directory(image: MetadataImage, broker_id: int, turn: int) -> UUID:
+def directory_for(image: MetadataImage, broker_id: int, turn: int) -> UUID:
     """The broker's directories in turn, so that the controller always knows which partitions a lost one takes away."""
     directories = image.brokers[broker_id].log_dirs
     return directories[turn % len(directories)] if directories else UNASSIGNED_DIRECTORY

@@ -217,3 +217,14 @@ class RestOfGrowth:
     first: int = 0
     has_begun: bool = False
     results: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestOfReassignments:
+    """An AlterPartitionReassignments that is decided in slices. `wanted`: (topic, partition, replicas) of all of it;
+    `doubled`: those that stand twice; `answers` are those of the partitions before."""
+
+    asked: AdminRequest
+    wanted: tuple[tuple[str, int, tuple[int, ...] | None], ...]
+    doubled: frozenset[tuple[str, int]]
+    answers: tuple[Any, ...] = ()

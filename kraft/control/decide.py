@@ -24,6 +24,11 @@ from kraft.control.heartbeats import decide_elect_leaderless, decide_heartbeat, 
 from kraft.control.isr import decide_alter_partition
 from kraft.control.legacy_configs import decide_alter_configs
 from kraft.control.producer_ids import decide_allocate_producer_ids
+from kraft.control.reassignments import (
+    decide_alter_reassignments,
+    decide_list_reassignments,
+    decide_rest_of_reassignments,
+)
 from kraft.control.topics import decide_create_topics, decide_delete_topics, decide_rest_of_topics
 from kraft.control.unregister import decide_unregister_broker
 from kraft.image import MetadataImage
@@ -38,6 +43,8 @@ ADMIN: dict[int, Decide] = {
     ApiKey.ALTER_CONFIGS: decide_alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: decide_incremental_alter_configs,
     ApiKey.ELECT_LEADERS: decide_elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: decide_alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: decide_list_reassignments,
     ApiKey.UPDATE_FEATURES: decide_update_features,
     ApiKey.UNREGISTER_BROKER: decide_unregister_broker,
 }
@@ -66,6 +73,7 @@ COMMANDS: dict[type, Decide] = {
     commands.AdminRequest: decide_admin,
     commands.RestOfTopics: decide_rest_of_topics,
     commands.RestOfGrowth: decide_rest_of_growth,
+    commands.RestOfReassignments: decide_rest_of_reassignments,
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kraft.control.commands import START, AdminRequest, RebalanceLeaders
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision, FollowUp
 from kraft.control.partition_change import Election, change_partition
-from kraft.control.plans import Located, TopicSettings, eligibility, partitions_from, take_slice
+from kraft.control.plans import Located, TopicSettings, eligibility, locate, partitions_from, take_slice
 from kraft.image import MetadataImage
 from kraft.image.events import Event, PartitionChange
 from kraft.image.partitions import NO_LEADER
@@ -56,7 +56,7 @@ def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminR
         for asked in request.topic_partitions:
             answers = results.setdefault(asked.topic, [])
             for partition_id in dict.fromkeys(asked.partitions):
-                found = _locate(image, asked.topic, partition_id)
+                found = locate(image, asked.topic, partition_id)
                 answers.append(_unknown(asked.topic, partition_id) if found is None else elect(found))
     if len(events) > EVENTS_PER_COMMAND_MAX:
         return _answer(image, {}, ErrorCode.POLICY_VIOLATION)
@@ -110,18 +110,12 @@ def is_imbalanced(image: MetadataImage) -> bool:
     return any(state.leader != state.replicas[0] for topic in image.topics for leaf in topic.leaves for state in leaf)
 
 
-def _locate(image: MetadataImage, name: str, partition_id: int) -> Located | None:
-    topic = image.topics.get(name)
-    state = None if topic is None else topic.find(partition_id)
-    return None if topic is None or state is None else Located(topic, partition_id, state)
-
-
 def _unknown(topic: str, partition_id: int) -> _Result:
     return _Result(partition_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition_id}")
 
 
 def _reason(code: ErrorCode, located: Located) -> str | None:
-    state, place = located.state, f"{located.topic.name}-{located.partition_id}"
+    state, place = located.state, located.name
     if code is ErrorCode.ELECTION_NOT_NEEDED:
         return f"{place} is led by broker {state.leader} already"
     if code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE:

@@ -108,6 +108,8 @@ def change_partition(
         _complete_reassignment(draft)
     enough = min(min_insync_replicas, len(draft.replicas))
     _keep_eligible(state, draft, enough, target.unclean_restarted)
+    if len(draft.replicas) < len(state.replicas):
+        draft.last_known_elr = tuple(replica for replica in draft.last_known_elr if replica in draft.replicas)
     _lead(draft, _elect(draft, election, eligibility), enough)
     if not draft.isr:
         _remember_last_leader(state, draft)
@@ -217,10 +219,11 @@ def _lead(draft: _Draft, elected: _Elected, enough: int) -> None:
 
 def _remember_last_leader(old: PartitionState, draft: _Draft) -> None:
     """Remember who led when the ISR became empty, and never let ISR, ELR and last known ELR all be empty."""
-    if old.isr and old.leader != NO_LEADER:
+    if old.isr and old.leader in draft.replicas:
         draft.last_known_elr = (old.leader,)
     elif not draft.last_known_elr and not draft.elr:
-        draft.last_known_elr = (old.last_known_elr or old.elr or old.isr or draft.replicas)[:1]
+        candidates = (*old.last_known_elr, *old.elr, *old.isr, *draft.replicas)
+        draft.last_known_elr = tuple(replica for replica in candidates if replica in draft.replicas)[:1]
 
 
 def _difference(topic_id: UUID, partition_id: int, old: PartitionState, new: _Draft) -> PartitionChange | None:

@@ -35,6 +35,17 @@ class Located(NamedTuple):
     partition_id: int
     state: PartitionState
 
+    @property
+    def name(self) -> str:
+        return f"{self.topic.name}-{self.partition_id}"
+
+
+def locate(image: MetadataImage, name: str, partition_id: int) -> Located | None:
+    """The partition of this topic and number, or None."""
+    topic = image.topics.get(name)
+    state = None if topic is None else topic.find(partition_id)
+    return None if topic is None or state is None else Located(topic, partition_id, state)
+
 
 def partitions_from(image: MetadataImage, cursor: Cursor) -> Iterator[Located]:
     """All partitions from the cursor on, by topic name and number."""

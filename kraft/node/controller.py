@@ -10,7 +10,7 @@ Source: KIP-631, DESIGN 6 and 12a.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -45,7 +45,7 @@ from kraft.control.probing import (
     Tick,
 )
 from kraft.image import ImageDelta, MetadataImage
-from kraft.image.events import BrokerRegistrationChange, UnregisterBroker
+from kraft.image.events import BrokerRegistrationChange, RegisterBroker, UnregisterBroker
 from kraft.node.controller_commands import CommandLine
 from kraft.node.controller_registration import ControllerRegistration
 from kraft.node.controller_requests import REQUESTS
@@ -54,7 +54,10 @@ from kraft.node.peers import Peers
 from kraft.node.probes import Prober
 from kraft.node.publisher import MetadataPublisher, PreparedImage
 from kraft.node.quorum import CommittedBatch, Quorum
+from kraft.node.voter_changes import VoterChange, VoterChanges
+from kraft.node.voter_membership import VoterMembership
 from kraft.node.waiting import wait_at_most
+from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import CloseReason, InvariantError, Seam, WireError
 from kraft.wire.server import Request, ServerConnection
 
@@ -93,9 +96,12 @@ class Controller:
         self.probing = Probing()
         self.line = CommandLine(quorum, self)
         self.registration = ControllerRegistration(self)
+        self.voter_changes = VoterChanges(config, quorum, peers, seam.clock, cluster_id)
+        self.membership = VoterMembership(self)
         self.registrations_probed: set[int] = set()
         self._random = seam.random.stream("controller")
         self.authorize = authorize
+        self._nursery: trio.Nursery | None = None
         self._timers_changed = trio.Event()
         self._work = trio.Event()
         self._probe_deadline_ms: int | None = None
@@ -190,6 +196,8 @@ class Controller:
             for target in command.targets:
                 self.sessions.fenced_fast(target.broker_id, now_ms)
         for event in decision.events:
+            if isinstance(event, RegisterBroker) and command.dead_broker_epoch is not None:
+                self.sessions.fenced_fast(event.broker_id, now_ms)
             if isinstance(event, BrokerRegistrationChange) and event.fenced is not None:
                 self._fence_changed(command, event.broker_id, fenced=event.fenced)
             elif isinstance(event, UnregisterBroker):
@@ -211,6 +219,15 @@ class Controller:
     def work_waits(self) -> None:
         """The plan's next slice is run by `run`."""
         self._work.set()
+
+    def start_voter_change(self, asked: VoterChange, answer: Callable[[VotersRefused], None]) -> None:
+        """Carry out a change of the voters beside everything else, and say what became of it."""
+
+        async def carry_out() -> None:
+            answer(await self.voter_changes.change(asked))
+
+        if self._nursery is not None:
+            self._nursery.start_soon(carry_out)
 
     # requests and connections
 
@@ -275,9 +292,11 @@ class Controller:
     async def run(self) -> None:
         """Drive plans, timers and this controller's registration until cancelled."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             nursery.start_soon(self._run_plans)
             nursery.start_soon(self._run_timers)
             nursery.start_soon(self.registration.run)
+            nursery.start_soon(self.membership.run)
 
     async def _run_plans(self) -> None:
         while True:

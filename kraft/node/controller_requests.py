@@ -26,6 +26,8 @@ from kraft.control.probing import ProbeOutcome
 from kraft.image import Endpoint, FeatureRange
 from kraft.node.controller_answers import READS, handle_api_versions, handle_read, not_controller, requester_of
 from kraft.node.controller_commands import Waiter
+from kraft.node.voter_changes import NOT_LEADER as VOTERS_NOT_HERE
+from kraft.node.voter_requests import VOTER_REQUESTS, submit_voter_change, voters_response
 from kraft.seam import WireError
 from kraft.wire import messages, rpc_cluster
 from kraft.wire.api_keys import ApiKey
@@ -230,7 +232,7 @@ def handle_forward(controller: Controller, request: Request) -> None:
     asked = _read(rpc_cluster.ForwardRequest, request)
     key = asked.forwarded_key
     is_read = key in READS
-    if not is_read and key not in ADMIN:
+    if not is_read and key not in ADMIN and key not in VOTER_REQUESTS:
         raise WireError(f"request key {key} is not forwarded to controllers")
     version, newest = asked.forwarded_version, messages.newest_version(key)
     if version > newest:
@@ -244,7 +246,9 @@ def handle_forward(controller: Controller, request: Request) -> None:
 
     waiter = _waiter(controller, request, rpc_cluster.ForwardResponse, make)
     requester = Requester(asked.principal, asked.client_address, asked.client_id)
-    if not is_read:
+    if key in VOTER_REQUESTS:
+        submit_voter_change(controller, key, requester, message, waiter)
+    elif not is_read:
         controller.line.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
     elif controller.line.is_active:
         waiter.reply(READS[key](controller, requester, message))
@@ -265,6 +269,19 @@ def handle_admin(controller: Controller, request: Request) -> None:
     controller.line.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
 
 
+def handle_voter_change(controller: Controller, request: Request) -> None:
+    """A change of the voters that came to the controller listener itself."""
+    key, version = request.api_key, request.api_version
+    message = messages.decode_request(key, version, request.body)
+
+    def reply(response: Any) -> None:
+        if not request.is_answered:
+            request.respond(messages.encode_response(key, version, response))
+
+    waiter = Waiter(reply, lambda: reply(voters_response(controller, key, VOTERS_NOT_HERE)))
+    submit_voter_change(controller, key, requester_of(request), message, waiter)
+
+
 REQUESTS: dict[int, Handler] = {
     InternalKey.REGISTER_BROKER: handle_register_broker,
     InternalKey.HEARTBEAT: handle_heartbeat,
@@ -278,5 +295,8 @@ REQUESTS: dict[int, Handler] = {
     ApiKey.DESCRIBE_CLUSTER: partial(handle_read, ApiKey.DESCRIBE_CLUSTER),
     ApiKey.UPDATE_FEATURES: handle_admin,
     ApiKey.UNREGISTER_BROKER: handle_admin,
+    ApiKey.ADD_RAFT_VOTER: handle_voter_change,
+    ApiKey.REMOVE_RAFT_VOTER: handle_voter_change,
+    ApiKey.UPDATE_RAFT_VOTER: handle_voter_change,
 }
 """What the controller listener answers, beside the quorum's own messages."""

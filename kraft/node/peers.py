@@ -44,6 +44,7 @@ class Outcome(Enum):
     UNREACHABLE = "the dial failed otherwise"
     BAD_ANSWER = "the answer does not parse"
     NO_COMMON_VERSION = "the peer speaks no version of it that this node speaks"
+    ABANDONED = "this node ended the connection itself: that says nothing of the peer"
 
 
 _DIAL_OUTCOMES = {
@@ -52,6 +53,12 @@ _DIAL_OUTCOMES = {
     DialOutcome.TIMED_OUT: Outcome.TIMED_OUT,
     DialOutcome.UNREACHABLE: Outcome.UNREACHABLE,
 }
+_END_OUTCOMES: dict[CloseReason | None, Outcome] = {
+    CloseReason.PEER: Outcome.CLOSED,
+    CloseReason.RESET: Outcome.CLOSED,
+    CloseReason.BAD_BYTES: Outcome.BAD_ANSWER,
+}
+"""How a connection ended → what its calls hear; for any other reason this node ended it."""
 
 
 class RequestFailed(Exception):
@@ -196,7 +203,7 @@ class Peers:
         return link is not None and link.connection is not None and not link.connection.is_closed
 
     def disconnect(self, peer: Peer, purpose: str) -> None:
-        """End the connection, if there is one; its requests fail with CLOSED."""
+        """End the connection, if there is one; its requests fail with ABANDONED."""
         link = self._links.get(_key(peer, purpose))
         if link is not None and link.connection is not None:
             link.connection.close("not needed any more", CloseReason.LOCAL)
@@ -243,6 +250,8 @@ class Peers:
             )
         except DialFailed as failure:
             outcome = _DIAL_OUTCOMES[failure.outcome]
+            if failure.why:
+                log.warning("a dial failed", peer=str(link.peer.address), listener=link.peer.listener, why=failure.why)
         finally:
             link.is_dialling = False
         # No checkpoint from here on: what waited is sent, or told, in one step.
@@ -282,7 +291,7 @@ class Peers:
         def on_reply(body: memoryview | None) -> None:
             link.in_flight.remove(call)
             if body is None:
-                call.finish(Failed(Outcome.CLOSED))
+                call.finish(Failed(_END_OUTCOMES.get(connection.closed_reason, Outcome.ABANDONED)))
                 return
             try:
                 spoken = refused_range(body)

@@ -24,6 +24,7 @@ OUTCOMES: dict[Outcome, ProbeOutcome] = {
     Outcome.UNREACHABLE: ProbeOutcome.SILENT,
     Outcome.BAD_ANSWER: ProbeOutcome.SILENT,
     Outcome.NO_COMMON_VERSION: ProbeOutcome.SILENT,
+    Outcome.ABANDONED: ProbeOutcome.SILENT,
 }
 """What a request without an answer says. An answer that does not parse proves nothing: it may be a newer release."""
 

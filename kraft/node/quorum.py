@@ -21,13 +21,13 @@ from kraft.node.peers import Peers
 from kraft.node.quorum_delivery import Delivery, MetadataListener
 from kraft.node.quorum_driver import QuorumDriver
 from kraft.node.quorum_snapshots import SnapshotKeeper
-from kraft.raft.identity import VoterSet
-from kraft.raft.inputs import ShutdownRequested, VotersChangeRequested
+from kraft.raft.identity import ReplicaKey, VoterSet
+from kraft.raft.inputs import ShutdownRequested
 from kraft.raft.log_view import LogView, SnapshotId
 from kraft.raft.raft import Raft
 from kraft.raft.ready import QuorumState
 from kraft.raft.state import Progress
-from kraft.seam import Seam, StorageCorrupt, WireError, require
+from kraft.seam import Address, Seam, StorageCorrupt, WireError, require
 from kraft.storage.meta_properties import MetaProperties
 from kraft.storage.reading import TimestampedOffset
 from kraft.wire.error_codes import ErrorCode
@@ -268,8 +268,8 @@ class Quorum:
             -1 if leader_id is None else leader_id,
             epoch,
             self.high_watermark,
-            tuple(replica for replica in known if voters.find(replica.replica_id) is not None),
-            tuple(replica for replica in known if voters.find(replica.replica_id) is None),
+            tuple(replica for replica in known if _is_voter(replica, voters)),
+            tuple(replica for replica in known if not _is_voter(replica, voters)),
             endpoints,
         )
 
@@ -285,7 +285,7 @@ class Quorum:
         replicas = [
             ReplicaDescription(
                 replica_id,
-                "" if directory is None else str(directory),
+                _text(directory),
                 known.end_offset,
                 wall(known.last_fetch_ms),
                 wall(known.last_caught_up_ms),
@@ -295,8 +295,12 @@ class Quorum:
         now_ms = clock.wall_ms() if driver.raft.is_leader else -1
         end_offset = driver.raft.log.end_offset
         own = ReplicaDescription(self._config.node_id, str(self._meta.directory_id), end_offset, now_ms, now_ms)
-        described = {replica.replica_id for replica in replicas} | {own.replica_id}
-        silent = [ReplicaDescription(node_id, "", -1, -1, -1) for node_id in voters.ids if node_id not in described]
+        described = {replica.replica_id for replica in (*replicas, own) if _is_voter(replica, voters)}
+        silent = [
+            ReplicaDescription(voter.key.node_id, _text(voter.key.directory_id), -1, -1, -1)
+            for voter in voters.voters
+            if voter.key.node_id not in described
+        ]
         replicas += [*silent, own] if driver.raft.is_leader or driver.raft.is_voter else silent
         return sorted(replicas, key=lambda replica: replica.replica_id)
 
@@ -314,12 +318,30 @@ class Quorum:
             raise NotLeader(*self.leader_and_epoch)
         return end_offset
 
-    def change_voters(self, voters: VoterSet) -> None:
-        """Append a Voters record. The core refuses (and nothing happens) unless it differs by one voter, and no other
-        change is pending."""
-        if self._driver is None:
+    def change_voters(self, voters: VoterSet) -> int | str:
+        """Append a Voters record, as the leader: its offset, or why the core refuses it (it must differ by one voter at
+        most, and nothing may be pending). NotLeader."""
+        driver = self._driver
+        if driver is None or not self.is_leader:
             raise NotLeader(*self.leader_and_epoch)
-        self._driver.offer(VotersChangeRequested(voters))
+        return driver.change_voters(voters)
+
+    async def wait_committed(self, offset: int, deadline_ms: int) -> bool | None:
+        """Whether what this leader has appended at `offset` is committed; False if it may be lost with its leadership,
+        None if it is open when the time is over."""
+        require(self._driver is not None, "the metadata log is not open")
+        assert self._driver is not None
+        return await self._driver.wait_committed(offset, deadline_ms)
+
+    @property
+    def own_key(self) -> ReplicaKey:
+        """Who this replica is among the voters, or would be."""
+        return ReplicaKey(self._config.node_id, self._meta.directory_id)
+
+    @property
+    def own_address(self) -> Address | None:
+        """Where other controllers reach this one; None for a broker."""
+        return quorum_settings.raft_identity(self._config, self._meta).address
 
     @property
     def voters(self) -> VoterSet:
@@ -347,6 +369,16 @@ class Quorum:
         """Write a snapshot of committed state as of `offset` (exclusive); records come in chunks."""
         if self._keeper is not None:
             self._keeper.request(SnapshotId(offset, epoch), chunks)
+
+
+def _text(directory_id: UUID | None) -> str:
+    return "" if directory_id is None else str(directory_id)
+
+
+def _is_voter(replica: ReplicaDescription, voters: VoterSet) -> bool:
+    """A node that came back with another directory is no voter of a set that names the old one."""
+    directory_id = UUID(replica.directory_id) if replica.directory_id else None
+    return voters.includes(ReplicaKey(replica.replica_id, directory_id))
 
 
 ProgressByKey = dict[tuple[int, UUID | None], Progress]

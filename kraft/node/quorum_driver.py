@@ -19,6 +19,8 @@ from kraft.node.metadata_log import MetadataLog
 from kraft.node.peers import Failed, Outcome, Peers
 from kraft.node.quorum_answers import QuorumAnswers
 from kraft.node.quorum_delivery import Delivery
+from kraft.node.waiting import wait_at_most
+from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import (
     AppendRequested,
     ConnectionEnded,
@@ -33,6 +35,7 @@ from kraft.raft.inputs import (
     SnapshotInstalled,
     SnapshotRefused,
     Tick,
+    VotersChangeRequested,
 )
 from kraft.raft.log_view import BatchSummary
 from kraft.raft.raft import Raft
@@ -62,6 +65,7 @@ _FAILURES = {
     Outcome.UNREACHABLE: Failure.OTHER,
     Outcome.BAD_ANSWER: Failure.OTHER,
     Outcome.NO_COMMON_VERSION: Failure.OTHER,
+    Outcome.ABANDONED: Failure.OTHER,
 }
 
 
@@ -108,6 +112,8 @@ class QuorumDriver:
         self._is_closed = False
         self._broken: DiskError | None = None
         self._broke = trio.Event()
+        self._moved = trio.Event()
+        """Set, and replaced, when leadership or the high watermark moves."""
 
     # running
 
@@ -152,6 +158,26 @@ class QuorumDriver:
         end_offset = self.raft.log.end_offset + len(payload)
         ready = self._step(AppendRequested(payload))
         return end_offset if ready.refusal is None else None
+
+    def change_voters(self, voters: VoterSet) -> int | str:
+        """Append a Voters record at once; its offset, or why it is refused."""
+        offset = self.raft.log.end_offset
+        ready = self._step(VotersChangeRequested(voters))
+        return offset if ready.refusal is None else ready.refusal
+
+    async def wait_committed(self, offset: int, deadline_ms: int) -> bool | None:
+        """See `Quorum.wait_committed`. What has the epoch in which it was appended is what was appended."""
+        clock, epoch = self._seam.clock, self.raft.epoch
+        while True:
+            raft = self.raft
+            if raft.high_watermark is not None and raft.high_watermark > offset:
+                return raft.log.epoch_before(offset + 1) == epoch
+            if not raft.is_leader or raft.epoch != epoch or self._is_closed:
+                return False
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if left_ms <= 0:
+                return None
+            await wait_at_most(clock, self._moved, left_ms)
 
     def _step(self, event: Input) -> Ready:
         ready = self.raft.step(event, self._seam.clock.monotonic_ms(), self._random)
@@ -253,6 +279,9 @@ class QuorumDriver:
         if ready.may_stop:
             self.may_stop.set()
         self._set_deadline(ready.deadline_ms)
+        if ready.leadership is not None or ready.high_watermark is not None:
+            self._moved.set()
+            self._moved = trio.Event()
         # Listeners come last: they may append in their callbacks.
         if ready.leadership is not None:
             log.info("quorum", leader=ready.leadership.leader_id, epoch=ready.leadership.epoch)

@@ -32,13 +32,6 @@ class RequestReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestDropped:
-    """Nobody waits for the answer any more: its connection ended."""
-
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
 class ResponseReceived:
     """An answer; for a fetch with records, `batches` summarises them in order."""
 
@@ -143,7 +136,6 @@ class ShutdownRequested:
 
 Input = (
     RequestReceived
-    | RequestDropped
     | ResponseReceived
     | RequestFailed
     | ConnectionEnded

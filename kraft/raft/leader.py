@@ -8,6 +8,7 @@ on valid fetches alone. A parked fetch is answered at the end of a pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kraft.raft.core import Core
 from kraft.raft.fencing import check_fetch_epoch, is_other_cluster
@@ -39,14 +40,26 @@ from kraft.wire.rpc_quorum import (
 
 
 def begin_leadership(core: Core, leader: Leader) -> None:
-    """Write the LeaderChange record, and the voters if only their first checkpoint names them; announce the epoch."""
+    """Write the LeaderChange record, and the voters if only their first checkpoint names them, or if they name us at
+    another address; announce the epoch."""
     base = core.log.end_offset
     core.log.append(BatchSummary(base, base + 1, core.epoch))
     core.out.log.append(AppendLeaderChange(base, core.epoch, core.node_id, core.voters.ids, leader.granting))
-    if core.log.start_offset == 0 and core.log.voters.latest_offset < 0 and not core.voters.is_configured:
-        core.log.append(BatchSummary(base + 1, base + 2, core.epoch, core.voters))
-        core.out.log.append(AppendVoters(base + 1, core.epoch, core.voters))
+    is_first = core.log.start_offset == 0 and core.log.voters.latest_offset < 0
+    voters = _at_our_address(core)
+    if not core.voters.is_configured and (is_first or voters != core.voters):
+        core.log.append(BatchSummary(base + 1, base + 2, core.epoch, voters))
+        core.out.log.append(AppendVoters(base + 1, core.epoch, voters))
     announce(core, leader)
+
+
+def _at_our_address(core: Core) -> VoterSet:
+    """The voters, with us at the address that we have now, if it is a whole one."""
+    own, address = core.voters.find(core.node_id), core.identity.address
+    if own is None or own.key != core.identity.key or address is None or not address.host or address.port <= 0:
+        return core.voters
+    moved = replace(own, address=address)
+    return VoterSet(tuple(moved if voter is own else voter for voter in core.voters.voters))
 
 
 def announce(core: Core, leader: Leader) -> None:
@@ -116,10 +129,13 @@ def append_voters(core: Core, voters: VoterSet) -> None:
         return
     leader = core.role
     base = core.log.end_offset
+    was_alone = core.is_sole_voter
     core.log.append(BatchSummary(base, base + 1, core.epoch, voters))
     core.out.log.append(AppendVoters(base, core.epoch, voters))
     if isinstance(leader, Leader):
         leader.heard.intersection_update(voters.ids)
+        if was_alone:  # check-quorum begins now: until here nobody had to be heard
+            leader.check_quorum_deadline_ms = core.now_ms + core.settings.check_quorum_ms
         _mark_news(core, leader)
 
 
@@ -176,15 +192,8 @@ def _park(core: Core, leader: Leader, name: object, token: int, request: Metadat
     older = leader.parked.pop(name, None)
     if older is not None:
         _answer_fetch(core, leader, older.token, older.request)
-    leader.parked[name] = ParkedFetch(token, request, core.now_ms + request.max_wait_ms)
-
-
-def drop_parked(core: Core, token: int) -> None:
-    """Forget a parked fetch whose connection ended."""
-    if isinstance(core.role, Leader):
-        parked = core.role.parked
-        for name in [name for name, fetch in parked.items() if fetch.token == token]:
-            del parked[name]
+    wait_ms = min(request.max_wait_ms, core.settings.fetch_wait_ms)
+    leader.parked[name] = ParkedFetch(token, request, core.now_ms + wait_ms)
 
 
 def _disagreement(core: Core, request: MetadataFetchRequest) -> SnapshotId | tuple[int, int] | None:

@@ -21,7 +21,6 @@ from kraft.raft.inputs import (
     LogTrimmed,
     PassEnded,
     Redialled,
-    RequestDropped,
     RequestFailed,
     RequestReceived,
     ResignRequested,
@@ -242,7 +241,6 @@ def _on_shutdown(core: Core, event: ShutdownRequested) -> None:
 
 _HANDLERS: dict[type[Any], Callable[[Core, Any], None]] = {
     RequestReceived: _on_request,
-    RequestDropped: lambda core, event: leader.drop_parked(core, event.token),
     ResponseReceived: _on_response,
     RequestFailed: _on_failure,
     ConnectionEnded: lambda core, event: follower.handle_connection_end(core, event.node_id),

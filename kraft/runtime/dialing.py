@@ -31,7 +31,10 @@ async def connect(peer: Peer, address: Address) -> socket.socket:
     """Connect to the first place that answers. DialFailed with the least certain outcome of all places: REFUSED only if
     every place that this host can reach at all has refused."""
     outcomes = []
-    for family, place in await _resolve(address):
+    places = await _resolve(address)
+    if not places:
+        raise DialFailed(peer, DialOutcome.UNREACHABLE, "the name does not resolve")
+    for family, place in places:
         try:
             return await _connect_to(family, place)
         except OSError as error:

@@ -96,7 +96,7 @@ class FaultControl:
             {"rule": number, "applied": self.replies.applied[number], **rule_fields(rule)}
             for number, rule in self.replies.rules.items()
         ]
-        return {"links": links, "rules": rules}
+        return {"links": links, "rules": rules, "applied": self.replies.applied}
 
     async def run(self, path: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve at `path` until cancelled; a socket that stands there from an earlier life is replaced. OSError."""

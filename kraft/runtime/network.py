@@ -76,6 +76,9 @@ class RealNetwork:
 
     async def dial(self, peer: Peer, make_connection: Callable[[Transport], C], *, timeout_ms: int) -> C:
         with trio.move_on_after(timeout_ms / 1000):
+            settings = tls_settings(peer.tls)
+            if settings is not None:
+                self._contexts.client(settings)  # files that cannot be used are told whoever is there
             await self._pass_link(peer)
             stream = await connect(peer, self._address_of(peer))
             return await self._start(peer, stream, make_connection)
@@ -118,7 +121,7 @@ class RealNetwork:
             secure.end(CloseReason.LOCAL)
             raise
         if failure is not None:
-            raise DialFailed(peer, failure)
+            raise DialFailed(peer, failure, secure.why)
         return secure.adopt(make_connection)
 
     # link policies

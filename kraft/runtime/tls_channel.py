@@ -30,7 +30,7 @@ PIECE_BYTES = 64 * 1024
 class TlsChannel(Channel):
     """A Channel whose bytes pass an `ssl` session in memory."""
 
-    __slots__ = ("_cipher", "_established", "_failure", "_make", "_principal", "_session", "bios")
+    __slots__ = ("_cipher", "_established", "_failure", "_make", "_principal", "_session", "bios", "why")
 
     def __init__(self, driver: Driver, stream: socket.socket, listener: str, peer_host: str, idle_ms: int) -> None:
         super().__init__(driver, stream, listener, peer_host, idle_ms)
@@ -41,6 +41,8 @@ class TlsChannel(Channel):
         self._principal: str | None = None
         self._established = trio.Event()
         self._failure: DialOutcome | None = None
+        self.why = ""
+        """Why the handshake failed, as the dialling side is told."""
 
     @property
     def peer_principal(self) -> str | None:
@@ -78,7 +80,9 @@ class TlsChannel(Channel):
             self._send_cipher()
             return
         except (ssl.SSLError, ssl.CertificateError) as error:
-            self._log_warning("a TLS handshake failed", error)
+            self.why = _explain(error)
+            if self._make is not None:  # the dialling side tells its caller
+                self._log_warning("a TLS handshake failed", error)
             self._send_cipher()  # the alert
             self.end(CloseReason.BAD_BYTES)
             return
@@ -235,3 +239,10 @@ class TlsChannel(Channel):
             self._block()
         except OSError:
             self.end(CloseReason.RESET)
+
+
+def _explain(error: Exception) -> str:
+    """Why a handshake failed, without OpenSSL's own place in its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"CERTIFICATE_VERIFY_FAILED: {error.verify_message}"
+    return str(getattr(error, "reason", None) or error)

@@ -72,12 +72,14 @@ class DialOutcome(Enum):
 
 
 class DialFailed(Exception):
-    """A dial did not give a connection; `outcome` says how, which matters to failure detection (DESIGN 12)."""
+    """A dial did not give a connection; `outcome` says how, which matters to failure detection (DESIGN 12). `why` says
+    more to people, where there is more to say: a certificate that is not trusted, a name that leads nowhere."""
 
-    def __init__(self, peer: Peer, outcome: DialOutcome) -> None:
-        super().__init__(f"dialling {peer.address} ({peer.listener}): {outcome.value}")
+    def __init__(self, peer: Peer, outcome: DialOutcome, why: str = "") -> None:
+        super().__init__(f"dialling {peer.address} ({peer.listener}): {outcome.value}" + (f" ({why})" if why else ""))
         self.peer = peer
         self.outcome = outcome
+        self.why = why
 
 
 class LinkPolicy(Enum):

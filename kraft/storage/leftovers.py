@@ -7,7 +7,7 @@ before the next. Source: broker-spec 2.5.2.
 
 from __future__ import annotations
 
-from kraft.seam import Disk
+from kraft.seam import Disk, StorageCorrupt, WireError
 from kraft.storage.log_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -73,12 +73,16 @@ def _finish_swap(disk: Disk, directory: str) -> None:
 
 
 def _end_offset(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a complete segment file."""
+    """The offset behind the last batch of a complete segment file. StorageCorrupt."""
     file = disk.open(path)
     position, end = 0, base + 1
-    while position + BATCH_HEADER_BYTES <= file.size:
-        header = read_header(file.read(position, BATCH_HEADER_BYTES))
-        end = header.next_offset
-        position += header.batch_length + BATCH_PREFIX_BYTES
-    file.close()
+    try:
+        while position + BATCH_HEADER_BYTES <= file.size:
+            header = read_header(file.read(position, BATCH_HEADER_BYTES))
+            end = header.next_offset
+            position += header.batch_length + BATCH_PREFIX_BYTES
+    except WireError as error:
+        raise StorageCorrupt(f"{path}: from byte {position} on: {error}; have the log replicated again") from error
+    finally:
+        file.close()
     return end

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kraft.seam import Disk, StorageCorrupt, WireError
+from kraft.seam import Disk, StorageCorrupt
 from kraft.storage import leftovers
 from kraft.storage.epochs import EpochCache
 from kraft.storage.handles import FileCache, read_through
@@ -242,14 +242,8 @@ class _Loader:
         position = read_through(segment.index.entry, entries - 1)[1] if entries else 0
         walk = segment.headers_from(position)
         end = segment.base_offset
-        try:
-            while (found := read_through(next, walk, None)) is not None:
-                end = found[1].next_offset
-        except WireError as error:
-            raise StorageCorrupt(
-                f"{segment.log.path}: {error}, though the log was closed cleanly at offset {end} or above; "
-                "remove the partition's folder so that it is replicated again"
-            ) from error
+        while (found := read_through(next, walk, None)) is not None:
+            end = found[1].next_offset
         return end
 
     # segments that a crash may have torn
@@ -359,6 +353,6 @@ class _Loader:
                 while (found := read_through(next, walk, None)) is not None:
                     if found[1].partition_leader_epoch > epochs.latest_epoch:
                         epochs.assign(found[1].partition_leader_epoch, found[1].base_offset)
-            except WireError:  # recovery will say what is wrong with this segment, or cut it
+            except StorageCorrupt:  # recovery will say what is wrong with this segment, or cut it
                 break
         return epochs

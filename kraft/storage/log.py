@@ -281,6 +281,22 @@ class Log(AppendableLog):
         self.high_watermark = min(self.high_watermark, cut.log_end_offset)
         self.producers.on_high_watermark(self.high_watermark)
 
+    def moved_to(self, directory: str) -> None:
+        """Its folder has this name now (the owner has renamed it); files that are open stay open."""
+        self.directory = directory
+        for segment in self.segments:
+            for handle in segment.handles:
+                handle.path = f"{directory}/{handle.path.rpartition('/')[2]}"
+
+    def take_marks_of(self, other: Log) -> None:
+        """Take over what a copy of the batches of `other` does not bring: log start, high watermark, and the epoch that
+        has no batch yet."""
+        for epoch, start_offset in other.epochs.entries:
+            if epoch > self.epochs.latest_epoch:
+                self.epochs.assign(epoch, start_offset)
+        self.advance_log_start(other.log_start_offset)
+        self.update_high_watermark(other.high_watermark)
+
     def put_segments(self, segments: list[Segment]) -> None:
         """Replace the list as a whole (`replace.Replacement`); the active segment stays."""
         require(segments[-1] is self.active, "the active segment stays")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kraft.seam import Disk
+from kraft.seam import Disk, WireError
 from kraft.storage import producer_snapshot
 from kraft.storage.handles import read_through
 from kraft.storage.log_config import LogConfig
@@ -32,7 +32,7 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
 def load_producers(
     disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int, config: LogConfig, now_ms: int
 ) -> ProducerStates:
-    """The producer state at `end_offset`. A snapshot that does not read is deleted."""
+    """The producer state at `end_offset`. A snapshot that does not read is deleted. StorageCorrupt."""
     states = _from_snapshot(disk, directory, end_offset, config, now_ms)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
@@ -111,4 +111,8 @@ def _scan(segment: Segment, states: ProducerStates, end_offset: int) -> None:
         if header.base_offset < states.end_offset:
             continue
         is_marker = header.producer_id >= 0 and header.attributes & ATTRIBUTE_CONTROL
-        apply_to(states, header, file.read(found, header.size_bytes) if is_marker else b"")
+        batch = file.read(found, header.size_bytes) if is_marker else b""
+        try:
+            apply_to(states, header, batch)
+        except WireError as error:
+            raise segment.damaged_at(found, str(error)) from None

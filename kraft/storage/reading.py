@@ -64,7 +64,7 @@ def read_slice(
     if limit - start > max_bytes:
         end = segment.cut(start, start + max_bytes)
         if end == start and at_least_one:
-            end = start + segment.batch_size_at(start)
+            end = start + segment.header_at(start).size_bytes
         limit = min(end, limit)
     if limit <= start:
         return LogSlice(offset, segment.base_offset, start, 0, ())

@@ -1,7 +1,8 @@
 """One segment of a log: a file of batches, its three indexes, and where recent batches begin.
 
 Positions are bytes in the `.log` file. The segment remembers the positions of its last few hundred batch boundaries, so
-that a read at the tail (a follower, a consumer that keeps up) needs no index and no file access at all.
+that a read at the tail (a follower, a consumer that keeps up) needs no index and no file access at all. A look at
+headers raises StorageCorrupt where no batch can stand: these are our own bytes, not a peer's.
 Source: broker-spec 2.3, 2.4; hot-path 2.5.
 """
 
@@ -9,13 +10,13 @@ from __future__ import annotations
 
 from struct import Struct
 
-from kraft.seam import Disk, WireError
+from kraft.seam import Disk, StorageCorrupt, WireError
 from kraft.storage.handles import FileCache, Handle
 from kraft.storage.log_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, offset_name
 from kraft.storage.offset_index import OffsetIndex
 from kraft.storage.time_index import TimeIndex
 from kraft.storage.txn_index import TxnIndex
-from kraft.wire.records import BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, BatchHeader, read_header
+from kraft.wire.records import BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, MAGIC, BatchHeader, read_header
 
 RECENT_BOUNDARIES_MAX = 512
 """Batch boundaries remembered per generation; a segment keeps two generations."""
@@ -23,7 +24,7 @@ SCAN_WINDOW_BYTES = 16_384
 RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_TIMESTAMP = -1
 
-_PREFIX = Struct(">qi")
+_HEAD = Struct(">qiib")
 
 
 class Segment:
@@ -126,7 +127,8 @@ class Segment:
         self.older = {}
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch with last offset >= `offset` begins; the segment's size if there is none. ColdRead."""
+        """Where the first batch with last offset >= `offset` begins; the segment's size if there is none. ColdRead,
+        StorageCorrupt."""
         position = self.recent.get(offset)
         if position is None:
             position = self.older.get(offset)
@@ -135,18 +137,18 @@ class Segment:
         return position
 
     def scan_to(self, offset: int, position: int) -> int:
-        """As `position_of`, walking headers from the batch start `position`. ColdRead."""
+        """As `position_of`, walking headers from the batch start `position`. ColdRead, StorageCorrupt."""
         for found, header in self.headers_from(position):
             if header.base_offset + header.last_offset_delta >= offset:
                 return found
         return self.size
 
     def headers_from(self, position: int) -> HeaderWalk:
-        """(position, header) of each batch from the batch start `position` on. ColdRead while iterating."""
+        """(position, header) of each batch from the batch start `position` on. Iterating: ColdRead, StorageCorrupt."""
         return HeaderWalk(self, position)
 
     def cut(self, start: int, limit: int) -> int:
-        """The greatest batch boundary in [start, limit] that is cheap to find. ColdRead.
+        """The greatest batch boundary in [start, limit] that is cheap to find. ColdRead, StorageCorrupt.
 
         It comes from the offset index; where that says nothing, from the headers behind `start`.
         """
@@ -160,14 +162,16 @@ class Segment:
             boundary = position + header.batch_length + BATCH_PREFIX_BYTES
         return boundary
 
-    def batch_size_at(self, position: int) -> int:
-        """Bytes of the batch that begins at `position`. ColdRead."""
-        batch_length: int = _PREFIX.unpack(self.log.read(position, BATCH_PREFIX_BYTES))[1]
-        return batch_length + BATCH_PREFIX_BYTES
-
     def header_at(self, position: int) -> BatchHeader:
-        """The header of the batch that begins at `position`. ColdRead."""
-        return read_header(self.log.read(position, BATCH_HEADER_BYTES))
+        """The header of the batch that begins at `position`. ColdRead, StorageCorrupt."""
+        return next(HeaderWalk(self, position, BATCH_HEADER_BYTES))[1]
+
+    def damaged_at(self, position: int, why: str) -> StorageCorrupt:
+        """What to raise because no batch of this segment can stand at `position`."""
+        return StorageCorrupt(
+            f"{self.log.path}: the batch at byte {position} is damaged: {why}. To go on: restore the file, or have the "
+            "log replicated again."
+        )
 
     def close_indexes(self) -> None:
         """Write what the indexes hold in memory, with the closing time entry. Their files must be open or absent."""
@@ -202,11 +206,12 @@ class Segment:
 class HeaderWalk:
     """Iterator over the headers of a segment's batches, reading a window at a time and never the records."""
 
-    __slots__ = ("_position", "_segment", "_window", "_window_start")
+    __slots__ = ("_position", "_segment", "_window", "_window_bytes", "_window_start")
 
-    def __init__(self, segment: Segment, position: int) -> None:
+    def __init__(self, segment: Segment, position: int, window_bytes: int = SCAN_WINDOW_BYTES) -> None:
         self._segment = segment
         self._position = position
+        self._window_bytes = window_bytes
         self._window = b""
         self._window_start = position
 
@@ -214,16 +219,27 @@ class HeaderWalk:
         return self
 
     def __next__(self) -> tuple[int, BatchHeader]:
-        position = self._position
-        if position >= self._segment.size:
+        position, segment = self._position, self._segment
+        if position >= segment.size:
             raise StopIteration
         at = position - self._window_start
         if at + BATCH_HEADER_BYTES > len(self._window):
-            self._window = self._segment.log.read(position, min(SCAN_WINDOW_BYTES, self._segment.size - position))
+            self._window = segment.log.read(position, min(self._window_bytes, segment.size - position))
             self._window_start = position
             at = 0
-        header = read_header(self._window, at)
-        if header.batch_length + BATCH_PREFIX_BYTES > self._segment.size - position:
-            raise WireError(f"the batch at byte {position} of {self._segment.log.path} reaches past the segment's end")
+        try:
+            header = read_header(self._window, at)
+        except WireError:
+            raise self._damaged(at) from None
+        if header.batch_length + BATCH_PREFIX_BYTES > segment.size - position:
+            raise self._damaged(at)
         self._position = position + header.batch_length + BATCH_PREFIX_BYTES
         return position, header
+
+    def _damaged(self, at: int) -> StorageCorrupt:
+        left = self._segment.size - self._position
+        if len(self._window) - at < BATCH_HEADER_BYTES:
+            return self._segment.damaged_at(self._position, f"only {len(self._window) - at} bytes are left")
+        _, batch_length, _, magic = _HEAD.unpack_from(self._window, at)
+        why = f"magic {magic} and {batch_length + BATCH_PREFIX_BYTES} bytes, expected {MAGIC} and at most {left}"
+        return self._segment.damaged_at(self._position, why)

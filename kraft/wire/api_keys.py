@@ -243,11 +243,14 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
     (ApiKey.DESCRIBE_CONFIGS, 1, 4),
     (ApiKey.ALTER_CONFIGS, 0, 2),
+    (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
     (ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
     (ApiKey.CREATE_PARTITIONS, 0, 3),
     (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.ELECT_LEADERS, 0, 2),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1),
+    (ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0),
     (ApiKey.OFFSET_DELETE, 0, 0),
     (ApiKey.DESCRIBE_QUORUM, 0, 2),
     (ApiKey.UPDATE_FEATURES, 0, 2),
@@ -256,6 +259,8 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.UNREGISTER_BROKER, 0, 0),
     (ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+    (ApiKey.ADD_RAFT_VOTER, 0, 0),
+    (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
 )
 """What a broker's listener answers."""
 
@@ -273,6 +278,9 @@ CONTROLLER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.UPDATE_FEATURES, 0, 2),
     (ApiKey.DESCRIBE_CLUSTER, 0, 2),
     (ApiKey.UNREGISTER_BROKER, 0, 0),
+    (ApiKey.ADD_RAFT_VOTER, 0, 0),
+    (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
+    (ApiKey.UPDATE_RAFT_VOTER, 0, 0),
 )
 """What a controller's listener answers of Kafka's own requests, beside the internal ones."""
 

@@ -66,6 +66,7 @@ class ClientConnection(FramedConnection):
         encoded = client_id.encode()
         self._client_id = struct.pack(">h", len(encoded)) + encoded
         self._on_closed = on_closed
+        self._closed_reason: CloseReason | None = None
         self._next_correlation_id = 0
         self._pending: deque[tuple[int, bool, OnReply]] = deque()
 
@@ -73,6 +74,11 @@ class ClientConnection(FramedConnection):
     def in_flight(self) -> int:
         """Requests sent whose answer has not come."""
         return len(self._pending)
+
+    @property
+    def closed_reason(self) -> CloseReason | None:
+        """Why the stream is over; None while it is not."""
+        return self._closed_reason
 
     def send(self, api_key: int, api_version: int, chunks: Sequence[Buffer], on_reply: OnReply | None) -> int:
         """Send a request; gives its correlation id.
@@ -97,6 +103,7 @@ class ClientConnection(FramedConnection):
     def closed(self, reason: CloseReason) -> None:
         """The stream is over: every request that waits for an answer is told so."""
         super().closed(reason)
+        self._closed_reason = reason
         while self._pending:
             self._pending.popleft()[2](None)
         if self._on_closed is not None:

@@ -120,7 +120,13 @@ def _elements(entity: Any, request: Any, error: ErrorCode) -> Iterator[Any]:
     }
     shared = {field.name: names.keys() & _identity(field) for field in fields_of(request.__class__) if field.is_array}
     array = max(shared, key=lambda name: len(shared[name]), default="")
-    for element in (getattr(request, array) or ()) if array and shared[array] else ():
+    if not array or not shared[array]:
+        for field in fields_of(request.__class__):
+            if field.is_array and field.kind == ENTITY:  # a level that the answer does not have
+                for element in getattr(request, field.name) or ():
+                    yield from _elements(entity, element, error)
+        return
+    for element in getattr(request, array) or ():
         if dataclasses.is_dataclass(element):
             yield _failed(entity, element, error)
         else:

@@ -23,6 +23,9 @@ from kraft.wire.rpc import InternalKey
 
 DELAY_MS_MAX = 3_600_000
 
+ONLOOKER_CLIENT_ID = "kraft-onlooker"
+"""A client of this id is never disturbed: it looks on while rules are in force, and uses none of them up."""
+
 
 class ReplyAction(Enum):
     """What becomes of a request, or of its answer."""
@@ -104,6 +107,8 @@ class ReplyPolicy:
     def decide(self, api_key: int, client_id: str, named: Callable[[], Collection[NamedPartition]]) -> ReplyRule | None:
         """The rule that applies to this request, counted; None: it passes. `named` is called only if a rule needs
         to know the request's partitions."""
+        if client_id == ONLOOKER_CLIENT_ID:
+            return None
         for number, rule in self.rules.items():
             if rule.api_key is not None and rule.api_key != api_key:
                 continue
@@ -160,7 +165,7 @@ def rule_from(fields: Mapping[str, Any]) -> ReplyRule:
         actions = ", ".join(action.value for action in ReplyAction)
         raise BadRule(f"{fields.get('action')!r} is no action; there are {actions}") from None
     except KeyError:
-        raise BadRule(f"{error!r} is not the name of an error code; Kafka's names, as REQUEST_TIMED_OUT") from None
+        raise BadRule(f"{error!r} is no error code: give one of Kafka's names, as REQUEST_TIMED_OUT") from None
     return ReplyRule(
         api_key=None if api is None else api_key_of(str(api)),
         action=action,

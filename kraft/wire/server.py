@@ -50,6 +50,9 @@ _connection_numbers = itertools.count(1)
 
 _WAITING, _READY, _ANSWERED = range(3)
 
+INTERNAL_VERSION_MAX = 127
+_INTERNAL_VERSIONS = range(INTERNAL_VERSION_MAX + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
@@ -72,12 +75,15 @@ class ApiTable:
     ) -> None:
         """`apis`: Kafka's own; `internal_keys`: accepted in any version up to 127, which `decode_rpc` checks."""
         self.ranges: dict[int, tuple[int, int]] = {int(key): (row.min, row.max) for key, row in apis.items()}
-        self.ranges.update({int(key): (0, 127) for key in internal_keys})
         self.kinds: dict[int, tuple[int, int, bool, bool]] = {}
         for key, (low, high) in self.ranges.items():
             for version in range(low, high + 1):
                 header_v1 = response_header_version(key, version) == 1
                 self.kinds[key << 16 | version] = (key, version, is_flexible(key, version), header_v1)
+        for key in map(int, internal_keys):
+            self.ranges[key] = (0, INTERNAL_VERSION_MAX)
+            first = key << 16
+            self.kinds.update({first | version: (key, version, False, False) for version in _INTERNAL_VERSIONS})
 
     def kind(self, number: int) -> tuple[int, int, bool, bool]:
         """(key, version, tagged request header, tagged response header) of a pair that is not in `kinds`: ApiVersions

@@ -42,6 +42,8 @@ class Check:
         self.findings: list[Finding] = []
         self.event = 0
         self.at_ms = 0
+        self.when_found: Callable[[Finding], None] | None = None
+        """Is told of each finding, at the moment when it is found."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         """Which observation goes to which method."""
@@ -57,6 +59,8 @@ class Check:
     def fail(self, text: str, **evidence: Any) -> None:
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(self.id, self.event, self.at_ms, text, evidence))
+            if self.when_found is not None:
+                self.when_found(self.findings[-1])
 
 
 class Checks:

@@ -71,6 +71,24 @@ class RoleSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class VotersSeen:
+    """The voter set that a replica goes by changed: `record_offset` is where its Voters record stands (-1: it is the
+    configured one, or a snapshot's), `record_epoch` that record's epoch. `voters` are (node id, directory id or "").
+    `committed`: the replica's high watermark then; `leads_since`: if it leads, where its epoch's records begin."""
+
+    node: int
+    incarnation: int
+    epoch: int
+    is_leader: bool
+    record_offset: int
+    record_epoch: int
+    voters: tuple[tuple[int, str], ...]
+    committed: int
+    log_end_offset: int
+    leads_since: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class VoteGranted:
     """A granted real vote left `node`; `candidate_epoch_and_offset` is the candidate's (last epoch, end offset)."""
 
@@ -196,6 +214,8 @@ class PartitionRecorded:
     replicas: tuple[int, ...] = ()
     inactive: tuple[int, ...] = ()
     """Members of the ISR that are fenced or shutting down as of this record."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment adds, which are given up when it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)

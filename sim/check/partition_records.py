@@ -11,11 +11,8 @@ from kraft.sim.check.partitions import Damage, PartitionLedgers
 from kraft.sim.check.shadow import Shadows
 
 
-class PartitionEpochsRise(Check):
-    """One batch may hold several changes of one partition; what is told is the last of them."""
-
-    id: ClassVar[str] = "M3"
-    statement: ClassVar[str] = "A partition's epoch rises with each change, its leader epoch with each new leader."
+class PartitionChanges(Check):
+    """A check that compares each record of a partition with the one before it; such pairs are its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,9 +24,22 @@ class PartitionEpochsRise(Check):
     def recorded(self, seen: PartitionRecorded) -> None:
         before = self._known.get(seen.topic_partition)
         self._known[seen.topic_partition] = seen
-        if before is None:
-            return
-        self.count()
+        if before is not None:
+            self.count()
+            self.changed(before, seen)
+
+    def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
+        """Judge one pair."""
+        raise AssertionError(f"{type(self).__name__} judges nothing")
+
+
+class PartitionEpochsRise(PartitionChanges):
+    """One batch may hold several changes of one partition; what is told is the last of them."""
+
+    id: ClassVar[str] = "M3"
+    statement: ClassVar[str] = "A partition's epoch rises with each change, its leader epoch with each new leader."
+
+    def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
         least = before.leader_epoch + (seen.leader != before.leader)
         if seen.partition_epoch <= before.partition_epoch or seen.leader_epoch < least:
             self.fail(

@@ -336,6 +336,7 @@ class EligibleReplicas(Check):
                     committed_end=end,
                 )
         chosen = before is None or seen.leader_epoch != before.leader_epoch
+        self._caught_up(seen.leader, tp)
         if chosen and seen.leader in self._registered and tp in self._unclean_since.get(seen.leader, ()):
             self.fail(
                 "a replica was chosen after an unclean restart before it caught up", partition=tp, replica=seen.leader

@@ -18,6 +18,7 @@ from kraft.sim.check.observations import (
     Restarted,
     RoleSeen,
     SnapshotSeen,
+    VotersSeen,
 )
 from kraft.sim.check.shadow import ShadowBatch, Shadows
 
@@ -66,7 +67,9 @@ class LeaderAppendsOnly(Check):
 
 
 class LogMatching(Check):
-    """By induction: a batch (offset, epoch) has the same bytes and the same batch before it in every log."""
+    """By induction: a batch (offset, epoch) has the same bytes and the same batch before it in every log.
+
+    Exemption: what the loss of power brings back on the disk of a node that is down, with holes, is no log yet."""
 
     id: ClassVar[str] = "R5"
     statement: ClassVar[str] = "Logs that hold the same (offset, epoch) are equal up to it."
@@ -75,12 +78,19 @@ class LogMatching(Check):
         super().__init__()
         self._shadows = shadows
         self._before: dict[tuple[int, int], tuple[int, tuple[int, int, int]]] = {}
+        self._down: set[int] = set()
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {BatchWritten: self.written}
+        return {BatchWritten: self.written, NodeDown: self.down, Restarted: self.restarted}
+
+    def down(self, seen: NodeDown) -> None:
+        self._down.add(seen.node)
+
+    def restarted(self, seen: Restarted) -> None:
+        self._down.discard(seen.node)
 
     def written(self, seen: BatchWritten) -> None:
-        if seen.log is not None:
+        if seen.log is not None or seen.node in self._down:
             return
         batch = self._shadows.log(seen.node, None).batches[-1]
         if batch.before is None:
@@ -213,8 +223,9 @@ class HighWatermarkSanity(Check):
 
 
 class CommitRule(Check):
-    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the set in force. What a leader
-    knew to be committed before its election is its predecessors' work."""
+    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the set in force, unless a
+    leader was seen to go by another. What a leader knew to be committed before its election is its predecessors' work.
+    """
 
     id: ClassVar[str] = "R9"
     statement: ClassVar[str] = "A leader commits only with a record of its epoch, durable on a majority of voters."
@@ -223,10 +234,16 @@ class CommitRule(Check):
         super().__init__()
         self._shadows = shadows
         self.voters = voters
+        self._of_leader: dict[int, frozenset[int]] = {}
         self._known: dict[int, int] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {RoleSeen: self.role, Restarted: self.restarted}
+        return {RoleSeen: self.role, Restarted: self.restarted, VotersSeen: self.voters_seen}
+
+    def voters_seen(self, seen: VotersSeen) -> None:
+        """A leader goes by the latest set in its own log, committed or not."""
+        if seen.is_leader:
+            self._of_leader[seen.node] = frozenset(node for node, _ in seen.voters)
 
     def restarted(self, seen: Restarted) -> None:
         self._known.pop(seen.node, None)
@@ -247,9 +264,10 @@ class CommitRule(Check):
                 high_watermark=seen.high_watermark,
                 last_epoch=None if last is None else last.epoch,
             )
-        durable = {v: self._shadows.log(v, None).durable_end for v in sorted(self.voters)}
+        voters = self._of_leader.get(seen.node, self.voters)
+        durable = {v: self._shadows.log(v, None).durable_end for v in sorted(voters)}
         holding = [v for v, end in durable.items() if end >= seen.high_watermark]
-        if 2 * len(holding) <= len(self.voters):
+        if 2 * len(holding) <= len(voters):
             self.fail(
                 "committed without a durable majority",
                 leader=seen.node,
@@ -260,7 +278,8 @@ class CommitRule(Check):
 
 
 class CommittedIsKept(Check):
-    """Deletion of a prefix behind a snapshot is no truncation; what a disk loses while its node is down is a fault."""
+    """Deletion of a prefix behind a snapshot is no truncation; what a disk loses while its node is down is a fault. If
+    that leaves a hole in the log of an observer, which does not sync, the log is begun anew behind it."""
 
     id: ClassVar[str] = "R11"
     statement: ClassVar[str] = "No replica truncates a committed record."
@@ -284,6 +303,8 @@ class CommittedIsKept(Check):
         if seen.log is not None or seen.node in self._down:
             return
         shadow = self._shadows.log(seen.node, None)
+        if shadow.has_hole():
+            return
         for batch in shadow.between(seen.end_offset, shadow.end_offset):
             self.count()
             if batch.next_offset <= shadow.durable_end and self._ledger.batches.get(batch.next_offset) == (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, TopicPartition
 
@@ -48,10 +49,10 @@ class ShadowLog:
         return batch
 
     def cut(self, start_offset: int, end_offset: int) -> list[ShadowBatch]:
-        """Apply a LogCut; gives the batches that were removed from the end. A log that begins behind all that it held
-        was begun anew (behind a snapshot): nothing of it is left."""
+        """Apply a LogCut; gives the batches that were removed from the end. A log that begins where all that it held
+        ends, or behind it, may have been begun anew (behind a snapshot): nothing of it is left."""
         keep = bisect_right(self._ends, end_offset)
-        if keep and self._ends[keep - 1] < start_offset:
+        if keep and self._ends[keep - 1] <= start_offset:
             keep = 0
         removed = self.batches[keep:]
         del self.batches[keep:]
@@ -70,6 +71,11 @@ class ShadowLog:
         """The batch that holds the record at `offset`, or the first behind it across a hole."""
         index = bisect_right(self._ends, offset)
         return self.batches[index] if index < len(self.batches) else None
+
+    def has_hole(self) -> bool:
+        """Whether a batch begins behind the end of the one before it: of a log that is not compacted, something is
+        missing."""
+        return any(before.next_offset < after.base_offset for before, after in pairwise(self.batches))
 
     def content(self) -> tuple[tuple[int, int, int], ...]:
         """(end offset, epoch, digest) of every batch."""

@@ -14,11 +14,13 @@ from kraft.sim.check.failure_detection import (
     NoUncleanElectionFromFastFence,
     Speed,
 )
+from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
     LogCut,
     LogDurable,
     Observation,
+    PartitionRecorded,
     TopicDeleted,
     TopicPartition,
 )
@@ -58,6 +60,7 @@ from kraft.sim.check.raft_logs import (
     SnapshotSoundness,
     StateMachineSafety,
 )
+from kraft.sim.check.reassignments import ReassignmentSafety
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.check.truncation import TruncationDiscipline
 
@@ -83,6 +86,7 @@ class Suite:
             StateMachineSafety(self.shadows, self.ledger),
             HighWatermarkSanity(),
             CommitRule(self.shadows, voters),
+            Membership(),
             CommittedIsKept(self.shadows, self.ledger),
             OneRecordPerName(),
             SnapshotSoundness(self.ledger),
@@ -98,6 +102,7 @@ class Suite:
             LeaderInSync(),
             OnlyTheActiveLead(),
             BrokerEpochsRise(),
+            ReassignmentSafety(),
             NothingUncommittedEscapes(),
             FenceNeedsProof(),
             FenceHitsItsTarget(),
@@ -119,6 +124,10 @@ class Suite:
             self.shadows.on_durable(observation)
         elif isinstance(observation, TopicDeleted):
             self.partitions.deleted.add(observation.topic)
+        elif isinstance(observation, PartitionRecorded):
+            for member in observation.isr:
+                if self.damage.holds(member, observation.topic_partition):
+                    self._note_repair(member, observation.topic_partition)
         self.checks.observe(observation, at_ms)
         if isinstance(observation, LogCut):
             self.shadows.on_cut(observation)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import LogCut, NodeDown, Restarted, RoleSeen, TopicPartition
+from kraft.sim.check.observations import LogCut, NodeDown, PartitionRecorded, Restarted, RoleSeen, TopicPartition
 from kraft.sim.check.partitions import PartitionLedgers
 from kraft.sim.check.shadow import Shadows
 
 
 class TruncationDiscipline(Check):
     """No live replica cuts away what was committed: a follower cuts where its log and its leader's part, and that lies
-    behind all that is committed. A folder that goes as a whole must belong to a deleted topic; its deletion may be told
-    only after the disk, so that is judged when the node shows its role next."""
+    behind all that is committed. A folder that goes as a whole must belong to a deleted topic, or to a node that is no
+    replica any more; that may be told only after the disk, so it is judged when the node shows its role next."""
 
     id: ClassVar[str] = "D9"
     statement: ClassVar[str] = "No running replica removes a committed record, but from the front."
@@ -25,10 +25,14 @@ class TruncationDiscipline(Check):
         self._ledgers = ledgers
         self._down: set[int] = set()
         self._removed: list[tuple[int, TopicPartition, int]] = []
+        self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
+        self._left: set[tuple[int, TopicPartition]] = set()
+        """(node, log): it was a replica, and is none any more or was not in sync since."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
             LogCut: self.cut,
+            PartitionRecorded: self.recorded,
             NodeDown: self.down,
             Restarted: self.restarted,
             RoleSeen: self.role,
@@ -61,6 +65,13 @@ class TruncationDiscipline(Check):
                 committed_end=max(committed),
             )
 
+    def recorded(self, seen: PartitionRecorded) -> None:
+        """Whoever is no replica any more, by a reassignment, takes its log away."""
+        tp = seen.topic_partition
+        self._left.update((node, tp) for node in {*self._replicas.get(tp, ())} - {*seen.replicas})
+        self._left.difference_update((node, tp) for node in seen.isr)
+        self._replicas[tp] = seen.replicas
+
     def role(self, seen: RoleSeen) -> None:
         removed, self._removed = self._removed, []
         for found in removed:
@@ -74,5 +85,5 @@ class TruncationDiscipline(Check):
             self._judge(*found)
 
     def _judge(self, node: int, log: TopicPartition, lost: int) -> None:
-        if log[0] not in self._ledgers.deleted:
+        if log[0] not in self._ledgers.deleted and (node, log) not in self._left:
             self.fail("a log was removed that nobody deleted", partition=log, node=node, batches=lost)

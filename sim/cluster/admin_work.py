@@ -1,6 +1,6 @@
 """The administrator of a run: creates topics and deletes them again, adds partitions, changes configurations and asks
-for elections, so that the controllers have work to lose and brokers have logs to mix up: few names are used again and
-again.
+for elections, as its plan says, so that the controllers have work to lose and brokers have logs to mix up: few names
+are used again and again.
 
 What was acknowledged must be so in the end: a topic that was created and not deleted since is there under its id, one
 that was deleted is not (M11). A request without a clear answer may have been carried out, or may be yet: its name is
@@ -9,26 +9,24 @@ not used again, and nothing is said of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
 from kraft.client.cluster import Cluster, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.world.chance import NamedRandom
+from kraft.sim.cluster.plan import ADD_PARTITION, ADMIN, DELETE, SET_CONFIG, Operation
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 REQUEST_TIMEOUT_MS = 5_000
 RETRY_MS = 50
-NAMES = 3
-"""Extra topics at one time."""
+REPLICATION_FACTOR = 3
 PARTITIONS_MAX = 5
-PAUSE_MS_MAX = 1_500
 PREFERRED = 0
-SET_CONFIG = 0
+SET_OPERATION = 0
 CONFIGS = (
     ("min.insync.replicas", "1"),
     ("min.insync.replicas", "2"),
@@ -63,11 +61,12 @@ class Admin:
         """Requests that were acknowledged."""
         self._unsure: set[str] = set()
         self._number = 0
-        self._names: list[str] = []
+        self._names: dict[int, str] = {}
+        """The name in each slot; a slot whose name is in doubt gets a new one."""
         self._cluster = cluster
         self._world = cluster.world
         self._client = Cluster(
-            parse_bootstrap(cluster.shape.bootstrap_servers), self._world.node("admin"), client_id="admin"
+            parse_bootstrap(cluster.shape.bootstrap_servers), self._world.node(ADMIN), client_id=ADMIN
         )
 
     # requests
@@ -86,7 +85,7 @@ class Admin:
         topic = {
             "name": name,
             "num_partitions": partitions,
-            "replication_factor": 3,
+            "replication_factor": min(REPLICATION_FACTOR, self._cluster.shape.brokers),
             "configs": tuple({"name": key, "value": value} for key, value in configs.items()),
         }
         answer = await self._ask(ApiKey.CREATE_TOPICS, topics=(topic,), timeout=messages.duration(REQUEST_TIMEOUT_MS))
@@ -116,46 +115,53 @@ class Admin:
 
     # the work
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        random = self._world.random.stream("admin")
-        while True:
-            await self._world.sleep_ms(random.below(PAUSE_MS_MAX))
-            name = self._draw_name(random)
-            self._unsure.add(name)
-            try:
-                await self._work_on(name, random)
-            except NoClearAnswer:
-                self._names.remove(name)
-                self.living.pop(name, None)
-            else:
-                self.done += 1
-                self._unsure.discard(name)
+    async def run(self, work: Iterable[Operation]) -> None:
+        """Carry out these operations, one after the other."""
+        start_ns = self._world.now_ns
+        for operation in work:
+            await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+            await self._carry_out(operation)
 
-    def _draw_name(self, random: NamedRandom) -> str:
-        while len(self._names) < NAMES:
+    async def _carry_out(self, operation: Operation) -> None:
+        name = self._name_in(operation.target)
+        chronicle = self._cluster.watch.chronicle
+        verb = operation.verb if name in self.living else "create"
+        told = chronicle.begin_operation(ADMIN, f"{verb} {name}")
+        self._unsure.add(name)
+        try:
+            await self._work_on(name, operation)
+        except NoClearAnswer as problem:
+            chronicle.end_operation(told, f"nobody knows {problem}".strip(), None)
+            del self._names[operation.target]
+            self.living.pop(name, None)
+        else:
+            chronicle.end_operation(told, "done", True)
+            self.done += 1
+            self._unsure.discard(name)
+
+    def _name_in(self, slot: int) -> str:
+        if slot not in self._names:
             self._number += 1
-            self._names.append(f"extra-{self._number}")
-        return self._names[random.below(NAMES)]
+            self._names[slot] = f"extra-{self._number}"
+        return self._names[slot]
 
-    async def _work_on(self, name: str, random: NamedRandom) -> None:
+    async def _work_on(self, name: str, operation: Operation) -> None:
         topic_id = self.living.get(name)
-        choice = random.below(6)
         if topic_id is None:
-            count = 1 + random.below(2)
+            count = 1 + operation.amount % 2
             code, created = await self._create(name, count, {})
             if code is not ErrorCode.NONE:
                 raise NoClearAnswer(code.name)
             self.living[name], self.partitions[name] = created, count
             self.gone.discard(name)
-        elif choice < 3:
+        elif operation.verb == DELETE:
             del self.living[name]
             await self._delete(topic_id)
             self.gone.add(name)
-        elif choice == 3 and self.partitions[name] < PARTITIONS_MAX:
+        elif operation.verb == ADD_PARTITION and self.partitions[name] < PARTITIONS_MAX:
             await self._add_partition(name)
-        elif choice == 4:
-            await self._set_config(name, *CONFIGS[random.below(len(CONFIGS))])
+        elif operation.verb == SET_CONFIG:
+            await self._set_config(name, *CONFIGS[operation.amount % len(CONFIGS)])
         else:
             await self._ask(
                 ApiKey.ELECT_LEADERS, election_type=PREFERRED, topic_partitions=None, timeout=messages.duration(1_000)
@@ -177,7 +183,7 @@ class Admin:
         self.partitions[name] += 1
 
     async def _set_config(self, name: str, key: str, value: str) -> None:
-        change = {"name": key, "config_operation": SET_CONFIG, "value": value}
+        change = {"name": key, "config_operation": SET_OPERATION, "value": value}
         resource = {"resource_type": 2, "resource_name": name, "configs": (change,)}
         answer = await self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=(resource,))
         self._clear(answer.responses[0].error_code)

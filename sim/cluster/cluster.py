@@ -14,6 +14,7 @@ from kraft.seam import DiskError, Seam
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name, node_of
 from kraft.sim.cluster.watch import ClusterWatch
+from kraft.sim.cluster.wholeness import partition_trouble
 from kraft.sim.world.world import World
 from kraft.wire.reply_policy import ReplyPolicy
 
@@ -57,6 +58,7 @@ class SimCluster:
                 self.watch.started(node_id, node, incarnation)
 
         life = self.world.start(name, live, on_failure=partial(self._failed, node_id))
+        self.watch.chronicle.life_began(node_id, life.number)
         if life.number > 1:
             self.watch.restarted(node_id, life.number, clean=clean, wiped=wiped)
 
@@ -124,13 +126,7 @@ class SimCluster:
         fenced = [broker for broker in self.shape.broker_ids if not image.is_alive(broker)]
         if fenced:
             return f"brokers {fenced} are fenced"
-        for topic in image.topics:
-            for index, state in topic.partitions():
-                if state.leader < 0:
-                    return f"{topic.name}-{index} has no leader (ISR {state.isr}, ELR {state.elr})"
-                if set(state.isr) != set(state.replicas):
-                    return f"{topic.name}-{index} has ISR {state.isr} of {state.replicas}"
-        return ""
+        return partition_trouble(image)
 
     def _lagging(self) -> str:
         """Replicas whose end or high watermark is not the leader's."""

@@ -1,47 +1,40 @@
-"""Everything but crashes that goes wrong in a run: links, clocks, disks and frozen processes, one thing after the other
-beside the crashes. Which kinds a run has is drawn by its seed (swarm testing).
+"""The faults of a plan, carried out: links, clocks, disks and frozen processes beside the crashes of the nemesis.
+
+The faults of a lane happen one after the other, those of several lanes side by side. What may not happen when its time
+comes (`Nemesis.may_crash`) is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from kraft.sim.cluster.faults import Nemesis, between
+import trio
+
+from kraft.sim.cluster import plan
+from kraft.sim.cluster.faults import Nemesis
+from kraft.sim.cluster.plan import Fault
 from kraft.sim.cluster.shape import host_name
 
-CUT_MS = (100, 3_000)
-PAUSE_MS = (100, 6_000)
-DISK_MS = (50, 1_500)
 SLOW_DISK_MS = 800
-STALL_MS = (50, 4_000)
-CLOCK_STEP_MS = 60_000
-BACK_MS = (50, 1_000)
-STUMBLE_MS = (0, 250)
 FLAP_WAIT_MS = 1_000
-
-NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
-OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
-DIRECTORY = "failing directory"
-"""One log directory of a broker is out of reach: only where brokers have several."""
-BLACKOUT = "blackout"
-"""All nodes lose power at once: only where every acknowledged record is on the device."""
 
 
 class Disturbances:
-    """Carries out up to `count_max` of them, of `kinds`, over a time. Each puts off the nemesis's calm until it is
-    over."""
+    """Carries out `faults`. Each that is no crash puts off the nemesis's calm until it is over."""
 
-    def __init__(self, nemesis: Nemesis, kinds: tuple[str, ...], count_max: int, duration_ms: int) -> None:
+    def __init__(self, nemesis: Nemesis, faults: Iterable[Fault]) -> None:
         self.met: dict[str, int] = {}
         """How often each kind happened."""
         self._nemesis = nemesis
         self._cluster = nemesis.cluster
         self._world = nemesis.cluster.world
-        self._random = self._world.random.stream("network faults")
-        self._kinds = kinds
-        self._count_max = count_max
-        self._duration_ms = duration_ms
-        self._verbs: Mapping[str, Callable[[int, int], Awaitable[bool]]] = {
+        self._lanes: dict[int, list[Fault]] = {}
+        for fault in faults:
+            self._lanes.setdefault(fault.lane, []).append(fault)
+        self._verbs: Mapping[str, Callable[[Fault], Awaitable[bool]]] = {
+            plan.KILL: nemesis.crash_one,
+            plan.POWER_LOSS: nemesis.crash_one,
+            plan.CLEAN_STOP: nemesis.stop_one,
             "reset": self._reset,
             "clock": self._step_clock,
             "cut": self._cut,
@@ -55,26 +48,22 @@ class Disturbances:
             "empty disk": self._empty_disk,
             "stumble": self._stumble,
             "flap": self._flap,
-            DIRECTORY: self._fail_directory,
-            BLACKOUT: self._black_out,
+            plan.DIRECTORY: self._fail_directory,
+            plan.BLACKOUT: self._black_out,
         }
 
-    async def run(self, number_of_stream: int = 0) -> None:
-        """One after the other. Several streams may go on side by side."""
-        random, nemesis = self._random, self._nemesis
-        if number_of_stream:
-            random = self._world.random.stream(f"network faults {number_of_stream}")
-        count = random.below(self._count_max + 1)
-        times = sorted(random.below(self._duration_ms) for _ in range(count))
-        start_ms = nemesis.now_ms
-        nodes = self._cluster.shape.node_ids
-        for at_ms in times:
-            await self._world.sleep_ms(max(0, start_ms + at_ms - nemesis.now_ms))
-            one = nodes[random.below(len(nodes))]
-            other = [node for node in nodes if node != one][random.below(len(nodes) - 1)]
-            kind = self._kinds[random.below(len(self._kinds))]
-            if await self._verbs[kind](one, other):
-                self.met[kind] = self.met.get(kind, 0) + 1
+    async def run(self) -> None:
+        """All lanes, to their ends."""
+        start_ms = self._nemesis.now_ms
+        async with trio.open_nursery() as nursery:
+            for lane in self._lanes.values():
+                nursery.start_soon(self._carry_out, lane, start_ms)
+
+    async def _carry_out(self, lane: list[Fault], start_ms: int) -> None:
+        for fault in lane:
+            await self._world.sleep_ms(max(0, start_ms + fault.at_ms - self._nemesis.now_ms))
+            if await self._verbs[fault.kind](fault):
+                self.met[fault.kind] = self.met.get(fault.kind, 0) + 1
 
     def heal(self) -> None:
         """End everything that lasts."""
@@ -91,137 +80,138 @@ class Disturbances:
             self._cluster.crash(node, lose_power=False, is_noticed=False)
         self._cluster.hampered.clear()
 
-    def _draw(self, limits: tuple[int, int]) -> int:
-        return between(self._random, *limits)
-
-    async def _last(self, text: str, duration_ms: int) -> None:
-        """Something goes on for so long."""
-        nemesis = self._nemesis
-        nemesis.note(f"{text} for {duration_ms} ms")
-        nemesis.disturbed_ms = nemesis.now_ms + duration_ms
+    async def _last(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> None:
+        """Something goes on for as long as the fault says."""
+        nemesis, duration_ms = self._nemesis, fault.duration_ms
         nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms + duration_ms)
-        await self._world.sleep_ms(duration_ms)
+        with nemesis.fault(fault.kind, nodes, f"{text} for {duration_ms} ms"):
+            nemesis.disturbed_ms = nemesis.now_ms + duration_ms
+            await self._world.sleep_ms(duration_ms)
 
     # links and clocks
 
-    async def _reset(self, one: int, other: int) -> bool:
-        self._nemesis.note(f"links between {one} and {other} are reset")
+    async def _reset(self, fault: Fault) -> bool:
         self._nemesis.calm_since_ms = max(self._nemesis.calm_since_ms, self._nemesis.now_ms)
-        self._world.reset_links(host_name(one), host_name(other))
+        with self._nemesis.fault(fault.kind, _link(fault), f"links between {fault.node} and {fault.other} are reset"):
+            self._world.reset_links(host_name(fault.node), host_name(fault.other))
         return True
 
-    async def _step_clock(self, one: int, other: int) -> bool:
-        step_ms = self._random.below(2 * CLOCK_STEP_MS) - CLOCK_STEP_MS
-        self._nemesis.note(f"the wall clock of {one} steps by {step_ms} ms")
-        self._world.jump_clock(host_name(one), step_ms)
+    async def _step_clock(self, fault: Fault) -> bool:
+        text = f"the wall clock of {fault.node} steps by {fault.amount} ms"
+        with self._nemesis.fault(fault.kind, (fault.node,), text):
+            self._world.jump_clock(host_name(fault.node), fault.amount)
         return True
 
-    async def _cut(self, one: int, other: int) -> bool:
-        self._world.partition(host_name(one), host_name(other))
-        return await self._until_healed(f"cut between {one} and {other}")
+    async def _cut(self, fault: Fault) -> bool:
+        self._world.partition(host_name(fault.node), host_name(fault.other))
+        return await self._until_healed(fault, f"cut between {fault.node} and {fault.other}", _link(fault))
 
-    async def _cut_one_way(self, one: int, other: int) -> bool:
-        self._world.partition_one_way(host_name(one), host_name(other))
-        return await self._until_healed(f"cut from {one} to {other}")
+    async def _cut_one_way(self, fault: Fault) -> bool:
+        self._world.partition_one_way(host_name(fault.node), host_name(fault.other))
+        return await self._until_healed(fault, f"cut from {fault.node} to {fault.other}", _link(fault))
 
-    async def _isolate(self, one: int, other: int) -> bool:
-        self._world.isolate(host_name(one))
-        return await self._until_healed(f"node {one} is isolated")
+    async def _isolate(self, fault: Fault) -> bool:
+        self._world.isolate(host_name(fault.node))
+        return await self._until_healed(fault, f"node {fault.node} is isolated", (fault.node,))
 
-    async def _until_healed(self, text: str) -> bool:
-        await self._last(text, self._draw(CUT_MS))
+    async def _until_healed(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> bool:
+        await self._last(fault, text, nodes)
         self._world.heal_all()
         return True
 
-    async def _stall(self, one: int, other: int) -> bool:
-        duration_ms = self._draw(STALL_MS)
-        self._world.stall_links(host_name(one), host_name(other), duration_ms)
-        await self._last(f"some connections from {one} to {other} stall", duration_ms)
+    async def _stall(self, fault: Fault) -> bool:
+        self._world.stall_links(host_name(fault.node), host_name(fault.other), fault.duration_ms)
+        await self._last(fault, f"some connections from {fault.node} to {fault.other} stall", _link(fault))
         return True
 
     # processes and disks
 
-    async def _pause(self, one: int, other: int) -> bool:
-        if not self._cluster.is_running(one):
+    async def _pause(self, fault: Fault) -> bool:
+        node = fault.node
+        if not self._cluster.is_running(node):
             return False
-        self._world.pause(host_name(one))
-        await self._last(f"node {one} is frozen", self._draw(PAUSE_MS))
-        self._world.resume(host_name(one))
+        self._world.pause(host_name(node))
+        await self._last(fault, f"node {node} is frozen", (node,))
+        self._world.resume(host_name(node))
         return True
 
-    async def _slow_disk(self, one: int, other: int) -> bool:
-        self._world.slow_disk(host_name(one), SLOW_DISK_MS)
-        await self._last(f"the disk of {one} is slow", self._draw(CUT_MS))
-        self._world.slow_disk(host_name(one), 0)
+    async def _slow_disk(self, fault: Fault) -> bool:
+        self._world.slow_disk(host_name(fault.node), SLOW_DISK_MS)
+        await self._last(fault, f"the disk of {fault.node} is slow", (fault.node,))
+        self._world.slow_disk(host_name(fault.node), 0)
         return True
 
-    async def _fill_disk(self, one: int, other: int) -> bool:
+    async def _fill_disk(self, fault: Fault) -> bool:
         """The node may stop, or take its log directory offline; it is started anew when there is room again."""
-        if not self._nemesis.may_crash(one):
+        node = fault.node
+        if not self._nemesis.may_crash(node):
             return False
-        self._cluster.excused.add(one)
-        self._world.disk_full(host_name(one), True)
-        await self._last(f"the disk of {one} is full", self._draw(DISK_MS))
-        self._world.disk_full(host_name(one), False)
-        await self._start_anew(one, lose_power=False)
+        self._cluster.excused.add(node)
+        self._world.disk_full(host_name(node), True)
+        await self._last(fault, f"the disk of {node} is full", (node,))
+        self._world.disk_full(host_name(node), False)
+        await self._start_anew(fault, lose_power=False)
         return True
 
-    async def _fail_syncs(self, one: int, other: int) -> bool:
+    async def _fail_syncs(self, fault: Fault) -> bool:
         """What the node believed to be synced may be lost when the power goes, as it does afterwards."""
-        if not (self._nemesis.may_crash(one) and self._nemesis.may_lose_power(one)):
+        node = fault.node
+        if not (self._nemesis.may_crash(node) and self._nemesis.may_lose_power(node)):
             return False
-        self._cluster.excused.add(one)
-        self._world.sync_fails(host_name(one), True)
-        await self._last(f"syncs of {one} fail", self._draw(DISK_MS))
-        self._world.sync_fails(host_name(one), False)
-        await self._start_anew(one, lose_power=True)
+        self._cluster.excused.add(node)
+        self._world.sync_fails(host_name(node), True)
+        await self._last(fault, f"syncs of {node} fail", (node,))
+        self._world.sync_fails(host_name(node), False)
+        await self._start_anew(fault, lose_power=True)
         return True
 
-    async def _fail_directory(self, one: int, other: int) -> bool:
+    async def _fail_directory(self, fault: Fault) -> bool:
         """The last directory, which has no metadata log: the broker must go on without it. It is started anew after."""
-        if one not in self._cluster.shape.broker_ids or not self._nemesis.may_crash(one):
+        node = fault.node
+        if node not in self._cluster.shape.broker_ids or not self._nemesis.may_crash(node):
             return False
-        path = self._cluster.shape.log_dirs_of(one)[-1]
-        self._cluster.hampered.add(one)
-        self._world.fail_directory(host_name(one), path)
-        await self._last(f"directory {path} of {one} fails", self._draw(CUT_MS))
-        self._world.fail_directory(host_name(one), None)
-        if one in self._cluster.hampered:
-            await self._nemesis.crash(one, lose_power=False, pause_ms=self._draw(BACK_MS))
-            self._cluster.hampered.discard(one)
+        path = self._cluster.shape.log_dirs_of(node)[-1]
+        self._cluster.hampered.add(node)
+        self._world.fail_directory(host_name(node), path)
+        await self._last(fault, f"directory {path} of {node} fails", (node,))
+        self._world.fail_directory(host_name(node), None)
+        if node in self._cluster.hampered:
+            await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
+            self._cluster.hampered.discard(node)
         return True
 
-    async def _start_anew(self, node: int, *, lose_power: bool) -> None:
-        await self._nemesis.crash(node, lose_power=lose_power, pause_ms=self._draw(BACK_MS))
-        self._cluster.excused.discard(node)
+    async def _start_anew(self, fault: Fault, *, lose_power: bool) -> None:
+        await self._nemesis.crash(fault.node, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
+        self._cluster.excused.discard(fault.node)
 
-    async def _empty_disk(self, one: int, other: int) -> bool:
+    async def _empty_disk(self, fault: Fault) -> bool:
         """Of a broker: voters that are set by configuration may not come back with nothing."""
-        allowed = one in self._cluster.shape.broker_ids and self._nemesis.may_crash(one)
+        node = fault.node
+        allowed = node in self._cluster.shape.broker_ids and self._nemesis.may_crash(node)
         if not allowed or self._cluster.watch.suite.damage.anyone():
             return False
-        await self._nemesis.crash(one, lose_power=False, pause_ms=self._draw(BACK_MS), wipe=True)
+        await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms, wipe=True)
         return True
 
-    async def _stumble(self, one: int, other: int) -> bool:
+    async def _stumble(self, fault: Fault) -> bool:
         """Killed again while it starts, some times."""
-        for _ in range(1 + self._random.below(3)):
-            if not self._nemesis.may_crash(one):
+        for _ in range(fault.amount):
+            if not self._nemesis.may_crash(fault.node):
                 return False
-            await self._nemesis.crash(one, lose_power=False, pause_ms=self._draw(STUMBLE_MS))
-            await self._world.sleep_ms(self._draw(STUMBLE_MS))
+            await self._nemesis.crash(fault.node, fault.kind, lose_power=False, back_ms=fault.back_ms)
+            await self._world.sleep_ms(fault.duration_ms)
         return True
 
-    async def _flap(self, one: int, other: int) -> bool:
+    async def _flap(self, fault: Fault) -> bool:
         """The active controller, or the leader of a partition, dies between an append and its commit."""
-        find = self._controller_with_news if self._random.below(2) else self._leader_with_news
+        find = self._controller_with_news if fault.role == plan.ACTIVE_CONTROLLER else self._leader_with_news
         if not await self._cluster.wait_until(lambda: find() is not None, FLAP_WAIT_MS, poll_ms=1):
             return False
         victim = find()
         if victim is None or not self._nemesis.may_crash(victim):
             return False
-        lose_power = bool(self._random.below(2)) and self._nemesis.may_lose_power(victim)
-        await self._nemesis.crash(victim, lose_power=lose_power, pause_ms=self._draw(STUMBLE_MS))
+        lose_power = bool(fault.amount) and self._nemesis.may_lose_power(victim)
+        await self._nemesis.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
         return True
 
     def _controller_with_news(self) -> int | None:
@@ -241,15 +231,19 @@ class Disturbances:
                     return state.leader
         return None
 
-    async def _black_out(self, one: int, other: int) -> bool:
+    async def _black_out(self, fault: Fault) -> bool:
         nemesis, cluster = self._nemesis, self._cluster
-        pause_ms = self._draw(BACK_MS)
-        nemesis.note(f"all nodes lose power, back after {pause_ms} ms")
-        for node in cluster.shape.node_ids:
-            if cluster.is_running(node):
-                cluster.crash(node, lose_power=True, is_noticed=False)
-        await self._world.sleep_ms(pause_ms)
-        for node in cluster.down:
-            cluster.start(node)
+        text = f"all nodes lose power, back after {fault.back_ms} ms"
+        with nemesis.fault(fault.kind, cluster.shape.node_ids, text):
+            for node in cluster.shape.node_ids:
+                if cluster.is_running(node):
+                    cluster.crash(node, lose_power=True, is_noticed=False)
+            await self._world.sleep_ms(fault.back_ms)
+            for node in cluster.down:
+                cluster.start(node)
         nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms)
         return True
+
+
+def _link(fault: Fault) -> tuple[int, int]:
+    return (fault.node, fault.other)

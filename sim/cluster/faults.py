@@ -1,4 +1,4 @@
-"""The nemesis of a run: crashes and clean stops, drawn from the seed, within a budget; `disturbances` has the rest.
+"""The nemesis of a run: whom a fault may hit, crashes and clean stops, within a budget; `disturbances` has the rest.
 
 Budget: no fault may leave a partition without an in-sync replica that runs and has lost nothing, for what then happens
 is no fault of the cluster. After each crash the next waits until its victim is back in sync, or three seconds.
@@ -6,12 +6,14 @@ is no fault of the cluster. After each crash the next waits until its victim is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kraft.sim.cluster import plan
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.world.chance import NamedRandom
+from kraft.sim.cluster.plan import Fault
 
-RESTART_MS = (100, 3_000)
 BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000
 """This long after the last network fault or power loss all connections are what both ends take them for."""
@@ -20,10 +22,11 @@ STOP_MS_MAX = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FaultSettings:
-    """How much trouble a run of `duration_ms` gets."""
+    """How much trouble a seed draws for a run of `duration_ms`, in each of its lanes: so many crashes, at least so many
+    other faults, and clean stops before so many of two crashes."""
 
-    duration_ms: int = 30_000
-    crashes: int = 3
+    duration_ms: int = 60_000
+    crashes: int = 4
     network_faults: int = 2
     clean_stops: int = 1
 
@@ -31,16 +34,15 @@ class FaultSettings:
 class Nemesis:
     """Carries out one run's crashes, and knows what state the cluster is in. `history` says what was done."""
 
-    def __init__(self, cluster: SimCluster, settings: FaultSettings, *, is_quick: bool = True) -> None:
+    def __init__(self, cluster: SimCluster, *, is_quick: bool = True) -> None:
         """`is_quick`: links and disks are fast enough for a death to be noticed as soon as K6 wants it."""
         self.cluster = cluster
-        self.history: list[str] = []
+        self.chronicle = cluster.watch.chronicle
         self.crashes = 0
         self.disturbed_ms = 0
         """When the last fault happened, or ended."""
         self.calm_since_ms = 0
         self._world = cluster.world
-        self._settings = settings
         self._is_quick = is_quick
         self._last_victim: int | None = None
 
@@ -48,61 +50,74 @@ class Nemesis:
     def now_ms(self) -> int:
         return self._world.now_ns // 1_000_000
 
-    def note(self, text: str) -> None:
+    @property
+    def history(self) -> tuple[str, ...]:
+        """What was done, line by line."""
+        return tuple(f"{window.at_ms} ms: {window.text}" for window in self.chronicle.windows)
+
+    @contextmanager
+    def fault(self, kind: str, nodes: tuple[int, ...], text: str) -> Iterator[None]:
+        """This goes wrong from here to the end of the block; without end if the run is stopped in it."""
         self.disturbed_ms = max(self.disturbed_ms, self.now_ms)
-        self.history.append(f"{self.now_ms} ms: {text}")
+        window = self.chronicle.begin_fault(kind, nodes, text)
+        yield
+        self.chronicle.end_fault(window)
+        self.disturbed_ms = max(self.disturbed_ms, self.now_ms)
+
+    # whom it hits
+
+    def victim(self, fault: Fault) -> int | None:
+        """The node that the fault names, or one that has the role by now; else any that may crash. None if none may."""
+        cluster = self.cluster
+        active = cluster.watch.active_controller
+        wanted = [fault.node]
+        if fault.role == plan.ACTIVE_CONTROLLER:
+            wanted = [] if active is None else [active]
+        elif fault.role == plan.A_LEADER:
+            wanted = [state.leader for topic in cluster.image.topics for _, state in topic.partitions()]
+        allowed = [node for node in wanted if node > 0 and self.may_crash(node)]
+        allowed = allowed or [node for node in cluster.shape.node_ids if self.may_crash(node)]
+        return allowed[fault.pick % len(allowed)] if allowed else None
 
     # crashes
 
-    async def crash_nodes(self, number_of_stream: int = 0) -> None:
-        """One victim after the other. Several streams of crashes may go on side by side."""
-        settings = self._settings
-        random = self._world.random.stream(f"crashes {number_of_stream}" if number_of_stream else "crashes")
-        slot_ms = settings.duration_ms // max(1, settings.crashes)
-        start_ms = self.now_ms
-        for number in range(settings.crashes):
-            if random.below(2) < settings.clean_stops and number:
-                await self._stop_one(random)
-            hurry = number and random.below(2)
-            at_ms = self.now_ms if hurry else start_ms + number * slot_ms + random.below(slot_ms)
-            await self._world.sleep_ms(max(0, at_ms - self.now_ms) + random.below(500))
-            await self._wait_for_last_victim()
-            await self._crash_one(random)
-
-    async def _stop_one(self, random: NamedRandom) -> None:
+    async def stop_one(self, fault: Fault) -> bool:
         """A stop in order, and a start."""
         await self._wait_for_last_victim()
-        cluster = self.cluster
-        victim = self._draw_victim(random)
+        cluster, victim = self.cluster, self.victim(fault)
         if victim is None:
-            return
-        self.note(f"node {victim} is asked to stop")
-        if not await cluster.stop(victim, timeout_ms=STOP_MS_MAX):
-            self.note(f"node {victim} did not stop within {STOP_MS_MAX} ms and is killed")
-        self.note(f"node {victim} starts")
-        cluster.start(victim, clean=True)
+            return False
+        with self.fault(fault.kind, (victim,), f"node {victim} is asked to stop, and starts again"):
+            if not await cluster.stop(victim, timeout_ms=STOP_MS_MAX):
+                text = f"node {victim} did not stop within {STOP_MS_MAX} ms and is killed"
+                self.chronicle.note("late stop", text, victim)
+            cluster.start(victim, clean=True)
         self._last_victim = victim
+        return True
 
-    async def _crash_one(self, random: NamedRandom) -> None:
-        victim = self._draw_victim(random)
+    async def crash_one(self, fault: Fault) -> bool:
+        """A kill or a power loss, and a start."""
+        await self._wait_for_last_victim()
+        victim = self.victim(fault)
         if victim is None:
-            return
-        lose_power = bool(random.below(2)) and self.may_lose_power(victim)
-        await self.crash(victim, lose_power=lose_power, pause_ms=between(random, *RESTART_MS))
+            return False
+        lose_power = fault.kind == plan.POWER_LOSS and self.may_lose_power(victim)
+        await self.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
+        return True
 
-    async def crash(self, victim: int, *, lose_power: bool, pause_ms: int, wipe: bool = False) -> None:
+    async def crash(self, victim: int, kind: str, *, lose_power: bool, back_ms: int, wipe: bool = False) -> None:
         """Kill a node or cut its power, and start it again; `wipe`: with an empty disk."""
         is_noticed = not lose_power and self._is_calm(victim)
         what = "power loss" if lose_power else "kill"
-        self.note(f"{what} of node {victim}, back after {pause_ms} ms{' with an empty disk' if wipe else ''}")
+        text = f"{what} of node {victim}, back after {back_ms} ms{' with an empty disk' if wipe else ''}"
         self.crashes += 1
-        self.cluster.crash(victim, lose_power=lose_power, is_noticed=is_noticed)
-        if wipe:
-            self.cluster.wipe(victim)
-        await self._world.sleep_ms(pause_ms)
-        if not self.cluster.is_running(victim):
-            self.note(f"node {victim} starts")
-            self.cluster.start(victim, wiped=wipe)
+        with self.fault(kind, (victim,), text):
+            self.cluster.crash(victim, lose_power=lose_power, is_noticed=is_noticed)
+            if wipe:
+                self.cluster.wipe(victim)
+            await self._world.sleep_ms(back_ms)
+            if not self.cluster.is_running(victim):
+                self.cluster.start(victim, wiped=wipe)
         if lose_power or wipe:
             self.calm_since_ms = max(self.calm_since_ms, self.now_ms)
         self._last_victim = victim
@@ -112,18 +127,6 @@ class Nemesis:
         victim, cluster = self._last_victim, self.cluster
         if victim is not None:
             await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
-
-    def _draw_victim(self, random: NamedRandom) -> int | None:
-        """Any node, or the active controller, or the leader of a partition: each kind as often as the others. None if
-        no node may crash now."""
-        cluster = self.cluster
-        active = cluster.watch.active_controller
-        leaders = [state.leader for topic in cluster.image.topics for _, state in topic.partitions()]
-        kinds = ([*cluster.shape.node_ids], [] if active is None else [active], leaders)
-        wanted = kinds[random.below(len(kinds))]
-        allowed = [node for node in wanted if node > 0 and self.may_crash(node)]
-        allowed = allowed or [node for node in cluster.shape.node_ids if self.may_crash(node)]
-        return allowed[random.below(len(allowed))] if allowed else None
 
     # the budget
 
@@ -144,7 +147,3 @@ class Nemesis:
         if cluster.shape.controller_ids == (victim,):
             return False  # there is nobody to take over
         return self._is_quick and others_up and not cluster.loss() and self.now_ms - self.calm_since_ms >= CALM_MS
-
-
-def between(random: NamedRandom, least: int, most: int) -> int:
-    return least + random.below(most - least + 1)

@@ -26,12 +26,16 @@ class Report:
         self.log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.is_excused: Callable[[str], bool] = lambda node: False
         """Whether this node may log errors now."""
+        self.when_found: Callable[[Finding], None] | None = None
+        """Is told of each finding, at the moment when it is found."""
         self._now_ms = now_ms
 
     def fail(self, check: str, text: str, **evidence: Any) -> None:
         """Add a finding, unless this check has said enough already."""
         if sum(finding.check == check for finding in self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(check, 0, self._now_ms(), text, evidence))
+            if self.when_found is not None:
+                self.when_found(self.findings[-1])
 
     @contextmanager
     def listening(self) -> Iterator[None]:

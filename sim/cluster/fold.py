@@ -117,6 +117,8 @@ class MetadataFold:
         unclean = new.leader_recovery_state == RecoveryState.RECOVERING and not self._is_durable
         if old is not None and elected:
             good = (*old.isr, *old.elr, *old.last_known_elr) if self._is_durable else (*old.isr, *old.elr)
+            if old.is_reassigning and not new.is_reassigning:
+                good += new.isr  # the last new replica came into sync with this very change, and leads at once
             unclean = unclean or new.leader not in good
         brokers = self.image.brokers
         inactive = [member for member in new.isr if member not in brokers or not brokers[member].is_active]
@@ -134,5 +136,6 @@ class MetadataFold:
                 self._now_ms(),
                 new.replicas,
                 tuple(inactive),
+                new.adding,
             )
         )

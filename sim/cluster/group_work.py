@@ -1,4 +1,5 @@
-"""The consumer group of a run: members that join, assign, commit, read, stall, leave and return while nodes crash.
+"""The consumer group of a run: members that join, assign, commit and read while nodes crash, and now and then do
+something odd, as the plan says: leave, stall, forget who they are.
 
 They speak the protocol themselves, one request at a time, so that what each was told is known exactly; the checks of
 `kraft.sim.check.groups` are told all of it. Offsets rise with each commit of a partition, whoever makes it. In the end
@@ -8,6 +9,8 @@ everybody stays, and the group must come to rest: one generation, one owner for 
 from __future__ import annotations
 
 import json
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import trio
@@ -29,22 +32,24 @@ from kraft.sim.check.groups import (
 )
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.drawing import draw_group_work
+from kraft.sim.cluster.plan import BE_SILENT, FORGET, LEAVE, MEMBERS, Operation
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import decode_batch, iter_headers
 
 GROUP = "readers"
-INSTANCES = (None, None, "static")
-"""The members: two dynamic ones and a static one."""
+INSTANCES: Mapping[str, str] = {MEMBERS[-1]: "static"}
+"""The instance ids of static members; the others are dynamic."""
 REQUEST_TIMEOUT_MS = 15_000
 SESSION_TIMEOUT_MS = 6_000
 REBALANCE_TIMEOUT_MS = 8_000
 PAUSE_MS_MAX = 400
 BACKOFF_MS = 100
 REST_MS_MAX = 40_000
-TURNS_PER_PRANK = 20
-"""A member does something odd once in so many turns."""
+PRANKS_MS = 60_000
+"""Members for whom nothing is planned do odd things for so long."""
 TURNS_PER_LATE_COMMIT = 10
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\0\0\0\0"
 OPEN_OUTCOMES = frozenset(
@@ -59,6 +64,16 @@ OPEN_OUTCOMES = frozenset(
 ID_LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 
 
+Work = Mapping[str, Iterable[Operation]]
+
+
+def commit_outcome(error: ErrorCode) -> bool | None:
+    """What the answer to a commit says of its write: it is there, it never will be, or (None) nobody knows."""
+    if error is ErrorCode.NONE:
+        return True
+    return None if error in OPEN_OUTCOMES else False
+
+
 class Refused(Exception):
     """The coordinator answered with this error."""
 
@@ -70,7 +85,8 @@ class Refused(Exception):
 class GroupWork:
     """All members of the run's group, and what they saw."""
 
-    def __init__(self, cluster: SimCluster, partitions: list[TopicPartition]) -> None:
+    def __init__(self, cluster: SimCluster, partitions: list[TopicPartition], work: Work | None = None) -> None:
+        """`work` says which members there are, and their pranks; by default all, with drawn ones."""
         self.cluster = cluster
         self.world = cluster.world
         self.partitions = partitions
@@ -81,7 +97,8 @@ class GroupWork:
         self.plans = 0
         self.is_quiet = False
         """No more pranks."""
-        self._members = [GroupMember(self, number, instance) for number, instance in enumerate(INSTANCES)]
+        work = draw_group_work(cluster.world.seed, PRANKS_MS) if work is None else work
+        self._members = [GroupMember(self, name, work[name]) for name in MEMBERS if name in work]
 
     def tell(self, observation: Any) -> None:
         self.checks.observe(observation, self.world.now_ns // 1_000_000)
@@ -102,6 +119,8 @@ class GroupWork:
     async def come_to_rest(self) -> None:
         """After the last heal: nobody does anything odd any more, and the group must settle."""
         self.is_quiet = True
+        if not self._members:
+            return
         await self.cluster.wait_until(lambda: self.is_at_rest, REST_MS_MAX)
         owners = {
             partition: tuple(member.name for member in self._members if partition in member.owned)
@@ -131,14 +150,16 @@ class GroupWork:
 class GroupMember:
     """One member. `owned`: what it believes to own, since the generation `owned_in`."""
 
-    def __init__(self, work: GroupWork, number: int, instance_id: str | None) -> None:
-        self.name = f"group-{number}"
+    def __init__(self, work: GroupWork, name: str, pranks: Iterable[Operation]) -> None:
+        self.name = name
         self.owned: list[TopicPartition] = []
         self.owned_in: int | None = None
         self._work = work
         self._world = work.world
         self._random = work.world.random.stream(self.name)
-        self._instance_id = instance_id
+        self._pranks = deque(pranks)
+        self._start_ms = 0
+        self._instance_id = INSTANCES.get(name)
         self._member_id = ""
         self._generation = -1
         self._cluster = Cluster(
@@ -147,6 +168,7 @@ class GroupMember:
         self._coordinator: Address | None = None
 
     async def run(self) -> None:
+        self._start_ms = self._now_ms
         while True:
             try:
                 await self._live()
@@ -175,8 +197,8 @@ class GroupMember:
             await self._read(partition)
         while True:
             await self._world.sleep_ms(1 + self._random.below(PAUSE_MS_MAX))
-            if not self._work.is_quiet and self._random.below(TURNS_PER_PRANK) == 0:
-                await self._prank()
+            if self._pranks and not self._work.is_quiet and self._now_ms >= self._start_ms + self._pranks[0].at_ms:
+                await self._prank(self._pranks.popleft().verb)
                 return
             await self._ask(
                 ApiKey.HEARTBEAT,
@@ -191,19 +213,24 @@ class GroupMember:
                     await self._commit(partition, self._generation - 1)
                 _check(await self._commit(partition, self._generation))
 
-    async def _prank(self) -> None:
+    @property
+    def _now_ms(self) -> int:
+        return self._world.now_ns // 1_000_000
+
+    async def _prank(self, verb: str) -> None:
         """Leave, be silent for longer than a session, forget who it is, or just join again."""
-        choice = self._random.below(4)
-        if choice == 0:
+        chronicle = self._work.cluster.watch.chronicle
+        chronicle.end_operation(chronicle.begin_operation(self.name, verb), "", None)
+        if verb == LEAVE:
             self._let_go()
             member = {"member_id": self._member_id, "group_instance_id": self._instance_id}
             await self._ask(ApiKey.LEAVE_GROUP, group_id=GROUP, members=(member,))
             self._member_id = ""
-        elif choice == 1:
+        elif verb == BE_SILENT:
             await self._world.sleep_ms(SESSION_TIMEOUT_MS + 1_000)
             if self.owned:
                 _check(await self._commit(self.owned[0], self._generation))
-        elif choice == 2:
+        elif verb == FORGET:
             self._member_id = ""
 
     # requests
@@ -263,7 +290,9 @@ class GroupMember:
         made_for = self._instance_id or self._member_id if told["plan"] is not None else None
         work = self._work
         work.newest_synced = max(work.newest_synced, self._generation)
-        work.tell(AssignmentTold(GROUP, made_for or "", self._generation, told["plan"], told["for"]))
+        assigned = AssignmentTold(GROUP, made_for or "", self._generation, told["plan"], told["for"])
+        work.tell(assigned)
+        work.cluster.watch.chronicle.assigned(assigned)
         self.owned = [(topic, index) for topic, index in told["partitions"]]
         self.owned_in = self._generation
 
@@ -283,7 +312,7 @@ class GroupMember:
             topics=({"name": partition[0], "partitions": (row,)},),
         )
         error = ErrorCode(int(reply.topics[0].partitions[0].error_code))
-        outcome = True if error is ErrorCode.NONE else None if error in OPEN_OUTCOMES else False
+        outcome = commit_outcome(error)
         work.tell(CommitEnded(GROUP, partition, generation, offset, outcome, newest))
         if outcome:
             work.acknowledged[partition] = max(offset, work.acknowledged.get(partition, -1))

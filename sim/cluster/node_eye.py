@@ -19,7 +19,17 @@ from kraft.image.dump import digest
 from kraft.image.partitions import PartitionState
 from kraft.node.controller import Controller
 from kraft.node.controller_commands import NOBODY, Waiter
-from kraft.sim.check.observations import ControllerReplied, ImagePublished, Observation, PartitionSeen, RoleSeen
+from kraft.raft.identity import VoterSet
+from kraft.raft.raft import Raft
+from kraft.raft.state import Leader
+from kraft.sim.check.observations import (
+    ControllerReplied,
+    ImagePublished,
+    Observation,
+    PartitionSeen,
+    RoleSeen,
+    VotersSeen,
+)
 from kraft.sim.cluster.labels import TopicLabels
 
 NO_NODE = -1
@@ -74,6 +84,7 @@ class NodeEye:
         self._labels = labels
         self._role: RoleSeen | None = None
         self._quorum: tuple[int, bool, int | None, int | None, int, int] | None = None
+        self._voters: tuple[int, bool, VoterSet] | None = None
         self._published = 0
         self._partitions: dict[Partition, _Look] = {}
         self._tags: list[_Tag] = []
@@ -114,6 +125,7 @@ class NodeEye:
         now = (raft.epoch, raft.is_leader, raft.leader_id, raft.high_watermark, log.end_offset, log.start_offset)
         if now == self._quorum:
             return
+        self._look_at_voters(raft)
         self._quorum = now
         epoch, is_leader, leader_id, high_watermark, end, start = now
         mark = -1 if high_watermark is None else high_watermark
@@ -121,6 +133,33 @@ class NodeEye:
             self._id, self._incarnation, epoch, is_leader, _id(leader_id), raft.is_voter, mark, end, start
         )
         self._tell(self._role)
+
+    def _look_at_voters(self, raft: Raft) -> None:
+        """Before the role that goes by them."""
+        log, history = raft.log, raft.log.voters
+        place = (history.latest_offset, raft.is_leader, history.latest)
+        if place == self._voters:
+            return
+        self._voters = place
+        role, committed = raft.role, raft.high_watermark
+        if isinstance(role, Leader):
+            committed = role.high_watermark
+        offset = history.latest_offset
+        keys = tuple((voter.key.node_id, str(voter.key.directory_id or "")) for voter in history.latest.voters)
+        self._tell(
+            VotersSeen(
+                self._id,
+                self._incarnation,
+                raft.epoch,
+                raft.is_leader,
+                offset,
+                log.epoch_before(offset + 1) if offset >= 0 else -1,
+                keys,
+                -1 if committed is None else committed,
+                log.end_offset,
+                role.epoch_start_offset if isinstance(role, Leader) else -1,
+            )
+        )
 
     def _look_at_image(self) -> None:
         image = self.node.publisher.image

@@ -1,29 +1,35 @@
-"""One run: a seed in, a verdict with evidence out.
+"""One run: a plan in, a verdict with evidence out.
 
-Three controllers and three brokers come up; producers, a consumer and an administrator work while the seed's faults
-happen; then all is healed, and the cluster must become whole and settle every delivery within a bound; a fresh reader
-gets everything. The checks watch throughout.
+The nodes come up; producers, a consumer, a group and an administrator work while the plan's faults happen; then all is
+healed, and the cluster must become whole and settle every delivery within a bound; a fresh reader gets everything. The
+checks watch throughout.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import trio
 
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.admin_work import Admin
+from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.coverage import Cell, covered_by
 from kraft.sim.cluster.disturbances import Disturbances
 from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.group_work import GroupWork
 from kraft.sim.cluster.last_look import LastLook
+from kraft.sim.cluster.plan import ADMIN, EXTRA, MOVER, TOPIC, Plan
+from kraft.sim.cluster.reassign_work import Mover
 from kraft.sim.cluster.stalls import StallWatch
-from kraft.sim.cluster.swarm import Plan, draw_plan
-from kraft.sim.cluster.workload import TOPIC, Read, Workload, write_extra
-from kraft.sim.world.world import Deadlock, World
+from kraft.sim.cluster.swarm import draw_plan
+from kraft.sim.cluster.workload import Read, Workload, write_extra
+from kraft.sim.world.world import Deadlock, Livelock, World
 
 START_MS_MAX = 10_000
 WHOLE_MS_MAX = 30_000
@@ -34,6 +40,25 @@ QUIET_MS = 500
 """The last high watermarks reach the followers within a fetch's long poll."""
 
 
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What makes two findings the same: the check, and its words without their numbers."""
+
+    check: str
+    text: str
+
+    @classmethod
+    def of(cls, finding: Finding) -> Signature:
+        return cls(finding.check, _NUMBER.sub("#", finding.text))
+
+
+class Stopped(Exception):
+    """The run has found what it was looking for."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """What is the same for every seed."""
@@ -42,51 +67,82 @@ class RunSettings:
     plan: Plan | None = None
     """In the place of what the seed draws."""
     trace_lines: int = 0
+    stop_at: Signature | None = None
+    """End the run at the first finding like this."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`verdict` is valid, invalid, or unknown (a check saw nothing that matters)."""
+    """`verdict` is invalid if there are findings, unknown if some check saw nothing that matters, else valid."""
 
-    seed: int
-    verdict: str
+    plan: Plan
     findings: tuple[Finding, ...]
     unseen: tuple[str, ...]
     counters: Mapping[str, int]
+    coverage: Mapping[Cell, int]
     history: tuple[str, ...]
     log_lines: tuple[str, ...]
     trace_hash: str
     trace_checkpoints: tuple[str, ...]
     virtual_ms: int
+    began_ms: int
+    """When faults and operations began: their times are counted from here."""
+
+    @property
+    def seed(self) -> int:
+        return self.plan.seed
+
+    @property
+    def verdict(self) -> str:
+        return "invalid" if self.findings else "unknown" if self.unseen else "valid"
 
 
 class ClusterRun:
     """Carries out one run."""
 
     def __init__(self, seed: int, settings: RunSettings) -> None:
-        self.plan = plan = settings.plan or draw_plan(seed, settings.trace_lines)
-        self.world = World(seed, plan.options)
+        self.plan = plan = settings.plan or draw_plan(seed, settings.faults)
+        self.world = World(plan.seed, replace(plan.options, trace_lines=settings.trace_lines))
         self.report = Report(lambda: self.world.now_ns // 1_000_000)
         self.cluster = SimCluster(self.world, plan.shape, self.report)
         self.workload = Workload(self.cluster, plan)
         self.admin = Admin(self.cluster)
-        self.groups = GroupWork(self.cluster, self.workload.partitions)
-        faults = settings.faults
-        self.nemesis = Nemesis(self.cluster, faults, is_quick=plan.is_quick)
-        count = max(plan.disturbances, faults.network_faults) if faults.network_faults else 0
-        self.disturbances = Disturbances(self.nemesis, plan.kinds, count, faults.duration_ms)
+        self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
+        self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick)
+        self.disturbances = Disturbances(self.nemesis, plan.faults)
         self.last_look = LastLook(self.cluster)
-        self._seed = seed
         self._settings = settings
         self._whole_ms = 0
         self.final: Read | None = None
+        self._listen_to_findings()
+
+    @property
+    def chronicle(self) -> Chronicle:
+        """What happened."""
+        return self.cluster.watch.chronicle
+
+    def _listen_to_findings(self) -> None:
+        self.report.when_found = self._found
+        for check in (*self.cluster.watch.suite.checks.checks, *self.groups.checks.checks):
+            check.when_found = self._found
+
+    def _found(self, finding: Finding) -> None:
+        """What is found while a stopped run falls apart means nothing."""
+        if self.chronicle.is_closed:
+            return
+        self.chronicle.findings.append(finding)
+        if Signature.of(finding) == self._settings.stop_at:
+            self.chronicle.is_closed = True
+            self.world.stop(Stopped(str(finding)))
 
     def run(self) -> RunResult:
         with self.report.listening():
             try:
                 self.world.run(self._main)
-            except Deadlock as deadlock:
-                self.report.fail("L13", str(deadlock))
+            except (Deadlock, Livelock) as problem:
+                self.report.fail("L13", str(problem))
+            except Stopped:
+                pass
         return self._result()
 
     async def _main(self, world: World) -> None:
@@ -97,24 +153,27 @@ class ClusterRun:
             return
         await self.admin.create(TOPIC, len(workload.partitions), plan.topic_configs)
         await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names and not cluster.trouble(), START_MS_MAX)
+        self.chronicle.began_ms = self.world.now_ns // 1_000_000
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run)
-            nursery.start_soon(self.admin.run)
             nursery.start_soon(self.groups.run)
-            nursery.start_soon(write_extra, cluster, self.admin.living, plan)
+            nursery.start_soon(self.admin.run, plan.work.get(ADMIN, ()))
+            if MOVER in plan.work:
+                nursery.start_soon(Mover(cluster).carry_out, plan.work[MOVER])
+            if EXTRA in plan.work:
+                nursery.start_soon(write_extra, cluster, self.admin.living, plan)
             nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
             await self._fault_phase()
-            await self._heal()
+            if not plan.ends_early:
+                await self._heal()
             nursery.cancel_scope.cancel()
-        await self._final_phase()
+        if not plan.ends_early:
+            await self._final_phase()
 
     async def _fault_phase(self) -> None:
-        end_ns = self.world.now_ns + self._settings.faults.duration_ms * 1_000_000
-        async with trio.open_nursery() as nursery:
-            for number in range(self.plan.streams):
-                nursery.start_soon(self.nemesis.crash_nodes, number)
-                nursery.start_soon(self.disturbances.run, number)
-        await self.world.sleep_ms(max(0, end_ns - self.world.now_ns) / 1_000_000)
+        end_ns = self.world.now_ns + self.plan.duration_ms * 1_000_000
+        await self.disturbances.run()
+        await self.world.sleep_until_ns(end_ns)
 
     async def _heal(self) -> None:
         """No more faults: from here on everything must get well, while clients go on; then they are stopped."""
@@ -153,10 +212,28 @@ class ClusterRun:
         await self.last_look.run()
         suite.finish(cluster.watch.now_ms)
 
+    def _judged(self) -> dict[str, int]:
+        """How much the checks saw that compare what clients and replicas hold in the end."""
+        read = 0 if self.final is None else self.final.count
+        promised = self.workload.acknowledged if read else 0
+        compared = self.last_look.compared
+        return {
+            **dict.fromkeys(("L7", "L10", "C1", "T1"), promised),
+            **dict.fromkeys(("C2", "D14"), read),
+            "D10": self.workload.read_along.count if read else 0,
+            "M11": self.admin.done if read else 0,
+            **dict.fromkeys(("D6", "D7", "D12", "T3"), compared),
+        }
+
     def _result(self) -> RunResult:
         suite, workload = self.cluster.watch.suite, self.workload
         findings = (*suite.findings, *self.groups.checks.findings, *self.report.findings)
-        unseen = (*suite.checks.unseen(), *self.groups.checks.unseen())
+        if self.chronicle.is_closed:
+            findings = tuple(self.chronicle.findings)
+        every = [(check.id, check.seen) for check in (*suite.checks.checks, *self.groups.checks.checks)]
+        seen = Counter({check: 0 for check, _ in every})
+        for check, count in (*every, *self._judged().items()):
+            seen[check] += count
         counters = {
             "acknowledged": workload.acknowledged,
             "admin": self.admin.done,
@@ -166,22 +243,28 @@ class ClusterRun:
             "compared": self.last_look.compared,
             "whole_ms": self._whole_ms,
             "events": self.world.events,
-            **{check.id: check.seen for check in (*suite.checks.checks, *self.groups.checks.checks)},
+            **seen,
         }
         return RunResult(
-            self._seed,
-            "invalid" if findings else "valid",
+            self.plan,
             tuple(sorted(findings, key=lambda finding: finding.at_ms)),
-            unseen,
+            tuple(check for check, count in seen.items() if not count),
             counters,
-            tuple(self.nemesis.history),
+            covered_by(self.chronicle),
+            self.nemesis.history,
             tuple(self.report.log_lines),
             self.world.trace_hash,
             tuple(self.world.trace_checkpoints),
             self.world.now_ns // 1_000_000,
+            self.chronicle.began_ms,
         )
 
 
 def run_seed(seed: int, settings: RunSettings | None = None) -> RunResult:
     """One run of one seed."""
     return ClusterRun(seed, settings or RunSettings()).run()
+
+
+def run_plan(plan: Plan, stop_at: Signature | None = None) -> RunResult:
+    """One run of a plan that was drawn or written before."""
+    return ClusterRun(plan.seed, RunSettings(plan=plan, stop_at=stop_at)).run()

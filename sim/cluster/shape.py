@@ -17,24 +17,26 @@ DATA_ROOT = "/data"
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """Node ids as the local launcher gives them: brokers 1, 2, …, controllers 101, 102, …"""
+    """Node ids as the local launcher gives them: brokers 1, 2, …, controllers 101, 102, …; with `combined`, which
+    excludes the other two, nodes 1, 2, … of both roles."""
 
     controllers: int = 3
     brokers: int = 3
     overrides: Mapping[str, str] = field(default_factory=dict)
     log_dirs: int = 1
+    combined: int = 0
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
-        return tuple(range(101, 101 + self.controllers))
+        return self.broker_ids if self.combined else tuple(range(101, 101 + self.controllers))
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        return tuple(range(1, 1 + self.brokers))
+        return tuple(range(1, 1 + (self.combined or self.brokers)))
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        return (*self.controller_ids, *self.broker_ids)
+        return tuple(dict.fromkeys((*self.controller_ids, *self.broker_ids)))
 
     @property
     def bootstrap_servers(self) -> str:
@@ -43,7 +45,7 @@ class ClusterShape:
     def log_dirs_of(self, node_id: int) -> list[str]:
         """The log directories of a broker, the one with the metadata log first; a controller has one."""
         root = f"{DATA_ROOT}/{node_id}"
-        if self.log_dirs == 1 or node_id in self.controller_ids:
+        if self.log_dirs == 1 or node_id not in self.broker_ids:
             return [root]
         return [f"{root}/dir-{letter}" for letter in "abcdef"[: self.log_dirs]]
 
@@ -51,20 +53,23 @@ class ClusterShape:
         """The configuration of one node."""
         voters = ",".join(f"{node}@{host_name(node)}:{CONTROLLER_PORT}" for node in self.controller_ids)
         host = host_name(node_id)
-        is_controller = node_id in self.controller_ids
-        name, port = (CONTROLLER_LISTENER, CONTROLLER_PORT) if is_controller else (BROKER_LISTENER, BROKER_PORT)
+        listeners = {}
+        if node_id in self.controller_ids:
+            listeners["controller"] = f"{CONTROLLER_LISTENER}://{host}:{CONTROLLER_PORT}"
+        if node_id in self.broker_ids:
+            listeners["broker"] = f"{BROKER_LISTENER}://{host}:{BROKER_PORT}"
         properties = {
-            "process.roles": "controller" if is_controller else "broker",
+            "process.roles": ",".join(listeners),
             "node.id": str(node_id),
             "controller.quorum.voters": voters,
             "controller.listener.names": CONTROLLER_LISTENER,
-            "listeners": f"{name}://{host}:{port}",
+            "listeners": ",".join(listeners.values()),
             "listener.security.protocol.map": f"{CONTROLLER_LISTENER}:PLAINTEXT,{BROKER_LISTENER}:PLAINTEXT",
             "log.dirs": ",".join(self.log_dirs_of(node_id)),
             "kraft.host.id": host,
         }
-        if not is_controller:
-            properties["advertised.listeners"] = f"{name}://{host}:{port}"
+        if node_id in self.broker_ids:
+            properties["advertised.listeners"] = listeners["broker"]
             properties["inter.broker.listener.name"] = BROKER_LISTENER
             properties["offsets.topic.num.partitions"] = "3"
             properties["group.initial.rebalance.delay.ms"] = "500"

@@ -9,17 +9,18 @@ run with everything on cannot (Groce et al., ISSTA 2012).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from kraft.sim.cluster.disturbances import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS
+from kraft.sim.cluster.drawing import Mood, draw_faults, draw_work
+from kraft.sim.cluster.faults import FaultSettings
+from kraft.sim.cluster.plan import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS, OVERRIDES, Plan
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, WorldOptions
 
 T = TypeVar("T")
 
-OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (1, 3), (3, 4), (3, 5), (5, 3))
 """(controllers, brokers)."""
 
@@ -65,39 +66,28 @@ TOPIC_CHOICES: tuple[Choices, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a seed draws before its run begins. `is_quick`: K6's times are binding."""
-
-    options: WorldOptions
-    is_quick: bool = True
-    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=OVERRIDES))
-    topic_configs: Mapping[str, str] = field(default_factory=dict)
-    kinds: tuple[str, ...] = NETWORK_KINDS
-    """The disturbances that happen in this run."""
-    disturbances: int = 0
-    streams: int = 1
-    """Crashes and disturbances go on in so many streams side by side."""
-    pause_ms_max: int = 300
-    """Producers pause up to this long between two records."""
-    value_bytes_max: int = 0
-    """Values are filled up to a drawn size below this."""
-    compression: str = "none"
-    batch_bytes: int = 1_800
-    """Largest batch of a producer, below the smallest segment."""
-
-
-def draw_plan(seed: int, trace_lines: int) -> Plan:
+def draw_plan(seed: int, settings: FaultSettings) -> Plan:
     """The plan of this seed."""
+    plan, mood = _draw_cluster(seed)
+    return replace(
+        plan,
+        duration_ms=settings.duration_ms,
+        faults=draw_faults(seed, mood, settings, plan.shape),
+        work=draw_work(seed, mood, settings),
+    )
+
+
+def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
+    """The cluster and its world, and what faults and operations are like in general."""
     random = NamedRandom(seed, "swarm")
 
     def one_of(choices: Sequence[T]) -> T:
         return choices[random.below(len(choices))]
 
-    options, is_quick = _draw_options(random, trace_lines)
-    plan = Plan(options=options, is_quick=is_quick)
+    options, is_quick = _draw_options(random)
+    plan = Plan(seed=seed, options=options, is_quick=is_quick)
     if not seed % 4:
-        return plan
+        return plan, Mood()
     overrides = dict(OVERRIDES)
     for choices in NODE_CHOICES:
         overrides.update(one_of(choices))
@@ -111,20 +101,20 @@ def draw_plan(seed: int, trace_lines: int) -> Plan:
     log_dirs = one_of((1, 1, 2))
     if log_dirs > 1:
         kinds += (DIRECTORY,)
-    return replace(
-        plan,
-        shape=ClusterShape(controllers, brokers, overrides, log_dirs),
-        topic_configs=topic_configs,
+    mood = Mood(
         kinds=kinds,
         disturbances=one_of((2, 4, 8)),
         streams=one_of((1, 1, 2)),
-        pause_ms_max=one_of((300, 300, 60)),
+        pause_ms_max=one_of((300, 300, 150)),
+        moves=one_of((False, False, True)),
         value_bytes_max=one_of((0, 0, 600)),
-        compression=one_of(("none", "none", "gzip", "lz4")),
     )
+    shape = ClusterShape(controllers, brokers, overrides, log_dirs)
+    compression = one_of(("none", "none", "gzip", "lz4"))
+    return replace(plan, shape=shape, topic_configs=topic_configs, compression=compression), mood
 
 
-def _draw_options(random: NamedRandom, trace_lines: int) -> tuple[WorldOptions, bool]:
+def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:
     """The world's options, and whether it is a quick world."""
 
     def one_of(choices: Sequence[T]) -> T:
@@ -135,7 +125,6 @@ def _draw_options(random: NamedRandom, trace_lines: int) -> tuple[WorldOptions, 
         partial_read_one_in=one_of((4, 16, 16, 256)),
         tiny_read_one_in=one_of((16, 128, 128, 0)),
         write_back_age_ns=one_of((SECOND_NS, 30 * SECOND_NS, 30 * SECOND_NS)),
-        trace_lines=trace_lines,
     )
     is_quick = bool(random.below(2))
     if is_quick:

@@ -30,6 +30,7 @@ from kraft.sim.check.observations import (
     TopicPartition,
 )
 from kraft.sim.check.suite import Suite
+from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.disk_eye import DiskEye
 from kraft.sim.cluster.fold import FenceRecorded, MetadataFold
 from kraft.sim.cluster.labels import TopicLabels
@@ -66,6 +67,7 @@ class ClusterWatch:
     def __init__(self, world: World, shape: ClusterShape, *, link_latency_ms: int) -> None:
         self.shape = shape
         self.suite = Suite(frozenset(shape.controller_ids), link_latency_ms=link_latency_ms, is_steady=self._is_steady)
+        self.chronicle = Chronicle(self.suite.shadows, lambda: self.now_ms)
         self.labels = TopicLabels()
         self.is_durable = shape.overrides.get("log.flush.interval.messages") == "1"
         """Whatever is acknowledged is on the device: a power loss is no excuse for losing it."""
@@ -109,6 +111,7 @@ class ClusterWatch:
             log, end = observation.log, self.suite.shadows.log(observation.node, observation.log).end_offset
             if log is not None and observation.end_offset < end and not self.is_durable:
                 self.suite.damage.lost(observation.node, log)
+        self.chronicle.observe(observation, self.fold.image)
         self.suite.observe(observation, self.now_ms)
 
     # lives of nodes
@@ -145,6 +148,7 @@ class ClusterWatch:
 
     def _down(self, node_id: int) -> None:
         """A life is over, and with it its connections."""
+        self.chronicle.life_ended(node_id)
         self.tell(NodeDown(node_id))
         self.nodes.pop(node_id, None)
         self._contacts.pop(node_id, None)

@@ -44,7 +44,7 @@ class NotOfThisWorld(Exception):
 
 def _refusal(name: str) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotOfThisWorld(f"{name} was called inside a world: use the seam")
+        raise NotOfThisWorld(f"{name} was called inside a world: use the seam, or trio")
 
     return refuse
 

@@ -27,6 +27,7 @@ from kraft.sim.world.options import WorldOptions
 from kraft.sim.world.schedule import Schedule
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.tripwires import deterministic_trio, quiet_collector, tripwires
+from kraft.sim.world.watchdog import Watchdog
 
 T = TypeVar("T")
 NodeMain = Callable[[Seam], Awaitable[object]]
@@ -35,6 +36,10 @@ OnFailure = Callable[[str, BaseException], None]
 
 class Deadlock(Exception):
     """Nothing can ever happen again, and the main function still waits; the text names the tasks."""
+
+
+class Livelock(Exception):
+    """Tasks run without end while time stands still; the text names the tasks."""
 
 
 @dataclass(slots=True)
@@ -67,10 +72,11 @@ class World:
     def run(self, main: Callable[[World], Awaitable[T]]) -> T:
         """Run `main(world)` to its end under virtual time, then end every node; returns what it returned.
 
-        Raises what it raised, what a node without `on_failure` raised, or Deadlock.
+        Raises what it raised, what a node without `on_failure` raised, Deadlock or Livelock.
         """
         with deterministic_trio(self.seed), quiet_collector():
-            return trio.run(self._supervise, main, clock=self._schedule)
+            watchdog = Watchdog(self._schedule, self._livelocked)
+            return trio.run(self._supervise, main, clock=self._schedule, instruments=[watchdog])
 
     async def _supervise(self, main: Callable[[World], Awaitable[T]]) -> T:
         body_error: BaseException | None = None
@@ -98,6 +104,10 @@ class World:
             when = f"{self.now_ns / 1e9:.3f} s"
             self._error = Deadlock(f"nothing is left to happen at {when}; waiting: {self._waiting()}")
             self._nursery.cancel_scope.cancel()
+
+    def _livelocked(self) -> None:
+        when = f"{self.now_ns / 1e9:.3f} s"
+        self.stop(Livelock(f"time stands still at {when} while tasks run; these are there: {self._waiting()}"))
 
     def _waiting(self) -> str:
         assert self._nursery is not None
@@ -145,6 +155,17 @@ class World:
         """Let virtual time pass."""
         await trio.sleep(duration_ms / 1000)
 
+    async def sleep_until_ns(self, when_ns: int) -> None:
+        """Let virtual time pass until then; a checkpoint at least."""
+        await trio.sleep(max(0, when_ns - self.now_ns) / 1e9)
+
+    def stop(self, reason: BaseException) -> None:
+        """End the run here and now, from wherever: `run` raises `reason`. What a connection of a node without a main
+        function raises does this too."""
+        if self._nursery is not None and self._error is None:
+            self._error = reason
+            self._nursery.cancel_scope.cancel()
+
     def watch(self, observer: WorldObserver) -> None:
         """Tell `observer` what happens from now on."""
         self._fabric.observer = observer
@@ -163,7 +184,7 @@ class World:
 
     def node(self, name: str, host: str | None = None, *, dial_map: DialMap | None = None) -> Seam:
         """A new life of this node without a main function: for clients and tests. A life that runs is killed first."""
-        return self._begin_life(name, host, {} if dial_map is None else dial_map, self._fail).seam
+        return self._begin_life(name, host, {} if dial_map is None else dial_map, self.stop).seam
 
     def start(
         self,
@@ -243,12 +264,6 @@ class World:
             error.add_note(f"raised by node {incarnation.name} at {self.now_ns / 1e9:.3f} s, seed {self.seed}")
             raise error
         plan.on_failure(incarnation.name, error)
-
-    def _fail(self, error: BaseException) -> None:
-        """A connection of a node without a main function failed: the run does."""
-        if self._error is None and self._nursery is not None:
-            self._error = error
-            self._nursery.cancel_scope.cancel()
 
     # pauses
 

@@ -42,7 +42,9 @@ def test_a_reset_is_planned_for_many_partitions_and_then_carried_out() -> None:
         assert (await stage.admin.groups.offsets("g"))[("t", 0)].offset == 3
         await carry_out(stage.admin, "g", plan)
         by_time = await plan_reset(stage.admin, "g", {("t", 0): ResetRule(ResetTo.TIME, 2_500)})
-        assert [(one.before, one.after) for one in by_time] == [(1, 2)]
+        assert [(one.before, one.after, one.is_clamped) for one in by_time] == [(1, 2, False)]
+        (far,) = await plan_reset(stage.admin, "g", {("t", 1): ResetRule(ResetTo.OFFSET, 99)})
+        assert (far.after, far.is_clamped) == (0, True)
 
     play(work)
 

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("broker", "client", "sim", "deploy")
 PURE = ("wire", "seam", "raft", "image", "control", "config", "broker/replica", "client/core")
+DOORS_TO_THE_RUNTIME = ("client/default_seam.py", "deploy/launch/", "deploy/cli/", "kraft/runtime/", "kraft/testing/")
 FORBIDDEN = {"trio", "time", "random", "os", "socket", "threading", "asyncio", "subprocess", "select", "ssl", "secrets"}
 
 
@@ -57,6 +59,20 @@ def test_the_first_word_of_a_package_says_what_kind_it_is(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     kind = docstring.split(":", 1)[0].split(" ", 1)[0]
     assert kind in ("Pure", "Async", "Synchronous"), path
+
+
+def test_the_runtime_is_reached_through_its_doors_alone() -> None:
+    """The contract names modules one by one; this finds a new one that nobody has named."""
+    for folder in ("kraft", *LINKED):
+        for path in (ROOT / folder).rglob("*.py"):
+            named = {node.module or "" for node in ast.walk(ast.parse(path.read_text())) if is_import_from(node)}
+            place = path.relative_to(ROOT).as_posix()
+            if any(name == "kraft.runtime" or name.startswith("kraft.runtime.") for name in named):
+                assert place.startswith(DOORS_TO_THE_RUNTIME), place
+
+
+def is_import_from(node: ast.AST) -> TypeGuard[ast.ImportFrom]:
+    return isinstance(node, ast.ImportFrom)
 
 
 @pytest.mark.parametrize("name", LINKED)

@@ -2,8 +2,9 @@
 
 A virtual machine may get its memory from its host at the first touch of each page, and give freed pages back after a
 few seconds. Writing to fresh pages then costs ten times what writing to pages that were used a moment ago costs
-(measured: 500 and 4,900 MB/s), and every bulk figure says more about the host than about the broker. So `touch_memory`
-goes before each bulk measurement.
+(measured: 500 and 4,900 MB/s), and every bulk figure says more about the host than about the broker. And its speed as
+a whole swings from one minute to the next. So `beside` measures the bare loop right before and right after the broker,
+for the same number of bytes, and memory is touched before each of the three.
 """
 
 from __future__ import annotations
@@ -14,36 +15,39 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from crc32c import crc32c
 
-PIECE_BYTES = 1024 * 1024
-TOTAL_BYTES = 1024 * PIECE_BYTES
+PIECE_BYTES = 1 << 20
+FILE_PIECES = 64
 CRC_SKIPS_BYTES = 21
+FOLLOWERS = 2
 
 
-def receive_check_append() -> float:
-    """MB/s of receiving 1 MiB pieces from a loopback peer, CRC-32C over each, and one write of each to a file."""
-    with tempfile.TemporaryFile() as file:
-        descriptor = file.fileno()
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """MB (10^6 bytes of values) a second, and CPU seconds per GB of those that do a broker's work."""
 
-        def take(piece: memoryview) -> None:
-            crc32c(piece[CRC_SKIPS_BYTES:])
-            os.write(descriptor, piece)
-
-        return _receive(take)
+    megabytes_per_second: float
+    cpu_seconds_per_gigabyte: float
 
 
-def sendfile() -> float:
-    """MB/s of sendfile from the page cache to a loopback peer that drains."""
-    with tempfile.TemporaryFile() as file:
-        file.write(os.urandom(PIECE_BYTES) * 64)
-        file.flush()
-        with _peer(_drain) as stream:
-            start, sent = time.monotonic(), 0
-            while sent < TOTAL_BYTES:
-                sent += os.sendfile(stream.fileno(), file.fileno(), sent % (63 * PIECE_BYTES), PIECE_BYTES)
-            return sent / 1e6 / (time.monotonic() - start)
+def beside(
+    loop: Callable[[int], Bulk], megabytes: int, measure: Callable[[], Bulk], *, copies: int = 1
+) -> tuple[Bulk, Bulk]:
+    """`measure` between two runs of the bare loop over as many MB: its figures, and the mean of the loop's. `copies`:
+    how many times the bytes are kept."""
+
+    def touched(work: Callable[[], Bulk]) -> Bulk:
+        touch_memory(11 * megabytes * copies // 10)
+        return work()
+
+    first, measured, last = touched(lambda: loop(megabytes)), touched(measure), touched(lambda: loop(megabytes))
+    return measured, Bulk(
+        (first.megabytes_per_second + last.megabytes_per_second) / 2,
+        (first.cpu_seconds_per_gigabyte + last.cpu_seconds_per_gigabyte) / 2,
+    )
 
 
 def touch_memory(megabytes: int) -> None:
@@ -54,41 +58,128 @@ def touch_memory(megabytes: int) -> None:
             file.write(piece)
 
 
-def _receive(take: Callable[[memoryview], None]) -> float:
-    buffer = memoryview(bytearray(PIECE_BYTES))
-    with _peer(_send) as stream:
-        start, received, filled = time.monotonic(), 0, 0
-        while count := stream.recv_into(buffer[filled:]):
-            filled += count
-            received += count
-            if filled == PIECE_BYTES:
-                take(buffer)
-                filled = 0
-        return received / 1e6 / (time.monotonic() - start)
+def receive_check_append(megabytes: int) -> Bulk:
+    """Receive 1 MiB pieces from a loopback peer, CRC-32C over each, one write of each to a file."""
+    with tempfile.TemporaryFile(buffering=0) as file, _peer(lambda peer: _send(peer, megabytes)) as stream:
+        return _timed(megabytes, lambda: _append_all(stream, file.fileno()))
 
 
-@contextmanager
-def _peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
-    """A connection to a process of its own (a thread would share our interpreter lock) that does `work`."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    pid = os.fork()
-    if not pid:
-        with socket.create_connection(listener.getsockname()) as stream:
-            work(stream)
-        os._exit(0)
-    stream, _ = listener.accept()
-    with listener, stream:
-        yield stream
-    os.waitpid(pid, 0)
+def sendfile(megabytes: int) -> Bulk:
+    """Send from the page cache to a loopback peer that drains."""
+    with tempfile.TemporaryFile(buffering=0) as file:
+        for _ in range(FILE_PIECES):
+            file.write(os.urandom(PIECE_BYTES))
+        with _peer(_drain) as stream:
+            return _timed(megabytes, lambda: _send_file(stream, file.fileno(), megabytes))
 
 
-def _send(stream: socket.socket) -> None:
-    piece = os.urandom(PIECE_BYTES)
-    for _ in range(TOTAL_BYTES // PIECE_BYTES):
-        stream.sendall(piece)
+def replicate(megabytes: int) -> Bulk:
+    """Receive, check and append as above, then sendfile each piece to two processes that check and append it too; the
+    CPU is that of the three."""
+    cpu_before = _children_cpu_s()
+    with tempfile.TemporaryFile(buffering=0) as file, _peer(lambda peer: _send(peer, megabytes)) as stream:
+        followers = [_forked(_follow) for _ in range(FOLLOWERS)]
+
+        def work() -> None:
+            position = 0
+            for piece in _pieces(stream):
+                _check_and_append(piece, file.fileno())
+                for _, follower in followers:
+                    _send_range(follower, file.fileno(), position, len(piece))
+                position += len(piece)
+            for pid, follower in followers:
+                follower.shutdown(socket.SHUT_WR)  # closing is no end: the next follower has inherited this socket
+                os.waitpid(pid, 0)
+                follower.close()
+
+        leader = _timed(megabytes, work)
+        followers_cpu_s = _children_cpu_s() - cpu_before
+    return Bulk(leader.megabytes_per_second, leader.cpu_seconds_per_gigabyte + followers_cpu_s / (megabytes / 1e3))
+
+
+def _timed(megabytes: int, work: Callable[[], None]) -> Bulk:
+    start, cpu_start = time.monotonic(), time.process_time()
+    work()
+    seconds, cpu_s = time.monotonic() - start, time.process_time() - cpu_start
+    return Bulk(megabytes / seconds, cpu_s / (megabytes / 1e3))
+
+
+def _children_cpu_s() -> float:
+    """User and system time of the children that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _pieces(stream: socket.socket) -> Iterator[memoryview]:
+    buffer, filled = memoryview(bytearray(PIECE_BYTES)), 0
+    while count := stream.recv_into(buffer[filled:]):
+        filled += count
+        if filled == PIECE_BYTES:
+            yield buffer
+            filled = 0
+    if filled:
+        yield buffer[:filled]
+
+
+def _check_and_append(piece: memoryview, descriptor: int) -> None:
+    crc32c(piece[CRC_SKIPS_BYTES:])
+    os.write(descriptor, piece)
+
+
+def _append_all(stream: socket.socket, descriptor: int) -> None:
+    for piece in _pieces(stream):
+        _check_and_append(piece, descriptor)
+
+
+def _follow(stream: socket.socket) -> None:
+    with tempfile.TemporaryFile(buffering=0) as file:
+        _append_all(stream, file.fileno())
+
+
+def _send_file(stream: socket.socket, descriptor: int, megabytes: int) -> None:
+    left = megabytes * 1_000_000
+    while left:
+        count = min(left, PIECE_BYTES)
+        _send_range(stream, descriptor, left // PIECE_BYTES % FILE_PIECES * PIECE_BYTES, count)
+        left -= count
+
+
+def _send_range(stream: socket.socket, descriptor: int, position: int, count: int) -> None:
+    while count:
+        sent = os.sendfile(stream.fileno(), descriptor, position, count)
+        position += sent
+        count -= sent
+
+
+def _send(stream: socket.socket, megabytes: int) -> None:
+    piece, left = os.urandom(PIECE_BYTES), megabytes * 1_000_000
+    while left:
+        stream.sendall(piece[: min(left, PIECE_BYTES)])
+        left -= min(left, PIECE_BYTES)
 
 
 def _drain(stream: socket.socket) -> None:
     buffer = bytearray(PIECE_BYTES)
     while stream.recv_into(buffer):
         pass
+
+
+@contextmanager
+def _peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
+    """A connection to a process of its own (a thread would share our interpreter lock) that does `work`."""
+    pid, stream = _forked(work)
+    with stream:
+        yield stream
+    os.waitpid(pid, 0)
+
+
+def _forked(work: Callable[[socket.socket], None]) -> tuple[int, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pid = os.fork()
+        if pid:
+            return pid, listener.accept()[0]
+        try:
+            with socket.create_connection(listener.getsockname()) as stream:
+                work(stream)
+        finally:
+            os._exit(0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from tests.bench.bare import Bulk
 from tests.clusters import LocalCluster
 
 PAYLOADS = 1000
@@ -23,14 +24,6 @@ def payloads(size: int) -> list[bytes]:
     return [chance.randbytes(size) for _ in range(PAYLOADS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Bulk:
-    """MB (10^6 bytes of values) a second, and broker CPU seconds per GB."""
-
-    megabytes_per_second: float
-    cpu_seconds_per_gigabyte: float
-
-
 def _bulk(cluster: LocalCluster, value_bytes: int, work: Callable[[], None]) -> Bulk:
     cpu, start = cluster.cpu_seconds(), time.monotonic()
     work()
@@ -38,8 +31,17 @@ def _bulk(cluster: LocalCluster, value_bytes: int, work: Callable[[], None]) -> 
     return Bulk(value_bytes / 1e6 / seconds, (cluster.cpu_seconds() - cpu) / (value_bytes / 1e9))
 
 
-def produce(cluster: LocalCluster, topic: str, *, size: int, megabytes: int, acks: str, partitions: int) -> Bulk:
-    """Produce with the client's defaults."""
+def produce(
+    cluster: LocalCluster,
+    topic: str,
+    *,
+    size: int,
+    megabytes: int,
+    acks: str,
+    partitions: int,
+    settings: Mapping[str, int] = {},
+) -> Bulk:
+    """Produce with the client's defaults, but for `settings`."""
     values = payloads(size)
     count = megabytes * 1_000_000 // size
     failures: list[object] = []
@@ -50,6 +52,7 @@ def produce(cluster: LocalCluster, topic: str, *, size: int, megabytes: int, ack
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 262_144,
             "delivery.report.only.error": True,
+            **settings,
         }
     )
     producer.list_topics(topic, timeout=10)
@@ -137,14 +140,25 @@ class AtRate:
     core_share: float
 
 
-def at_rate(cluster: LocalCluster, topic: str, *, size: int, per_second: int, duration_s: float) -> AtRate:
-    """Records at a fixed rate, each a request of its own."""
+def at_rate(
+    cluster: LocalCluster,
+    topic: str,
+    *,
+    size: int,
+    per_second: int,
+    duration_s: float,
+    is_over: Callable[[], bool] = lambda: False,
+) -> AtRate:
+    """Records at a fixed rate, each a request of its own, for so long or until `is_over`, which is asked ten times a
+    second."""
     values = payloads(size)
     producer = _low_latency_producer(cluster)
     producer.list_topics(topic, timeout=10)
     seconds: list[float] = []
     cpu, start = cluster.cpu_seconds(), time.monotonic()
     for index in range(int(per_second * duration_s)):
+        if index % max(1, per_second // 10) == 0 and is_over():
+            break
         due = start + index / per_second
         while (now := time.monotonic()) < due:
             producer.poll(min(0.001, due - now))
@@ -156,6 +170,6 @@ def at_rate(cluster: LocalCluster, topic: str, *, size: int, per_second: int, du
             0,
             lambda _error, _message, sent=sent: seconds.append(time.perf_counter() - sent),
         )
-    producer.flush(30)
+    producer.flush(60)
     elapsed = time.monotonic() - start
     return AtRate(seconds[len(seconds) // 10 :], (cluster.cpu_seconds() - cpu) / elapsed)

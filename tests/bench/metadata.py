@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import signal
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.bench.admin import Address, Admin, Refused, wait_until_led
+from tests.bench.contest import Figures, Goal, Row
 from tests.bench.history import History
+from tests.bench.own import Amounts
 from tests.bench.table import Line, percentile, render
 from tests.clusters import KRAFT, LocalCluster, running
 
@@ -35,33 +38,64 @@ LEADER_SECONDS_MAX = 30
 LESS_IS_BETTER = False
 
 
-def small() -> list[Line]:
+SMALL_ROWS = (
+    Row("topic-p50", "CreateTopics, RF 3: answered, p50", "ms", LESS_IS_BETTER, Goal(8)),
+    Row("topic-p99", "CreateTopics, RF 3: answered, p99", "ms", LESS_IS_BETTER),
+    Row("topic-visible", "CreateTopics, RF 3: visible on all, p50", "ms", LESS_IS_BETTER, Goal(15)),
+    Row("topics-row", "500 topics one by one", "/s", goal=Goal(150)),
+    Row("topics-batch", "500 topics in one request", "ms", LESS_IS_BETTER, Goal(100)),
+)
+
+
+def small_figures(cluster: LocalCluster, amounts: Amounts) -> Figures:
     """One topic of one partition at a time, answered and visible; many in a row; many at once."""
+    share = min(1.0, amounts.megabytes / Amounts().megabytes)
+    in_a_row, mark = max(20, int(TOPICS_IN_A_ROW * share)), secrets.token_hex(4)
+    admin = Admin(cluster.addresses[0])
+    admin.create_topics([f"warm-{mark}"], partitions=1, replication_factor=REPLICAS)
+    answered, visible = [], []
+    for number in range(max(10, int(TOPICS_ONE_BY_ONE * share))):
+        began = time.monotonic()
+        admin.create_topics([f"single-{mark}-{number}"], partitions=1, replication_factor=REPLICAS)
+        answered.append(1000 * (time.monotonic() - began))
+        wait_until_led(cluster.addresses, f"single-{mark}-{number}", 1)
+        visible.append(1000 * (time.monotonic() - began))
+    began = time.monotonic()
+    for number in range(in_a_row):
+        admin.create_topics([f"row-{mark}-{number}"], partitions=1, replication_factor=REPLICAS)
+    per_second = in_a_row / (time.monotonic() - began)
+    began = time.monotonic()
+    names = [f"batch-{mark}-{number}" for number in range(in_a_row)]
+    admin.create_topics(names, partitions=1, replication_factor=REPLICAS)
+    batch_ms = 1000 * (time.monotonic() - began)
+    admin.close()
+    return {
+        "topic-p50": percentile(answered, 0.5),
+        "topic-p99": percentile(answered, 0.99),
+        "topic-visible": percentile(visible, 0.5),
+        "topics-row": per_second,
+        "topics-batch": batch_ms,
+    }
+
+
+SMALL_ALARMS = {"topic-p50": 40, "topic-visible": 65, "topics-row": 25, "topics-batch": 200}
+
+
+def small() -> list[Line]:
+    """The figures above, of ours alone."""
     with running() as cluster:
-        admin = Admin(cluster.addresses[0])
-        admin.create_topics(["warm"], partitions=1, replication_factor=REPLICAS)
-        answered, visible = [], []
-        for number in range(TOPICS_ONE_BY_ONE):
-            began = time.monotonic()
-            admin.create_topics([f"single-{number}"], partitions=1, replication_factor=REPLICAS)
-            answered.append(1000 * (time.monotonic() - began))
-            wait_until_led(cluster.addresses, f"single-{number}", 1)
-            visible.append(1000 * (time.monotonic() - began))
-        began = time.monotonic()
-        for number in range(TOPICS_IN_A_ROW):
-            admin.create_topics([f"row-{number}"], partitions=1, replication_factor=REPLICAS)
-        per_second = TOPICS_IN_A_ROW / (time.monotonic() - began)
-        began = time.monotonic()
-        names = [f"batch-{number}" for number in range(TOPICS_IN_A_ROW)]
-        admin.create_topics(names, partitions=1, replication_factor=REPLICAS)
-        batch_ms = 1000 * (time.monotonic() - began)
-        return [
-            Line("CreateTopics, RF 3: answered, p50", "ms", percentile(answered, 0.5), 8, 40, LESS_IS_BETTER),
-            Line("CreateTopics, RF 3: answered, p99", "ms", percentile(answered, 0.99), 20, None, LESS_IS_BETTER),
-            Line("CreateTopics, RF 3: visible on all, p50", "ms", percentile(visible, 0.5), 15, 65, LESS_IS_BETTER),
-            Line("500 topics one by one", "/s", per_second, 150, 25),
-            Line("500 topics in one request", "ms", batch_ms, 100, 200, LESS_IS_BETTER),
-        ]
+        figures = small_figures(cluster, Amounts())
+    return [
+        Line(
+            row.name,
+            row.unit,
+            figures[row.key],
+            None if row.goal is None else row.goal.bound,
+            SMALL_ALARMS.get(row.key),
+            row.more_is_better,
+        )
+        for row in SMALL_ROWS
+    ]
 
 
 def large(topics: int) -> list[Line]:
@@ -228,6 +262,13 @@ def _restart_once(cluster: LocalCluster, end: Callable[[], None]) -> float:
     finally:
         if starter.wait(timeout=60):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def large_figures() -> Iterator[tuple[tuple[Row, ...], Figures]]:
+    """What a hundred thousand partitions and restarts cost ours, for the comparison's table."""
+    for line in (*large(100), *large(1), *restart()):
+        goal = None if line.target is None else Goal(line.target)
+        yield (Row(line.name, line.name, line.unit, line.more_is_better, goal),), {line.name: line.figure}
 
 
 PARTS: dict[str, Callable[[], list[Line]]] = {

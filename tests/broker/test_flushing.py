@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.data_plane.plane import Plane, batch, error, run
+from typing import Any
+
+import pytest
+import trio
+
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.data_plane.plane import Plane, batch, error, run, three
 
 
 async def filled(plane: Plane, **configs: str) -> None:
@@ -75,3 +83,60 @@ def test_as_many_files_stay_open_as_the_setting_says() -> None:
         assert replicas.file_cache.open_files <= 16
 
     run(test, combined=1, kraft_log_open_files_max="16")
+
+
+async def no_more_syncs(plane: Plane) -> None:
+    """The topic's flush.messages goes back to its default."""
+    resource = messages.nested_class(messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS), "resources")
+    config = messages.nested_class(resource, "configs")
+    wanted = messages.build(
+        resource,
+        resource_type=2,
+        resource_name="orders",
+        configs=[messages.build(config, name="flush.messages", config_operation=1, value=None)],
+    )
+    client = await plane.another_client()
+    answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[wanted], validate_only=False)
+    assert answer.responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_produce_that_waits_for_the_disk_is_answered_when_its_topic_asks_for_no_syncs_any_more(acks: int) -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, flush_messages="1")
+        client = await plane.another_client()
+        partition = plane.partition("orders")
+        plane.world.slow_disk("b1", 5_000)
+        answers: list[Any] = []
+
+        async def produce() -> None:
+            answers.append(await plane.produce("orders", batch("x"), client=client, acks=acks, timeout_ms=60_000))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            await plane.until(lambda: partition.log.log_end_offset == 4)
+            plane.world.slow_disk("b1", 0)  # the sync that is under way is as slow as it was
+            await no_more_syncs(plane)
+            await plane.until(lambda: bool(answers), 100)
+        assert error(answers[0]) is ErrorCode.NONE
+        assert partition.high_watermark == 4
+        assert partition.log.synced_end_offset == 3, "nobody waited for that"
+
+    run(test, combined=1)
+
+
+def test_a_follower_that_waits_for_the_disk_fetches_on_when_its_topic_asks_for_no_syncs_any_more() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, flush_messages="1")
+        assert not error(await plane.produce("orders", batch("x")))
+        plane.world.slow_disk("b2", 5_000)
+        for number in range(3):
+            assert not error(await plane.produce("orders", batch(f"{number}"), acks=1))
+        follower = plane.partition("orders", 2)
+        await plane.until(lambda: bool(follower.waiting_for_disk))
+        plane.world.slow_disk("b2", 0)
+        await no_more_syncs(plane)
+        await plane.until(lambda: not follower.waiting_for_disk, 100)
+        assert not error(await plane.produce("orders", batch("after"), timeout_ms=1_000))
+
+    three(test)

@@ -56,9 +56,9 @@ def test_two_brokers_never_get_the_same_id() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_a_transactional_id_has_no_coordinator_here() -> None:
+def test_a_transactional_id_is_refused_for_good_because_there_are_no_transactions() -> None:
     harness, _ = broker_with_controller()
-    assert ask(harness, transactional_id="pay").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert ask(harness, transactional_id="pay").error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert ask(harness, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
 
 

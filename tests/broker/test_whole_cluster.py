@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kraft.broker.node.lifecycle import BrokerState
 from kraft.client.producer import Producer
@@ -249,5 +250,20 @@ def test_a_broker_of_another_cluster_is_refused() -> None:
         world.start("x1", stranger, on_failure=lambda name, error: failures.append(error))
         await world.wait_ended("x1")
         assert ErrorCode.INCONSISTENT_CLUSTER_ID.name in str(failures[0])
+
+    run(test)
+
+
+def test_a_broker_that_was_unregistered_says_so_once_and_stops_at_once() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        client = await cluster.connect(2, world.node("client"))
+        with capture_logs() as logs:
+            assert (await client.ask(ApiKey.UNREGISTER_BROKER, 0, broker_id=1)).error_code == ErrorCode.NONE
+            await world.sleep_ms(10_000)
+            assert [line["log_level"] for line in logs if "not registered any more" in line["event"]] == ["error"]
+            started_ns = world.now_ns
+            cluster.node(1).request_stop()
+            await world.wait_ended("b1")
+        assert (world.now_ns - started_ns) / 1e6 < 1_000
 
     run(test)

@@ -32,6 +32,7 @@ from kraft.sim.check.observations import (
     TopicDeleted,
     VoteDurable,
     VoteGranted,
+    VotersSeen,
 )
 from kraft.sim.check.suite import Suite
 
@@ -87,6 +88,11 @@ def recorded(
     return PartitionRecorded(
         TP, tuple(isr), tuple(elr), (), leader_id, epoch, partition_epoch, unclean, 2, at_ms, replicas, inactive
     )
+
+
+def voters_seen(committed: int, *, node: int = 101, record: int = 2, keys=(101, 102, 103), end: int = 12) -> VotersSeen:
+    named = tuple((key, f"d{key}") for key in keys)
+    return VotersSeen(node, 1, 1, node == 101, record, 1, named, committed, end, 1)
 
 
 def fenced(age: int = 100, at_ms: int = 200, decided: int | None = 5, connection: int = 1) -> BrokerFenced:
@@ -159,6 +165,17 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "M6": ([recorded()], [recorded(epoch=1, inactive=(2,))]),
     "M6 by a leader": ([recorded()], [recorded(epoch=1, isr=(1,), inactive=(1,))]),
     "M7": ([BrokerRegistered(1, 5), BrokerRegistered(2, 6)], [BrokerRegistered(1, 6)]),
+    "R16": ([voters_seen(3)], [voters_seen(3, node=102, record=9, keys=(101, 102), end=9)]),
+    "R16 by two at once": ([voters_seen(3)], [voters_seen(9, record=9, keys=(101, 104))]),
+    "R16 by two sets": ([voters_seen(3)], [voters_seen(3, node=102, keys=(101, 102))]),
+    "R16 before the last is committed": (
+        [voters_seen(3), voters_seen(9, record=9, keys=(101, 102))], [voters_seen(9, record=10, keys=(101,), end=11)],
+    ),
+    "R16 before the epoch is committed": ([voters_seen(3)], [voters_seen(-1, record=9, keys=(101, 102))]),
+    "R16 by a leader that was removed": (
+        [voters_seen(3), voters_seen(9, record=9, keys=(102, 103)), leader(hw=9)], [leader(hw=10, leo=11)],
+    ),
+    "M15": ([recorded(replicas=(3, 4, 1, 2))], [recorded(change=2, epoch=1, replicas=(3, 4), isr=(3,), leader_id=3)]),
     "M5 by a stranger": ([recorded(replicas=(1, 2, 3))], [recorded(replicas=(1, 2))]),
     "M5": ([recorded()], [recorded(leader_id=3, isr=(1, 2))]),
     "M5 by an unclean election": ([recorded()], [recorded(leader_id=3, isr=(3,), unclean=True)]),

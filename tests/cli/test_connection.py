@@ -15,7 +15,9 @@ from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.tls_settings import client_tls
 
 LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resume", "node", "completion"}
-LOCAL_GROUPS = {"storage", "log", "fault"}
+WITHOUT_JSON = {("completion",), ("partitions", "reassign", "plan")}
+"""What these print is for a program already."""
+LOCAL_GROUPS = {"storage", "log", "fault", "sim"}
 
 
 def connect(**given: Any) -> Connection:
@@ -73,6 +75,15 @@ def test_each_kind_of_client_gets_the_settings_that_it_has() -> None:
     assert reading == {"fetch_min_bytes": "7", "client_id": "me", "bootstrap_servers": "h:1"}
 
 
+def test_a_timeout_is_given_to_the_deliveries_of_a_producer_only_if_the_user_gave_one() -> None:
+    patient, hurried = connect(bootstrap_server="h:1"), connect(bootstrap_server="h:1", timeout=2.5)
+    assert (patient.timeout_ms, hurried.timeout_ms) == (10_000, 2_500)
+    assert "delivery_timeout_ms" not in patient.producer_settings()
+    assert hurried.producer_settings()["delivery_timeout_ms"] == 2_500
+    own = connect(bootstrap_server="h:1", timeout=2.5, client_settings=["delivery.timeout.ms=9"])
+    assert own.producer_settings()["delivery_timeout_ms"] == "9"
+
+
 def test_an_option_wins_over_a_setting_and_one_that_is_not_given_does_not() -> None:
     connection = connect(bootstrap_server="h:1", client_settings=["acks=1", "compression.type=lz4"])
     settings = connection.producer_settings(acks="all", compression_type=None)
@@ -100,6 +111,11 @@ def test_a_setting_in_a_file_may_be_for_another_tool(tmp_path: Path, capsys: pyt
     file.write_text("bootstrap.servers=file:1\nkey.deserializer=org.example.Text\nfetch.min.bytes=7\n")
     assert connect(command_config=file).settings == {"fetch.min.bytes": "7"}
     assert capsys.readouterr().err == f"{file}: no effect here: key.deserializer\n"
+
+
+def test_an_empty_address_is_refused() -> None:
+    with pytest.raises(CommandFailed, match="--bootstrap-server is empty"):
+        connect(bootstrap_server="")
 
 
 def test_without_a_protocol_there_is_no_tls() -> None:
@@ -160,7 +176,7 @@ def test_every_verb_over_the_network_has_the_shared_options_and_every_verb_has_j
         is_local = path[0] in LOCAL or path[0] in LOCAL_GROUPS
         assert ("--bootstrap-server" in names) is not is_local, path
         assert ("--command-config" in names) is not is_local, path
-        assert "--json" in names or path == ("completion",), path
+        assert "--json" in names or path in WITHOUT_JSON or path[0] == "sim", path
         assert command.help, path
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,11 @@ def test_each_failure_has_its_exit_code(failure: Exception, code: int) -> None:
     told = explained(failure)
     assert told is not None
     assert told.code == code
+
+
+def test_the_address_of_a_controller_is_told_as_such() -> None:
+    told = explained(VersionMismatch("the broker does not know METADATA"))
+    assert "give a broker's address" in str(told)
 
 
 def test_a_fault_of_ours_is_not_explained_away() -> None:
@@ -98,3 +105,18 @@ def test_partitions_are_named_behind_their_topic(text: str, expected: tuple[str,
 def test_what_names_no_partition_is_refused(text: str) -> None:
     with pytest.raises(CommandFailed, match=r"expected TOPIC or TOPIC:0,2-4"):
         parse_partitions(text)
+
+
+def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
+    program = (
+        "import sys\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'kraft.deploy.cli.app':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "from kraft.deploy.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "topics"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo
-from kraft.deploy.cli.group_resets import _rule, _rules_of_rows, read_plan, write_plan
+from kraft.deploy.cli.group_resets import _change, _rule, _rules_of_rows, read_plan, write_plan
 from kraft.deploy.cli.output import CommandFailed
 
 
@@ -53,3 +53,17 @@ def test_exactly_one_target_must_be_given() -> None:
     for several in (([], [], None, None, False), (["latest"], [], 3, None, False), ([], [1], None, None, True)):
         with pytest.raises(CommandFailed, match="where to? give one of --to-earliest".replace("?", r"\?")):
             _rule(*several)
+
+
+@pytest.mark.parametrize(
+    ("planned", "told"),
+    [
+        (PlannedReset("t", 0, 5, 5), "none"),
+        (PlannedReset("t", 0, 5, 9), "+4"),
+        (PlannedReset("t", 0, None, 9), "new"),
+        (PlannedReset("t", 0, 5, 8, is_clamped=True), "+3 (clamped)"),
+        (PlannedReset("t", 0, 0, 0, is_clamped=True), "none (clamped)"),
+    ],
+)
+def test_a_change_says_when_the_log_does_not_reach_as_far(planned: PlannedReset, told: str) -> None:
+    assert _change(planned) == told

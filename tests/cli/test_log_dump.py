@@ -9,6 +9,7 @@ import pytest
 from kraft.deploy.cli.log_dump import HIDDEN, dump_file, event_fields, is_secret_key
 from kraft.image import ConfigResourceType, encode_event, events
 from kraft.wire.records import Record, encode_batch
+from tests.deploy.clusters import Command
 
 SECRETS = (
     "ssl.key.password",
@@ -43,3 +44,18 @@ def test_a_dumped_metadata_log_holds_no_secret(tmp_path: Path) -> None:
     rows = list(dump_file(path, with_records=True))
     assert [row["type"] for row in rows[1:]] == ["Config"] * len(SECRETS)
     assert "geheim" not in str(rows)
+
+
+def test_damage_is_a_failure_and_what_is_no_log_is_not_taken_for_one(tmp_path: Path) -> None:
+    kraft, folder = Command(tmp_path / "state"), tmp_path / "t-0"
+    folder.mkdir()
+    (tmp_path / "zygote.log").write_text("a text, and no log of Kafka's\n")
+    assert "name the folder of a partition" in kraft.run("log", "dump", tmp_path, code=2)
+    segment = folder / f"{0:020}.log"
+    batch = encode_batch([Record(0, 1, None, b"whole")], base_offset=0, leader_epoch=1)
+    segment.write_bytes(batch)
+    assert "value=whole" in kraft.run("log", "dump", folder)
+    segment.write_bytes(batch[:-1] + b"!")
+    assert "1 place of what was shown cannot be read" in kraft.run("log", "dump", folder, code=1)
+    segment.write_bytes(batch + b"torn")
+    assert "damage position=" in kraft.printed("log", "dump", folder, code=1)

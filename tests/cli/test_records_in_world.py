@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
+import trio
 
 from kraft.client import Consumer, Producer
 from kraft.client.admin import NewTopic
 from kraft.deploy.cli.consume import Range, _bounds, _print
-from kraft.deploy.cli.output import CommandFailed
-from kraft.deploy.cli.produce import IN_FLIGHT_MAX, _send
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format
 from kraft.deploy.cli.record_json import NewRecord
+from kraft.deploy.cli.record_sending import IN_FLIGHT_MAX, Sending
+from kraft.deploy.cli.record_source import BadInput
 from tests.admin.stage import Stage, play
 
 RECORDS = {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3}
@@ -28,6 +30,8 @@ RECORDS = {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3}
         (Range(2), (2, 4)),
         (Range(-1), (3, 4)),
         (Range(-9), (1, 4)),
+        (Range(9), (4, 4)),
+        (Range(9, end=12), (4, 4)),
         (Range(2, end=3), (2, 3)),
         (Range(2, end=9), (2, 4)),
         (Range(since_ms=3_000), (2, 4)),
@@ -75,31 +79,83 @@ def test_printing_stops_at_the_end_or_after_so_many(
     assert capfdbinary.readouterr().out == expected.encode()
 
 
+def test_a_partition_that_is_shorter_than_the_start_has_nothing_to_print(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    async def work(stage: Stage) -> None:
+        await stage.admin.topics.create(NewTopic("t", 2))
+        await stage.produce("t", RECORDS, partition=1)
+        starts, ends = await _bounds(stage.admin, ["t"], Range(1, end=3), committed=False)
+        seam = stage.cluster.world.node("reader")
+        async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as consumer:
+            await consumer.assign(starts, at=starts)
+            await _print(consumer, ends, RecordFilter(), compile_format("%s "), None)
+
+    play(work)
+    assert capfdbinary.readouterr().out == b"1 2 "
+
+
+async def send(
+    stage: Stage, source: AsyncGenerator[NewRecord, None], reading: trio.CancelScope, **settings: Any
+) -> Sending:
+    """What became of sending these to topic t."""
+    sending = Sending("t", keep_reports=True)
+    seam = stage.cluster.world.node("writer")
+    async with Producer(bootstrap_servers=stage.bootstrap_servers, seam=seam, **settings) as producer:
+        await sending.run(producer, source, reading)
+    return sending
+
+
 def test_more_records_than_may_be_unacknowledged_are_sent_in_order() -> None:
-    async def records() -> AsyncIterator[NewRecord]:
+    async def records() -> AsyncGenerator[NewRecord, None]:
         for number in range(IN_FLIGHT_MAX + 7):
             yield NewRecord(b"%d" % number)
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
-        seam = stage.cluster.world.node("writer")
-        async with Producer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as producer:
-            reports = await _send(producer, "t", records(), keep_reports=True)
-        assert [report.offset for report in reports] == list(range(IN_FLIGHT_MAX + 7))
+        sent = await send(stage, records(), trio.CancelScope())
+        assert [report.offset for report in sent.reports] == list(range(IN_FLIGHT_MAX + 7))
+        assert sent.count == IN_FLIGHT_MAX + 7
 
     play(work)
 
 
 def test_the_first_record_that_is_refused_is_told_by_its_number() -> None:
-    async def records() -> AsyncIterator[NewRecord]:
+    async def records() -> AsyncGenerator[NewRecord, None]:
         yield NewRecord(b"small")
         yield NewRecord(b"x" * 2_000)
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1, configs={"max.message.bytes": "1000"}))
-        seam = stage.cluster.world.node("writer")
-        with pytest.raises(CommandFailed, match=r"record 2 was not delivered: .*; the 1 before it were"):
-            async with Producer(bootstrap_servers=stage.bootstrap_servers, batch_size=100, seam=seam) as producer:
-                await _send(producer, "t", records(), keep_reports=True)
+        sent = await send(stage, records(), trio.CancelScope(), batch_size=100)
+        assert str(sent.problem).startswith("record 2 was not delivered: ")
+        assert sent.count == 1
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("stops", "told"),
+    [("bad input", "line 3"), ("no such partition", "record 3 was not delivered"), ("interrupt", None)],
+)
+def test_what_was_read_before_something_stops_the_reading_is_delivered(stops: str, told: str | None) -> None:
+    reading = trio.CancelScope()
+
+    async def records() -> AsyncGenerator[NewRecord, None]:
+        yield NewRecord(b"0")
+        yield NewRecord(b"1")
+        if stops == "bad input":
+            raise BadInput("line 3")
+        if stops == "interrupt":
+            reading.cancel()
+            await trio.sleep_forever()
+        yield NewRecord(b"2", partition=7)
+
+    async def work(stage: Stage) -> None:
+        await stage.admin.topics.create(NewTopic("t", 1))
+        sent = await send(stage, records(), reading)
+        assert [report.offset for report in sent.reports] == [0, 1]
+        assert sent.count == 2
+        assert (sent.problem is None) if told is None else str(sent.problem).startswith(told)
 
     play(work)

@@ -61,3 +61,10 @@ def test_a_time_is_shown_in_utc_to_the_millisecond_and_can_be_read_again() -> No
     assert shown == "2023-11-14T22:13:20.007Z"
     assert parse_time_ms(shown, 0) == NOW_MS + 7
     assert (format_time(None), format_time(-1)) == (None, None)
+
+
+@pytest.mark.parametrize("year", ["1999", "2026"])
+def test_a_year_alone_is_not_taken_for_milliseconds(year: str) -> None:
+    with pytest.raises(CommandFailed, match=f"write {year}-01-01"):
+        parse_time_ms(year, NOW_MS)
+    assert parse_time_ms(f"{year}-01-01", NOW_MS) > 0

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import trio
 
-from kraft.client import Delivery, DeliveryFailed, DeliveryReport, KafkaError
+from kraft.client import Delivery, DeliveryFailed, DeliveryReport, KafkaError, Producer
 from kraft.client.core.partitioner import partition_for_key
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -211,6 +211,19 @@ def test_a_topic_that_never_appears_is_given_up_after_max_block_ms() -> None:
             assert 250 < (stage.world.now_ns - began_ns) / 1e6 < 2_000
 
     run(test, auto_create_topics_enable="false")
+
+
+def test_a_record_is_not_handed_over_later_than_it_would_have_to_be_delivered() -> None:
+    async def test(stage: Stage) -> None:
+        nobody = Producer(bootstrap_servers="b1:31999", delivery_timeout_ms=3_000, seam=stage.world.node("producer"))
+        started_ns = stage.world.now_ns
+        async with nobody as producer:
+            with pytest.raises(DeliveryFailed, match=r"no broker answered within 3000 ms") as told:
+                await producer.send("orders", b"x")
+        assert told.value.certain
+        assert (stage.world.now_ns - started_ns) / 1e6 < 3_100
+
+    run(test)
 
 
 def test_a_batch_that_gets_no_answer_in_time_fails_and_may_be_in_the_log() -> None:

@@ -59,6 +59,7 @@ CANARIES: dict[str, Callable[[Workload, Read], None]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_broken_promise_is_found() -> None:
     for check, spoil in CANARIES.items():
         workload, final = finished()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kraft.wire import messages
@@ -73,3 +74,12 @@ def feature_update(feature: str, level: int, upgrade_type: int = 1) -> Any:
 
 def deleted(name: str | None = None, topic_id: Any = None) -> Any:
     return messages.build(part(ApiKey.DELETE_TOPICS, "topics"), name=name, topic_id=topic_id)
+
+
+def reassigned(topic: str, targets: Mapping[int, tuple[int, ...] | None]) -> Any:
+    row = part(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "topics", "partitions")
+    return messages.build(
+        part(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "topics"),
+        name=topic,
+        partitions=[messages.build(row, partition_index=at, replicas=one) for at, one in targets.items()],
+    )

@@ -82,6 +82,8 @@ class FakeBroker:
     previous_epoch: int = -1
     is_fenced: bool = True
     wants_shutdown: bool = False
+    recovers: bool = False
+    """It asks to stay fenced, as a broker does that still opens its logs."""
     should_shut_down: bool = False
     identifies: bool = True
     refusals: list[ErrorCode] = field(default_factory=list)
@@ -163,6 +165,7 @@ class FakeBroker:
                 broker_id=self.broker_id,
                 broker_epoch=self.epoch,
                 metadata_offset=1 << 40,
+                want_fence=self.recovers,
                 want_shut_down=self.wants_shutdown,
             )
             try:

@@ -158,6 +158,23 @@ def test_a_twin_of_a_live_broker_is_kept_out() -> None:
     play(scenario)
 
 
+def test_a_twin_of_a_broker_that_stands_still_is_kept_out_until_the_session_ends() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        cluster.world.pause("b1")
+        twin = FakeBroker(1, cluster.brokers[1].controllers, life=50, host="twin")
+        cluster.world.start("twin", twin.main)
+        active = cluster.active
+        assert active is not None
+        old = active.publisher.image.brokers[1]
+        for _ in range(400):  # as failure detection does: a probe is always under way before the registration's own
+            active.prober.probe(1, old.incarnation_id, active.prober.endpoint_of(old), lambda _: None)
+            await cluster.world.sleep_ms(13)
+        assert (twin.epoch, set(twin.refusals)) == (-1, {ErrorCode.DUPLICATE_BROKER_REGISTRATION})
+        await cluster.wait(lambda: twin.epoch > old.broker_epoch)
+
+    play(scenario)
+
+
 def test_controller_and_broker_that_die_together_are_both_replaced() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6)
@@ -196,6 +213,33 @@ def test_an_unclean_election_waits_for_the_session_time_out_after_a_fast_fence()
         await cluster.wait(lambda: first not in cluster.unfenced())
         cluster.world.restart(f"b{second}")
         await cluster.wait(lambda: second in cluster.unfenced())
+        assert leaders(cluster, "lossy") == [-1]
+        took = await cluster.wait(lambda: leaders(cluster, "lossy") == [second])
+        assert took >= 5_000
+
+    play(scenario)
+
+
+def test_an_unclean_election_waits_for_the_session_time_out_of_a_broker_that_came_back_at_once() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "lossy", 1, 2, unclean_leader_election_enable="true")
+        topic = cluster.image.topics.get("lossy")
+        assert topic is not None
+        first, second = topic.partition(0).replicas
+        (third,) = {1, 2, 3} - {first, second}
+        cluster.kill_broker(second)
+        await cluster.wait(lambda: second not in cluster.unfenced())
+        cluster.world.restart(f"b{second}")
+        await cluster.wait(lambda: second in cluster.unfenced())
+        epoch = cluster.brokers[first].epoch
+        cluster.brokers[first].recovers = True
+        cluster.world.power_off(f"b{first}")  # no connection ends, so nobody looks before it registers again
+        cluster.world.restart(f"b{first}")
+        await cluster.wait(lambda: cluster.brokers[first].epoch > epoch)
+        cluster.kill_broker(third)  # its return asks for elections wherever nobody leads
+        await cluster.wait(lambda: third not in cluster.unfenced())
+        cluster.world.restart(f"b{third}")
+        await cluster.wait(lambda: third in cluster.unfenced())
         assert leaders(cluster, "lossy") == [-1]
         took = await cluster.wait(lambda: leaders(cluster, "lossy") == [second])
         assert took >= 5_000

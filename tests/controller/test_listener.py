@@ -373,6 +373,9 @@ def test_everything_that_is_advertised_is_answered() -> None:
             ApiKey.DESCRIBE_CLUSTER: {"endpoint_type": 2},
             ApiKey.UPDATE_FEATURES: {"feature_updates": []},
             ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
+            ApiKey.ADD_RAFT_VOTER: {"cluster_id": None, "voter_id": 77},
+            ApiKey.REMOVE_RAFT_VOTER: {"cluster_id": None, "voter_id": 77},
+            ApiKey.UPDATE_RAFT_VOTER: {"cluster_id": None, "voter_id": 77},
         }
         told = await client.ask(ApiKey.API_VERSIONS, 4, client_software_name="t", client_software_version="1")
         assert {api.api_key for api in told.api_keys} == {ApiKey.API_VERSIONS, *fields}
@@ -382,5 +385,50 @@ def test_everything_that_is_advertised_is_answered() -> None:
                     continue  # cannot say that controllers are asked for
                 if api.api_key != ApiKey.API_VERSIONS:
                     await client.ask(api.api_key, version, **fields[api.api_key])
+
+    play(scenario)
+
+
+def test_changes_of_static_voters_are_refused_and_only_the_active_controller_answers_for_others() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, standby = active_and_standby(cluster)
+        listener = {"name": "CONTROLLER", "host": "c77", "port": 9192}
+        asked = {"cluster_id": None, "voter_id": 77, "voter_directory_id": UUID(int=1 << 100)}
+        for key, fields in (
+            (ApiKey.ADD_RAFT_VOTER, {**asked, "listeners": (listener,), "timeout": 1_000}),
+            (ApiKey.REMOVE_RAFT_VOTER, asked),
+        ):
+            answer = await (await Client.to(seam, number)).ask(key, 0, **fields)
+            assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert "controller.quorum.voters" in answer.error_message
+            answer = await (await Client.to(seam, standby)).ask(key, 0, **fields)
+            assert answer.error_code == ErrorCode.NOT_CONTROLLER
+            other = {**fields, "cluster_id": "another"}
+            answer = await (await Client.to(seam, number)).ask(key, 0, **other)
+            assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    play(scenario)
+
+
+def test_a_voter_that_says_where_it_is_must_know_the_epoch() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        listener = {"name": "CONTROLLER", "host": "c77", "port": 9192}
+        feature = {"min_supported_version": 0, "max_supported_version": 1}
+        asked = {
+            "cluster_id": None,
+            "voter_id": 77,
+            "voter_directory_id": UUID(int=1 << 100),
+            "listeners": (listener,),
+            "k_raft_version_feature": feature,
+        }
+        client = await Client.to(seam, number)
+        old = await client.ask(ApiKey.UPDATE_RAFT_VOTER, 0, **asked, current_leader_epoch=0)
+        assert old.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (old.current_leader.leader_id, old.current_leader.leader_epoch) == (number, 1)
+        new = await client.ask(ApiKey.UPDATE_RAFT_VOTER, 0, **asked, current_leader_epoch=9)
+        assert new.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        static = await client.ask(ApiKey.UPDATE_RAFT_VOTER, 0, **asked, current_leader_epoch=1)
+        assert static.error_code == ErrorCode.UNSUPPORTED_VERSION
 
     play(scenario)

@@ -128,6 +128,13 @@ class Plane:
     def is_up(self, broker_id: int) -> bool:
         return self.world.is_running(self.cluster.name(broker_id))
 
+    async def stop(self, broker_id: int) -> None:
+        """Stop this broker in order."""
+        name = self.cluster.name(broker_id)
+        self.cluster.node(broker_id).request_stop()
+        await self.until(lambda: not self.world.is_running(name))
+        del self.cluster.started[name]
+
     async def until(self, condition: Callable[[], bool], timeout_ms: float = 20_000) -> float:
         """Let time pass until it holds; how much passed, in ms."""
         began_ns = self.world.now_ns

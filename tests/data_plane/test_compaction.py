@@ -330,12 +330,29 @@ def test_damaged_bytes_make_a_log_uncleanable_and_nothing_else_suffers() -> None
     run(test, combined=1, **SLOW)
 
 
-def damage(plane: Plane, path: str) -> None:
-    """Change a byte of a record behind the broker's back."""
+def damage(plane: Plane, path: str, position: int = 70) -> None:
+    """Change a byte (of a record) behind the broker's back."""
     node: Any = plane.world.host("b1").root
     for name in path.strip("/").split("/"):
         node = node.entries[name]
-    node.data[70] ^= 1
+    node.data[position] ^= 1
+
+
+def test_a_header_that_the_look_for_dirty_logs_finds_damaged_ends_the_replica_and_not_the_broker() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", **COMPACTED, max_compaction_lag_ms="1000")
+        await storm(plane, "orders", 60)
+        path = opened(plane, "orders").segments[0].log.path
+        await plane.stop(1)
+        damage(plane, path, position=16)
+        plane.cluster.start(1)
+        await plane.cluster.wait_ready()
+        await plane.until(lambda: plane.partition("orders").leader is not None)
+        assert not await cleaner(plane).clean_dirtiest()
+        assert plane.partition("orders").is_offline
+        assert plane.is_up(1)
+
+    run(test, combined=1, **SLOW)
 
 
 def test_metrics_have_kafkas_names() -> None:

@@ -435,6 +435,29 @@ def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> Non
     three(test, log_dirs="/data,/more")
 
 
+def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing_else_with_it() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", 4, leader=1)
+        for index in range(4):
+            assert error(await plane.produce("orders", batch("before"), index)) == NONE
+        plane.world.slow_disk("b1", 300)
+        plane.world.fail_directory("b1", "/more")
+        row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
+        client = await plane.client(3)
+        answer = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name="orders")], timeout=5000)
+        assert answer.responses[0].error_code == 0
+        await plane.create_topic("orders", 4, leader=1)  # its logs wait for the old folders to be renamed
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        (failed,) = [directory for directory in replicas.directories.all if directory.path == "/more"]
+        await plane.until(lambda: not failed.is_online)
+        await plane.until(lambda: all(one.is_offline or one.log is not None for one in replicas.hosted()))
+        assert plane.is_up(1)
+        assert {one.is_offline for one in replicas.hosted()} == {True, False}
+        assert all(one.is_offline == (one.directory is failed) for one in replicas.hosted())
+
+    three(test, log_dirs="/data,/more")
+
+
 def test_a_clean_stop_and_start_keeps_everything() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)

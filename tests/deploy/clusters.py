@@ -44,6 +44,14 @@ class Command:
 
     def run(self, *arguments: str | Path, text: str = "", code: int = 0) -> str:
         """What it prints; the exit code must be `code`, and if that is not 0, what it says on standard error."""
+        printed, said = self._run(*arguments, text=text, code=code)
+        return said if code else printed
+
+    def printed(self, *arguments: str | Path, text: str = "", code: int) -> str:
+        """What it prints on standard output although it fails with this exit code."""
+        return self._run(*arguments, text=text, code=code)[0]
+
+    def _run(self, *arguments: str | Path, text: str, code: int) -> tuple[str, str]:
         out, error = _stream(), _stream()
         home = mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(self.state)})
         given = mock.patch.object(sys, "stdin", _stream(text))
@@ -51,7 +59,7 @@ class Command:
             run([str(word) for word in arguments])
         printed, said = _text(out), _text(error)
         assert ended.value.code == code, f"{arguments}: {ended.value.code}\n{printed}{said}"
-        return said if code else printed
+        return printed, said
 
     def spawn(self, *arguments: str | Path, code: int = 0) -> str:
         """The same in a process of its own."""
@@ -68,7 +76,8 @@ class Command:
         """A process of its own, which ends with the context."""
         command = [sys.executable, "-m", "kraft.deploy.cli", *map(str, arguments)]
         variables = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environment or {})}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=variables)
         try:
             yield process
         finally:

@@ -96,6 +96,12 @@ def test_a_clean_stop_ends_with_code_0_and_leaves_the_clean_shutdown_file(cluste
     assert (cluster.folder.node(1) / "data" / ".kafka_cleanshutdown").exists()
 
 
+def test_a_node_that_does_not_end_in_time_is_named(cluster: LocalCluster) -> None:
+    pid = pid_of(cluster, 1)
+    with pytest.raises(LaunchError, match=rf"still not ended: node 1 \(pid {pid}\); kraft kill ends it at once"):
+        cluster.stop(1, timeout_s=0)
+
+
 def test_a_node_is_paused_and_goes_on(cluster: LocalCluster) -> None:
     pid = cluster.pause(101)
     os.kill(pid, 0)

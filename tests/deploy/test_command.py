@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
@@ -65,6 +65,21 @@ def test_a_topic_is_created_described_grown_and_deleted(up: Command) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in up.run("topics", "describe", "life", code=4)
 
 
+def test_each_of_several_names_is_told_of_also_when_one_fails(up: Command) -> None:
+    up.run("topics", "create", "one", "two")
+    assert "TOPIC_ALREADY_EXISTS" in up.run("topics", "create", "one", "three", code=1)
+    shown = up.spawn("topics", "describe", "nope", "three", code=4)
+    assert "nope" in shown
+    told = json.loads(up.printed("topics", "delete", "one", "nope", "two", "--json", code=4))
+    assert [(row["topic"], row.get("deleted"), "error" in row) for row in told] == [
+        ("one", True, False),
+        ("nope", None, True),
+        ("two", True, False),
+    ]
+    assert up.printed("topics", "delete", "nope", "three", code=4) == "topic three deleted\n"
+    assert "give --yes" in up.run("topics", "delete", "__consumer_offsets", code=2)
+
+
 def test_a_topic_that_exists_is_refused(up: Command) -> None:
     up.run("topics", "create", "twice")
     said = up.run("topics", "create", "twice", code=1)
@@ -85,6 +100,23 @@ def test_partitions_are_chosen_and_their_offsets_shown(up: Command) -> None:
     assert "has partitions 0 to 2, not 7" in up.run("partitions", "list", "parts:7", code=4)
     assert up.json("partitions", "elect", "parts")[0]["result"] == "not needed"
     assert [row["partition"] for row in up.json("partitions", "producers", "parts")] == [1]
+
+
+def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
+    up.run("topics", "create", "movable", "--replica-assignment", "1,1,1,1")
+    up.run("produce", "movable", text="a\nb\n")
+    back, there = tmp_path / "back.json", tmp_path / "there.json"
+    there.write_text(up.run("partitions", "reassign", "plan", "movable", "--save-current", back))
+    up.run("partitions", "reassign", "verify", there, code=1)
+    begun = up.json("partitions", "reassign", "execute", there, "--throttle", "10000000", "--wait")
+    assert sorted(row["target"] for row in begun) == [[1], [1], [2], [2]]
+    assert {row["state"] for row in up.json("partitions", "reassign", "verify", there)} == {"done"}
+    assert up.json("partitions", "reassign", "list") == []
+    assert up.json("topics", "describe", "movable")["settings"] == {}
+    assert sorted(up.run("consume", "movable").split()) == ["a", "b"]
+    assert "nothing to do" in up.run("partitions", "reassign", "cancel", there)
+    up.run("partitions", "reassign", "execute", back, "--wait")
+    assert {tuple(part["replicas"]) for part in up.json("topics", "describe", "movable")["partitions"]} == {(1,)}
 
 
 def test_records_go_in_and_come_out(up: Command) -> None:
@@ -188,6 +220,16 @@ def test_a_member_is_shown_with_its_partitions_and_can_be_removed(up: Command) -
         member.close()
 
 
+def test_a_transactional_producer_is_told_at_once_that_there_are_no_transactions(up: Command) -> None:
+    settings = {"bootstrap.servers": up.json("status")["bootstrap"], "transactional.id": "t", "log_level": 0}
+    producer = Producer(settings)
+    with pytest.raises(KafkaException) as refused:
+        producer.init_transactions(60)
+    (problem,) = refused.value.args
+    assert problem.fatal()
+    assert "this cluster has no transactions yet" in problem.str()
+
+
 def test_metadata_is_browsed_as_it_was(up: Command, home: Path) -> None:
     folder = ("--folder", home / "data")
     up.run("topics", "create", "history", "--partitions", "1")
@@ -262,6 +304,9 @@ def test_speed_is_measured_on_a_topic_that_goes_away_again(up: Command) -> None:
         assert measured["records"] == 50
         assert measured["records_per_second"] > 0
     assert up.json("topics", "list", "kraft-perf") == []
+    up.run("topics", "create", "few", "--partitions", "1")
+    up.run("produce", "few", text="1\n")
+    assert "topic few has only 1 of 5 records" in up.run("perf", "consume", "few", "--records", "5", code=1)
     assert "records/s" in up.run("perf", "produce", "--records", "10")
 
 
@@ -303,6 +348,42 @@ def test_features_are_shown_and_changed_within_what_the_brokers_know(up: Command
     assert "a level is a whole number" in up.run("features", "downgrade", "metadata.version=x", code=2)
     assert "give --yes" in up.run("unregister", "7", code=2)
     assert "broker 7" in up.run("unregister", "7", "--yes", code=4)
+
+
+def test_an_active_broker_is_not_forgotten_by_mistake_and_one_that_was_stops_at_once(up: Command) -> None:
+    said = up.run("unregister", "2", "--yes", code=1)
+    assert "broker 2 is active" in said
+    assert "kraft stop 2" in said
+    up.run("unregister", "2", "--yes", "--force")
+    assert [row["broker"] for row in up.json("brokers")] == [1]
+    up.run("stop", "2")
+    up.run("start", "2")
+    assert [(row["broker"], row["state"]) for row in up.json("brokers")] == [(1, "active"), (2, "active")]
+
+
+def test_what_was_sent_before_a_bad_line_is_told(up: Command) -> None:
+    up.run("topics", "create", "lines", "--partitions", "1")
+    said = up.run("produce", "lines", "--key-separator", ":", text="a:1\nb:2\nnone\nc:3\n", code=2)
+    assert "line 3: no ':' between key and value: b'none'; 2 records sent to lines before it" in said
+    assert up.run("consume", "lines") == "a\t1\nb\t2\n"
+
+
+def test_ctrl_c_ends_a_sender_that_waits_for_lines_after_what_it_read(up: Command) -> None:
+    up.run("topics", "create", "typed", "--partitions", "1")
+    with up.start("produce", "typed") as sender, up.watch("consume", "typed", "--follow") as records:
+        assert sender.stdin is not None
+        sender.stdin.write("1\n2\n")
+        sender.stdin.flush()
+        assert [records.readline() for _ in range(2)] == ["1\n", "2\n"]
+        sender.send_signal(signal.SIGINT)
+        assert sender.wait(30) == 130  # though nobody has closed its input
+        printed, said = sender.communicate()
+        assert (printed, said) == ("2 records sent to typed\n", "")
+
+
+def test_all_clusters_that_were_started_are_listed(up: Command, home: Path) -> None:
+    (row,) = up.json("status", "--all")
+    assert (row["data"], row["up"]) == (str(home / "data"), True)
 
 
 def test_a_node_is_killed_and_started(up: Command) -> None:
@@ -390,6 +471,14 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("configs", "describe"), 2, "give either --topic TOPIC, --broker ID or --group GROUP"),
         (("configs", "describe", "--broker", "x"), 2, "expected a broker id"),
         (("configs", "alter", "--topic", "t"), 2, "nothing to change"),
+        (("groups", "list", "--state", "foo"), 2, "expected one of PreparingRebalance, "),
+        (("groups", "list", "--type", "foo"), 2, "expected one of classic, "),
+        (("node", "--config", "x", "--log-level", "loud"), 2, "expected one of debug"),
+        (("configs", "alter", "--topic", "t", "--delete", "retention.mss"), 2, "did you mean retention.ms?"),
+        (("consume", "t", "--since", "2026"), 2, "write 2026-01-01"),
+        (("consume", "t", "-b", ""), 2, "--bootstrap-server is empty"),
+        (("topic", "list", "("), 2, "not a regular expression"),
+        (("produce", "t", "--timeout", "-1"), 2, "--timeout"),
         (("consume", "t", "--offset", "soon"), 2, "expected earliest, latest or a number"),
     ],
 )
@@ -409,3 +498,32 @@ def test_a_cluster_that_is_not_there_gives_its_own_exit_code(kraft: Command) -> 
 def test_a_file_of_an_unknown_kind_is_refused(kraft: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     assert "not a file that kraft writes" in kraft.run("log", "dump", tmp_path / "thesis.tex", code=2)
+
+
+def test_a_setting_without_effect_is_told_as_one(kraft: Command, tmp_path: Path) -> None:
+    said = kraft.run("up", "--set", "background.threads=5", "--profile", "prod", "--data", tmp_path / "data", code=2)
+    assert "background.threads has no effect: " in said
+
+
+def test_help_has_a_short_name(kraft: Command) -> None:
+    assert kraft.run("-h") == kraft.run("--help")
+    assert kraft.run("topics", "list", "-h") == kraft.run("topics", "list", "--help")
+
+
+def test_what_no_broker_answers_within_is_the_time_that_was_given(kraft: Command) -> None:
+    assert "no broker answered within 300 ms" in kraft.run("topics", "list", "-b", NOWHERE, "--timeout", "0.3", code=3)
+
+
+def test_the_readmes_way_to_one_node_works_with_what_kafkas_own_file_says(kraft: Command, tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ninter.broker.listener.name=PLAINTEXT\n"
+        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
+        "controller.listener.names=CONTROLLER\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+        f"num.network.threads=3\nlog.dirs={tmp_path}/data\n"
+    )
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (line,) = [line.split("$ kraft ")[1] for line in readme.splitlines() if "$ kraft storage format" in line]
+    words = [str(config) if word == "server.properties" else word for word in line.split()]
+    assert f"formatted {tmp_path}/data for node 1" in kraft.run(*words)

@@ -67,7 +67,7 @@ def test_links_are_listed_and_mended(kraft: Command, folder: Path) -> None:
         (("reply", "1"), EXIT_USAGE, "choose one of --error"),
         (("reply", "1", "--drop", "--close"), EXIT_USAGE, "choose one of --error"),
         (("reply", "1", "--api", "Nonsense", "--drop"), 1, "no API 'Nonsense'"),
-        (("reply", "1", "--api", "Fetch", "--error", "OOPS"), 1, "not the name of an error code"),
+        (("reply", "1", "--api", "Fetch", "--error", "OOPS"), 1, "is no error code: give one of Kafka's names"),
         (("link", "9", "1", "hang"), EXIT_NOT_FOUND, "there is no node 9"),
         (("clear", "1", "--rule", "77"), 1, "no rule 77"),
         (("clear", "--rule", "1"), EXIT_USAGE, "--rule needs NODE"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,8 +43,8 @@ def read(path: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in path.read_text().splitlines())
 
 
-async def come_up(*paths: Path) -> None:
-    """Start the nodes, and return when the last one is ready."""
+async def come_up(*paths: Path, then: Callable[[], None] = lambda: None) -> None:
+    """Start the nodes, and return when the last one is ready and `then` was called beside them."""
     nodes = [Started() for _ in paths]
     async with trio.open_nursery() as nursery:
         for path, started in zip(paths, nodes, strict=True):
@@ -50,6 +53,7 @@ async def come_up(*paths: Path) -> None:
             while nodes[-1].node is None:
                 await trio.lowlevel.checkpoint()
             await nodes[-1].node.wait_ready()
+            await trio.to_thread.run_sync(then)
         nursery.cancel_scope.cancel()
 
 
@@ -75,6 +79,27 @@ def test_first_controllers_by_name_are_a_quorum(kraft: Command, tmp_path: Path) 
     broker = properties(tmp_path, 1, servers, ports[0], "broker")
     kraft.json("storage", "format", "--config", broker, "--cluster-id", cluster_id)
     trio.run(come_up, *paths, broker)
+
+
+def test_a_controller_joins_by_command_and_is_taken_out_again(kraft: Command, tmp_path: Path) -> None:
+    ports = free_ports(3)
+    servers = f"127.0.0.1:{ports[0]}"
+    first, second = (properties(tmp_path, 101 + n, servers, ports[n], "controller") for n in (0, 1))
+    broker = properties(tmp_path, 1, servers, ports[2], "broker")
+    cluster = kraft.json("storage", "format", "--config", first, "--standalone")["cluster_id"]
+    kraft.json("storage", "format", "--config", second, "--cluster-id", cluster, "--no-initial-controllers")
+    kraft.json("storage", "format", "--config", broker, "--cluster-id", cluster)
+    there = ("--bootstrap-server", f"127.0.0.1:{ports[2]}")
+
+    def change() -> None:
+        assert "is a voter now" in kraft.spawn("quorum", "add-controller", "--config", second, *there)
+        assert "voter 102" in kraft.spawn("quorum", "add-controller", "--config", second, *there, code=1)
+        kraft.spawn("quorum", "remove-controller", "101", "--yes", *there)
+        assert "there is no voter 101" in kraft.spawn("quorum", "remove-controller", "101", "-y", *there, code=4)
+        roles = {row["node"]: row["role"] for row in json.loads(kraft.spawn("quorum", "--json", *there))["replicas"]}
+        assert (roles[102], roles.get(101, "observer")) == ("leader", "observer")
+
+    trio.run(partial(come_up, first, second, broker, then=change))
 
 
 def test_a_controller_without_voters_is_told_its_choices(kraft: Command, tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from kraft.config import NodeConfig, parse_properties
 from kraft.deploy.launch.errors import LaunchError
-from kraft.deploy.launch.folder import ClusterFolder, last_folder, remember_last
+from kraft.deploy.launch.folder import ClusterFolder, last_folder, remember_last, started_folders
 from kraft.deploy.launch.layout import ClusterLayout
+from kraft.deploy.launch.processes import identify, write_identity
 
 LAYOUT = ClusterLayout(controllers=1, brokers=2, settings={"num.partitions": "3"})
 
@@ -75,8 +78,26 @@ def test_the_last_cluster_is_remembered(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(LaunchError, match="no cluster was started yet"):
         last_folder()
-    remember_last(ClusterFolder(tmp_path / "data"))
-    assert last_folder().path == tmp_path / "data"
+    made = [ClusterFolder(tmp_path / name) for name in ("first", "second")]
+    for folder in made:
+        folder.create(LAYOUT, "an-id")
+        remember_last(folder)
+        assert last_folder().path == folder.path
+
+
+def test_of_several_clusters_the_last_one_that_runs_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    first, second, third = made = [ClusterFolder(tmp_path / name) for name in ("first", "second", "third")]
+    for folder in made:
+        folder.create(LAYOUT, "an-id")
+        remember_last(folder)
+    me = identify(os.getpid())
+    assert me is not None
+    write_identity(second.node(1), me)
+    assert last_folder().path == second.path
+    shutil.rmtree(second.path)
+    assert last_folder().path == third.path
+    assert [folder.path for folder in started_folders()] == [third.path, first.path]
 
 
 def test_the_control_socket_has_a_short_path_and_is_ours_alone(tmp_path: Path) -> None:

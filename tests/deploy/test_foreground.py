@@ -45,8 +45,10 @@ def test_up_alone_uses_a_temporary_folder_and_takes_it_away(tmp_path: Path) -> N
     port = free_port(SHAPE)
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(port)) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        said = process.stdout.readline()
         (folder,) = tmp_path.glob("kraft-*/cluster.json")
+        assert said == f"ready: bootstrap 127.0.0.1:{port}, data {folder.parent}\n"
+        assert process.stdout.readline() == "end it with ctrl-C\n"
         assert answers(port)
         process.send_signal(signal.SIGINT)
         process.wait(END_SECONDS_MAX)

@@ -87,4 +87,18 @@ def test_kafkas_properties_file_says_the_same(
 
 def test_a_server_that_is_not_trusted_is_not_spoken_to(kraft: Command, servers: str, own_certificate: Path) -> None:
     said = kraft.run("brokers", "-b", servers, "--tls", "--tls-cert", own_certificate, "--timeout", "2", code=3)
+    assert "CERTIFICATE_VERIFY_FAILED: " in said
     assert "is its certificate one that --tls-ca trusts?" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_authorities_that_cannot_be_used_are_told_in_one_line(kraft: Command, servers: str, tmp_path: Path) -> None:
+    missing, empty = tmp_path / "missing.pem", tmp_path / "empty.pem"
+    empty.write_text("no certificate")
+    for path, why in ((missing, "No such file"), (empty, "no authorities in it")):
+        said = kraft.run("brokers", "-b", servers, "--tls-ca", path, code=2)
+        assert (str(path) in said, why in said, len(said.splitlines())) == (True, True, 1)
+
+
+def test_who_forgets_tls_is_reminded_of_it(kraft: Command, servers: str) -> None:
+    assert "does it want --tls?" in kraft.run("brokers", "-b", servers, "--timeout", "2", code=3)

@@ -67,6 +67,8 @@ def stale_pages() -> Iterator[str]:
 def _chapters(path: str, group: Any) -> Iterator[str]:
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield _chapter(f"{path} {name}", command)
             yield from _chapters(f"{path} {name}", command)
         else:
             yield _chapter(f"{path} {name}", command)
@@ -95,7 +97,7 @@ def _table(options: list[Any]) -> list[str]:
 
 def _names(option: Any) -> str:
     metavar = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
-    return ", ".join(f"`{name}{metavar}`" for name in option.opts)
+    return ", ".join(f"`{name}{metavar}`" for name in (*option.opts, *option.secondary_opts))
 
 
 def _cell(text: str | None) -> str:

@@ -9,11 +9,17 @@ from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.reply_policy import api_name
 from tests.docs.kafka_apis import KAFKA_APIS, KafkaApi
 
+_WITHOUT_TRANSACTIONS = (
+    "transactional ids: refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, after which clients do not try again"
+)
+_PARTS_MISSING = {ApiKey.FIND_COORDINATOR: _WITHOUT_TRANSACTIONS, ApiKey.INIT_PRODUCER_ID: _WITHOUT_TRANSACTIONS}
+"""What is not there within the versions that are served."""
+
 _HEAD = """# The protocol
 
 What a client may ask of a broker, API by API, measured by Apache Kafka 4.1, and by later 4.x releases where they add
-something. What is served is served whole: within a listed version nothing is missing. What is not served is not
-advertised, and a request for it ends its connection, as in Kafka.
+something. What is served is served whole, but for what the last column names. What is not served is not advertised,
+and a request for it ends its connection, as in Kafka.
 
 The controller listener answers {controllers}.
 
@@ -25,13 +31,10 @@ _REASONS = {
     "authorisation: every request is allowed": (29, 30, 31),
     "SASL: listeners are PLAINTEXT or SSL": (17, 36, 50, 51),
     "delegation tokens": (38, 39, 40, 41),
-    "moving replicas between directories": (34,),
-    "reassignment": (45, 46),
     "client quotas": (48, 49),
     "the consumer group protocol of KIP-848": (68, 69),
     "client telemetry": (71, 72),
     "share groups": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
-    "changes of the voter set by command": (80, 81),
     "streams groups (new in 4.2)": (88, 89),
 }
 
@@ -73,6 +76,8 @@ def _gaps(key: ApiKey, kafka: KafkaApi) -> Iterator[str]:
         yield f"versions {_range(kafka.min, kafka.max)} of 4.1"
     if ours.max < kafka.newest:
         yield f"v{kafka.newest} ({kafka.added})"
+    if key in _PARTS_MISSING:
+        yield _PARTS_MISSING[key]
 
 
 def _range(low: int, high: int) -> str:

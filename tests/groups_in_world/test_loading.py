@@ -98,6 +98,25 @@ def test_a_partition_that_does_not_parse_is_not_coordinated(run: Any) -> None:
     run(test)
 
 
+def test_a_partition_whose_log_is_damaged_is_coordinated_by_another_broker(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        for offset in range(30):
+            assert await member.commit(offset) is ErrorCode.NONE
+        shard, broker = shard_of(cluster, member), member.broker
+        node: Any = world.host(cluster.name(broker)).root
+        for name in shard.partition.log.active.log.path.strip("/").split("/"):
+            node = node.entries[name]
+        node.data[16] = 9  # the magic of the first batch
+        cluster.node(broker).broker.broker.groups.reload(shard)
+        await world.sleep_ms(100)
+        assert await member.find() != broker
+        assert await member.committed() == 29
+        assert world.is_running(cluster.name(broker))
+
+    run(test, offsets_load_buffer_size="1000")
+
+
 def _offset(offset: int) -> Entry:
     return Entry(OffsetKey("g", "orders", 0), OffsetValue(offset, -1, "", 1))
 

@@ -1,55 +1,29 @@
-"""The foreign clients behind one face: create a topic, produce with a codec, produce on and on, read everything."""
+"""The foreign clients behind one face: create a topic, produce with a codec, produce on and on, read, find by time.
+
+Those that Python can import, and kcat; the programs in other languages stand in `programs`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import ClassVar, Protocol
 
 import confluent_kafka
 import kafka
 import kafka.admin
-import kafka.errors
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AiokafkaTopic
 from confluent_kafka.admin import AdminClient, NewTopic
 
-JAVA = Path(__file__).parent / "java"
+from tests.interop.background import Stream
+
 PAUSE_S = 0.005
 READ_SECONDS_MAX = 60
-
-
-class Stream:
-    """A producer at work in a thread. `stop` ends it and gives the values that were acknowledged."""
-
-    def __init__(self, work: Callable[[threading.Event], list[str]]) -> None:
-        self._stop = threading.Event()
-        self._acknowledged: list[str] = []
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-
-    def _run(self, work: Callable[[threading.Event], list[str]]) -> None:
-        try:
-            self._acknowledged = work(self._stop)
-        except BaseException as failure:  # noqa: BLE001 - raised again by stop
-            self._failure = failure
-
-    def stop(self) -> list[str]:
-        self._stop.set()
-        self._thread.join(READ_SECONDS_MAX)
-        if self._thread.is_alive():
-            raise TimeoutError("the producer did not finish")
-        if self._failure is not None:
-            raise self._failure
-        return self._acknowledged
 
 
 class ForeignClient(Protocol):
@@ -60,7 +34,11 @@ class ForeignClient(Protocol):
     def create_topic(self, bootstrap: str, topic: str) -> None: ...
     def produce(self, bootstrap: str, topic: str, codec: str, values: list[str]) -> None: ...
     def stream(self, bootstrap: str, topic: str) -> Stream: ...
-    def read(self, bootstrap: str, topic: str, expected: int) -> list[str]: ...
+    def read(self, bootstrap: str, topic: str) -> list[str]: ...
+
+    def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
+        """For each time the first offset that is not older; None, or the end as the library has it, if all are."""
+        ...
 
 
 class Confluent:
@@ -97,7 +75,7 @@ class Confluent:
 
         return Stream(work)
 
-    def read(self, bootstrap: str, topic: str, expected: int) -> list[str]:
+    def read(self, bootstrap: str, topic: str) -> list[str]:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "interop"})
         end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=20)[1]
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
@@ -108,19 +86,25 @@ class Confluent:
         consumer.close()
         return values
 
+    def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "interop"})
+        asked = [confluent_kafka.TopicPartition(topic, 0, time_ms) for time_ms in times_ms]
+        found = [consumer.offsets_for_times([place], timeout=20)[0].offset for place in asked]
+        consumer.close()
+        return [None if offset < 0 else offset for offset in found]
+
 
 class KafkaPython:
     codecs: ClassVar[tuple[str, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 
     def create_topic(self, bootstrap: str, topic: str) -> None:
         admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
-        with contextlib.suppress(kafka.errors.TopicAlreadyExistsError):  # it asks again when an answer was lost
-            admin.create_topics([kafka.admin.NewTopic(topic, 1, 3)])
+        admin.create_topics([kafka.admin.NewTopic(topic, 1, 3)])
         admin.close()
 
     def produce(self, bootstrap: str, topic: str, codec: str, values: list[str]) -> None:
         chosen = None if codec == "none" else codec
-        producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, compression_type=chosen)
+        producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, acks="all", compression_type=chosen)
         sent = [producer.send(topic, value.encode(), partition=0) for value in values]
         for future in sent:
             future.get(20)
@@ -140,7 +124,7 @@ class KafkaPython:
 
         return Stream(work)
 
-    def read(self, bootstrap: str, topic: str, expected: int) -> list[str]:
+    def read(self, bootstrap: str, topic: str) -> list[str]:
         consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, group_id=None)
         place = kafka.TopicPartition(topic, 0)
         end = consumer.end_offsets([place])[place]
@@ -153,6 +137,13 @@ class KafkaPython:
                 values += [record.value.decode() for record in records]
         consumer.close()
         return values
+
+    def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
+        consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
+        place = kafka.TopicPartition(topic, 0)
+        found = [consumer.offsets_for_times({place: time_ms})[place] for time_ms in times_ms]
+        consumer.close()
+        return [None if one is None else one.offset for one in found]
 
 
 class Aiokafka:
@@ -170,7 +161,7 @@ class Aiokafka:
     def produce(self, bootstrap: str, topic: str, codec: str, values: list[str]) -> None:
         async def produce() -> None:
             chosen = None if codec == "none" else codec
-            async with AIOKafkaProducer(bootstrap_servers=bootstrap, compression_type=chosen) as producer:
+            async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", compression_type=chosen) as producer:
                 for sent in [await producer.send(topic, value.encode(), partition=0) for value in values]:
                     await sent
 
@@ -188,7 +179,7 @@ class Aiokafka:
 
         return Stream(lambda stop: asyncio.run(produce(stop)))
 
-    def read(self, bootstrap: str, topic: str, expected: int) -> list[str]:
+    def read(self, bootstrap: str, topic: str) -> list[str]:
         async def consume() -> list[str]:
             values: list[str] = []
             place = AiokafkaPartition(topic, 0)
@@ -203,6 +194,15 @@ class Aiokafka:
             return values
 
         return asyncio.run(consume())
+
+    def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
+        async def ask() -> list[int | None]:
+            place = AiokafkaPartition(topic, 0)
+            async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
+                found = [(await consumer.offsets_for_times({place: time_ms}))[place] for time_ms in times_ms]
+            return [None if one is None else one.offset for one in found]
+
+        return asyncio.run(ask())
 
 
 class Kcat:
@@ -243,7 +243,7 @@ class Kcat:
 
         return Stream(work)
 
-    def read(self, bootstrap: str, topic: str, expected: int) -> list[str]:
+    def read(self, bootstrap: str, topic: str) -> list[str]:
         result = subprocess.run(
             ["kcat", "-b", bootstrap, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q"],
             capture_output=True,
@@ -253,58 +253,11 @@ class Kcat:
         )
         return result.stdout.splitlines()
 
-
-class Java:
-    codecs: ClassVar[tuple[str, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
-
-    @staticmethod
-    def build() -> None:
-        """Compile the program and bring its libraries, from Maven."""
-        goals = ["compile", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        subprocess.run(["mvn", "-q", "-B", *goals], cwd=JAVA, check=True)
-
-    @staticmethod
-    def _command(*arguments: str) -> list[str]:
-        path = f"{JAVA / 'target/classes'}:{JAVA / 'target/dependency'}/*"
-        return ["java", "-cp", path, "kraft.interop.Main", *arguments]
-
-    def _run(self, *arguments: str) -> list[str]:
-        command = self._command(*arguments)
-        result = subprocess.run(command, capture_output=True, text=True, timeout=READ_SECONDS_MAX)
-        assert result.returncode == 0, result.stderr
-        return result.stdout.splitlines()
-
-    def create_topic(self, bootstrap: str, topic: str) -> None:
-        self._run("create", bootstrap, topic)
-
-    def produce(self, bootstrap: str, topic: str, codec: str, values: list[str]) -> None:
-        assert values == [f"{codec}-{index}" for index in range(len(values))]
-        self._run("produce", bootstrap, topic, codec, str(len(values)))
-
-    def stream(self, bootstrap: str, topic: str) -> Stream:
-        def work(stop: threading.Event) -> list[str]:
-            process = subprocess.Popen(
-                self._command("stream", bootstrap, topic), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            output: list[str] = []
-            assert process.stdout is not None
-            reader = threading.Thread(target=lambda: output.extend(process.stdout or ()))
-            reader.start()
-            stop.wait()
-            _send_line(process)
-            reader.join(READ_SECONDS_MAX)
-            assert process.wait(READ_SECONDS_MAX) == 0
-            values = [line.strip() for line in output]
-            assert not [value for value in values if value.startswith("error")]
-            return values
-
-        return Stream(work)
-
-    def read(self, bootstrap: str, topic: str, expected: int) -> list[str]:
-        return self._run("read", bootstrap, topic, str(expected))
-
-
-def _send_line(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("stop\n")
-    process.stdin.close()
+    def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
+        found: list[int | None] = []
+        for time_ms in times_ms:  # kcat answers one question per partition
+            command = ["kcat", "-b", bootstrap, "-Q", "-t", f"{topic}:0:{time_ms}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=READ_SECONDS_MAX)
+            offset = int(done.stdout.split()[-1])  # "topic [0] offset 4"
+            found.append(None if offset < 0 else offset)
+        return found

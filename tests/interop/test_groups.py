@@ -1,41 +1,80 @@
-"""Foreign consumer groups cannot tell the difference: sharing, every assignor, static members, commits, kills."""
+"""Foreign consumer groups cannot tell the difference: sharing, every assignor, static members, commits, kills.
+
+All members of one group use one library.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.clusters import LocalCluster, running
-from tests.interop.members import MEMBERS, SESSION_MS, wait_owned, wait_read
+from tests.interop.members import MEMBERS, RECONNECT_MS_MAX, SESSION_MS, GroupMember, wait_owned, wait_read
+from tests.interop.programs import install_tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 PARTITIONS = 4
 RECORDS = 200
 KILLS = 3
+KILLS_SESSION_MS = 2_000
+"""A member that leaves, or that is replaced, while the coordinator dies is missed after its session only."""
 ASSIGNORS = [(name, assignor) for name, member in MEMBERS.items() for assignor in member.assignors]
+STATIC = [name for name, member in MEMBERS.items() if member.can_be_static]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with running() as started:
+    install_tools()
+    with running(settings=["group.min.session.timeout.ms=1000"]) as started:
         yield started
 
 
-def produce(cluster: LocalCluster, topic: str, prefix: str, count: int = RECORDS) -> set[str]:
-    """Acknowledged records on all partitions; their values."""
-    failures: list[object] = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
-    values = [f"{prefix}-{number}" for number in range(count)]
-    for number, value in enumerate(values):
-        producer.produce(topic, value, None, number % PARTITIONS, lambda error, _message: failures.append(error))
-    assert producer.flush(30) == 0
-    assert failures == [None] * count
-    return set(values)
+Join = Callable[..., GroupMember]
+"""(name of the library, topic, group, options of GroupMember) → a member at work."""
+
+
+@pytest.fixture
+def join(cluster: LocalCluster) -> Iterator[Join]:
+    """Members that end with the test, also when it fails: the next cluster may listen on the same ports."""
+    members: list[GroupMember] = []
+
+    def join(name: str, topic: str, group: str, **options: Any) -> GroupMember:
+        members.append(MEMBERS[name](cluster.bootstrap, topic, group, **options))
+        return members[-1]
+
+    yield join
+    for member in members:
+        member.stop()
+
+
+class Writer:
+    """Writes to all partitions, with one producer for all tests: librdkafka needs half a second to start one."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"enable.idempotence": True, "reconnect.backoff.max.ms": RECONNECT_MS_MAX}
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
+
+    def write(self, topic: str, prefix: str, count: int = RECORDS) -> set[str]:
+        """Values that are all acknowledged."""
+        failures: list[object] = []
+        values = [f"{prefix}-{number}" for number in range(count)]
+        for number, value in enumerate(values):
+            partition = number % PARTITIONS
+            self._producer.produce(topic, value, None, partition, lambda error, _message: failures.append(error))
+        assert self._producer.flush(30) == 0
+        assert failures == [None] * count
+        return set(values)
+
+
+@pytest.fixture(scope="module")
+def writer(cluster: LocalCluster) -> Writer:
+    return Writer(cluster.bootstrap)
 
 
 def coordinator(cluster: LocalCluster, group: str) -> int:
@@ -47,15 +86,15 @@ def coordinator(cluster: LocalCluster, group: str) -> int:
 
 @pytest.mark.parametrize(("name", "assignor"), ASSIGNORS)
 def test_two_members_share_a_topic_and_each_record_is_read_once(
-    cluster: LocalCluster, name: str, assignor: str
+    cluster: LocalCluster, writer: Writer, join: Join, name: str, assignor: str
 ) -> None:
     topic = group = f"share-{name}-{assignor}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
-    first = MEMBERS[name](cluster.bootstrap, topic, group, assignor=assignor)
+    first = join(name, topic, group, assignor=assignor)
     wait_owned([first], PARTITIONS)
-    second = MEMBERS[name](cluster.bootstrap, topic, group, assignor=assignor)
+    second = join(name, topic, group, assignor=assignor)
     wait_owned([first, second], PARTITIONS)
-    expected = produce(cluster, topic, "shared")
+    expected = writer.write(topic, "shared")
     wait_read([first, second], expected)
     assert sorted(first.values + second.values) == sorted(expected)
     assert first.values
@@ -66,30 +105,30 @@ def test_two_members_share_a_topic_and_each_record_is_read_once(
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_a_group_goes_on_where_it_stopped(cluster: LocalCluster, name: str) -> None:
+def test_a_group_goes_on_where_it_stopped(cluster: LocalCluster, writer: Writer, join: Join, name: str) -> None:
     topic = group = f"resume-{name}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
-    old = produce(cluster, topic, "old")
-    first = MEMBERS[name](cluster.bootstrap, topic, group)
+    old = writer.write(topic, "old")
+    first = join(name, topic, group)
     wait_read([first], old)
     first.stop()
-    new = produce(cluster, topic, "new")
-    second = MEMBERS[name](cluster.bootstrap, topic, group)
+    new = writer.write(topic, "new")
+    second = join(name, topic, group)
     wait_read([second], new)
     second.stop()
     assert set(second.values) == new, "nothing that was committed is read again"
 
 
-@pytest.mark.parametrize("name", MEMBERS)
-def test_a_static_member_that_returns_moves_no_partition(cluster: LocalCluster, name: str) -> None:
+@pytest.mark.parametrize("name", STATIC)
+def test_a_static_member_that_returns_moves_no_partition(cluster: LocalCluster, join: Join, name: str) -> None:
     topic = group = f"static-{name}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
-    stays = MEMBERS[name](cluster.bootstrap, topic, group, instance_id="stays")
-    returns = MEMBERS[name](cluster.bootstrap, topic, group, instance_id="returns")
+    stays = join(name, topic, group, instance_id="stays")
+    returns = join(name, topic, group, instance_id="returns")
     wait_owned([stays, returns], PARTITIONS)
     held, moved = set(stays.owned), set(returns.owned)
     returns.stop()
-    again = MEMBERS[name](cluster.bootstrap, topic, group, instance_id="returns")
+    again = join(name, topic, group, instance_id="returns")
     deadline = time.monotonic() + SESSION_MS / 1000
     while again.owned != moved and time.monotonic() < deadline:
         assert stays.owned == held
@@ -100,32 +139,59 @@ def test_a_static_member_that_returns_moves_no_partition(cluster: LocalCluster, 
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_no_record_is_lost_to_a_group_whose_coordinator_is_killed(cluster: LocalCluster, name: str) -> None:
+def test_no_record_is_lost_to_a_group_whose_coordinator_is_killed(
+    cluster: LocalCluster, writer: Writer, join: Join, name: str
+) -> None:
     topic = group = f"kills-{name}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
-    members = [MEMBERS[name](cluster.bootstrap, topic, group) for _ in range(2)]
+    members = [join(name, topic, group, session_ms=KILLS_SESSION_MS) for _ in range(2)]
     wait_owned(members, PARTITIONS)
-    expected = produce(cluster, topic, "before")
+    expected = writer.write(topic, "before")
     for number in range(KILLS):
         killed = coordinator(cluster, group)
         cluster.kill(killed)
-        expected |= produce(cluster, topic, f"round{number}")
+        expected |= writer.write(topic, f"round{number}")
         wait_read(members, expected)
         cluster.start(killed)
         cluster.wait_in_sync(topic, 3)
         cluster.wait_in_sync("__consumer_offsets", 3)
     for member in members:
         member.stop()
-    late = produce(cluster, topic, "late")
-    successor = MEMBERS[name](cluster.bootstrap, topic, group)
+    late = writer.write(topic, "late")
+    successor = join(name, topic, group)
     wait_read([successor], late)
     successor.stop()
 
 
-def test_groups_are_listed_described_and_deleted_by_an_administrator(cluster: LocalCluster) -> None:
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members_that_come_and_go_while_leaders_are_killed_miss_nothing(
+    cluster: LocalCluster, writer: Writer, join: Join, name: str
+) -> None:
+    topic = group = f"churn-{name}"
+    cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+    stays, *others = everyone = [join(name, topic, group, session_ms=KILLS_SESSION_MS) for _ in range(2)]
+    wait_owned(everyone, PARTITIONS)
+    expected = writer.write(topic, "before")
+    for partition in range(KILLS):
+        killed = cluster.leader(topic, partition)
+        if others:
+            others.pop().stop()
+        else:
+            others.append(join(name, topic, group, session_ms=KILLS_SESSION_MS))
+            everyone.append(others[0])
+        cluster.kill(killed)
+        expected |= writer.write(topic, f"round{partition}")
+        wait_owned([stays, *others], PARTITIONS)
+        wait_read(everyone, expected)
+        cluster.start(killed)
+        cluster.wait_in_sync(topic, 3)
+        cluster.wait_in_sync("__consumer_offsets", 3)
+
+
+def test_groups_are_listed_described_and_deleted_by_an_administrator(cluster: LocalCluster, join: Join) -> None:
     topic = group = "administered"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
-    member = MEMBERS["confluent-kafka"](cluster.bootstrap, topic, group)
+    member = join("confluent-kafka", topic, group)
     wait_owned([member], PARTITIONS)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     listed = {row.group_id: row.state for row in admin.list_consumer_groups().result(30).valid}

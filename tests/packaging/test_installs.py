@@ -28,6 +28,29 @@ SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") e
 """Python before 3.11.4 cannot filter, and trusts the archive that this test has just built."""
 
 
+USERS_TESTS = """
+from confluent_kafka import Producer as ForeignProducer
+from kraft.client import Producer
+
+
+def test_real(kafka_cluster):
+    producer = ForeignProducer({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    producer.produce("orders", b"3 apples")
+    assert producer.flush(20) == 0
+    assert kafka_cluster.leader("orders") == 1
+
+
+def test_simulated(simulated_cluster):
+    async def main():
+        async with Producer(bootstrap_servers=simulated_cluster.bootstrap_servers) as producer:
+            await producer.send("orders", b"3 apples")
+            simulated_cluster.kill(simulated_cluster.leader("orders"))
+            return await producer.send("orders", b"4 apples")
+
+    assert simulated_cluster.run(main).offset == 1
+"""
+
+
 def run(*command: str | Path, cwd: Path) -> str:
     done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -100,6 +123,16 @@ def test_a_wheel_holds_every_folder_once_below_kraft(source: Path, tmp_path: Pat
 
 def test_a_wheel_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
     require_working(environment(build(source, tmp_path / "dist", "wheel")), tmp_path)
+
+
+def test_a_wheel_brings_the_pytest_plugin(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
+    """A foreign client against real processes and our client in a simulated world, by the entry point alone."""
+    programs = environment(build(source, tmp_path / "dist", "wheel"))
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_shop.py").write_text(USERS_TESTS)
+    printed = run(programs / "python", "-m", "pytest", "-p", "no:cacheprovider", "-v", "test_shop.py", cwd=tests)
+    assert "2 passed" in printed
 
 
 def test_a_wheel_made_of_the_source_distribution_works(

@@ -92,7 +92,7 @@ def test_rules_can_be_removed_one_by_one_or_all() -> None:
         ({"api": "Produce"}, "no action"),
         ({"api": "Prod", "action": "drop"}, "no API 'Prod'"),
         ({"api": "Produce", "action": "error"}, "needs the error's name"),
-        ({"api": "Produce", "action": "error", "error": "OOPS"}, "not the name of an error code"),
+        ({"api": "Produce", "action": "error", "error": "OOPS"}, "is no error code: give one of Kafka's names"),
         ({"action": "error", "error": "REQUEST_TIMED_OUT"}, "needs the API"),
         ({"api": "InternalVote", "action": "error", "error": "REQUEST_TIMED_OUT"}, "internal requests"),
         ({"api": "Produce", "action": "delay"}, "a delay is 1 to"),

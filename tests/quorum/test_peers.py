@@ -107,6 +107,19 @@ def test_the_ways_to_get_no_answer_are_told_apart(behaviour: str, outcome: Outco
     with_server(body)
 
 
+def test_a_call_behind_one_that_timed_out_learns_nothing_of_the_peer() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        server.behaviour = "silent"
+        answers: list[object] = []
+        peers.send(SERVER, ASK, answers.append, timeout_ms=300)
+        await world.sleep_ms(200)
+        peers.send(SERVER, ASK, answers.append, timeout_ms=300)
+        await world.sleep_ms(200)
+        assert answers == [Failed(Outcome.TIMED_OUT), Failed(Outcome.ABANDONED)]
+
+    with_server(body)
+
+
 async def idle(seam: Seam) -> None:
     await trio.sleep_forever()
 
@@ -157,7 +170,7 @@ def test_the_end_of_a_connection_is_told_whether_it_was_idle_or_not() -> None:
         await world.sleep_ms(50)
         peers.disconnect(SERVER, "")
         await world.sleep_ms(50)
-        assert answers == [Failed(Outcome.CLOSED)]
+        assert answers == [Failed(Outcome.ABANDONED)]
         assert ended == [7, 7]
 
     with_server(body)

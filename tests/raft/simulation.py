@@ -22,7 +22,6 @@ from kraft.raft.inputs import (
     LogTrimmed,
     PassEnded,
     Redialled,
-    RequestDropped,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
@@ -580,9 +579,6 @@ class World:
     def heal(self) -> None:
         self.cut.clear()
         self.refused.clear()
-
-    def drop_request(self, node: Node, token: int) -> None:
-        self.offer(node, RequestDropped(token))
 
     def caught_up(self) -> bool:
         """Every live node has everything, and knows that it is committed."""

@@ -105,6 +105,7 @@ def test_a_voter_that_starts_late_does_not_disturb_the_leader() -> None:
         assert [node.raft.epoch for node in world.nodes.values() if node.raft] == [epoch] * 3
 
 
+@pytest.mark.slow
 def test_no_epoch_rises_while_the_leader_keeps_contact_with_a_majority() -> None:
     """K4, second half: one follower cannot reach the leader, in every way that a link can fail."""
     for seed in range(2):

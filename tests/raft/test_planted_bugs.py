@@ -175,7 +175,7 @@ def test_a_new_leader_that_shows_its_old_high_watermark_is_caught(monkeypatch: p
         role.high_watermark = core.high_watermark
         original(core, role)
 
-    plant(monkeypatch, (leader, campaign), "begin_leadership", twin, "41453197")
+    plant(monkeypatch, (leader, campaign), "begin_leadership", twin, "d011a50b")
     assert first_catch(chaos) == "R9"
 
 

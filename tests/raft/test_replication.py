@@ -13,7 +13,6 @@ from kraft.raft.inputs import (
     LogTrimmed,
     PassEnded,
     Redialled,
-    RequestDropped,
     RequestFailed,
     ResignRequested,
     ResponseReceived,
@@ -187,14 +186,19 @@ def test_a_parked_fetch_ends_after_its_wait_with_an_empty_success() -> None:
     assert answer.response.error_code == ErrorCode.NONE
 
 
-def test_a_second_fetch_of_a_replica_ends_the_parked_one_and_a_dropped_one_is_forgotten() -> None:
+def test_a_second_fetch_of_a_replica_ends_the_parked_one() -> None:
     single = leading()
     single.fetch_of(A, 1, 1)
     single.fetch_of(A, 1, 1)
     assert len(single.last.answers) == 1
-    single.step(RequestDropped(2))
     assert isinstance(single.raft.role, Leader)
-    assert not single.raft.role.parked
+    assert len(single.raft.role.parked) == 1
+
+
+def test_no_fetch_is_parked_for_longer_than_this_node_says() -> None:
+    single = leading()
+    single.fetch_of(A, 1, 1, max_wait_ms=1 << 40)
+    assert single.last.deadline_ms == single.now + RaftSettings().fetch_wait_ms
 
 
 def test_parked_fetches_fail_when_leadership_ends() -> None:

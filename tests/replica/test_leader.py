@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange
 from kraft.broker.replica.leader import LeaderState
 from kraft.image.partitions import PartitionState, RecoveryState
+from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
 
 LAG_MS = 30_000
@@ -289,3 +292,19 @@ def test_a_replica_that_caught_up_while_it_was_not_eligible_joins_when_it_become
     assert proposal is not None
     assert proposal.ids == {1, 2, 3}
     assert state.eligible_changed(ELIGIBLE) is None, "it is pending"
+
+
+def test_a_replica_whose_log_is_lost_holds_nothing_back_and_joins_only_when_it_has_fetched_again() -> None:
+    state = leader()
+    for broker_id in (2, 3):
+        fetch(state, broker_id, 100)
+    here = UUID(int=200)
+    lost = partition_state((1, 2), partition_epoch=8, directories=(here, here, LOST_DIRECTORY))
+    state.metadata_changed(lost, 2, ELIGIBLE)
+    assert state.eligible_changed(ELIGIBLE) is None
+    state.appended(110, 110, 2, ELIGIBLE)
+    assert fetch(state, 2, 110).high_watermark_moved
+    assert state.high_watermark == 110
+    proposal = fetch(state, 3, 110).proposal
+    assert proposal is not None, "it has a log again"
+    assert proposal.ids == {1, 2, 3}

@@ -171,7 +171,7 @@ def test_damage_in_the_last_synced_segment_of_a_clean_log_is_found() -> None:
     machine = Machine()
     whole = b"".join(written(machine))
     machine.overwrite(LOG_FILE, whole[:-10])
-    with pytest.raises(StorageCorrupt, match="closed cleanly"):
+    with pytest.raises(StorageCorrupt, match=r"\.log: the batch at byte \d+ is damaged"):
         open_log(machine, CONFIG, clean=True)
 
 

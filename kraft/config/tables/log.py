@@ -9,9 +9,9 @@ from kraft.config.tables.reasons import (
     FIXED,
     JAVA_CLASS,
     NO_CORDON,
-    NO_MOVE,
     NO_PREALLOCATION,
     NO_TIER,
+    ONE_POOL,
     WITH_RECOVERY_POINTS,
 )
 from kraft.config.tables.row import BOOLEAN, CLASS, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, PER_BROKER, STRING, key
@@ -42,7 +42,7 @@ KEYS: tuple[ConfigKey, ...] = (
         INT,
         None,
         "Threads that move replicas between folders.",
-        no_effect=NO_MOVE,
+        no_effect=ONE_POOL,
     ),
     key("num.partitions", INT, "1", "Partitions of a topic created without a count.", at_least(1)),
     key("default.replication.factor", INT, "1", "Replicas of a topic created without a count."),

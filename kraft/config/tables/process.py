@@ -12,7 +12,6 @@ from kraft.config.tables.reasons import (
     ONE_CLIENT,
     OWN_METRICS,
     RELEASED_ONLY,
-    VOTER_CHANGES,
 )
 from kraft.config.tables.row import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, STRING, key
 from kraft.config.validators import at_least, each_of
@@ -40,7 +39,6 @@ KEYS: tuple[ConfigKey, ...] = (
         BOOLEAN,
         "false",
         "Whether a controller that is not a voter asks to become one.",
-        no_effect=VOTER_CHANGES,
     ),
     key(
         "controller.quorum.election.timeout.ms",

@@ -79,7 +79,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "9223372036854775807",
         "Bytes per second of moves between folders.",
         at_least(0),
-        no_effect=NO_QUOTAS,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -102,7 +101,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "11",
         "Windows over which rates of moves between folders are measured.",
         at_least(1),
-        no_effect=NO_QUOTAS,
     ),
     key(
         "alter.log.dirs.replication.quota.window.size.seconds",
@@ -110,7 +108,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "1",
         "Length of a window of rates of moves between folders.",
         at_least(1),
-        no_effect=NO_QUOTAS,
     ),
     key(
         "quota.window.num",

@@ -1,0 +1,160 @@
+"""`kraft quorum`: who votes, who leads, who is behind; and controllers that become voters, or are voters no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from kraft.deploy.cli.connection import Connection, over_network, read_properties
+from kraft.deploy.cli.output import (
+    EXIT_NOT_FOUND,
+    EXIT_USAGE,
+    CommandFailed,
+    JsonOption,
+    YesOption,
+    confirm,
+    print_json,
+    print_table,
+)
+from kraft.deploy.cli.times import format_time
+
+if TYPE_CHECKING:
+    from kraft.client.admin import Admin
+    from kraft.raft.identity import Voter
+
+app = typer.Typer(
+    help="Show the metadata quorum; add and remove controllers.", invoke_without_command=True, rich_markup_mode=None
+)
+
+
+@app.callback()
+@over_network
+def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption = False) -> None:
+    """Show the metadata quorum: leader, epoch, high watermark, and how far each voter and observer is."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from kraft.storage.partition_metadata import encode_uuid
+
+    state = connection.run(lambda admin: admin.nodes.quorum())
+    end = state.log_end_offset
+    rows = [
+        (
+            replica.node_id,
+            "leader" if replica.node_id == state.leader and role == "voter" else role,
+            replica.log_end_offset,
+            max(0, end - replica.log_end_offset),
+            format_time(replica.last_fetch_ms),
+            None if replica.directory_id is None else encode_uuid(replica.directory_id),
+        )
+        for role, replicas in (("voter", state.voters), ("observer", state.observers))
+        for replica in replicas
+    ]
+    columns = ["node", "role", "log_end_offset", "lag", "last_fetch", "directory_id"]
+    head = {"leader": state.leader, "epoch": state.leader_epoch, "high_watermark": state.high_watermark}
+    if as_json:
+        print_json({**head, "replicas": [dict(zip(columns, row, strict=True)) for row in rows]})
+        return
+    print("  ".join(f"{name.replace('_', ' ')} {value}" for name, value in head.items()))
+    print_table(columns, rows)
+
+
+@app.command("add-controller")
+@over_network
+def add_controller(
+    connection: Connection,
+    controller: Annotated[
+        str | None, typer.Argument(metavar="[ID@HOST:PORT:DIRECTORY-ID]", help="Who, and where others reach it.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="The controller's server.properties, on the host where it runs."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a controller a voter that was started with --no-initial-controllers and has caught up."""
+    if (controller is None) == (config is None):
+        raise CommandFailed("say who: ID@HOST:PORT:DIRECTORY-ID, or --config FILE", code=EXIT_USAGE)
+    voter = _parsed(controller) if controller is not None else _configured(config or Path())
+    directory_id, address = voter.key.directory_id, voter.address
+    assert directory_id is not None
+    connection.run(lambda admin: admin.nodes.add_voter(voter.key.node_id, directory_id, address))
+    _tell(as_json, voter.key.node_id, "is a voter now", is_voter=True)
+
+
+@app.command("remove-controller")
+@over_network
+def remove_controller(
+    connection: Connection,
+    node: Annotated[int, typer.Argument(metavar="ID", help="Its node id.")],
+    directory_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Its directory id; default: that of the voter of this node id.")
+    ] = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a voter out of the quorum, be it alive or dead. A live one should be stopped afterwards."""
+    confirm(f"take controller {node} out of the quorum?", is_confirmed=yes)
+    given = None if directory_id is None else _directory_id(directory_id)
+
+    async def work(admin: Admin) -> None:
+        found = given
+        if found is None:
+            voters = {one.node_id: one.directory_id for one in (await admin.nodes.quorum()).voters}
+            found = voters.get(node)
+            if found is None:
+                known = ", ".join(map(str, sorted(voters)))
+                raise CommandFailed(
+                    f"there is no voter {node} with a directory id (voters: {known})", code=EXIT_NOT_FOUND
+                )
+        await admin.nodes.remove_voter(node, found)
+
+    connection.run(work)
+    _tell(as_json, node, "is no voter any more", is_voter=False)
+
+
+def _tell(as_json: bool, node: int, text: str, *, is_voter: bool) -> None:
+    if as_json:
+        print_json({"node": node, "voter": is_voter})
+    else:
+        print(f"controller {node} {text}")
+
+
+def _parsed(text: str) -> Voter:
+    from kraft.node.bootstrap_voters import BadVoters, parse_initial_controllers
+
+    try:
+        (voter,) = parse_initial_controllers(text).voters
+    except (BadVoters, ValueError) as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+    return voter
+
+
+def _configured(path: Path) -> Voter:
+    """The controller of this configuration, with the directory id that it was formatted with."""
+    from kraft.config import NodeConfig
+    from kraft.node.bootstrap_voters import BadVoters, standalone_voters
+    from kraft.storage.meta_properties import META_PROPERTIES, MetaProperties
+
+    config = NodeConfig.parse(read_properties(path))
+    meta = Path(config.metadata_log_dir) / META_PROPERTIES
+    if not meta.exists():
+        raise CommandFailed(f"{meta.parent} is not formatted: kraft storage format", code=EXIT_NOT_FOUND)
+    directory_id = MetaProperties.decode(meta.read_bytes(), str(meta)).directory_id
+    try:
+        return standalone_voters(config, directory_id).voters[0]
+    except BadVoters as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+
+
+def _directory_id(text: str) -> UUID:
+    from kraft.storage.partition_metadata import decode_uuid
+
+    found = decode_uuid(text)
+    if found is None:
+        raise CommandFailed(
+            f"--directory-id {text}: expected 22 characters, as kraft quorum shows them", code=EXIT_USAGE
+        )
+    return found

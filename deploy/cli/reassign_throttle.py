@@ -1,0 +1,72 @@
+"""Throttles of reassignments: which replicas are slowed down, and how much a broker may use for them (KIP-73).
+
+Kafka's tool sets the same settings, so that either may lift what the other has set: the rates on all brokers concerned;
+on each topic the sources of the move (leader side) and its destinations (follower side).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kraft.client.admin import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+
+if TYPE_CHECKING:
+    from kraft.client.admin import Admin
+
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+TopicPartition = tuple[str, int]
+
+
+def throttled_replicas(
+    before: Mapping[TopicPartition, Sequence[int]], after: Mapping[TopicPartition, Sequence[int]]
+) -> dict[str, dict[str, str]]:
+    """For each topic that moves the two settings that name its throttled replicas, as `partition:broker,…`."""
+    sources: dict[str, list[str]] = {}
+    destinations: dict[str, list[str]] = {}
+    for (topic, index), target in sorted(after.items()):
+        held = before[(topic, index)]
+        coming = [broker for broker in target if broker not in held]
+        if coming:
+            sources.setdefault(topic, []).extend(f"{index}:{broker}" for broker in sorted(held))
+            destinations.setdefault(topic, []).extend(f"{index}:{broker}" for broker in sorted(coming))
+    return {
+        topic: {LEADER_REPLICAS: ",".join(sources[topic]), FOLLOWER_REPLICAS: ",".join(named)}
+        for topic, named in destinations.items()
+    }
+
+
+async def set_throttle(
+    admin: Admin,
+    before: Mapping[TopicPartition, Sequence[int]],
+    after: Mapping[TopicPartition, Sequence[int]],
+    bytes_per_second: int,
+) -> None:
+    """Slow these moves down, before they begin."""
+    for topic, settings in throttled_replicas(before, after).items():
+        await _set(admin, ConfigResource(ResourceType.TOPIC, topic), settings)
+    brokers = {broker for replicas in (*before.values(), *after.values()) for broker in replicas}
+    rates = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE), str(bytes_per_second))
+    for broker in sorted(brokers):
+        await _set(admin, ConfigResource(ResourceType.BROKER, str(broker)), rates)
+
+
+async def lift_throttle(admin: Admin, topics: Iterable[str], brokers: Iterable[int]) -> None:
+    """Take the throttles away again."""
+    for topic in sorted(set(topics)):
+        await _delete(admin, ConfigResource(ResourceType.TOPIC, topic), (LEADER_REPLICAS, FOLLOWER_REPLICAS))
+    for broker in sorted(set(brokers)):
+        await _delete(admin, ConfigResource(ResourceType.BROKER, str(broker)), (LEADER_RATE, FOLLOWER_RATE))
+
+
+async def _set(admin: Admin, resource: ConfigResource, settings: Mapping[str, str]) -> None:
+    changes = [ConfigChange(ConfigOperation.SET, name, value) for name, value in settings.items()]
+    await admin.configs.alter(resource, changes)
+
+
+async def _delete(admin: Admin, resource: ConfigResource, names: Iterable[str]) -> None:
+    await admin.configs.alter(resource, [ConfigChange(ConfigOperation.DELETE, name) for name in names])

@@ -1,0 +1,240 @@
+"""KafkaCluster: a cluster of real processes on real sockets, for the time of a `with` block or of a test run.
+
+    with KafkaCluster() as cluster:                              # or KafkaCluster(controllers=3, brokers=3)
+        Producer({"bootstrap.servers": cluster.bootstrap_servers})        # any client of any library
+
+Invariants: its ports are its own, also against other test processes; nothing of it outlives the process that opened it,
+whatever ends that. Its folder is a temporary one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kraft.deploy.launch.control import LocalCluster, NodeStatus
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.fault_client import FaultClient
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
+from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.shapes import ONE_NODE, ClusterError, shape_of
+from kraft.testing.held_ports import HeldPorts, hold_ports
+from kraft.wire.reply_policy import ReplyRule, rule_fields
+
+WAIT_SECONDS_MAX = 30.0
+LOG_LINES_SHOWN = 10
+_POLL_SECONDS = 0.02
+_SOCKET_POLL_SECONDS = 0.001
+
+CUT, OPEN = "hang", "open"
+
+
+class KafkaCluster(BreakableCluster):
+    """See the module. The shape is one node of both roles unless it is said; `settings` are those of every node
+    (`server.properties`). Verbs block until what they say is so."""
+
+    def __init__(
+        self,
+        *,
+        controllers: int | None = None,
+        brokers: int | None = None,
+        combined: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(shape_of(controllers, brokers, combined, settings, default=ONE_NODE))
+        self._ports: HeldPorts | None = None
+        self._cluster: LocalCluster | None = None
+        self._told: dict[int, set[int]] = {}
+        """Node → the peers that its process was told not to reach."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Start all nodes and wait until they serve. ClusterError says what went wrong."""
+        if self._cluster is not None:
+            raise ClusterError("this cluster is open already")
+        shape = self.shape
+        layout = ClusterLayout(
+            controllers=shape.controllers,
+            brokers=shape.brokers,
+            combined=shape.combined,
+            fault_control=True,
+            settings=shape.overrides,
+        )
+        first, self._ports = hold_ports(port - layout.port for node in layout.nodes() for port in node.ports)
+        folder = Path(tempfile.mkdtemp(prefix="kraft-cluster-"))
+        try:
+            self._cluster = LocalCluster.up(
+                ClusterFolder(folder),
+                replace(layout, port=first),
+                new_cluster_id(),
+                is_temporary=True,
+                is_remembered=False,
+            )
+            self._cluster.wait_ready()
+        except BaseException as problem:
+            self.close()
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(problem, LaunchError):
+                raise ClusterError(str(problem)) from problem
+            raise
+
+    def close(self) -> None:
+        """End all nodes at once, and remove what they wrote."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            for node in self.node_ids:
+                with suppress(LaunchError):
+                    cluster.send_signal(node, signal.SIGKILL)
+            cluster.down()
+            shutil.rmtree(cluster.folder.path, ignore_errors=True)
+        if self._ports is not None:
+            self._ports.release()
+            self._ports = None
+
+    def reset(self) -> None:
+        """As it was when it was opened: mended, without topics, groups and changed settings. ClusterError if that is
+        not possible; then it is best closed."""
+        from kraft.testing.onlooker import clean
+
+        self.mend()
+        clean(self.bootstrap_servers, self.broker_ids, self.shape.overrides)
+
+    # what tests ask
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._open_cluster.bootstrap_servers
+
+    @property
+    def folder(self) -> Path:
+        """Where the nodes' logs and data are, as `kraft up --data` lays them out; it goes with the cluster."""
+        return self._open_cluster.folder.path
+
+    def pid(self, node: int) -> int | None:
+        """The process id of a node; None if it does not run."""
+        self._require(node)
+        return self._status(node).pid
+
+    def wait_until(self, condition: Callable[[], object], *, timeout_s: float = WAIT_SECONDS_MAX) -> None:
+        """Block until the condition holds. ClusterError if it does not in time."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"what was waited for did not come within {timeout_s:g} s")
+            time.sleep(_POLL_SECONDS)
+
+    def active_controller(self) -> int | None:
+        from kraft.testing.onlooker import find_controller
+
+        return find_controller(",".join(self._addresses().values()))
+
+    def describe(self) -> str:
+        """Each node's state, and what it logged last."""
+        lines = []
+        for status in self._open_cluster.status():
+            process = f"pid {status.pid}" if status.pid is not None else status.ended
+            lines.append(f"node {status.node_id} ({','.join(status.roles)}): {status.state}, {process}")
+            log = self.folder / str(status.node_id) / "node.log"
+            lines += [f"    {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]]
+        return "\n".join(lines)
+
+    # primitives
+
+    @property
+    def _open_cluster(self) -> LocalCluster:
+        if self._cluster is None:
+            raise ClusterError("this cluster is not open: with KafkaCluster() as cluster: …")
+        return self._cluster
+
+    def _addresses(self) -> dict[int, str]:
+        """Of the brokers that can answer now."""
+        servers = self.bootstrap_servers.split(",")
+        return {node: servers[node - self.broker_ids[0]] for node in self._listening()}
+
+    def _kill(self, node: int) -> None:
+        self._open_cluster.kill(node)
+
+    def _stop(self, node: int) -> None:
+        self._open_cluster.stop(node)
+
+    def _start(self, node: int) -> None:
+        """A node that is cut off learns so before it serves, and is not waited for: it may never get ready."""
+        self._told.pop(node, None)
+        is_cut_off = any(node in link for link in self._cuts)
+        try:
+            self._open_cluster.start(node, until_ready=not is_cut_off)
+        except LaunchError as problem:
+            raise ClusterError(str(problem)) from problem
+        if is_cut_off:
+            self._wait_listening(node)
+            self._cut_links()
+
+    def _wait_listening(self, node: int) -> None:
+        """Until a node that was just started can be told of faults, or has ended."""
+        while self._is_running(node):
+            with suppress(LaunchError):
+                self._faults_of(node).listed()
+                return
+            time.sleep(_SOCKET_POLL_SECONDS)
+
+    def _pause(self, node: int) -> None:
+        self._open_cluster.pause(node)
+
+    def _resume(self, node: int) -> None:
+        self._open_cluster.resume(node)
+
+    def _is_running(self, node: int) -> bool:
+        return self._status(node).pid is not None
+
+    def _is_paused(self, node: int) -> bool:
+        return self._status(node).state == "paused"
+
+    def _status(self, node: int) -> NodeStatus:
+        return next(status for status in self._open_cluster.status() if status.node_id == node)
+
+    def _cut_links(self) -> None:
+        for node in self.node_ids:
+            if self._is_running(node) and not self._is_paused(node):
+                wanted = {other for one, other in self._cuts if one == node}
+                told = self._told.setdefault(node, set())
+                for peer in sorted(wanted ^ told):
+                    self._faults_of(node).link(peer, CUT if peer in wanted else OPEN)
+                self._told[node] = wanted
+
+    def _faults_of(self, node: int) -> FaultClient:
+        return FaultClient.of_node(self._open_cluster.folder, node)
+
+    def _add_rule(self, node: int, rule: ReplyRule) -> int:
+        return self._faults_of(node).reply(**rule_fields(rule))
+
+    def _remove_rule(self, node: int, number: int) -> None:
+        with suppress(LaunchError):  # it is used up, or its node has ended by itself
+            self._faults_of(node).clear(number)
+
+    def _applied(self, node: int, number: int) -> int:
+        if not self._is_running(node) or self._is_paused(node):
+            return 0
+        return self._faults_of(node).applied(number)
+
+    def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
+        from kraft.testing.onlooker import find_partition
+
+        found = find_partition(self._addresses(), topic, partition)
+        return found.leader, found.isr

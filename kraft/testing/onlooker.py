@@ -1,0 +1,156 @@
+"""Questions that a test cluster's verbs ask of the cluster: blocking, from tests of any kind.
+
+Each is asked in a thread and a trio run of its own: so it does not matter whether the test itself runs in trio, asyncio
+or neither. Faults of requests leave these questions alone (ONLOOKER_CLIENT_ID).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+import trio
+
+from kraft.client.admin import (
+    Admin,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    PartitionDescription,
+    ResourceType,
+)
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
+from kraft.client.core.records import KafkaError
+from kraft.seam import sole_error
+from kraft.sim.shapes import ClusterError
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
+
+Answer = TypeVar("Answer")
+
+LOOK_TIMEOUT_MS = 3_000
+CLEAN_TIMEOUT_MS = 10_000
+EVICTIONS_MAX = 3
+FROM_BIRTH = ("min.insync.replicas",)
+
+_MEMBERS_MOVE = frozenset({ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_MEMBER_ID})
+_FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError)
+
+
+def find_partition(brokers: Mapping[int, str], topic: str, partition: int) -> PartitionDescription:
+    """A partition as that broker knows it who knows best: by the newest leader epoch, and then the leader itself.
+    `brokers` are those to ask, with their addresses. KafkaError if there is no such partition, ClusterError if nobody
+    answers."""
+    found: list[tuple[PartitionDescription, bool]] = []
+    failures: list[Exception] = []
+    refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}")
+
+    async def look(node: int, address: str) -> None:
+        try:
+            async with _admin(address, LOOK_TIMEOUT_MS) as admin:
+                (described,) = await admin.topics.describe([topic])
+            if partition >= len(described.partitions):
+                raise refusal
+            found.append((described.partitions[partition], described.partitions[partition].leader == node))
+        except _FAILURES as failure:
+            failures.append(failure)
+
+    async def look_everywhere() -> None:
+        async with trio.open_nursery() as nursery:
+            for node, address in brokers.items():
+                nursery.start_soon(look, node, address)
+
+    _ask(look_everywhere)
+    if found:
+        return max(found, key=lambda one: (one[0].leader_epoch, one[1]))[0]
+    if not any(isinstance(failure, KafkaError) for failure in failures):
+        raise ClusterError(f"no broker tells of {topic}-{partition}: {failures or 'none runs'}")
+    raise refusal
+
+
+def find_controller(bootstrap_servers: str) -> int | None:
+    """Who leads the quorum; None if nobody does, or nobody can say."""
+
+    async def look() -> int | None:
+        async with _admin(bootstrap_servers, LOOK_TIMEOUT_MS) as admin:
+            return (await admin.nodes.quorum()).leader
+
+    try:
+        return _ask(look)
+    except _FAILURES:
+        return None
+
+
+def clean(bootstrap_servers: str, brokers: Iterable[int], settings: Mapping[str, str]) -> None:
+    """Delete all topics but Kafka's own, all groups, and what was set of brokers, which were started with `settings`.
+    ClusterError if that fails."""
+
+    async def clean_all() -> None:
+        async with _admin(bootstrap_servers, CLEAN_TIMEOUT_MS) as admin, trio.open_nursery() as nursery:
+            for name in ("", *map(str, brokers)):
+                nursery.start_soon(_restore_configs, admin, ConfigResource(ResourceType.BROKER, name), settings)
+            for group in await admin.groups.list():
+                nursery.start_soon(_delete_group, admin, group.group_id)
+            for topic in await admin.topics.list():
+                if not topic.is_internal:
+                    nursery.start_soon(admin.topics.delete, topic.name)
+
+    try:
+        _ask(clean_all)
+    except (*_FAILURES, BaseExceptionGroup) as failure:
+        raise ClusterError(f"the cluster could not be cleaned: {sole_error(failure)}") from failure
+
+
+async def _restore_configs(admin: Admin, resource: ConfigResource, settings: Mapping[str, str]) -> None:
+    """A setting of all brokers that a cluster has from its birth on (min.insync.replicas) is set to what it was."""
+    source = ConfigSource.DYNAMIC_BROKER if resource.name else ConfigSource.DYNAMIC_DEFAULT_BROKER
+    changes = []
+    for entry in await admin.configs.describe(resource):
+        if entry.source is source and (resource.name or entry.name not in FROM_BIRTH):
+            changes.append(ConfigChange(ConfigOperation.DELETE, entry.name))
+        elif entry.source is source and entry.value != settings[entry.name]:
+            changes.append(ConfigChange(ConfigOperation.SET, entry.name, settings[entry.name]))
+    if changes:
+        await admin.configs.alter(resource, changes)
+
+
+async def _delete_group(admin: Admin, group: str) -> None:
+    """Members that a test has left behind are shown out; one that joins again and again is a failure."""
+    for attempt in range(1, EVICTIONS_MAX + 1):
+        try:
+            members = (await admin.groups.describe(group)).members
+            if members:
+                await admin.groups.remove_members(group, members)
+            await admin.groups.delete(group)
+        except KafkaError as refusal:
+            if refusal.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return
+            if refusal.code not in _MEMBERS_MOVE or attempt == EVICTIONS_MAX:
+                raise
+        else:
+            return
+
+
+def _admin(bootstrap_servers: str, timeout_ms: int) -> Admin:
+    return Admin(bootstrap_servers=bootstrap_servers, client_id=ONLOOKER_CLIENT_ID, timeout_ms=timeout_ms)
+
+
+def _ask(question: Callable[[], Awaitable[Answer]]) -> Answer:
+    answers: list[Answer] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(trio.run(question))
+        except BaseException as failure:  # noqa: BLE001 - raised in the asking thread below
+            failures.append(failure)
+
+    thread = threading.Thread(target=run, name="kraft onlooker", daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return answers[0]

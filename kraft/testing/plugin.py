@@ -1,0 +1,139 @@
+"""The pytest plugin: the fixtures `kafka_cluster` (real processes) and `simulated_cluster`, their marker and options.
+
+pytest loads this in every run of an environment that has pykraft, so it imports nothing before a fixture is asked for.
+Source: docs/testing-with-pykraft.md.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+try:
+    import pytest
+except ImportError as missing:
+    raise ImportError(
+        "kraft.testing.plugin is for pytest, which is not installed: pip install 'pykraft[pytest]'"
+    ) from missing
+
+if TYPE_CHECKING:
+    from kraft.sim.breakable_cluster import BreakableCluster
+    from kraft.sim.simulated_cluster import SimulatedCluster
+    from kraft.testing.cluster_pool import ClusterPool
+    from kraft.testing.kafka_cluster import KafkaCluster
+
+MARKER = "kraft"
+MARKER_HELP = (
+    f"{MARKER}(controllers=…, brokers=…, combined=…, settings={{…}}): the cluster that kafka_cluster and "
+    "simulated_cluster give to this test."
+)
+SHAPE = re.compile(r"[1-9]\d*(\+[1-9]\d*)?")
+SHAPE_HELP = "1 is one node of both roles, 3+3 are controllers + brokers"
+SEEDS = 2**31
+
+_BASE_SEED = pytest.StashKey[int]()
+_CLUSTER = pytest.StashKey["BreakableCluster"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kraft", "clusters for tests (pykraft)")
+    group.addoption("--kraft-seed", type=int, metavar="SEED", help="Seed of simulated clusters; default: a new one.")
+    group.addoption(
+        "--kraft-seeds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="Run each test that has a simulated cluster N times, with SEED, SEED + 1, …",
+    )
+    group.addoption(
+        "--kraft-shape",
+        metavar="SHAPE",
+        help=f"Shape of the clusters of tests that choose none: {SHAPE_HELP}.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER_HELP)
+    given = config.getoption("--kraft-seed")
+    config.stash[_BASE_SEED] = random.SystemRandom().randrange(SEEDS) if given is None else given
+    if config.getoption("--kraft-seeds") < 1:
+        raise pytest.UsageError("--kraft-seeds is 1 or more")
+    shape = config.getoption("--kraft-shape")
+    if shape is not None and not SHAPE.fullmatch(shape):
+        raise pytest.UsageError(f"{shape!r} is no shape of a cluster: {SHAPE_HELP}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeat what is simulated. The ids tell the run and not the seed: they must be the same in every worker."""
+    count = metafunc.config.getoption("--kraft-seeds")
+    if count > 1 and "simulated_cluster" in metafunc.fixturenames:
+        runs = [f"run{number}" for number in range(count)]
+        metafunc.parametrize("simulated_cluster", range(count), indirect=True, ids=runs)
+
+
+@pytest.fixture
+def simulated_cluster(request: pytest.FixtureRequest) -> Iterator[SimulatedCluster]:
+    """A cluster in this process under virtual time: `simulated_cluster.run(main)` runs your trio code against it."""
+    from kraft.sim.simulated_cluster import SimulatedCluster
+
+    seed = request.config.stash[_BASE_SEED] + getattr(request, "param", 0)
+    with SimulatedCluster(seed=seed, **_asked_for(request)) as cluster:
+        request.node.stash[_CLUSTER] = cluster
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _kraft_clusters() -> Iterator[ClusterPool]:
+    from kraft.testing.cluster_pool import ClusterPool
+
+    pool = ClusterPool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest, _kraft_clusters: ClusterPool) -> KafkaCluster:
+    """A cluster of real processes for any client, without topics and groups: `kafka_cluster.bootstrap_servers`."""
+    from kraft.testing.kafka_cluster import KafkaCluster
+
+    cluster = _kraft_clusters.take(KafkaCluster(**_asked_for(request)))
+    request.node.stash[_CLUSTER] = cluster
+    return cluster
+
+
+def _asked_for(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The shape by the test's marker, else by the option, else none."""
+    from kraft.sim.shapes import ClusterError
+
+    marker = request.node.get_closest_marker(MARKER)
+    text = request.config.getoption("--kraft-shape")
+    if marker is not None:
+        known = {"controllers", "brokers", "combined", "settings"}
+        if marker.args or marker.kwargs.keys() - known:
+            raise ClusterError(f"the marker is {MARKER_HELP}")
+        return dict(marker.kwargs)
+    if text is None:
+        return {}
+    counts = [int(count) for count in text.split("+")]
+    return {"combined": counts[0]} if len(counts) == 1 else {"controllers": counts[0], "brokers": counts[1]}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell, where a test failed, how its cluster was, and how to see it again."""
+    report = yield
+    cluster = item.stash.get(_CLUSTER, None)
+    if cluster is not None and report.failed:
+        report.sections.append((type(cluster).__name__, cluster.describe() + _again(item, cluster)))
+    return report
+
+
+def _again(item: pytest.Item, cluster: BreakableCluster) -> str:
+    """The command that repeats a simulated test."""
+    seed = getattr(cluster, "seed", None)
+    test = item.nodeid.partition("[")[0]
+    return "" if seed is None else f"\nto see this again: pytest --kraft-seed {seed} '{test}'"

@@ -1,0 +1,296 @@
+"""What a test can do to a cluster: the same verbs for a simulated cluster and for one of real processes.
+
+The rules of the verbs stand here once; whoever has a cluster gives the primitives, the methods with an underscore.
+Invariants: a partition lasts until `heal`, also for nodes that are started meanwhile; a fault of requests lasts until
+it happened as often as it was asked for, it is ended, or its node's process is gone. Source: DESIGN 2.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.shapes import ClusterError
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyAction, ReplyRule, rule_from
+
+Group = int | Iterable[int]
+"""A node, or several, on one side of a partition."""
+
+
+class Which(TypedDict, total=False):
+    """The requests that a fault is about; what is missing means any, but `times` is 1 unless it is said."""
+
+    times: int | None
+    """So many of them; None: all, until `heal`."""
+    node: int
+    """Only at this node."""
+    topic: str
+    partition: int
+    client: str
+    """Only of this client id."""
+    after: bool
+    """The request is carried out, and only its answer is spoiled."""
+
+
+@dataclass(eq=False, slots=True)
+class Fault(AbstractContextManager["Fault"]):
+    """A fault of requests. It may be used as a context, which ends it."""
+
+    rule: ReplyRule
+    cluster: BreakableCluster
+    numbers: dict[int, int] = field(default_factory=dict)
+    """Node → the rule's number in the process that it was given to."""
+    counted: int = 0
+    """How often it happened in processes that are gone."""
+
+    @property
+    def applied(self) -> int:
+        """How often it has happened, at all nodes together."""
+        return self.counted + self.cluster._count(self.numbers)
+
+    def end(self) -> None:
+        """No more of it."""
+        self.cluster._end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+class BreakableCluster(ABC):
+    """See the module. Verbs raise ClusterError if there is no such node, or it is not in a state for them."""
+
+    def __init__(self, shape: ClusterShape) -> None:
+        self.shape = shape
+        self._cuts: dict[tuple[int, int], None] = {}
+        """Links that are cut: source and target, each pair both ways."""
+        self._faults: list[Fault] = []
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Brokers are 1, 2, …, controllers 101, 102, …; nodes of both roles 1, 2, …"""
+        return self.shape.node_ids
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        return self.shape.broker_ids
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        return self.shape.controller_ids
+
+    @property
+    @abstractmethod
+    def bootstrap_servers(self) -> str:
+        """Where clients begin: the brokers' addresses, comma-separated."""
+
+    # lives
+
+    def kill(self, node: int) -> None:
+        """End a node's process at once, as kill -9 does."""
+        self._require(node, running=True)
+        self._leave(node)
+        self._kill(node)
+
+    def stop(self, node: int) -> None:
+        """Let a node stop in order: a broker hands its leaderships over first."""
+        self._require(node, running=True)
+        self._leave(node)
+        self._stop(node)
+
+    def start(self, node: int) -> None:
+        """Start a node again that was killed or stopped."""
+        self._require(node, running=False)
+        self._start(node)
+
+    def pause(self, node: int) -> None:
+        """Freeze a node's process: its connections stay, and nothing comes from it."""
+        self._require(node, running=True)
+        if not self.is_paused(node):
+            self._pause(node)
+
+    def resume(self, node: int) -> None:
+        """Let a paused node go on."""
+        self._require(node, running=True)
+        if self.is_paused(node):
+            self._resume(node)
+            self._cut_links()
+
+    def is_running(self, node: int) -> bool:
+        """Whether the node has a process; a paused one has."""
+        self._require(node)
+        return self._is_running(node)
+
+    def is_paused(self, node: int) -> bool:
+        self._require(node)
+        return self._is_paused(node)
+
+    # links
+
+    def partition(self, *groups: Group) -> None:
+        """Cut the links between nodes of different groups until `heal`, as a broken switch does: nothing passes, and
+        nobody is told. A node in no group reaches all; clients do too."""
+        sides = [frozenset({group} if isinstance(group, int) else group) for group in groups]
+        if len(sides) < 2 or not all(sides):
+            raise ClusterError("a partition has two groups of nodes at least, as partition({1}, {2, 3})")
+        members = [node for side in sides for node in sorted(side)]
+        for node in members:
+            self._require(node)
+        if len(members) != len(set(members)):
+            raise ClusterError(f"a node is on one side of a partition, not on two: {members}")
+        for here in sides:
+            for there in sides:
+                if here is not there:
+                    self._cuts.update(dict.fromkeys((one, other) for one in sorted(here) for other in sorted(there)))
+        self._cut_links()
+
+    def heal(self) -> None:
+        """End all partitions and all faults of requests. Nodes that are down or paused stay so: see `mend`."""
+        self._cuts.clear()
+        self._cut_links()
+        for fault in list(self._faults):
+            fault.end()
+
+    def mend(self) -> None:
+        """Heal, let paused nodes go on, and start those that are down."""
+        for node in self.node_ids:
+            if self.is_paused(node):
+                self.resume(node)
+        self.heal()
+        for node in self.node_ids:
+            if not self.is_running(node):
+                self.start(node)
+
+    # requests
+
+    def fail_next(self, api: str, *, code: str | int, **which: Unpack[Which]) -> Fault:
+        """Answer the next such request with this error: `code` is Kafka's name or number of it. ValueError if that
+        makes no sense. Each broker counts `times` for itself; `node` chooses one."""
+        error = code.upper() if isinstance(code, str) else ErrorCode(code).name
+        return self._spoil({"api": api, "action": ReplyAction.ERROR, "error": error}, which)
+
+    def drop(self, api: str | None = None, **which: Unpack[Which]) -> Fault:
+        """Never answer the next such request (`api` None: of any kind). What comes behind it on its connection waits
+        as well."""
+        return self._spoil({"api": api, "action": ReplyAction.DROP}, which)
+
+    def disconnect(self, api: str | None = None, **which: Unpack[Which]) -> Fault:
+        """Close the connection on which the next such request comes."""
+        return self._spoil({"api": api, "action": ReplyAction.CLOSE}, which)
+
+    def delay(self, api: str | None = None, *, ms: int, **which: Unpack[Which]) -> Fault:
+        """Let the next such request, and what comes behind it on its connection, wait so long."""
+        return self._spoil({"api": api, "action": ReplyAction.DELAY, "delay_ms": ms}, which)
+
+    def _spoil(self, what: dict[str, Any], which: Which) -> Fault:
+        narrowed: dict[str, Any] = {"times": 1, **which}
+        node = narrowed.pop("node", None)
+        narrowed["client_id"] = narrowed.pop("client", None)
+        rule = rule_from({**what, **narrowed})
+        if node is not None:
+            self._require(node, running=True)
+            if self.is_paused(node):
+                raise ClusterError(f"node {node} is paused and cannot be told of a fault; resume it first")
+        fault = Fault(rule, self)
+        for one in self._listening() if node is None else [node]:
+            fault.numbers[one] = self._add_rule(one, rule)
+        self._faults.append(fault)
+        return fault
+
+    def _end(self, fault: Fault) -> None:
+        if fault in self._faults:
+            self._faults.remove(fault)
+            fault.counted = fault.applied
+            for node, number in fault.numbers.items():
+                self._remove_rule(node, number)
+            fault.numbers.clear()
+
+    def _count(self, numbers: Mapping[int, int]) -> int:
+        return sum(self._applied(node, number) for node, number in numbers.items())
+
+    def _leave(self, node: int) -> None:
+        """The process of a node is about to end, and its rules with it."""
+        for fault in self._faults:
+            if node in fault.numbers:
+                fault.counted += self._applied(node, fault.numbers[node])
+                del fault.numbers[node]
+
+    def _listening(self) -> list[int]:
+        """The brokers that can be told of a fault now."""
+        return [node for node in self.broker_ids if self._is_running(node) and not self._is_paused(node)]
+
+    # state
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """The broker that leads this partition, None if nobody does. KafkaError if there is no such partition."""
+        return self._find(topic, partition)[0]
+
+    def isr(self, topic: str, partition: int = 0) -> list[int]:
+        """The brokers that are in sync with the leader of this partition, it included."""
+        return sorted(self._find(topic, partition)[1])
+
+    @abstractmethod
+    def active_controller(self) -> int | None:
+        """The controller that leads the quorum, None while there is none."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What a person wants to know of the cluster when a test has failed."""
+
+    def _require(self, node: int, *, running: bool | None = None) -> None:
+        if node not in self.node_ids:
+            known = ", ".join(map(str, sorted(self.node_ids)))
+            raise ClusterError(f"there is no node {node}: this cluster has {known}")
+        if running is not None and self._is_running(node) is not running:
+            raise ClusterError(f"node {node} runs already" if not running else f"node {node} does not run")
+
+    # primitives
+
+    @abstractmethod
+    def _kill(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _stop(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _start(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _pause(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _resume(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _is_running(self, node: int) -> bool: ...
+
+    @abstractmethod
+    def _is_paused(self, node: int) -> bool: ...
+
+    @abstractmethod
+    def _cut_links(self) -> None:
+        """Make the links as `_cuts` says."""
+
+    @abstractmethod
+    def _add_rule(self, node: int, rule: ReplyRule) -> int: ...
+
+    @abstractmethod
+    def _remove_rule(self, node: int, number: int) -> None:
+        """Also of a rule that is used up."""
+
+    @abstractmethod
+    def _applied(self, node: int, number: int) -> int: ...
+
+    @abstractmethod
+    def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
+        """Leader and ISR. KafkaError UNKNOWN_TOPIC_OR_PARTITION."""

@@ -1,0 +1,140 @@
+"""Many seeds, and what they say together: a line for each, a file for each that fails, and what was met and seen.
+
+A campaign that met no failure still proves only what it saw: checks without input that matters are told as unknown, and
+so are faults that never met a state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from kraft.sim.cluster.cold_starts import ROUNDS_MAX, ColdStart, cold_start
+from kraft.sim.cluster.coverage import Cell, coverage_table, never_met
+from kraft.sim.cluster.many import in_processes, timed_run
+from kraft.sim.cluster.plan_file import Recorded, write_plan
+from kraft.sim.cluster.run import RunResult, RunSettings
+
+VOTERS = (3, 5)
+LOG_LINES_SHOWN = 60
+FAULT = "fault: "
+LARGE_SEEDS = 30
+"""A campaign of so many seeds must leave no check unknown."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSettings:
+    """`failures` is the folder for the files of runs that fail."""
+
+    seeds: Sequence[int]
+    run: RunSettings = field(default_factory=RunSettings)
+    jobs: int = 2
+    failures: Path = Path("sim-failures")
+    shows_log: bool = False
+
+
+class Campaign:
+    """Runs its seeds, says what happens, and adds up."""
+
+    def __init__(self, settings: CampaignSettings, say: Say = print) -> None:
+        self.failed: list[int] = []
+        self.coverage: Counter[Cell] = Counter()
+        self._settings = settings
+        self._say = say
+        self._seen: Counter[str] = Counter()
+        self._checks: set[str] = set()
+        self._virtual_ms = 0
+        self._cpu_s = 0.0
+
+    def run(self) -> bool:
+        """All seeds. True if every one passed, and a large campaign left no check without input."""
+        settings = self._settings
+        for result, took_s in in_processes(partial(timed_run, settings.run), settings.seeds, settings.jobs):
+            self._add(result, took_s)
+            self._say(line_of(result, took_s))
+            if result.findings:
+                self._tell_failure(result)
+        self._tell_sum()
+        return not self.failed and (not self.unknown or len(settings.seeds) < LARGE_SEEDS)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Checks that saw nothing that matters in any run."""
+        return sorted(check for check in self._checks if not self._seen[check])
+
+    def _add(self, result: RunResult, took_s: float) -> None:
+        self._virtual_ms += result.virtual_ms
+        self._cpu_s += took_s
+        self._seen.update(result.counters)
+        self._checks.update(result.unseen)
+        self.coverage.update(result.coverage)
+        if result.findings:
+            self.failed.append(result.seed)
+
+    def _tell_failure(self, result: RunResult) -> None:
+        path = self._settings.failures / f"seed-{result.seed}.json"
+        write_plan(path, Recorded.of(result))
+        for text in failure_lines(result):
+            self._say(text)
+        if self._settings.shows_log:
+            for text in result.log_lines[-LOG_LINES_SHOWN:]:
+                self._say(f"    | {text}")
+        for verb in ("replay", "shrink", "report"):
+            self._say(f"  kraft sim {verb} {path}")
+
+    def _tell_sum(self) -> None:
+        seeds, seen, say = len(self._settings.seeds), self._seen, self._say
+        speed = self._virtual_ms / 1000 / max(self._cpu_s, 0.001)
+        say(f"{seeds - len(self.failed)} of {seeds} seeds passed; {speed:.1f} virtual seconds per CPU second")
+        for text in coverage_table(self.coverage):
+            say(text)
+        empty, cells = never_met(self.coverage)
+        say(f"{cells - len(empty)} of {cells} cells were met (the state began while the fault lasted, or soon after)")
+        happened = {name.removeprefix(FAULT): count for name, count in seen.items() if name.startswith(FAULT)}
+        say("faults: " + (", ".join(f"{name} {count}" for name, count in happened.items()) or "none"))
+        say("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))
+        if self.unknown:
+            say(f"unknown: nothing that matters was seen for {', '.join(self.unknown)}")
+        if self.failed:
+            say(f"failed: {', '.join(map(str, self.failed))}")
+
+
+def line_of(result: RunResult, took_s: float) -> str:
+    """A run in one line."""
+    facts = result.counters
+    return (
+        f"seed {result.seed:<6} {'failed' if result.findings else 'passed'} {result.virtual_ms / 1000:6.1f} virtual s "
+        f"in {took_s:5.1f} CPU s, {facts['crashes']} crashes, {facts['acknowledged']} acknowledged, "
+        f"well after {facts['whole_ms']} ms, trace {result.trace_hash[:12]}"
+    )
+
+
+def failure_lines(result: RunResult) -> Iterable[str]:
+    """The faults of a run, and what was found."""
+    yield from (f"    {text}" for text in result.history)
+    yield from (f"  * {finding}" for finding in result.findings)
+
+
+def run_cold_starts(seeds: Sequence[int], jobs: int, say: Say = print) -> bool:
+    """True if every start of every size took few enough rounds."""
+    good = True
+    for voters in VOTERS:
+        starts: list[ColdStart] = []
+        for start in in_processes(partial(cold_start, voters=voters), seeds, jobs):
+            starts.append(start)
+            if not start.is_good:
+                good = False
+                say(f"seed {start.seed}: {start.rounds} rounds, {start.took_ms} ms {' '.join(start.problems)}")
+        rounds = sorted(Counter(start.rounds for start in starts).items())
+        times = sorted(start.took_ms for start in starts)
+        say(
+            f"{voters} voters, {len(starts)} cold starts: rounds "
+            + ", ".join(f"{count} x {number}" for number, count in rounds)
+            + f" (at most {ROUNDS_MAX}); led after {times[len(times) // 2]} ms (median), {times[-1]} ms (worst)"
+        )
+    return good

@@ -1,0 +1,71 @@
+"""R16: the voter set changes by one at a time, only when the last change is committed, and as the log says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import Restarted, RoleSeen, VotersSeen
+
+Keys = tuple[tuple[int, str], ...]
+
+
+class Membership(Check):
+    """A record of the leader that changes no key (it names an address, or copies the first voters into the log) may
+    come before a record of its epoch is committed."""
+
+    id: ClassVar[str] = "R16"
+    statement: ClassVar[str] = "Voter sets change by one key, one uncommitted at a time, and are what the log says."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of: dict[int, VotersSeen] = {}
+        self._records: dict[tuple[int, int], Keys] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {VotersSeen: self.voters, RoleSeen: self.role, Restarted: self.restarted}
+
+    def restarted(self, seen: Restarted) -> None:
+        self._of.pop(seen.node, None)
+
+    def voters(self, seen: VotersSeen) -> None:
+        self.count()
+        before = self._of.get(seen.node)
+        self._of[seen.node] = seen
+        if seen.record_offset < 0:
+            return
+        known = self._records.setdefault((seen.record_offset, seen.record_epoch), seen.voters)
+        if known != seen.voters:
+            self.fail("one record names two sets", node=seen.node, offset=seen.record_offset, sets=(known, seen.voters))
+        if seen.record_offset >= seen.log_end_offset:
+            self.fail("a set is in force whose record is cut", node=seen.node, offset=seen.record_offset)
+        if before is not None and seen.is_leader and before.epoch == seen.epoch == seen.record_epoch:
+            self._appended(before, seen)
+
+    def _appended(self, before: VotersSeen, seen: VotersSeen) -> None:
+        """This leader has appended a record since the last look."""
+        changed = {*before.voters} ^ {*seen.voters}
+        if seen.record_offset <= before.record_offset or not changed:
+            return
+        if len(changed) > 1:
+            self.fail("more than one voter changed at once", leader=seen.node, sets=(before.voters, seen.voters))
+        if seen.committed <= max(before.record_offset, seen.leads_since):
+            self.fail(
+                "a change came before the last one, or a record of the epoch, was committed",
+                leader=seen.node,
+                offset=seen.record_offset,
+                committed=seen.committed,
+                last_change=before.record_offset,
+                epoch_start=seen.leads_since,
+            )
+
+    def role(self, seen: RoleSeen) -> None:
+        """A leader that is no voter any more leads only until that is committed."""
+        known = self._of.get(seen.node)
+        if known is None or not seen.is_leader or not any(key for _, key in known.voters):
+            return
+        if seen.node not in {node for node, _ in known.voters} and seen.high_watermark > known.record_offset:
+            self.fail(
+                "a leader that was removed leads on", leader=seen.node, epoch=seen.epoch, offset=known.record_offset
+            )

@@ -1,0 +1,220 @@
+"""What happened in a run, told in few events: lives and roles of nodes, elections, ISR changes, truncations, snapshots,
+rebalances, faults with their windows, what clients did, and what checks found.
+
+The chronicle listens to the same observations as the checks, draws nothing and takes no time. Coverage and the story
+are read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kraft.image import MetadataImage
+from kraft.sim.check.base import Finding
+from kraft.sim.check.groups import AssignmentTold
+from kraft.sim.check.observations import (
+    BrokerFenced,
+    ImagePublished,
+    LogCut,
+    Observation,
+    PartitionRecorded,
+    RoleSeen,
+    TopicPartition,
+)
+from kraft.sim.check.shadow import Shadows
+from kraft.sim.cluster.fold import THE_FOLD
+
+ELECTION, ISR_CHANGE, TRUNCATION, SNAPSHOT_INSTALL, REBALANCE, REASSIGNMENT = STATES = (
+    "election",
+    "ISR change",
+    "truncation",
+    "snapshot install",
+    "rebalance",
+    "reassignment",
+)
+"""What a fault can meet: the columns of the coverage table."""
+
+UP, DOWN, ROLE, REGISTRATION, FENCE, OPERATION = "up", "down", "role", "registration", "fence", "operation"
+LEADER, FOLLOWER, LEADERLESS = "leader", "follower", "without a leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `node` is 0 if it is of no one node; `partition` None if of none; `value` is what the
+    story draws: a role and its epoch, or leader, ISR and epoch of a partition."""
+
+    at_ms: int
+    kind: str
+    text: str
+    node: int = 0
+    partition: TopicPartition | None = None
+    value: tuple[object, ...] = ()
+
+
+@dataclass(slots=True)
+class FaultWindow:
+    """A fault from its beginning to its end (None: it still lasts)."""
+
+    kind: str
+    nodes: tuple[int, ...]
+    text: str
+    at_ms: int
+    end_ms: int | None = None
+
+
+@dataclass(slots=True)
+class ClientOperation:
+    """What a client did: `outcome` is "" while it is open, else how it ended; `is_good` None if nobody knows."""
+
+    client: str
+    text: str
+    at_ms: int
+    end_ms: int | None = None
+    outcome: str = ""
+    is_good: bool | None = None
+
+
+class Chronicle:
+    """One run's."""
+
+    def __init__(self, shadows: Shadows, now_ms: Callable[[], int]) -> None:
+        self.events: list[Event] = []
+        self.windows: list[FaultWindow] = []
+        self.operations: list[ClientOperation] = []
+        self.findings: list[Finding] = []
+        self.is_closed = False
+        """The run was stopped: nothing more is told."""
+        self.began_ms = 0
+        """When clients and faults began."""
+        self._shadows = shadows
+        self._now_ms = now_ms
+        self._roles: dict[int, tuple[int, str, int]] = {}
+        self._partitions: dict[TopicPartition, PartitionRecorded] = {}
+        self._alive: dict[int, bool] = {}
+        self._generation = -1
+        self._down: set[int] = set()
+
+    def note(
+        self,
+        kind: str,
+        text: str,
+        node: int = 0,
+        partition: TopicPartition | None = None,
+        value: tuple[object, ...] = (),
+    ) -> None:
+        if self.is_closed:
+            return
+        self.events.append(Event(self._now_ms(), kind, text, node, partition, value))
+
+    # faults and clients
+
+    def begin_fault(self, kind: str, nodes: tuple[int, ...], text: str) -> FaultWindow:
+        window = FaultWindow(kind, nodes, text, self._now_ms())
+        self.windows.append(window)
+        return window
+
+    def end_fault(self, window: FaultWindow) -> None:
+        window.end_ms = self._now_ms()
+
+    def begin_operation(self, client: str, text: str) -> ClientOperation:
+        operation = ClientOperation(client, text, self._now_ms())
+        self.operations.append(operation)
+        return operation
+
+    def end_operation(self, operation: ClientOperation, outcome: str, is_good: bool | None) -> None:
+        """What ends while a stopped run falls apart stays open."""
+        if self.is_closed:
+            return
+        operation.end_ms, operation.outcome, operation.is_good = self._now_ms(), outcome, is_good
+
+    # lives
+
+    def life_began(self, node: int, number: int) -> None:
+        self._down.discard(node)
+        self.note(UP, f"node {node} starts (life {number})", node)
+
+    def life_ended(self, node: int) -> None:
+        """Called before the disk is looked at: what it loses from here on is no truncation."""
+        self._down.add(node)
+        self._roles.pop(node, None)
+        self.note(DOWN, f"node {node} is down", node)
+
+    # observations
+
+    def observe(self, seen: Observation, image: MetadataImage) -> None:
+        """Before the checks take it: the shadows still are what they were. `image` is the committed metadata."""
+        if isinstance(seen, RoleSeen):
+            self._role(seen)
+        elif isinstance(seen, PartitionRecorded):
+            self._partition(seen)
+        elif isinstance(seen, LogCut):
+            self._cut(seen)
+        elif isinstance(seen, ImagePublished) and seen.node == THE_FOLD:
+            self._registrations(image)
+        elif isinstance(seen, BrokerFenced):
+            cause = "its session timed out" if seen.decided_epoch is None else "it is taken for dead"
+            self.note(FENCE, f"broker {seen.broker} is fenced: {cause}", seen.broker)
+
+    def assigned(self, told: AssignmentTold) -> None:
+        """A member was told what it owns."""
+        if told.generation > self._generation:
+            self._generation = told.generation
+            self.note(REBALANCE, f"group {told.group} has generation {told.generation}")
+
+    def _role(self, seen: RoleSeen) -> None:
+        role = LEADER if seen.is_leader else FOLLOWER if seen.leader_id >= 0 else LEADERLESS
+        now = (seen.epoch, role, seen.leader_id)
+        before = self._roles.get(seen.node)
+        if now == before:
+            return
+        self._roles[seen.node] = now
+        text = f"node {seen.node} is {role} in epoch {seen.epoch}"
+        self.note(ROLE, text, seen.node, value=(role if seen.is_voter else "observer", seen.epoch))
+        if seen.is_leader and (before is None or before[:2] != now[:2]):
+            self.note(ELECTION, f"controller {seen.node} leads the quorum in epoch {seen.epoch}", seen.node)
+
+    def _partition(self, seen: PartitionRecorded) -> None:
+        place, before = seen.topic_partition, self._partitions.get(seen.topic_partition)
+        self._partitions[place] = seen
+        value = (seen.leader, seen.isr, seen.leader_epoch)
+        name = f"{place[0]}-{place[1]}"
+        if before is None:
+            return self.note("partition", f"{name} is led by {seen.leader}", seen.leader, place, value)
+        if seen.leader_epoch != before.leader_epoch and seen.leader != before.leader:
+            how = "an unclean election: " if seen.unclean else ""
+            led = f"is led by {seen.leader}" if seen.leader >= 0 else "has no leader"
+            self.note(ELECTION, f"{how}{name} {led} in epoch {seen.leader_epoch}", max(seen.leader, 0), place, value)
+        if seen.replicas != before.replicas or seen.adding != before.adding:
+            how = f", of which {_ids(seen.adding)} are new" if seen.adding else ""
+            text = f"{name} is moved: replicas {_ids(seen.replicas)}{how}"
+            self.note(REASSIGNMENT, text, max(seen.leader, 0), place, value)
+        if set(seen.isr) != set(before.isr):
+            text = f"{name} has ISR {_ids(seen.isr)}, before {_ids(before.isr)}"
+            self.note(ISR_CHANGE, text, max(seen.leader, 0), place, value)
+        return None
+
+    def _cut(self, seen: LogCut) -> None:
+        if seen.node in self._down:
+            return
+        shadow = self._shadows.log(seen.node, seen.log)
+        name = "the metadata log" if seen.log is None else f"{seen.log[0]}-{seen.log[1]}"
+        end = shadow.end_offset
+        if seen.log is None and seen.start_offset > end:
+            text = f"node {seen.node} takes over a snapshot of offset {seen.start_offset}, its log ended at {end}"
+            self.note(SNAPSHOT_INSTALL, text, seen.node)
+        elif seen.start_offset <= seen.end_offset < end and seen.end_offset + seen.start_offset:
+            text = f"node {seen.node} cuts {name} from {end} back to {seen.end_offset}"
+            self.note(TRUNCATION, text, seen.node, seen.log)
+
+    def _registrations(self, image: MetadataImage) -> None:
+        for broker in image.broker_ids():
+            is_alive = image.is_alive(broker)
+            if is_alive != self._alive.get(broker, False):
+                self._alive[broker] = is_alive
+                text = f"broker {broker} is {'unfenced' if is_alive else 'fenced or gone'}"
+                self.note(REGISTRATION, text, broker, value=(is_alive,))
+
+
+def _ids(nodes: tuple[int, ...]) -> str:
+    return ",".join(map(str, nodes)) or "none"

@@ -1,0 +1,52 @@
+"""Which faults met which states: fault class × {election, ISR change, truncation, snapshot install, rebalance,
+reassignment}.
+
+A fault meets a state if that begins while the fault lasts, or within some seconds after it. A cell of the table counts
+faults, each at most once; a cell of zero was never met, and says that the campaign proves nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from kraft.sim.cluster.chronicle import STATES, Chronicle
+from kraft.sim.cluster.plan import FAULT_KINDS
+
+AFTERMATH_MS = 3_000
+NEVER = "-never-"
+
+Cell = tuple[str, str]
+"""(kind of fault, state)."""
+
+
+def covered_by(chronicle: Chronicle) -> Counter[Cell]:
+    """How many faults of each kind met each state in one run."""
+    times: dict[str, list[int]] = {}
+    for event in chronicle.events:
+        if event.kind in STATES:
+            times.setdefault(event.kind, []).append(event.at_ms)
+    met: Counter[Cell] = Counter()
+    for window in chronicle.windows:
+        end_ms = AFTERMATH_MS + (window.at_ms if window.end_ms is None else window.end_ms)
+        for state, when in times.items():
+            met[window.kind, state] += any(window.at_ms <= at_ms <= end_ms for at_ms in when)
+    return met
+
+
+def never_met(coverage: Mapping[Cell, int]) -> tuple[list[Cell], int]:
+    """The empty cells of the table, and how many cells it has."""
+    cells = [(kind, state) for kind in FAULT_KINDS for state in STATES]
+    return [cell for cell in cells if not coverage.get(cell)], len(cells)
+
+
+def coverage_table(coverage: Mapping[Cell, int]) -> Iterator[str]:
+    """The table, line by line, for a terminal."""
+    width = max(map(len, FAULT_KINDS))
+    yield " " * width + "".join(f"  {state:>16}" for state in STATES)
+    for kind in FAULT_KINDS:
+        yield f"{kind:<{width}}" + "".join(f"  {cell:>16}" for cell in _cells(coverage, kind))
+
+
+def _cells(coverage: Mapping[Cell, int], kind: str) -> Iterable[str]:
+    return (str(coverage.get((kind, state)) or NEVER) for state in STATES)

@@ -1,0 +1,216 @@
+"""How a seed draws the faults and the operations of its plan. Each lane and each client has a stream of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kraft.sim.cluster import plan
+from kraft.sim.cluster.faults import FaultSettings
+from kraft.sim.cluster.plan import Fault, Operation
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.world.chance import NamedRandom
+
+RESTART_MS = (100, 3_000)
+HURRY_MS = 500
+CUT_MS = (100, 3_000)
+PAUSE_MS = (100, 6_000)
+DISK_MS = (50, 1_500)
+STALL_MS = (50, 4_000)
+BACK_MS = (50, 1_000)
+STUMBLE_MS = (0, 250)
+STUMBLES = (1, 3)
+CLOCK_STEP_MS = (-60_000, 60_000)
+PICKS = 1_000
+"""Draws for "one of those that there are by then"."""
+
+LASTS: Mapping[str, tuple[int, int]] = {
+    "cut": CUT_MS,
+    "cut one way": CUT_MS,
+    "isolate": CUT_MS,
+    "stall": STALL_MS,
+    "pause": PAUSE_MS,
+    "slow disk": CUT_MS,
+    "full disk": DISK_MS,
+    "failing sync": DISK_MS,
+    "stumble": STUMBLE_MS,
+    plan.DIRECTORY: CUT_MS,
+}
+"""How long a fault lasts, where it does."""
+
+DOWN: Mapping[str, tuple[int, int]] = {
+    plan.KILL: RESTART_MS,
+    plan.POWER_LOSS: RESTART_MS,
+    "full disk": BACK_MS,
+    "failing sync": BACK_MS,
+    "empty disk": BACK_MS,
+    "stumble": STUMBLE_MS,
+    "flap": STUMBLE_MS,
+    plan.DIRECTORY: BACK_MS,
+    plan.BLACKOUT: BACK_MS,
+}
+"""How long a node stays down, where it goes down."""
+
+AMOUNTS: Mapping[str, tuple[int, int]] = {"clock": CLOCK_STEP_MS, "stumble": STUMBLES, "flap": (0, 1)}
+
+CALM_SEEDS = 10
+"""One seed in so many is free of faults."""
+BURST = 3
+"""Records that a producer sends at once, on average."""
+HEALING_WORK_MS = 10_000
+"""Clients have work for this long after the last fault."""
+ADMIN_PAUSE_MS_MAX = 1_500
+PRANK_PAUSE_MS_MAX = 8_000
+EXTRA_VALUE_BYTES_MAX = 200
+MOVE_PAUSE_MS = (500, 3_000)
+CANCEL_ONE_IN = 4
+SLOTS = 3
+"""Extra topics at one time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mood:
+    """What a seed draws of its faults and operations in general."""
+
+    kinds: tuple[str, ...] = plan.NETWORK_KINDS
+    """The disturbances that happen in this run."""
+    disturbances: int = 0
+    """So many of them in each lane at most, if that is more than the settings say; at least what the settings say."""
+    streams: int = 1
+    """Lanes of crashes, and as many of disturbances."""
+    pause_ms_max: int = 300
+    """Producers pause up to this long between two records."""
+    moves: bool = False
+    """Partitions are moved between brokers."""
+    value_bytes_max: int = 0
+    """Values are filled up to a drawn size below this."""
+
+
+def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterShape) -> tuple[Fault, ...]:
+    """All lanes, in order of time."""
+    faults: list[Fault] = []
+    if not seed % CALM_SEEDS:
+        return ()
+    for stream in range(mood.streams):
+        faults += _draw_crashes(NamedRandom(seed, f"crashes {stream}"), settings, shape, lane=2 * stream)
+        random = NamedRandom(seed, f"disturbances {stream}")
+        faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
+    return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
+
+
+def _draw_crashes(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> list[Fault]:
+    """One victim after the other, some as soon as the one before is back, with stops in order between them."""
+    faults: list[Fault] = []
+    slot_ms = settings.duration_ms // max(1, settings.crashes)
+    kinds = (plan.KILL, plan.POWER_LOSS)
+    first = at_ms = 0
+    for number in range(settings.crashes):
+        if number and random.below(2) < settings.clean_stops:
+            at_ms += random.below(HURRY_MS)
+            faults.append(_draw_crash(random, shape, plan.CLEAN_STOP, at_ms, lane))
+        hurry = number and random.below(2)
+        at_ms = max(at_ms, 0 if hurry else number * slot_ms + random.below(slot_ms)) + random.below(HURRY_MS)
+        which = 1 - first if number == 1 else random.below(2)
+        first = first if number else which
+        faults.append(_draw_crash(random, shape, kinds[which], at_ms, lane))
+    return faults
+
+
+def _draw_crash(random: NamedRandom, shape: ClusterShape, kind: str, at_ms: int, lane: int) -> Fault:
+    """Of any node, of the active controller, or of a partition's leader: each as often as the others."""
+    role = ("", *plan.ROLES)[random.below(3)]
+    node = 0 if role else shape.node_ids[random.below(len(shape.node_ids))]
+    back_ms = between(random, *DOWN[kind]) if kind in DOWN else 0
+    return Fault(at_ms=at_ms, kind=kind, lane=lane, role=role, node=node, pick=random.below(PICKS), back_ms=back_ms)
+
+
+def _draw_disturbances(
+    random: NamedRandom, mood: Mood, settings: FaultSettings, shape: ClusterShape, lane: int
+) -> list[Fault]:
+    least = settings.network_faults
+    count = between(random, least, max(least, mood.disturbances)) if least else 0
+    times = sorted(random.below(settings.duration_ms) for _ in range(count))
+    return [_draw_disturbance(random, mood.kinds[random.below(len(mood.kinds))], at, shape, lane) for at in times]
+
+
+def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: ClusterShape, lane: int) -> Fault:
+    nodes = shape.node_ids
+    node = nodes[random.below(len(nodes))]
+    others = [other for other in nodes if other != node]
+    other = others[random.below(len(others))] if kind in plan.LINK_KINDS else 0
+    role = plan.ROLES[random.below(2)] if kind == "flap" else ""
+    return Fault(
+        at_ms=at_ms,
+        kind=kind,
+        lane=lane,
+        role=role,
+        node=0 if role or kind == plan.BLACKOUT else node,
+        pick=random.below(PICKS) if role else 0,
+        other=other,
+        duration_ms=between(random, *LASTS[kind]) if kind in LASTS else 0,
+        back_ms=between(random, *DOWN[kind]) if kind in DOWN else 0,
+        amount=between(random, *AMOUNTS[kind]) if kind in AMOUNTS else 0,
+    )
+
+
+def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple[Operation, ...]]:
+    """What each client does, while faults happen and for a while after."""
+    end_ms = settings.duration_ms + HEALING_WORK_MS
+    work: dict[str, tuple[Operation, ...]] = {}
+    for name in plan.PRODUCERS:
+        work[name] = _draw_sends(NamedRandom(seed, name), mood, end_ms, plan.PARTITIONS, mood.value_bytes_max)
+    work[plan.CONSUMER] = ()
+    work[plan.EXTRA] = _draw_sends(NamedRandom(seed, plan.EXTRA), mood, end_ms, PICKS, EXTRA_VALUE_BYTES_MAX)
+    work[plan.ADMIN] = _draw_administration(NamedRandom(seed, plan.ADMIN), settings.duration_ms)
+    if mood.moves:
+        work[plan.MOVER] = _draw_moves(NamedRandom(seed, plan.MOVER), settings.duration_ms)
+    return work | draw_group_work(seed, settings.duration_ms)
+
+
+def draw_group_work(seed: int, duration_ms: int) -> dict[str, tuple[Operation, ...]]:
+    """The odd things that each member of the group does."""
+    return {name: _draw_pranks(NamedRandom(seed, name), duration_ms) for name in plan.MEMBERS}
+
+
+def _draw_sends(random: NamedRandom, mood: Mood, end_ms: int, targets: int, bytes_max: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = 0
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.SEND, random.below(targets), random.below(bytes_max + 1)))
+        if not random.below(BURST):
+            at_ms += 1 + random.below(mood.pause_ms_max)
+    return tuple(operations)
+
+
+def _draw_administration(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    verbs = (plan.DELETE, plan.DELETE, plan.DELETE, plan.ADD_PARTITION, plan.SET_CONFIG, plan.ELECT)
+    operations: list[Operation] = []
+    at_ms = random.below(ADMIN_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        verb = verbs[random.below(len(verbs))]
+        operations.append(Operation(at_ms, verb, random.below(SLOTS), random.below(PICKS)))
+        at_ms += random.below(ADMIN_PAUSE_MS_MAX)
+    return tuple(operations)
+
+
+def _draw_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = between(random, *MOVE_PAUSE_MS)
+    while at_ms < end_ms:
+        verb = plan.MOVE if random.below(CANCEL_ONE_IN) else plan.CANCEL_MOVE
+        operations.append(Operation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
+        at_ms += between(random, *MOVE_PAUSE_MS)
+    return tuple(operations)
+
+
+def _draw_pranks(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = random.below(PRANK_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.PRANKS[random.below(len(plan.PRANKS))]))
+        at_ms += random.below(PRANK_PAUSE_MS_MAX)
+    return tuple(operations)
+
+
+def between(random: NamedRandom, least: int, most: int) -> int:
+    return least + random.below(most - least + 1)

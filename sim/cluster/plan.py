@@ -1,0 +1,109 @@
+"""The plan of a run: all that a seed draws, as one value, before anything happens.
+
+A run carries out its plan and draws nothing of it on the way, so a plan can be kept in a file, replayed, and made
+smaller. Only what a world is like from moment to moment (how long a piece travels, in which order tasks run) still
+comes from the seed, in named streams: taking one fault or operation away does not reshuffle the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.world.options import WorldOptions
+
+SCHEDULE_VERSION = 1
+"""Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
+
+TOPIC = "orders"
+PARTITIONS = 3
+OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
+
+KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
+NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
+OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
+DIRECTORY = "failing directory"
+"""One log directory of a broker is out of reach: only where brokers have several."""
+BLACKOUT = "blackout"
+"""All nodes lose power at once: only where every acknowledged record is on the device."""
+FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, DIRECTORY, BLACKOUT)
+
+LINK_KINDS = ("reset", "cut", "cut one way", "stall")
+"""Faults between two nodes."""
+ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
+"""Faults that need no node to be named: they find whom they hit."""
+
+ACTIVE_CONTROLLER, A_LEADER = ROLES = ("active controller", "leader")
+
+IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
+CONSUMER, EXTRA, ADMIN = "consumer", "extra", "admin"
+MEMBERS = ("group-0", "group-1", "group-2")
+MOVER = "mover"
+CLIENTS = (*PRODUCERS, CONSUMER, EXTRA, ADMIN, *MEMBERS, MOVER)
+
+SEND = "send"
+DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
+MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
+LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget who it is", "join again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong. Those of a lane happen one after the other: one that lasts puts off the next.
+
+    It hits `node`, or who has `role` when it happens (`pick` says which, if there are several); links run to `other`.
+    `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
+    steps; of a stumble, how often; of a flap, 1 if power is lost.
+    """
+
+    at_ms: int
+    kind: str
+    lane: int = 0
+    role: str = ""
+    node: int = 0
+    pick: int = 0
+    other: int = 0
+    duration_ms: int = 0
+    back_ms: int = 0
+    amount: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that a client does, `at_ms` after the clients began, or as soon as it has done what came before.
+
+    send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. The
+    administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
+    The mover's: partition `target` of those that there are, to the brokers that `amount` stands for.
+    """
+
+    at_ms: int
+    verb: str
+    target: int = 0
+    amount: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run carries out. Times of faults and operations are counted from when the topic stands."""
+
+    seed: int = 1
+    options: WorldOptions = field(default_factory=WorldOptions)
+    is_quick: bool = True
+    """K6's times are binding."""
+    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=OVERRIDES))
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    compression: str = "none"
+    batch_bytes: int = 1_800
+    """Largest batch of a producer, below the smallest segment."""
+    duration_ms: int = 30_000
+    faults: tuple[Fault, ...] = ()
+    work: Mapping[str, tuple[Operation, ...]] = field(default_factory=dict)
+    """The clients that there are, and what each does."""
+    ends_early: bool = False
+    """The run ends with its faults: nothing is healed, and nobody reads what was written."""
+
+    @property
+    def operations(self) -> int:
+        return sum(map(len, self.work.values()))

@@ -1,0 +1,98 @@
+"""One who moves replicas about while all else goes on: any partition, to brokers drawn at random, and sometimes back
+before it is done. A partition keeps three replicas or gets a fourth, so that a move never takes away what the faults'
+budget counts on.
+
+Nothing is expected of a single request: what the metadata then say is watched by the checks (M15), and the end of a run
+demands that every move has come to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraft.client.cluster import Cluster, parse_bootstrap
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.plan import CANCEL_MOVE, Operation
+from kraft.sim.world.chance import NamedRandom
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+REQUEST_TIMEOUT_MS = 5_000
+PAUSE_MS_MIN = 500
+PAUSE_MS_MAX = 3_000
+FACTORS = (3, 3, 4)
+CANCEL_ONE_IN = 4
+
+
+class Mover:
+    """`moved` counts the requests that were taken."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.moved = 0
+        self._cluster = cluster
+        self._world = cluster.world
+        self._client = Cluster(
+            parse_bootstrap(cluster.shape.bootstrap_servers), self._world.node("mover"), client_id="mover"
+        )
+
+    async def run(self) -> None:
+        """Move until cancelled."""
+        random = self._world.random.stream("mover")
+        try:
+            while True:
+                await self._world.sleep_ms(PAUSE_MS_MIN + random.below(PAUSE_MS_MAX - PAUSE_MS_MIN))
+                await self._move(random)
+        finally:
+            self._client.close()
+
+    async def carry_out(self, work: Iterable[Operation]) -> None:
+        """Move what a plan says, when it says it."""
+        start_ns = self._world.now_ns
+        try:
+            for operation in work:
+                await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+                partitions = self._partitions()
+                if partitions:
+                    random = NamedRandom(self._world.seed, f"move {operation.amount}")
+                    target = None if operation.verb == CANCEL_MOVE else self._draw_target(random)
+                    await self._ask(*partitions[operation.target % len(partitions)], target)
+        finally:
+            self._client.close()
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        return [(topic.name, index) for topic in self._cluster.image.topics for index, _ in topic.partitions()]
+
+    async def _move(self, random: NamedRandom) -> None:
+        partitions = self._partitions()
+        if not partitions:
+            return
+        topic, index = partitions[random.below(len(partitions))]
+        target = None if not random.below(CANCEL_ONE_IN) else self._draw_target(random)
+        await self._ask(topic, index, target)
+
+    async def _ask(self, topic: str, index: int, target: tuple[int, ...] | None) -> None:
+        """`target`: None goes back to where the partition was before."""
+        row = {"name": topic, "partitions": ({"partition_index": index, "replicas": target},)}
+        request = messages.build(
+            messages.request_class(ApiKey.ALTER_PARTITION_REASSIGNMENTS),
+            topics=(row,),
+            timeout=messages.duration(REQUEST_TIMEOUT_MS),
+        )
+        for address in self._client.candidates():
+            try:
+                link = await self._client.links.get(address, "mover", timeout_ms=REQUEST_TIMEOUT_MS)
+                answer = await link.request(
+                    ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, timeout_ms=REQUEST_TIMEOUT_MS
+                )
+            except CONNECTION_FAILURES:
+                continue
+            codes = [part.error_code for told in answer.responses for part in told.partitions]
+            self.moved += codes == [ErrorCode.NONE]
+            return
+
+    def _draw_target(self, random: NamedRandom) -> tuple[int, ...]:
+        left = list(self._cluster.shape.broker_ids)
+        size = min(FACTORS[random.below(len(FACTORS))], len(left))
+        return tuple(left.pop(random.below(len(left))) for _ in range(size))

@@ -1,0 +1,16 @@
+"""What the committed metadata say of a cluster at rest: every partition led, every replica in sync."""
+
+from __future__ import annotations
+
+from kraft.image import MetadataImage
+
+
+def partition_trouble(image: MetadataImage) -> str:
+    """The first partition that is not as it should be, in words; "" if there is none."""
+    for topic in image.topics:
+        for index, state in topic.partitions():
+            if state.leader < 0:
+                return f"{topic.name}-{index} has no leader (ISR {state.isr}, ELR {state.elr})"
+            if set(state.isr) != set(state.replicas):
+                return f"{topic.name}-{index} has ISR {state.isr} of {state.replicas}"
+    return ""

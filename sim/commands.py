@@ -1,0 +1,177 @@
+"""`kraft sim`: seeds, and what is done with the file of one that failed.
+
+    kraft sim --seed 42                  one run
+    kraft sim --seeds 300 --fresh        seeds 1 to 300, and one that nobody has seen
+    kraft sim replay FILE                the run in a file, again
+    kraft sim shrink FILE                the smallest plan that fails in the same way
+    kraft sim report FILE                what happened, as text and as a page
+    kraft sim determinism                whether a seed is one run
+
+Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not, 2 for a file that is no plan.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kraft.sim.cluster.plan_file import Recorded
+
+FRESH_SEEDS = 1 << 31
+
+app = typer.Typer(
+    help="The in-memory cluster under faults: run seeds; replay, shrink and tell what failed.",
+    pretty_exceptions_enable=False,
+)
+
+PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="A plan, as a failing run leaves one.")]
+Jobs = Annotated[int | None, typer.Option(help="Processes; default: one per processor.", min=1)]
+
+
+@app.callback(invoke_without_command=True)
+def sim(
+    context: typer.Context,
+    seed: Annotated[int | None, typer.Option(help="The first seed, or the only one.", min=0)] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, from --seed or 1 on.", min=0)] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="One more seed, drawn now; its line names it.")] = False,
+    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 60,
+    crashes: Annotated[int, typer.Option(help="Crashes in a run, at least.", min=0)] = 4,
+    jobs: Jobs = None,
+    failures: Annotated[Path, typer.Option(metavar="DIR", help="Where a failing run leaves its plan.")] = Path(
+        "sim-failures"
+    ),
+    log: Annotated[bool, typer.Option("--log", help="Show the last log lines of a run that fails.")] = False,
+) -> None:
+    """Run seeds: a whole cluster each, in memory and in virtual time, under faults and under every check."""
+    if context.invoked_subcommand is not None:
+        return
+    from kraft.sim.campaign import Campaign, CampaignSettings
+    from kraft.sim.cluster.faults import FaultSettings
+    from kraft.sim.cluster.run import RunSettings
+
+    count = seeds if seeds is not None else 0 if seed is None else 1
+    first = 1 if seed is None else seed
+    chosen = [*range(first, first + count)]
+    if fresh or not chosen:
+        chosen.append(int.from_bytes(os.urandom(8), "big") % FRESH_SEEDS)
+    faults = FaultSettings(duration_ms=int(seconds * 1000), crashes=crashes)
+    settings = CampaignSettings(chosen, RunSettings(faults=faults), min(_processes(jobs), len(chosen)), failures, log)
+    raise typer.Exit(0 if Campaign(settings).run() else 1)
+
+
+@app.command()
+def replay(file: PlanFile) -> None:
+    """Run the plan in a file again, and say whether it is the same run and fails in the same way."""
+    from kraft.sim.campaign import failure_lines, line_of
+    from kraft.sim.cluster.many import timed_run
+    from kraft.sim.cluster.run import RunSettings, Signature
+
+    recorded = _read(file)
+    result, took_s = timed_run(RunSettings(plan=recorded.plan), recorded.plan.seed)
+    print(line_of(result, took_s))
+    for line in failure_lines(result):
+        print(line)
+    same = "the trace is the same" if result.trace_hash == recorded.trace_hash else "the trace is not the same"
+    print(f"{same} as pykraft {recorded.pykraft} recorded")
+    if recorded.failure is not None:
+        fails = any(Signature.of(finding) == recorded.failure for finding in result.findings)
+        print(f"{recorded.failure.check} {'fails again' if fails else 'does not fail'}: {recorded.failure.text}")
+    raise typer.Exit(1 if result.findings else 0)
+
+
+@app.command()
+def shrink(
+    file: PlanFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: FILE with .small before its end.")] = None,
+    runs: Annotated[int, typer.Option(help="Try at most so many plans.", min=1)] = 300,
+) -> None:
+    """Take away faults, clients, nodes, settings, operations and time while the same check fails."""
+    from kraft.sim.cluster.plan_file import Recorded, write_plan
+    from kraft.sim.cluster.run import run_plan
+    from kraft.sim.cluster.shrink import NotFailing, Shrinker, describe
+
+    recorded = _read(file)
+    if recorded.failure is None:
+        raise typer.BadParameter(f"{file} does not say which check fails", param_hint="FILE")
+    target = out or file.with_suffix(".small.json")
+    shrinker = Shrinker(recorded.plan, recorded.failure, runs_max=runs)
+    print(f"{recorded.failure.check}: {recorded.failure.text}")
+    print(f"from {describe(recorded.plan)}")
+    try:
+        for progress in shrinker.steps():
+            print(f"  run {progress.runs}: {progress.what}", flush=True)
+            write_plan(target, Recorded(progress.plan, "", recorded.failure, recorded.finding, recorded.pykraft))
+    except NotFailing as problem:
+        print(problem)
+        raise typer.Exit(1) from None
+    write_plan(target, Recorded.of(run_plan(shrinker.smallest), recorded.failure))
+    print(f"to   {describe(shrinker.smallest)}, in {shrinker.runs} runs")
+    print(f"  kraft sim report {target}")
+
+
+@app.command()
+def report(
+    file: PlanFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; default: FILE with .html.")] = None,
+    lines: Annotated[int, typer.Option(help="Show at most so many lines of the story, the last ones.", min=1)] = 80,
+) -> None:
+    """Tell what happened: in the terminal, and as one page with pictures that needs nothing else."""
+    from kraft.sim.story.page import render_page
+    from kraft.sim.story.story import tell_story
+    from kraft.sim.story.text import render_text
+
+    story = tell_story(_read(file), str(file))
+    for line in render_text(story, lines_max=lines):
+        print(line)
+    target = out or file.with_suffix(".html")
+    target.write_text(render_page(story))
+    print(f"the page: {target}")
+    raise typer.Exit(1 if story.finding else 0)
+
+
+@app.command("cold-starts")
+def cold_starts(
+    starts: Annotated[int, typer.Option(help="So many of each size.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
+    jobs: Jobs = None,
+) -> None:
+    """Start fresh quorums of three and of five voters, and count the rounds until they are led."""
+    from kraft.sim.campaign import run_cold_starts
+
+    raise typer.Exit(0 if run_cold_starts(range(seed, seed + starts), _processes(jobs)) else 1)
+
+
+@app.command()
+def determinism(
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
+    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 5,
+) -> None:
+    """Run each seed twice, in fresh processes with other hash seeds, and say where two runs part, if they do."""
+    from kraft.sim.determinism import run_twice
+
+    parted = 0
+    for number in range(seed, seed + seeds):
+        where = run_twice(number, int(seconds * 1000))
+        parted += bool(where)
+        if where:
+            print(f"seed {number} {where}", flush=True)
+    print(f"{seeds - parted} of {seeds} seeds are one run")
+    raise typer.Exit(1 if parted else 0)
+
+
+def _processes(jobs: int | None) -> int:
+    return jobs or os.cpu_count() or 1
+
+
+def _read(file: Path) -> Recorded:
+    from kraft.sim.cluster.plan_file import PlanFileError, read_plan
+
+    try:
+        return read_plan(file)
+    except (PlanFileError, OSError) as problem:
+        raise typer.BadParameter(str(problem), param_hint="FILE") from problem

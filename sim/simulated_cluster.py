@@ -1,0 +1,259 @@
+"""SimulatedCluster: an application's own trio code against a cluster in one process, under virtual time and one seed.
+
+    with SimulatedCluster(seed=7) as cluster:
+        cluster.run(main)      # async def main(): async with Producer(bootstrap_servers=cluster.bootstrap_servers) ...
+
+The nodes are the production code; hosts, network, disks and clocks are the world's. The same seed gives the same run,
+event for event, as long as the application takes time and chance from trio, the client, or Python's own modules (see
+`simulated_stdlib`). Verbs take effect at once, and what follows from them happens while virtual time passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self, TypeVar, TypeVarTuple, Unpack
+
+import kio.index  # noqa: F401 - it imports hypothesis where there is one, which must not happen within a run
+import trio
+
+from kraft.client import KafkaError
+from kraft.seam import current_seam
+from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.cluster.findings import Report
+from kraft.sim.cluster.shape import host_name
+from kraft.sim.random_faults import KINDS, random_faults
+from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
+from kraft.sim.simulated_nodes import SimulatedNodes
+from kraft.sim.simulated_stdlib import simulated_stdlib
+from kraft.sim.world.options import WorldOptions
+from kraft.sim.world.world import World
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyRule
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+APPLICATION = "application"
+"""The host on which the code under test runs."""
+RUN_SECONDS_MAX = 600.0
+WAIT_SECONDS_MAX = 60.0
+LOG_LINES_SHOWN = 30
+POLL_MS = 5
+
+_open: SimulatedCluster | None = None
+
+
+class SimulatedCluster(BreakableCluster):
+    """See the module. `seed` decides everything; the shape is three controllers and three brokers unless it is said;
+    `settings` are those of every node (`server.properties`); `options` say what the network and the disks are like."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        controllers: int | None = None,
+        brokers: int | None = None,
+        combined: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        options: WorldOptions | None = None,
+    ) -> None:
+        super().__init__(shape_of(controllers, brokers, combined, settings, default=THREE_AND_THREE))
+        self.seed = seed
+        self._world = World(seed, options)
+        self._report = Report(lambda: self._world.now_ns // 1_000_000)
+        self._report.is_excused = lambda node: True
+        self._nodes = SimulatedNodes(self._world, self.shape, self._failed)
+        self._scope: trio.CancelScope | None = None
+        self._failure: tuple[int, BaseException] | None = None
+        self._has_run = False
+
+    def __enter__(self) -> Self:
+        global _open
+        if _open is not None:
+            raise ClusterError(
+                f"a simulated cluster (seed {_open.seed}) is open already, and worlds do not nest: "
+                "end its block before you open another; one cluster may have any number of nodes"
+            )
+        _open = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _open
+        _open = None
+
+    # the run
+
+    def run(
+        self,
+        main: Callable[[Unpack[Arguments]], Awaitable[Result]],
+        *args: *Arguments,
+        timeout_s: float = RUN_SECONDS_MAX,
+    ) -> Result:
+        """Start the nodes, wait until they serve, run `main(*args)` to its end, and give what it returns.
+
+        Raises what it raises; ClusterError if a node stops by a fault of its own, or `main` does not end within
+        `timeout_s` virtual seconds.
+        """
+        self._require_startable()
+        self._has_run = True
+        try:
+            with self._report.listening():
+                return self._world.run(lambda world: self._main(main, args, timeout_s))
+        except Exception as error:
+            error.add_note(f"seed {self.seed}, {self.now_s:.3f} virtual seconds after the start")
+            raise
+        finally:
+            self._scope = None
+
+    def _require_startable(self) -> None:
+        if _open is not self:
+            raise ClusterError("open the cluster first: with SimulatedCluster(seed=…) as cluster: cluster.run(main)")
+        if self._has_run:
+            raise ClusterError(f"a simulated cluster runs once; SimulatedCluster(seed={self.seed}) begins it anew")
+        if _is_in_trio():
+            raise ClusterError(
+                "run() starts a trio run of its own: call it from a plain function (def test_…, not async def), "
+                "and put what is to be simulated into main"
+            )
+
+    async def _main(self, main: Callable[..., Awaitable[Result]], args: Sequence[object], timeout_s: float) -> Result:
+        with trio.CancelScope() as self._scope:
+            for node in self.node_ids:
+                self._nodes.start(node)
+            await self.wait_ready()
+            seam = self._world.node(APPLICATION)
+            current_seam.set(seam)
+            with simulated_stdlib(seam.clock, self.seed):
+                self._scope.deadline = trio.current_time() + timeout_s
+                return await main(*args)
+        if self._failure is not None:
+            node, error = self._failure
+            raise ClusterError(f"node {node} stopped on its own: {error!r}") from error
+        raise ClusterError(f"main has not ended within {timeout_s:g} virtual seconds")
+
+    def _failed(self, node: int, error: BaseException) -> None:
+        self._failure = self._failure or (node, error)
+        if self._scope is not None:
+            self._scope.cancel()
+
+    # within a run
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.shape.bootstrap_servers
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the nodes were started."""
+        return self._world.now_ns / 1e9
+
+    @property
+    def trace_hash(self) -> str:
+        """Stands for everything that has happened so far: equal for two runs that were the same."""
+        return self._world.trace_hash
+
+    def describe(self) -> str:
+        """Seed, time, and what the nodes logged last."""
+        head = f"seed {self.seed}, {self.now_s:.3f} virtual seconds; the nodes logged last:"
+        return "\n".join([head, *list(self._report.log_lines)[-LOG_LINES_SHOWN:]])
+
+    async def wait_until(self, condition: Callable[[], object], *, timeout_s: float = WAIT_SECONDS_MAX) -> None:
+        """Let virtual time pass until the condition holds. ClusterError if it does not in time."""
+        with trio.move_on_after(timeout_s):
+            while not condition():
+                await self._world.sleep_ms(POLL_MS)
+            return
+        raise ClusterError(f"what was waited for did not come within {timeout_s:g} virtual seconds")
+
+    async def wait_ready(self, *, timeout_s: float = WAIT_SECONDS_MAX) -> None:
+        """Until every node runs and every replica is in sync. ClusterError says what is missing."""
+        try:
+            await self.wait_until(lambda: not self._nodes.trouble(), timeout_s=timeout_s)
+        except ClusterError:
+            text = f"the cluster is not whole after {timeout_s:g} virtual seconds: {self._nodes.trouble()}"
+            raise ClusterError(text) from None
+
+    def lose_power(self, node: int) -> None:
+        """Cut the power of a node's host: others hear nothing, and what its disk had not synced is lost or torn."""
+        self._require(node, running=True)
+        self._leave(node)
+        self._world.power_off(host_name(node))
+
+    def random_faults(
+        self, kinds: Sequence[str] = KINDS, *, pause_s: float = 2.0, lasting_s: float = 3.0
+    ) -> AbstractAsyncContextManager[None]:
+        """As long as the block: one fault after the other, of nodes, kinds and times that the seed draws. Each lasts up
+        to `lasting_s`; the next comes up to `pause_s` after the cluster is whole again, so that nothing acknowledged
+        may be lost. At the end everything is mended."""
+        return random_faults(self, self._world.random.stream("random faults"), kinds, pause_s, lasting_s)
+
+    def active_controller(self) -> int | None:
+        self._require_run()
+        return self._nodes.active_controller()
+
+    # primitives
+
+    def _require_run(self) -> None:
+        if self._scope is None:
+            raise ClusterError("the nodes of a simulated cluster live within run(main): call this from there")
+
+    def _require(self, node: int, *, running: bool | None = None) -> None:
+        self._require_run()
+        super()._require(node, running=running)
+
+    def _kill(self, node: int) -> None:
+        self._world.kill(host_name(node))
+
+    def _stop(self, node: int) -> None:
+        self._nodes.request_stop(node)
+
+    def _start(self, node: int) -> None:
+        self._nodes.start(node)
+
+    def _pause(self, node: int) -> None:
+        self._world.pause(host_name(node))
+
+    def _resume(self, node: int) -> None:
+        self._world.resume(host_name(node))
+
+    def _is_running(self, node: int) -> bool:
+        return self._nodes.is_running(node)
+
+    def _is_paused(self, node: int) -> bool:
+        return self._world.is_paused(host_name(node))
+
+    def _cut_links(self) -> None:
+        for one in self.node_ids:
+            for other in self.node_ids:
+                here, there = host_name(one), host_name(other)
+                wanted = (one, other) in self._cuts
+                if one < other and wanted is not self._world.is_cut(here, there):
+                    (self._world.partition if wanted else self._world.heal)(here, there)
+
+    def _add_rule(self, node: int, rule: ReplyRule) -> int:
+        return self._nodes.replies[node].add(rule)
+
+    def _remove_rule(self, node: int, number: int) -> None:
+        self._nodes.replies[node].remove(number)
+
+    def _applied(self, node: int, number: int) -> int:
+        return self._nodes.replies[node].applied[number]
+
+    def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
+        self._require_run()
+        state = self._nodes.find(topic, partition)
+        if state is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}")
+        return (None if state.leader < 0 else state.leader), state.isr
+
+
+def _is_in_trio() -> bool:
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True

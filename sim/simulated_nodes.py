@@ -1,0 +1,103 @@
+"""The nodes of a simulated cluster without checks on them: what a user's test runs against.
+
+Invariant: a node's host, with its disk, outlives its processes; the policy of its answers does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from kraft.broker.node.serve import Node, serve
+from kraft.image import MetadataImage, PartitionState
+from kraft.seam import Seam
+from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name
+from kraft.sim.cluster.wholeness import partition_trouble
+from kraft.sim.world.world import World
+from kraft.wire.reply_policy import ReplyPolicy
+
+OnFailure = Callable[[int, BaseException], None]
+
+
+class SimulatedNodes:
+    """Processes by node id. `on_failure` hears of a node that ended on its own."""
+
+    def __init__(self, world: World, shape: ClusterShape, on_failure: OnFailure) -> None:
+        self.world = world
+        self.shape = shape
+        self.replies: dict[int, ReplyPolicy] = {}
+        """What each process does to chosen requests on purpose."""
+        self._nodes: dict[int, Node] = {}
+        """The last process of each node that came up as far as that it can be asked."""
+        self._on_failure = on_failure
+
+    def start(self, node_id: int) -> None:
+        """Start a node, for the first time or again."""
+        self._nodes.pop(node_id, None)
+        self.replies[node_id] = ReplyPolicy()
+        self.world.start(
+            host_name(node_id),
+            partial(self._live, node_id),
+            on_failure=lambda name, error: self._on_failure(node_id, error),
+        )
+
+    async def _live(self, node_id: int, seam: Seam) -> None:
+        serving = partial(serve, self.shape.config(node_id), seam, cluster_id=CLUSTER_ID, replies=self.replies[node_id])
+        async with trio.open_nursery() as nursery:
+            self._nodes[node_id] = await nursery.start(serving)
+
+    @property
+    def up(self) -> dict[int, Node]:
+        """The nodes that run, but for those that have just been started."""
+        return {node_id: node for node_id, node in self._nodes.items() if self.is_running(node_id)}
+
+    def request_stop(self, node_id: int) -> None:
+        """Ask a node to stop in order; one that is still starting is killed."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            self.world.kill(host_name(node_id))
+        else:
+            node.request_stop()
+
+    def is_running(self, node_id: int) -> bool:
+        return self.world.is_running(host_name(node_id))
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """The newest committed metadata that any running node has replayed."""
+        images = [node.publisher.image for node in self.up.values()]
+        return max(images, key=lambda image: image.offset, default=None)
+
+    def find(self, topic: str, partition: int) -> PartitionState | None:
+        """The committed state of a partition."""
+        image = self.image
+        found = None if image is None else image.topics.get(topic)
+        return None if found is None else found.find(partition)
+
+    def active_controller(self) -> int | None:
+        """Whoever leads the quorum, by the newest epoch."""
+        leading = [
+            (node.quorum.leader_and_epoch[1], node_id)
+            for node_id, node in self.up.items()
+            if node.quorum.is_leader and not self.world.is_paused(host_name(node_id))
+        ]
+        return max(leading)[1] if leading else None
+
+    def trouble(self) -> str:
+        """What keeps the cluster from being whole, in words; "" if nothing does."""
+        image, up = self.image, self.up
+        down = [node_id for node_id in self.shape.node_ids if node_id not in up]
+        if down or image is None:
+            return f"nodes {down} are down"
+        if self.active_controller() is None:
+            return "no active controller"
+        fenced = [broker for broker in self.shape.broker_ids if not self._serves(broker) or not image.is_alive(broker)]
+        if fenced:
+            return f"brokers {fenced} are fenced"
+        return partition_trouble(image)
+
+    def _serves(self, broker: int) -> bool:
+        node = self._nodes[broker].broker
+        return node is not None and node.broker.lifecycle.unfenced.is_set()

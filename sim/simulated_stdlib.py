@@ -1,0 +1,60 @@
+"""What an application asks Python for time and chance, it asks the world while it is simulated.
+
+Production code of this project uses the seam alone; an application that is tested may call `time.time` or `uuid.uuid4`
+and still does the same under the same seed. Not reached: `datetime.now`, which is C, and what was imported by name
+before. Threads, processes and `time.sleep` stay forbidden: see the world's tripwires.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kraft.seam import Clock
+
+_NANOSECONDS = 1_000_000_000
+_MILLISECOND_NS = 1_000_000
+
+_CHANCE = tuple(name for name in dir(random.Random) if name in random.__all__)
+"""The functions of the module that are methods of its hidden instance."""
+
+
+@contextmanager
+def simulated_stdlib(clock: Clock, seed: int) -> Iterator[None]:
+    """Time is this clock's, chance follows from the seed."""
+    changed = [*_time(clock), *_chance(random.Random(seed))]
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
+    try:
+        for owner, name, function in changed:
+            setattr(owner, name, function)
+        yield
+    finally:
+        for owner, name, function in kept:
+            setattr(owner, name, function)
+
+
+Changed = Iterator[tuple[object, str, Callable[..., Any]]]
+
+
+def _time(clock: Clock) -> Changed:
+    for name in ("monotonic", "perf_counter"):
+        yield time, name, lambda: clock.monotonic_ns() / _NANOSECONDS
+        yield time, f"{name}_ns", clock.monotonic_ns
+    yield time, "time", lambda: clock.wall_ms() / 1000
+    yield time, "time_ns", lambda: clock.wall_ms() * _MILLISECOND_NS
+
+
+def _chance(source: random.Random) -> Changed:
+    for name in _CHANCE:
+        yield random, name, getattr(source, name)
+    yield os, "urandom", source.randbytes
+    yield uuid, "uuid4", lambda: uuid.UUID(int=source.getrandbits(128), version=4)
+    # What `secrets` asks; methods of a class, so the instance comes first.
+    yield random.SystemRandom, "random", lambda self: source.random()
+    yield random.SystemRandom, "getrandbits", lambda self, bits: source.getrandbits(bits)
+    yield random.SystemRandom, "randbytes", lambda self, count: source.randbytes(count)

@@ -1,0 +1,107 @@
+"""Lanes as one SVG picture over virtual time. A finding is a red line over all lanes, and has red names and frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from kraft.sim.story.lanes import Lane, Mark, Segment
+
+LANE_PX, GAP_PX = 18, 4
+NAME_PX, HEAD_PX, FOOT_PX = 150, 22, 6
+CHARACTER_PX = 6
+THINNEST_PX = 2.0
+TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000)
+TICKS_MAX = 16
+
+COLOURS = {
+    "fault": "#e8a33d",
+    "leader": "#1f6f54",
+    "follower": "#a9d3c3",
+    "observer": "#a9d3c3",
+    "without a leader": "#f3e2a0",
+    "starting": "#f3e2a0",
+    "serving": "#8fb8de",
+    "down": "#4a4a4a",
+    "leaderless": "#d9534f",
+    "good": "#3c9d6b",
+    "bad": "#d9534f",
+    "open": "#a08cc0",
+}
+LEADER_COLOURS = ("#7aa6d8", "#b9d58a", "#e3b778", "#c9a3d6", "#8fd0cf", "#d8a0a0")
+DARK = frozenset({"leader", "down"})
+MARKS = {"truncation": "✂", "snapshot install": "◆", "fence": "✕"}
+
+
+class Chart:
+    """A picture of `lanes` between two moments, `width_px` wide."""
+
+    def __init__(self, lanes: Sequence[Lane], from_ms: int, to_ms: int, width_px: int, found_ms: int | None) -> None:
+        self._lanes = lanes
+        self._from_ms = from_ms
+        self._to_ms = max(to_ms, from_ms + 1)
+        self._width_px = width_px
+        self._found_ms = found_ms
+
+    def svg(self) -> str:
+        height = HEAD_PX + len(self._lanes) * (LANE_PX + GAP_PX) + FOOT_PX
+        width = NAME_PX + self._width_px
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img">',
+            *self._axis(height),
+        ]
+        for number, lane in enumerate(self._lanes):
+            parts += self._lane(lane, HEAD_PX + number * (LANE_PX + GAP_PX))
+        if self._found_ms is not None:
+            at = self._x(self._found_ms)
+            parts.append(f'<line class="found" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{height}"/>')
+        return "\n".join([*parts, "</svg>"])
+
+    def _x(self, at_ms: int) -> float:
+        share = (at_ms - self._from_ms) / (self._to_ms - self._from_ms)
+        return NAME_PX + share * self._width_px
+
+    def _axis(self, height: int) -> Iterator[str]:
+        span = self._to_ms - self._from_ms
+        step = next((tick for tick in TICKS if span / tick <= TICKS_MAX), TICKS[-1])
+        for at_ms in range(-(-self._from_ms // step) * step, self._to_ms + 1, step):
+            at = self._x(at_ms)
+            text = f"{at_ms / 1000:g} s" if step >= 1_000 else f"{at_ms} ms"
+            yield f'<line class="tick" x1="{at:.1f}" x2="{at:.1f}" y1="14" y2="{height}"/>'
+            yield f'<text class="axis" x="{at:.1f}" y="11">{text}</text>'
+
+    def _lane(self, lane: Lane, top: int) -> Iterator[str]:
+        css = "name evidence" if lane.is_evidence else "name"
+        yield f'<text class="{css}" x="{NAME_PX - 8}" y="{top + 13}">{escape(lane.name)}</text>'
+        frame = "lane evidence" if lane.is_evidence else "lane"
+        yield f'<rect class="{frame}" x="{NAME_PX}" y="{top}" width="{self._width_px}" height="{LANE_PX}"/>'
+        for segment in lane.segments:
+            if segment.to_ms >= self._from_ms and segment.from_ms <= self._to_ms:
+                yield self._segment(segment, top)
+        for mark in lane.marks:
+            if self._from_ms <= mark.at_ms <= self._to_ms:
+                yield self._mark(mark, top)
+
+    def _segment(self, segment: Segment, top: int) -> str:
+        left = self._x(max(segment.from_ms, self._from_ms))
+        width = max(THINNEST_PX, self._x(min(segment.to_ms, self._to_ms)) - left)
+        tip = escape(f"{segment.from_ms}–{segment.to_ms} ms: {segment.text}")
+        box = (
+            f'<rect x="{left:.1f}" y="{top + 1}" width="{width:.1f}" height="{LANE_PX - 2}" '
+            f'fill="{_colour(segment.look)}"><title>{tip}</title></rect>'
+        )
+        if len(segment.label) * CHARACTER_PX > width - 4 or not segment.label:
+            return box
+        css = "label dark" if segment.look in DARK else "label"
+        return f'{box}<text class="{css}" x="{left + 3:.1f}" y="{top + 13}">{escape(segment.label)}</text>'
+
+    def _mark(self, mark: Mark, top: int) -> str:
+        tip = escape(f"{mark.at_ms} ms: {mark.text}")
+        sign = MARKS.get(mark.look, "•")
+        return f'<text class="mark" x="{self._x(mark.at_ms):.1f}" y="{top + 14}">{sign}<title>{tip}</title></text>'
+
+
+def _colour(look: str) -> str:
+    if look.startswith("led by "):
+        return LEADER_COLOURS[int(look.removeprefix("led by ")) % len(LEADER_COLOURS)]
+    return COLOURS[look]

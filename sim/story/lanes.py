@@ -1,0 +1,157 @@
+"""Lanes: what a chronicle says of one node, partition or client, as segments and marks over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kraft.sim.check.observations import TopicPartition
+from kraft.sim.cluster import chronicle as kinds
+from kraft.sim.cluster.chronicle import Chronicle, ClientOperation, Event
+from kraft.sim.story.story import Story
+
+PARTITIONS_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a lane: `look` chooses its colour, `label` is written into it, `text` is shown on hovering."""
+
+    from_ms: int
+    to_ms: int
+    look: str
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment on a lane."""
+
+    at_ms: int
+    look: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """`is_evidence`: the finding names it."""
+
+    name: str
+    segments: tuple[Segment, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    is_evidence: bool = False
+
+
+def lanes_of(story: Story) -> list[Lane]:
+    """All lanes, from the top: faults, controllers, brokers, partitions, clients."""
+    shape = story.plan.shape
+    return [
+        *_fault_lanes(story),
+        *(_node_lane(story, node, f"controller {node}", is_controller=True) for node in shape.controller_ids),
+        *(_node_lane(story, node, f"broker {node}", is_controller=False) for node in shape.broker_ids),
+        *(_partition_lane(story, place) for place in _partitions_shown(story)),
+        *(_client_lane(story, client) for client in story.plan.work if _did_something(story.chronicle, client)),
+    ]
+
+
+def _fault_lanes(story: Story) -> Iterator[Lane]:
+    """One per kind; its windows may overlap."""
+    for kind in dict.fromkeys(window.kind for window in story.chronicle.windows):
+        windows = [window for window in story.chronicle.windows if window.kind == kind]
+        segments = (
+            Segment(
+                window.at_ms,
+                story.end_ms if window.end_ms is None else window.end_ms,
+                "fault",
+                ",".join(map(str, window.nodes)),
+                window.text,
+            )
+            for window in windows
+        )
+        yield Lane(kind, tuple(segments))
+
+
+def _node_lane(story: Story, node: int, name: str, *, is_controller: bool) -> Lane:
+    events = [event for event in story.chronicle.events if event.node == node]
+    shows = (kinds.UP, kinds.DOWN, kinds.ROLE if is_controller else kinds.REGISTRATION)
+    changes = [(event.at_ms, *_state_after(event), event.text) for event in events if event.kind in shows]
+    marked = (kinds.TRUNCATION, kinds.SNAPSHOT_INSTALL, kinds.FENCE)
+    marks = (Mark(event.at_ms, event.kind, event.text) for event in events if event.kind in marked)
+    return Lane(name, tuple(_segments(changes, story.end_ms)), tuple(marks), node in story.nodes)
+
+
+def _state_after(event: Event) -> tuple[str, str]:
+    """(look, label) of a node from this event on."""
+    if event.kind == kinds.DOWN:
+        return "down", ""
+    if event.kind == kinds.UP:
+        return "starting", ""
+    if event.kind == kinds.REGISTRATION:
+        return ("serving", "") if event.value[0] else ("starting", "fenced")
+    role, epoch = event.value
+    return str(role), f"epoch {epoch}" if role == kinds.LEADER else f"{epoch}"
+
+
+def _segments(changes: Iterable[tuple[int, str, str, str]], end_ms: int) -> Iterator[Segment]:
+    """From each change to the next."""
+    rows = list(changes)
+    for index, (at_ms, look, label, text) in enumerate(rows):
+        until_ms = rows[index + 1][0] if index + 1 < len(rows) else end_ms
+        if until_ms > at_ms:
+            yield Segment(at_ms, until_ms, look, label, text)
+
+
+def _partitions_shown(story: Story) -> list[TopicPartition]:
+    """The one that the finding names, and those with the most changes."""
+    changes: dict[TopicPartition, int] = {}
+    for event in story.chronicle.events:
+        if event.partition is not None and event.value:
+            changes[event.partition] = changes.get(event.partition, 0) + 1
+    first = [story.partition] if story.partition in changes else []
+    rest = sorted(changes, key=lambda place: (-changes[place], place))
+    return [*first, *(place for place in rest if place not in first)][:PARTITIONS_SHOWN]
+
+
+def _partition_lane(story: Story, place: TopicPartition) -> Lane:
+    """Who leads it, with the ISR and the leader epoch."""
+    changes: list[tuple[int, str, str, str]] = []
+    for event in story.chronicle.events:
+        if event.partition == place and event.value:
+            leader, isr, epoch = event.value
+            assert isinstance(isr, tuple)
+            label = f"{leader} of {','.join(map(str, isr)) or 'nobody'} · {epoch}"
+            look = "leaderless" if leader == -1 else f"led by {leader}"
+            changes.append((event.at_ms, look, label, f"leader {leader}, ISR {list(isr)}, epoch {epoch}: {event.text}"))
+    name = f"{place[0]}-{place[1]}"
+    return Lane(name, tuple(_segments(changes, story.end_ms)), (), place == story.partition)
+
+
+def _did_something(chronicle: Chronicle, client: str) -> bool:
+    return any(operation.client == client for operation in chronicle.operations)
+
+
+def _client_lane(story: Story, client: str) -> Lane:
+    operations = [each for each in story.chronicle.operations if each.client == client and each.at_ms <= story.end_ms]
+    segments = (
+        Segment(each.at_ms, _end_of(each, story.end_ms), _look_of(each, story.end_ms), "", _text_of(each, story.end_ms))
+        for each in operations
+    )
+    return Lane(client, tuple(segments))
+
+
+def _end_of(operation: ClientOperation, end_ms: int) -> int:
+    """Operations that were open at the end run to it."""
+    return end_ms if operation.end_ms is None else min(operation.end_ms, end_ms)
+
+
+def _look_of(operation: ClientOperation, end_ms: int) -> str:
+    if operation.end_ms is None or operation.end_ms > end_ms or operation.is_good is None:
+        return "open"
+    return "good" if operation.is_good else "bad"
+
+
+def _text_of(operation: ClientOperation, end_ms: int) -> str:
+    is_open = operation.end_ms is None or operation.end_ms > end_ms
+    outcome = "still open" if is_open else operation.outcome or "done"
+    return f"{operation.client}: {operation.text}, {outcome}"

@@ -1,0 +1,33 @@
+"""The watchdog: notices tasks that run on and on while virtual time stands still, and would do so for ever.
+
+trio's loop tells it of each of its turns. Honest code needs some hundred turns at one moment at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from kraft.sim.world.schedule import Schedule
+
+TURNS_MAX = 20_000
+
+
+class Watchdog(trio.abc.Instrument):
+    """Calls `on_livelock` once when so many turns took no time."""
+
+    def __init__(self, schedule: Schedule, on_livelock: Callable[[], None]) -> None:
+        self._schedule = schedule
+        self._on_livelock = on_livelock
+        self._at_ns = -1
+        self._turns = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        now_ns = self._schedule.now_ns
+        if now_ns != self._at_ns:
+            self._at_ns = now_ns
+            self._turns = 0
+        self._turns += 1
+        if self._turns == TURNS_MAX:
+            self._on_livelock()

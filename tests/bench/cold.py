@@ -1,0 +1,83 @@
+"""A hot producer beside a reader of what is no longer in memory: what the reader's disk reads do to the producer."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.bench import clients
+from tests.bench.contest import Figures, Goal, Row
+from tests.bench.own import KILOBYTE, Amounts
+from tests.bench.table import percentile
+from tests.clusters import LocalCluster
+
+PARTITIONS = 6
+COLD_MEGABYTES = 10_000
+PER_SECOND = 500
+"""What a cluster of young JVMs can keep up with, one request each."""
+ALONE_S = 10.0
+READER_SECONDS_MAX = 300.0
+LESS = False
+
+ROWS = (
+    Row("cold-alone-p99", f"hot producer ({PER_SECOND}/s) alone: p99", "ms", LESS),
+    Row("cold-p99", "hot producer while 10 GB are read cold: p99", "ms", LESS),
+    Row("cold-share", "the same as a multiple of its p99 alone", "×", LESS, Goal(3)),
+    Row("cold-read", "reader of 10 GB cold", "MB/s"),
+)
+
+
+def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
+    """The reader's topic has one replica on each partition; the producer's three, acks=all."""
+    share = amounts.megabytes / Amounts().megabytes
+    hot, cold = f"hot-{secrets.token_hex(4)}", f"cold-{secrets.token_hex(4)}"
+    cluster.create_topic(hot, partitions=1, replication_factor=len(cluster.broker_pids))
+    cluster.create_topic(cold, partitions=PARTITIONS, replication_factor=1)
+    cluster.wait_in_sync(hot, len(cluster.broker_pids))
+    megabytes = max(20, int(COLD_MEGABYTES * share))
+    clients.produce(cluster, cold, size=KILOBYTE, megabytes=megabytes, acks="1", partitions=PARTITIONS)
+    forget(cluster.folder, cold)
+    duration_s = max(1.0, ALONE_S * share)
+    alone = clients.at_rate(cluster, hot, size=KILOBYTE, per_second=PER_SECOND, duration_s=duration_s)
+    command = [sys.executable, "-m", "tests.bench.cold", cluster.bootstrap, cold]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        beside = clients.at_rate(
+            cluster,
+            hot,
+            size=KILOBYTE,
+            per_second=PER_SECOND,
+            duration_s=READER_SECONDS_MAX,
+            is_over=lambda: reader.poll() is not None,
+        )
+        told = reader.communicate()[0]
+    if reader.returncode:
+        raise RuntimeError(f"the reader ended with {reader.returncode}")
+    alone_ms, beside_ms = 1000 * percentile(alone.seconds, 0.99), 1000 * percentile(beside.seconds, 0.99)
+    return {
+        "cold-alone-p99": alone_ms,
+        "cold-p99": beside_ms,
+        "cold-share": beside_ms / alone_ms,
+        "cold-read": float(told),
+    }
+
+
+def forget(folder: Path, topic: str) -> None:
+    """Have the kernel drop a topic's files from its memory."""
+    for path in folder.glob(f"*/data/{topic}-*/*"):
+        with path.open("rb+") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def main() -> None:
+    """Read the topic that the arguments name, and print MB/s."""
+    bootstrap, topic = sys.argv[1:]
+    reader = LocalCluster(bootstrap, (), Path())
+    print(clients.consume(reader, topic, partitions=PARTITIONS, size=KILOBYTE).megabytes_per_second)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What is compared with Apache Kafka: figures, their goals, and what the rounds of a comparison gave."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+
+from tests.bench.admin import Refused
+from tests.bench.frames import RequestRefused
+from tests.bench.own import Amounts
+from tests.bench.table import aligned, number
+from tests.clusters import LocalCluster
+
+OURS, KAFKA, BARE = "pykraft", "Apache Kafka", "bare loop"
+Figures = dict[str, float]
+"""By the key of a row."""
+FAILURES = (
+    *(OSError, RuntimeError, ValueError, LookupError, ZeroDivisionError),
+    *(subprocess.SubprocessError, KafkaException, RequestRefused, Refused),
+)
+"""What a measurement can end with that is no reason to give up the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound on our figure: as it is, or as a multiple of Kafka's in the same run."""
+
+    bound: float
+    of_kafka: bool = False
+
+    def text(self, more_is_better: bool) -> str:
+        return f"{'≥' if more_is_better else '≤'} {self.bound:,g}{' × Kafka' if self.of_kafka else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of a comparison."""
+
+    key: str
+    name: str
+    unit: str
+    more_is_better: bool = True
+    goal: Goal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Rows that are measured together. `prepare` runs once per cluster and is not measured; `bare` is the work's own
+    bare loop, measured between the two."""
+
+    key: str
+    rows: tuple[Row, ...]
+    measure: Callable[[LocalCluster, Amounts], Figures]
+    prepare: Callable[[LocalCluster, Amounts], None] | None = None
+    bare: Callable[[Amounts], Figures] | None = None
+    rounds_max: int | None = None
+    """For what takes long or leaves much behind."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The rounds of one row, by side."""
+
+    row: Row
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, side: str, figure: float) -> None:
+        self.rounds.setdefault(side, []).append(figure)
+
+    def median(self, side: str) -> float | None:
+        found = self.rounds.get(side)
+        return statistics.median(found) if found else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours by Kafka's: more than 1 is better for a rate, less than 1 for a time or a cost."""
+        ours, theirs = self.median(OURS), self.median(KAFKA)
+        return ours / theirs if ours is not None and theirs else None
+
+    @property
+    def of_bare(self) -> float | None:
+        ours, bare = self.median(OURS), self.median(BARE)
+        return ours / bare if ours is not None and bare else None
+
+    @property
+    def is_met(self) -> bool | None:
+        """None: there is no goal, or not what it needs."""
+        goal = self.row.goal
+        figure = None if goal is None else self.ratio if goal.of_kafka else self.median(OURS)
+        if goal is None or figure is None:
+            return None
+        return figure >= goal.bound if self.row.more_is_better else figure <= goal.bound
+
+    def cells(self) -> tuple[str, ...]:
+        goal = self.row.goal
+        return (
+            f"{self.row.name}, {self.row.unit}",
+            number(self.median(OURS)),
+            number(self.median(KAFKA)),
+            "" if self.ratio is None else f"{self.ratio:.2f} ×",
+            number(self.median(BARE)),
+            "" if self.of_bare is None else f"{self.of_bare:.2f} ×",
+            "" if goal is None else goal.text(self.row.more_is_better),
+            {True: "yes", False: "**no**", None: "" if goal is None else "not measured"}[self.is_met],
+        )
+
+
+HEAD = ("what", "pykraft", "Apache Kafka", "ratio", "bare", "of bare", "target", "met")
+
+
+@dataclass(slots=True)
+class Results:
+    """All that a run found, in the order in which it was measured."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    """What could not be measured, and why."""
+
+    def add(self, rows: tuple[Row, ...], side: str, figures: Figures) -> None:
+        for row in rows:
+            if row.key in figures:
+                self.outcomes.setdefault(row.key, Outcome(row)).add(side, figures[row.key])
+
+    @contextmanager
+    def noting_failure(self, name: str) -> Iterator[None]:
+        """What fails inside is told and noted, and the run goes on."""
+        try:
+            yield
+        except FAILURES as error:
+            traceback.print_exc()
+            self.failures.append(f"{name}: {type(error).__name__}: {error}")
+
+    def curve(self, prefix: str, side: str) -> Iterator[tuple[int, float]]:
+        """Points of the rows whose key is `prefix` and a number."""
+        for key, outcome in self.outcomes.items():
+            figure = outcome.median(side)
+            if key.startswith(prefix) and key.removeprefix(prefix).isdigit() and figure is not None:
+                yield int(key.removeprefix(prefix)), figure
+
+    def render(self) -> str:
+        """As a text table."""
+        rows = [HEAD, *(outcome.cells() for outcome in self.outcomes.values())]
+        return aligned(rows, left=frozenset({0, 6, 7})) + "".join(f"\nfailed: {text}" for text in self.failures)

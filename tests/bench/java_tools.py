@@ -1,0 +1,56 @@
+"""Measurements with the Java client, by the tools that Apache Kafka brings."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Final
+
+from tests.bench.bare import Bulk
+from tests.bench.kafka import TOOL_JVM, installed, java
+from tests.clusters import LocalCluster
+
+SECONDS_MAX = 300
+BINARY_MEGABYTE: Final = 1.048576
+_STEADY = re.compile(r"steady state records sent, ([\d.]+) records/sec")
+
+
+def produce(cluster: LocalCluster, topic: str, *, size: int, megabytes: int, acks: str) -> Bulk:
+    """ProducerPerformance with the client's defaults: its own steady figure, without the first third in which Java
+    compiles; the brokers' CPU over the whole run."""
+    count = megabytes * 1_000_000 // size
+    cpu_s = cluster.cpu_seconds()
+    text = _tool(
+        "ProducerPerformance",
+        *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--throughput", "-1"),
+        *("--num-records", str(count), "--record-size", str(size), "--warmup-records", str(count // 3)),
+        *("--command-property", f"acks={acks}"),
+    )
+    cpu_s = cluster.cpu_seconds() - cpu_s
+    found = _STEADY.search(text)
+    if found is None:
+        raise RuntimeError(f"ProducerPerformance told no steady rate: {text[-500:]}")
+    return Bulk(float(found[1]) * size / 1e6, cpu_s / (megabytes / 1e3))
+
+
+def consume(cluster: LocalCluster, topic: str, *, size: int, megabytes: int) -> Bulk:
+    """ConsumerPerformance, as a group of one: the rate of its fetch phase, without the rebalance."""
+    count = megabytes * 1_000_000 // size
+    cpu_s = cluster.cpu_seconds()
+    text = _tool(
+        "ConsumerPerformance",
+        *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--num-records", str(count), "--hide-header"),
+    )
+    cpu_s = cluster.cpu_seconds() - cpu_s
+    cells = [cell.strip() for cell in text.strip().splitlines()[-1].split(",")]
+    if len(cells) < 10 or int(cells[4]) < count:
+        raise RuntimeError(f"ConsumerPerformance did not read {count} records: {text[-500:]}")
+    return Bulk(float(cells[8]) * BINARY_MEGABYTE, cpu_s / (megabytes / 1e3))
+
+
+def _tool(name: str, *words: str) -> str:
+    command = java(installed(), TOOL_JVM, f"org.apache.kafka.tools.{name}", *words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    if done.returncode:
+        raise RuntimeError(f"{name} ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-500:]}")
+    return done.stdout

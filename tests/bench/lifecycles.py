@@ -1,0 +1,149 @@
+"""Comparisons that need clusters of their own: how long a start takes, and what a broker's death costs.
+
+No other cluster runs meanwhile, and both have their default time-outs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tests.bench.contest import KAFKA, Figures, Goal, Results, Row
+from tests.bench.kafka import KafkaNodes, Shape, free_port, kafka_running, wait_serving
+from tests.clusters import KRAFT, LocalCluster, running
+
+LESS = False
+GAP_TOPIC = "gap"
+PER_SECOND = 200
+KILL_AFTER_S = 2.0
+ACKNOWLEDGED_AFTER_S = 3.0
+GAP_SECONDS_MAX = 40.0
+VALUE = bytes(1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """Rows that one side gives in one go."""
+
+    key: str
+    rows: tuple[Row, ...]
+    measure: Callable[[str], Figures]
+
+
+def _start(side: str) -> Figures:
+    return {
+        "start-three": _started_s(side, is_single=False),
+        "start-one": _started_s(side, is_single=True),
+    }
+
+
+def _started_s(side: str, *, is_single: bool) -> float:
+    """From the command until every broker tells of all brokers. Kafka's folders are formatted before."""
+    brokers = 1 if is_single else 3
+    with _folder() as folder:
+        port = free_port()
+        bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(brokers))
+        if side == KAFKA:
+            nodes = KafkaNodes(folder, Shape.of(port, is_single=is_single), ())
+            nodes.format()
+            return _timed_start(nodes.start_all, nodes.stop_all, bootstrap, brokers)
+        shape = ["--combined", "1"] if is_single else []
+        up = [*KRAFT, "up", "--data", str(folder), "--port", str(port), "--background", *shape]
+        down = [*KRAFT, "down", "--data", str(folder)]
+        return _timed_start(lambda: _run(up), lambda: _run(down), bootstrap, brokers)
+
+
+def _timed_start(start: Callable[[], None], stop: Callable[[], None], bootstrap: str, brokers: int) -> float:
+    began = time.monotonic()
+    try:
+        start()
+        wait_serving(bootstrap, brokers)
+        return time.monotonic() - began
+    finally:
+        stop()
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="kraft-start-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _gap(side: str) -> Figures:
+    with kafka_running(is_single=False) if side == KAFKA else running() as cluster:
+        cluster.create_topic(GAP_TOPIC, partitions=1, replication_factor=3)
+        cluster.wait_in_sync(GAP_TOPIC, 3)
+        return {"failover-gap": 1000 * max(after - before for before, after in pairwise(_acknowledged(cluster)))}
+
+
+def _acknowledged(cluster: LocalCluster) -> list[float]:
+    """When each record was acknowledged, of a steady stream during which the partition's leader is killed; until three
+    seconds of acknowledgements have followed the kill."""
+    times: list[float] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+
+    def on_delivery(error: object, _message: object) -> None:
+        if error is not None:
+            raise RuntimeError(f"a record was not delivered: {error}")
+        times.append(time.monotonic())
+
+    leader, began, killed = cluster.leader(GAP_TOPIC), time.monotonic(), None
+    sent = 0
+    while killed is None or len([at for at in times[-600:] if at > killed]) < ACKNOWLEDGED_AFTER_S * PER_SECOND:
+        now = time.monotonic()
+        if now - began > GAP_SECONDS_MAX:
+            raise TimeoutError(f"{len(times)} records were acknowledged within {GAP_SECONDS_MAX:.0f} s")
+        if killed is None and now - began > KILL_AFTER_S:
+            cluster.kill(leader)
+            killed = now
+        if now >= began + sent / PER_SECOND:
+            producer.produce(GAP_TOPIC, VALUE, on_delivery=on_delivery)
+            sent += 1
+        producer.poll(0.001)
+    producer.flush(10)
+    return times
+
+
+LIFECYCLES = (
+    Lifecycle(
+        "start",
+        (
+            Row("start-three", "start of 3 controllers and 3 brokers", "s", LESS),
+            Row("start-one", "start of one node", "s", LESS),
+        ),
+        _start,
+    ),
+    Lifecycle(
+        "failover",
+        (Row("failover-gap", "kill -9 of a leader, RF 3: longest gap in acknowledgements", "ms", LESS, Goal(500)),),
+        _gap,
+    ),
+)
+
+
+def play(lifecycles: Iterable[Lifecycle], names: list[str], rounds: int, results: Results) -> None:
+    """Side after side, the other way round in every second round. What fails is noted in the results."""
+    for lifecycle in lifecycles:
+        for index in range(rounds):
+            for side in names if index % 2 == 0 else reversed(names):
+                with results.noting_failure(f"{lifecycle.key}, {side}"):
+                    figures = lifecycle.measure(side)
+                    results.add(lifecycle.rows, side, figures)
+                    print(f"round {index + 1}: {side}: {figures}", file=sys.stderr, flush=True)

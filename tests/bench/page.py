@@ -1,0 +1,116 @@
+"""docs/benchmarks.md: the table of ratios with machine, date and versions, its spread, and the picture beside it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import confluent_kafka
+
+from tests.bench.contest import BARE, HEAD, KAFKA, OURS, Results
+from tests.bench.kafka import SCRIPT
+from tests.bench.picture import draw
+from tests.bench.table import number
+
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+_INTRODUCTION = """# Side by side with Apache Kafka
+
+This page is generated: `make bench`. Figures are medians of {rounds}. In each round both clusters do the same
+work with the same client, one after the other, in alternating order; the one that does not is frozen. Where a bare loop
+is named, it does the same work with no Kafka in it, measured between the two. All processes, the client's among them,
+share the machine.
+
+{machine}
+
+- pykraft {ours} on Python {python}
+- Apache Kafka {theirs} on {java}, warmed before its first figure
+- confluent-kafka {client} on librdkafka {librdkafka}, with its defaults unless said; Java: ProducerPerformance without
+  its first third, and ConsumerPerformance without its rebalance
+- MB are 10^6 bytes of values; broker CPU is user and system time of all brokers
+
+![ratios and curves](benchmarks.svg)
+
+"""
+
+
+def write(results: Results, rounds: int, path: Path = PAGE, *, share: float = 1) -> None:
+    """Write the page, and its picture next to it. `share`: how much of each line's work was done."""
+    path.write_text(render(results, rounds, share=share))
+    draw(results, path.with_suffix(".svg"))
+
+
+def render(results: Results, rounds: int, *, share: float = 1) -> str:
+    met = [outcome.is_met for outcome in results.outcomes.values()]
+    parts = [
+        _INTRODUCTION.format(rounds=f"{rounds} round{'s' if rounds > 1 else ''}", machine=machine(), **_versions()),
+        "" if share == 1 else f"**A trial with {share:.0%} of each line's work: these figures mean nothing yet.**\n\n",
+        f"## Figures\n\nOf {len(met) - met.count(None)} targets, {met.count(True)} are met.\n\n",
+        _markdown([HEAD, *(outcome.cells() for outcome in results.outcomes.values())]),
+        "\n## Spread\n\nLeast, median and most of the rounds.\n\n",
+        _markdown([("what", *(side for side in (OURS, KAFKA, BARE))), *_spread(results)]),
+    ]
+    if results.failures:
+        parts.append("\n## Not measured\n\n" + "".join(f"- {text}\n" for text in results.failures))
+    return "".join(parts)
+
+
+def _spread(results: Results) -> list[tuple[str, ...]]:
+    return [
+        (outcome.row.name, *(_least_to_most(outcome.rounds.get(side, [])) for side in (OURS, KAFKA, BARE)))
+        for outcome in results.outcomes.values()
+        if any(len(found) > 1 for found in outcome.rounds.values())
+    ]
+
+
+def _least_to_most(found: list[float]) -> str:
+    if not found:
+        return ""
+    ordered = sorted(found)
+    return " / ".join(number(value) for value in (ordered[0], ordered[len(ordered) // 2], ordered[-1]))
+
+
+def _markdown(rows: list[tuple[str, ...]]) -> str:
+    head, *body = rows
+    lines = [head, ("---", *("---:" for _ in head[1:])), *body]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def machine() -> str:
+    """Day, processor, memory and system, in one paragraph."""
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    release = platform.release().split("-")[0]
+    return f"{day}; {os.cpu_count()} cores ({_processor()}), {memory_gb:.0f} GiB, {platform.system()} {release}."
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    java = subprocess.run(["java", "-version"], stderr=subprocess.PIPE, text=True, check=False).stderr
+    return {
+        "ours": version("pykraft"),
+        "python": platform.python_version(),
+        "theirs": kafka_version(),
+        "java": java.splitlines()[0].replace('"', "") if java else "no Java",
+        "client": version("confluent-kafka"),
+        "librdkafka": confluent_kafka.libversion()[0],
+    }
+
+
+def kafka_version() -> str:
+    """As the project's own list of its files pins it."""
+    listed = (SCRIPT.parent / "kafka" / "jars.sha256").read_text()
+    return next(
+        name.removeprefix("kafka-server-").removesuffix(".jar")
+        for name in (line.split()[-1] for line in listed.splitlines())
+        if name.startswith("kafka-server-") and name[len("kafka-server-")].isdigit()
+    )

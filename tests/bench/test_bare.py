@@ -1,0 +1,25 @@
+"""The bare loops come to their end, and count the CPU of all that do a broker's work."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys
+from dataclasses import astuple
+from tests.bench import bare
+print(json.dumps(astuple(getattr(bare, sys.argv[1])(int(sys.argv[2])))))
+"""
+
+
+@pytest.mark.parametrize("loop", ["receive_check_append", "replicate", "sendfile"])
+@pytest.mark.parametrize("megabytes", [1, 30])
+def test_a_bare_loop_ends_with_a_rate(loop: str, megabytes: int) -> None:
+    """In a process of its own: it forks, and this one has threads."""
+    command = [sys.executable, "-c", PROGRAM, loop, str(megabytes)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    rate, cpu_seconds_per_gigabyte = json.loads(told)
+    assert rate > 0
+    assert 0 <= cpu_seconds_per_gigabyte < 1000 * megabytes

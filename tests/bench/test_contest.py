@@ -1,0 +1,88 @@
+"""What the rounds of a comparison say: medians, ratios, goals, and the page that is written of them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.contest import BARE, KAFKA, OURS, Goal, Outcome, Results, Row
+from tests.bench.page import kafka_version, render
+from tests.bench.picture import draw, times_ahead
+
+RATE = Row("rate", "produce", "MB/s", goal=Goal(2, of_kafka=True))
+COST = Row("cost", "produce: CPU", "s/GB", more_is_better=False, goal=Goal(0.5, of_kafka=True))
+TIME = Row("time", "p50", "ms", more_is_better=False, goal=Goal(0.35))
+
+
+def outcome(row: Row, ours: list[float], theirs: list[float]) -> Outcome:
+    return Outcome(row, {OURS: ours, KAFKA: theirs})
+
+
+@pytest.mark.parametrize(
+    ("found", "is_met"),
+    [
+        (outcome(RATE, [100, 220, 900], [100, 110, 90]), True),
+        (outcome(RATE, [100, 190, 900], [100, 110, 90]), False),
+        (outcome(COST, [0.5], [1.0]), True),
+        (outcome(COST, [0.6], [1.0]), False),
+        (outcome(COST, [0.6], []), None),
+        (outcome(TIME, [0.35], []), True),
+        (outcome(TIME, [0.36], [10.0]), False),
+        (outcome(TIME, [], [10.0]), None),
+        (outcome(Row("free", "no goal", "s"), [1.0], [1.0]), None),
+    ],
+)
+def test_a_goal_is_judged_by_the_medians(found: Outcome, is_met: bool | None) -> None:
+    assert found.is_met is is_met
+
+
+def test_ahead_means_faster_or_cheaper() -> None:
+    assert times_ahead(outcome(RATE, [300], [100])) == 3
+    assert times_ahead(outcome(COST, [1], [4])) == 4
+    assert times_ahead(outcome(TIME, [1], [])) is None
+
+
+def results() -> Results:
+    found = Results()
+    for figure in (200.0, 300.0, 250.0):
+        found.add((RATE, COST), OURS, {"rate": figure, "cost": 1.0})
+        found.add((RATE, COST), KAFKA, {"rate": 100.0, "cost": 4.0})
+        found.add((RATE, COST), BARE, {"rate": 1000.0})
+    for count in (1, 10, 100):
+        for side in (OURS, KAFKA):
+            found.add((Row(f"partitions-{count}", "curve", "MB/s"),), side, {f"partitions-{count}": 400.0 / count})
+    return found
+
+
+def test_a_curve_has_the_rows_of_its_prefix_alone() -> None:
+    found = results()
+    found.add((Row("partitions-cpu-1", "curve", "s"),), OURS, {"partitions-cpu-1": 5.0})
+    assert list(found.curve("partitions-", OURS)) == [(1, 400.0), (10, 40.0), (100, 4.0)]
+
+
+def test_what_fails_is_noted_and_the_rest_goes_on() -> None:
+    found = Results()
+    with found.noting_failure("cold"):
+        raise OSError("no space left")
+    assert found.failures == ["cold: OSError: no space left"]
+    assert "cold: OSError: no space left" in found.render()
+    assert "- cold: OSError: no space left" in render(found, rounds=1)
+
+
+def test_a_fault_of_our_own_is_not_swallowed() -> None:
+    with pytest.raises(TypeError), Results().noting_failure("cold"):
+        raise TypeError("a bug")
+
+
+def test_the_page_has_each_figure_with_ratio_target_and_verdict() -> None:
+    text = render(results(), rounds=3)
+    assert "| produce, MB/s | 250 | 100 | 2.50 × | 1,000 | 0.25 × | ≥ 2 × Kafka | yes |" in text
+    assert "| produce | 200 / 250 / 300 | 100 / 100 / 100 | 1,000 / 1,000 / 1,000 |" in text
+    assert "Of 2 targets, 2 are met." in text
+    assert f"Apache Kafka {kafka_version()}" in text
+
+
+def test_the_picture_is_drawn_alike_from_alike_results(tmp_path: Path) -> None:
+    draw(results(), tmp_path / "one.svg")
+    draw(results(), tmp_path / "other.svg")
+    assert (tmp_path / "one.svg").read_text() == (tmp_path / "other.svg").read_text()
+    assert "<svg" in (tmp_path / "one.svg").read_text()

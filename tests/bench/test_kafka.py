@@ -1,0 +1,37 @@
+"""The properties that Apache Kafka's nodes are given."""
+
+from pathlib import Path
+
+from tests.bench.kafka import Shape, java, uuid
+
+
+def test_one_node_is_controller_and_broker() -> None:
+    shape = Shape.of(9000, is_single=True)
+    values = shape.properties(1, Path("/data"))
+    assert shape.nodes == [1]
+    assert values["process.roles"] == "broker,controller"
+    assert values["listeners"] == "PLAINTEXT://127.0.0.1:9000,CONTROLLER://127.0.0.1:9100"
+    assert values["transaction.state.log.min.isr"] == values["offsets.topic.replication.factor"] == "1"
+
+
+def test_three_brokers_have_three_controllers_beside_them() -> None:
+    shape = Shape.of(9000, is_single=False)
+    assert shape.nodes == [101, 102, 103, 1, 2, 3]
+    assert shape.properties(102, Path("/data"))["process.roles"] == "controller"
+    assert shape.properties(2, Path("/data"))["listeners"] == "PLAINTEXT://127.0.0.1:9001"
+    assert shape.properties(2, Path("/data"))["transaction.state.log.min.isr"] == "2"
+    assert [voter.split(":")[:2] for voter in shape.initial_controllers.split(",")] == [
+        ["101@127.0.0.1", "9100"],
+        ["102@127.0.0.1", "9101"],
+        ["103@127.0.0.1", "9102"],
+    ]
+
+
+def test_an_id_is_no_option_to_kafkas_tools() -> None:
+    found = [uuid() for _ in range(500)]
+    assert {len(one) for one in found} == {22}
+    assert not any(one.startswith("-") for one in found)
+
+
+def test_java_runs_a_class_with_its_words_last() -> None:
+    assert java(Path("/libs"), ("-Xmx1G",), "kafka.Kafka", "it")[-4:] == ["-cp", "/libs/*", "kafka.Kafka", "it"]

@@ -1,0 +1,57 @@
+"""When a figure is alarming, and when the machine is only slow."""
+
+import pytest
+
+from tests.bench.table import Line, median_of, render
+
+
+def rate(figure: float, bare: float | None = 1000, reference: float | None = 1000) -> Line:
+    return Line("produce", "MB/s", figure, target=800, alarm=500, bare=bare, reference=reference)
+
+
+def time(figure: float, bare: float | None = 0.1, reference: float | None = 0.1) -> Line:
+    return Line("p50", "ms", figure, 0.3, 0.45, more_is_better=False, bare=bare, reference=reference)
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        (rate(800), "ok"),
+        (rate(799), "below target"),
+        (rate(500), "below target"),
+        (rate(499), "ALARM"),
+        (rate(499, bare=500), "slow machine"),
+        (rate(249, bare=500), "ALARM"),
+        (rate(499, bare=None), "ALARM"),
+        (rate(499, bare=500, reference=None), "ALARM"),
+        (time(0.3), "ok"),
+        (time(0.4), "below target"),
+        (time(0.46), "ALARM"),
+        (time(0.46, bare=0.2), "slow machine"),
+        (time(0.91, bare=0.2), "ALARM"),
+    ],
+)
+def test_only_what_is_past_both_alarms_is_an_alarm(line: Line, verdict: str) -> None:
+    assert line.verdict == verdict
+    assert line.is_alarming == (verdict == "ALARM")
+
+
+@pytest.mark.parametrize("line", [rate(600, bare=4000), time(0.4, bare=0.01)])
+def test_a_fast_machine_makes_no_alarm_stricter(line: Line) -> None:
+    assert line.scaled_alarm == line.alarm
+    assert line.verdict == "below target"
+
+
+def test_a_line_without_an_alarm_never_alarms() -> None:
+    assert Line("core", "%", 500, 60, None, more_is_better=False, bare=1, reference=1).verdict == "below target"
+
+
+def test_the_median_is_taken_of_figure_and_bare_loop_apart() -> None:
+    found = median_of([rate(700, bare=3000), rate(300, bare=1000), rate(900, bare=2000)])
+    assert (found.figure, found.bare, found.alarm) == (700, 2000, 500)
+
+
+def test_the_table_shows_both_alarms() -> None:
+    head, row = render([rate(400, bare=500)]).splitlines()
+    assert head.split("  ")[-1] == "of bare"
+    assert row.split() == ["produce", "400", "MB/s", "800", "500", "250", "80", "%", "slow", "machine"]

@@ -1,0 +1,41 @@
+"""`python -m tests.bugbank [--only B01,B06] [--ranges N] [--fresh] [--directed] [--digests]`"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from tests.bugbank.bank import BANK
+from tests.bugbank.campaign import Campaign
+from tests.bugbank.mutation import write_digests
+from tests.bugbank.page import PAGE, render
+
+
+def main() -> int:
+    """0: all caught; 1: a mutation was missed, or the clean code failed."""
+    parser = argparse.ArgumentParser(prog="make bugbank", description="Plant every bug of the bank and catch it.")
+    parser.add_argument("--only", default="", help="ids, separated by commas; writes no page")
+    parser.add_argument("--ranges", type=int, default=1, help="seed ranges per mutation")
+    parser.add_argument("--fresh", action="store_true", help="forget what an earlier campaign found on the same code")
+    parser.add_argument("--directed", action="store_true", help="the directed schedules alone; writes no page")
+    parser.add_argument("--digests", action="store_true", help="note the originals' source as it is now, and stop")
+    options = parser.parse_args()
+    if options.digests:
+        write_digests(BANK)
+        return 0
+    wanted = {one for one in options.only.split(",") if one}
+    chosen = [mutation for mutation in BANK if not wanted or mutation.id in wanted]
+    if options.directed:
+        chosen = [dataclasses.replace(mutation, swarm=None) for mutation in chosen]
+    verdicts = Campaign(ranges=options.ranges, fresh=options.fresh or options.directed).run(chosen)
+    if not wanted and not options.directed:
+        PAGE.write_text(render(BANK, verdicts))
+        print(f"written: {PAGE.name}")
+    missed = [verdict.id for verdict in verdicts if not verdict.is_caught]
+    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} caught" + (f", MISSED: {missed}" if missed else ""))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

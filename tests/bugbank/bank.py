@@ -1,0 +1,36 @@
+"""All mutations, in the order of their numbers, and those of the list that are not open here, with the reason."""
+
+from __future__ import annotations
+
+import re
+
+from tests.bugbank import client_bugs, control_bugs, group_bugs, harness_bugs, isr_bugs, log_bugs, node_bugs, raft_bugs
+from tests.bugbank.mutation import MUTATIONS, Mutation
+
+FILES = (raft_bugs, log_bugs, control_bugs, isr_bugs, group_bugs, client_bugs, node_bugs, harness_bugs)
+"""Importing them has registered their mutations."""
+
+
+def _order(mutation: Mutation) -> tuple[str, int, str]:
+    found = re.fullmatch(r"([BX])(\d+)(\w*)", mutation.id)
+    assert found is not None, mutation.id
+    return found[1], int(found[2]), found[3]
+
+
+BANK = sorted(MUTATIONS, key=_order)
+
+TRANSACTIONS = "there is no transaction coordinator yet"
+NOT_OPEN = {
+    "B12": "no API promises linearizable reads: metadata are read from the image that a broker has published, as in "
+    "Kafka; that a controller's answer depends on nothing uncommitted is M9 (B13, B31, B33)",
+    "B54": TRANSACTIONS,
+    "B55": "the last stable offset is kept by tests/storage/test_transactions.py; " + TRANSACTIONS,
+    "B56": TRANSACTIONS,
+    "B57": TRANSACTIONS,
+    "B58": TRANSACTIONS,
+    "B62": TRANSACTIONS,
+    "X09": "the liveness phase heals every node on purpose; a voter that is deaf for ever is a story of its own, "
+    "a_voter_loses_its_leader in tests/cluster/test_planted_bugs.py (K4b)",
+}
+"""Numbers of the bank without a mutation, and why."""
+EVERY_ID = (*(f"B{number:02}" for number in range(1, 70)), *(f"X{number:02}" for number in range(1, 11)))

@@ -1,0 +1,172 @@
+"""The campaign: for each mutation its directed schedule, then seeds until the first kill; each clean first.
+
+What was found is kept in `build/bugbank.json` under a digest of all the code, so that a campaign that was interrupted
+goes on where it was, and one after a change begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.bugbank.judging import Outcome, judge
+from tests.bugbank.mutation import Mutation, Rotten, Schedule
+
+ROOT = Path(__file__).parents[2]
+STATE = ROOT / "build" / "bugbank.json"
+CODE = ("kraft", "broker", "client", "sim", "tests")
+SEEDS_CORE, SEEDS_CLUSTER = 40, 8
+"""Length of a seed range: cores run in a fraction of a second, clusters take seconds."""
+RANGE_STEP = 10_000
+DIRECTED_SEED = 1
+
+
+class FalseAlarm(Exception):
+    """A schedule fails without any bug planted."""
+
+
+@dataclass(slots=True)
+class Kill:
+    """The first kill in one seed range. `seeds` were needed; 0 means that the whole range passed."""
+
+    seeds: int
+    checks: tuple[str, ...] = ()
+    cpu_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What became of one mutation. `alarm`: the clean code failed, or the twin does not fit: this is no kill."""
+
+    id: str
+    directed: Kill
+    swarm: list[Kill] = field(default_factory=list)
+    alarm: str = ""
+
+    @property
+    def is_caught(self) -> bool:
+        return not self.alarm and (self.directed.seeds > 0 or any(kill.seeds for kill in self.swarm))
+
+    @property
+    def first_checks(self) -> tuple[str, ...]:
+        found = (self.directed, *self.swarm)
+        return next((kill.checks for kill in found if kill.checks), ())
+
+
+def say_now(line: str) -> None:
+    print(line, flush=True)
+
+
+class Campaign:
+    """Judges mutations, and remembers."""
+
+    def __init__(self, *, ranges: int = 1, fresh: bool = False, say: Callable[[str], None] = say_now) -> None:
+        self._ranges = ranges
+        self._say = say
+        self._code = code_digest()
+        known: dict[str, Any] = {} if fresh or not STATE.exists() else json.loads(STATE.read_text())
+        same = known.get("code") == self._code
+        self._clean: dict[str, list[str]] = known["clean"] if same else {}
+        self._verdicts: dict[str, Verdict] = {}
+        for raw in known["verdicts"] if same else ():
+            kills = [Kill(**{**kill, "checks": tuple(kill["checks"])}) for kill in (raw["directed"], *raw["swarm"])]
+            self._verdicts[raw["id"]] = Verdict(raw["id"], kills[0], kills[1:], raw["alarm"])
+
+    def run(self, mutations: Iterable[Mutation]) -> list[Verdict]:
+        """A verdict for each, in this order."""
+        return [self._verdict(mutation) for mutation in mutations]
+
+    def _verdict(self, mutation: Mutation) -> Verdict:
+        wanted = self._ranges if mutation.swarm is not None else 0
+        known = self._verdicts.get(mutation.id)
+        if known is not None and len(known.swarm) >= wanted:
+            return known
+        verdict = Verdict(mutation.id, Kill(0))
+        try:
+            verdict.directed = self._hunt(mutation, mutation.directed, (DIRECTED_SEED,))
+            for number in range(wanted):
+                assert mutation.swarm is not None
+                verdict.swarm.append(self._hunt(mutation, mutation.swarm, seed_range(mutation.swarm, number)))
+        except (FalseAlarm, Rotten) as problem:
+            verdict.alarm = str(problem)
+        self._verdicts[mutation.id] = verdict
+        self._save()
+        self._say(describe(mutation, verdict))
+        return verdict
+
+    def _hunt(self, mutation: Mutation, schedule: Schedule, seeds: Iterable[int]) -> Kill:
+        """Seeds until the first kill."""
+        spent = 0.0
+        for count, seed in enumerate(seeds, start=1):
+            self._require_clean(schedule, seed)
+            with mutation.planted():
+                outcome = judge(schedule, seed)
+            spent += outcome.cpu_seconds
+            if outcome.is_caught:
+                return Kill(count, outcome.checks, round(spent, 2))
+        return Kill(0, (), round(spent, 2))
+
+    def _require_clean(self, schedule: Schedule, seed: int) -> None:
+        key = f"{name_of(schedule)} {seed}"
+        if key not in self._clean:
+            outcome = judge(schedule, seed)
+            self._clean[key] = [*outcome.checks, *([outcome.evidence] if outcome.checks else [])]
+        if self._clean[key]:
+            raise FalseAlarm(f"{name_of(schedule)} with seed {seed} fails without the bug: {self._clean[key]}")
+
+    def _save(self) -> None:
+        STATE.parent.mkdir(exist_ok=True)
+        verdicts = [asdict(verdict) for verdict in self._verdicts.values()]
+        STATE.write_text(json.dumps({"code": self._code, "clean": self._clean, "verdicts": verdicts}))
+
+
+def seed_range(schedule: Schedule, number: int) -> range:
+    """The seeds of range `number`, counted from 0."""
+    first = number * RANGE_STEP
+    return range(first, first + (SEEDS_CLUSTER if getattr(schedule, "is_slow", False) else SEEDS_CORE))
+
+
+def slow(schedule: Schedule) -> Schedule:
+    """Mark a swarm whose seeds take seconds."""
+    schedule.is_slow = True  # type: ignore[attr-defined]
+    return schedule
+
+
+def name_of(schedule: Schedule) -> str:
+    return f"{schedule.__module__.rpartition('.')[2]}.{schedule.__name__}"
+
+
+def describe(mutation: Mutation, verdict: Verdict) -> str:
+    """One line for the terminal."""
+    if verdict.alarm:
+        return f"{mutation.id:5} NO VERDICT {verdict.alarm}"
+    word = "caught" if verdict.is_caught else "MISSED"
+    parts = [f"directed {_told(verdict.directed)}"]
+    if verdict.swarm:
+        parts.append("swarm " + ", ".join(_told(kill) for kill in verdict.swarm))
+    return f"{mutation.id:5} {word:7} {mutation.title}: " + "; ".join(parts)
+
+
+def _told(kill: Kill) -> str:
+    return f"{'+'.join(kill.checks)} (seed {kill.seeds}, {kill.cpu_seconds} s)" if kill.seeds else "nothing"
+
+
+def code_digest() -> str:
+    """Of every Python file that a run may execute."""
+    found = hashlib.sha256()
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.parts[-2] not in ("interop", "bench", "docs"):
+                found.update(str(path).encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def outcome_of(mutation: Mutation) -> tuple[Outcome, Outcome]:
+    """The directed schedule's, without and with the bug."""
+    clean = judge(mutation.directed, DIRECTED_SEED)
+    with mutation.planted():
+        return clean, judge(mutation.directed, DIRECTED_SEED)

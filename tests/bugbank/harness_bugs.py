@@ -1,0 +1,150 @@
+"""The harness: X01 to X08 and X10. These twins stand in for code of the simulator and its checks."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from kraft.sim.check.partitions import Damage
+from kraft.sim.cluster import group_work
+from kraft.sim.cluster.workload import Workload
+from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.filesystem import Directory, Inode
+from kraft.sim.world.streams import Stream
+from kraft.wire.error_codes import ErrorCode
+from tests.bugbank import harness_schedules as play
+from tests.bugbank.mutation import Planting, bug
+from tests.raft.simulation import Node, World
+
+PART = "Harness"
+NO_SEEDS = "a statement on the harness itself, with no seed in it"
+
+
+@bug(
+    "X01",
+    "outcomes that are open are recorded as failures",
+    part=PART,
+    expected=("clean run",),
+    directed=play.an_open_outcome,
+    no_swarm=NO_SEEDS,
+)
+def open_is_failed(plant: Planting) -> None:
+    plant.replace(group_work, "commit_outcome", lambda error: error is ErrorCode.NONE)
+
+
+@bug(
+    "X02",
+    "failures are recorded as open outcomes",
+    part=PART,
+    expected=("canary",),
+    directed=play.a_definite_outcome,
+    no_swarm=NO_SEEDS,
+)
+def failed_is_open(plant: Planting) -> None:
+    plant.replace(group_work, "commit_outcome", lambda error: True if error is ErrorCode.NONE else None)
+
+
+@bug(
+    "X03",
+    "the final reader stops at its own idea of the end",
+    part=PART,
+    expected=("canary",),
+    directed=play.spoiled_histories,
+    no_swarm=NO_SEEDS,
+)
+def reader_stops_early(plant: Planting) -> None:
+    original = Workload._judge_promises
+
+    def twin(self: Workload, sent: Any, final: Any) -> None:
+        kept = sent.records
+        sent.records = [row for row in kept if _is_within(row[2].outcome, final)]
+        original(self, sent, final)
+        sent.records = kept
+
+    plant.replace(Workload, "_judge_promises", twin)
+
+
+def _is_within(outcome: Any, final: Any) -> bool:
+    place = (getattr(outcome, "topic", None), getattr(outcome, "partition", None))
+    return place not in final.records or outcome.offset <= max(final.records[place], default=-1)
+
+
+@bug(
+    "X04",
+    "the judge does not look for one of the anomalies",
+    part=PART,
+    expected=("canary",),
+    directed=play.spoiled_histories,
+    no_swarm=NO_SEEDS,
+)
+def blind_to_doubles(plant: Planting) -> None:
+    plant.replace(Workload, "_judge_exactly_once", lambda self, final: None)
+
+
+@bug(
+    "X05",
+    "any node may have lost anything",
+    part=PART,
+    expected=("canary",),
+    directed=play.every_check_fires,
+    no_swarm=NO_SEEDS,
+)
+def exempt_everything(plant: Planting) -> None:
+    plant.replace(Damage, "holds", lambda self, node, topic_partition: True)
+
+
+@bug(
+    "X06",
+    "a power loss keeps what was not synced",
+    part=PART,
+    expected=("kill matrix",),
+    directed=play.no_survivors_of_power_losses,
+    no_swarm=NO_SEEDS,
+)
+def power_loss_loses_nothing(plant: Planting) -> None:
+    def keep_all(self: Inode, chance: NamedRandom) -> None:
+        self.settle(self.applied + len(self.pending))
+
+    plant.replace(Inode, "lose_power", keep_all)
+    plant.replace(Directory, "lose_power", lambda self, chance: self.sync())
+
+
+@bug(
+    "X07",
+    "a partition drops what it should hold and deliver late",
+    part=PART,
+    expected=("kill matrix",),
+    directed=play.what_a_partition_holds,
+    no_swarm=NO_SEEDS,
+)
+def partitions_drop(plant: Planting) -> None:
+    plant.replace(Stream, "release", lambda self: self.lose_some(0))
+
+
+@bug(
+    "X08",
+    "a draw comes from the global random",
+    part=PART,
+    expected=("N6",),
+    directed=play.the_same_seed_twice,
+    no_swarm=NO_SEEDS,
+)
+def global_random(plant: Planting) -> None:
+    draw = random.SystemRandom().randrange
+    plant.replace(NamedRandom, "below", lambda self, bound: draw(bound))
+
+
+@bug(
+    "X10",
+    "of two leaders the checks look at the older one",
+    part=PART,
+    expected=("X10",),
+    directed=play.two_leaders_coexist,
+    no_swarm=NO_SEEDS,
+)
+def the_wrong_leader(plant: Planting) -> None:
+    def twin(self: World) -> Node | None:
+        leading = [node for node in self.nodes.values() if node.raft is not None and node.raft.is_leader]
+        return min(leading, key=lambda node: node.raft.epoch if node.raft is not None else 0) if leading else None
+
+    plant.replace(World, "leader", property(twin))

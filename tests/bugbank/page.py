@@ -1,0 +1,121 @@
+"""docs/bugbank.md: what the last campaign found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from tests.bugbank.bank import NOT_OPEN
+from tests.bugbank.campaign import Kill, Verdict, name_of
+from tests.bugbank.mutation import Mutation
+
+PAGE = Path(__file__).parents[2] / "docs" / "bugbank.md"
+
+HEAD = """# Bug bank
+
+Known ways to get consensus, replication, groups and clients wrong, planted one at a time into this code, and what
+caught each. A mutation is a replaced function in `tests/bugbank`; the code itself knows nothing of it. Each has a
+*directed* schedule that exposes it, and most a *swarm*: random runs by seed, of which the first that fails counts. The
+same runs pass without the bug.
+
+`make bugbank` runs the campaign and writes this page; it goes on where it was interrupted as long as no code changes.
+`make bugbank RANGES=5` takes five ranges of seeds for each, `make bugbank ONLY=B01,B06` some of them. It fails if a
+mutation is missed, or if a check fires on the clean code.
+
+Each twin names the digest of the source that it replaces (`tests/bugbank/digests.json`) and refuses to be planted when
+that has changed: look whether it still means the same bug, then `python -m tests.bugbank --digests`.
+
+Each clause of fast failure detection has planted bugs of its own: tests/cluster/test_clauses_of_failure_detection.py.
+
+The checks are those of the simulator: R the metadata quorum, M the controller, D partition data, T idempotence,
+G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node's own invariant stopped
+it; L without a number that something which must happen did not.
+"""
+
+
+def render(mutations: Sequence[Mutation], verdicts: Sequence[Verdict]) -> str:
+    """The whole page."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    parts = [HEAD, _summary(mutations, verdicts)]
+    for part in dict.fromkeys(mutation.part for mutation in mutations):
+        parts.append(_table(part, [(one, by_id[one.id]) for one in mutations if one.part == part]))
+    parts += [_matrix(verdicts), _weak(mutations, by_id), _not_open()]
+    return "\n".join(parts)
+
+
+def _summary(mutations: Sequence[Mutation], verdicts: Sequence[Verdict]) -> str:
+    caught = [verdict for verdict in verdicts if verdict.is_caught]
+    needed = [kill.seeds for verdict in verdicts for kill in verdict.swarm if kill.seeds]
+    searched = [mutation for mutation in mutations if mutation.swarm is not None]
+    lines = [
+        f"\n{len(caught)} of {len(verdicts)} mutations are caught; "
+        f"{sum(verdict.directed.seeds > 0 for verdict in verdicts)} by their directed schedule, "
+        f"{sum(any(kill.seeds for kill in verdict.swarm) for verdict in verdicts)} of the {len(searched)} that have a "
+        "swarm by seeds"
+    ]
+    if needed:
+        lines.append(f" (seeds needed: median {median(needed):g}, worst {max(needed)})")
+    missed = [verdict.id for verdict in verdicts if not verdict.is_caught]
+    lines.append(f".\n\n**Missed: {', '.join(missed)}.**\n" if missed else ".\n")
+    return "".join(lines)
+
+
+def _table(part: str, rows: Sequence[tuple[Mutation, Verdict]]) -> str:
+    lines = [
+        f"\n## {part}\n",
+        "| | mutation | named by the bank | directed | caught by | swarm | caught by | seeds | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for mutation, verdict in rows:
+        kills = [kill for kill in verdict.swarm if kill.seeds]
+        cells = [
+            mutation.id,
+            mutation.title,
+            ", ".join(mutation.expected),
+            name_of(mutation.directed).partition(".")[2],
+            _checks(verdict.directed),
+            "" if mutation.swarm is None else name_of(mutation.swarm).partition(".")[2],
+            _checks(kills[0]) if kills else ("" if mutation.swarm is None else "**nothing**"),
+            _seeds(verdict, kills),
+            f"{sum(kill.cpu_seconds for kill in (verdict.directed, *verdict.swarm)):.1f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _seeds(verdict: Verdict, kills: Sequence[Kill]) -> str:
+    """The median over the ranges, and in how many of them if not in all."""
+    if not kills:
+        return ""
+    found = f"{median(kill.seeds for kill in kills):g}"
+    return found if len(kills) == len(verdict.swarm) else f"{found} ({len(kills)} of {len(verdict.swarm)} ranges)"
+
+
+def _checks(kill: Kill) -> str:
+    return ", ".join(kill.checks) if kill.seeds else "**nothing**"
+
+
+def _matrix(verdicts: Sequence[Verdict]) -> str:
+    """Which check is the first to fire, for how many."""
+    first = Counter(kill.checks[0] for verdict in verdicts for kill in (verdict.directed, *verdict.swarm) if kill.seeds)
+    cells = ", ".join(f"{check} {count}" for check, count in sorted(first.items()))
+    return f"\n## Which check fired first\n\nOver all directed and swarm runs: {cells}.\n"
+
+
+def _weak(mutations: Sequence[Mutation], by_id: dict[str, Verdict]) -> str:
+    lines = ["\n## Without a kill by seeds\n", "Their directed schedules catch them; random search does not, or has no"]
+    lines[-1] += " way to:\n"
+    for mutation in mutations:
+        verdict = by_id[mutation.id]
+        if any(kill.seeds for kill in verdict.swarm):
+            continue
+        why = mutation.no_swarm or "no seed of the range reaches it"
+        lines.append(f"- {mutation.id}: {why}.")
+    return "\n".join(lines) + "\n"
+
+
+def _not_open() -> str:
+    lines = ["\n## Not open\n"] + [f"- {number}: {why}." for number, why in NOT_OPEN.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,76 @@
+"""The bank is whole, its twins fit the code, and the mutations of the cores are caught by their directed schedules."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bugbank.bank import BANK, EVERY_ID, NOT_OPEN
+from tests.bugbank.campaign import outcome_of
+from tests.bugbank.judging import judge
+from tests.bugbank.mutation import Mutation, Planting, read_digests
+
+QUICK = [
+    mutation
+    for mutation in BANK
+    if mutation.part != "Harness" and mutation.directed.__module__ != "tests.bugbank.cluster_schedules"
+]
+
+
+def named(mutation: Mutation) -> str:
+    return mutation.id
+
+
+def test_every_number_of_the_bank_has_a_mutation_or_a_reason() -> None:
+    numbers = {mutation.id[:3] for mutation in BANK}
+    assert numbers | set(NOT_OPEN) == set(EVERY_ID)
+    assert not numbers & set(NOT_OPEN)
+    assert len({mutation.id for mutation in BANK}) == len(BANK)
+
+
+def test_every_mutation_has_a_swarm_or_a_reason_why_not() -> None:
+    assert [mutation.id for mutation in BANK if (mutation.swarm is None) != bool(mutation.no_swarm)] == []
+
+
+def test_every_twin_was_written_against_the_source_of_now() -> None:
+    """Else look whether it still means the same bug, then run python -m tests.bugbank --digests."""
+    found = {key: value for mutation in BANK for key, value in mutation.digests().items()}
+    known = read_digests()
+    assert {key: value for key, value in found.items() if known.get(key) != value} == {}
+    assert set(known) == set(found)
+
+
+@pytest.mark.parametrize("mutation", QUICK, ids=named)
+def test_a_mutation_of_a_core_is_caught_by_its_directed_schedule(mutation: Mutation) -> None:
+    clean, broken = outcome_of(mutation)
+    assert clean.checks == (), clean.evidence
+    assert broken.is_caught, broken
+    assert broken.checks[0] not in ("N1", "L"), f"a sharper check must name this: {broken.evidence}"
+
+
+@pytest.mark.parametrize("mutation", [one for one in BANK if one.id in ("B02", "B41")], ids=named)
+def test_a_mutation_of_whole_nodes_is_caught_by_its_directed_schedule(mutation: Mutation) -> None:
+    clean, broken = outcome_of(mutation)
+    assert (clean.checks, broken.is_caught) == ((), True), (clean, broken)
+
+
+def test_a_twin_whose_original_has_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation = BANK[0]
+    stale = dict.fromkeys(mutation.digests(), "00000000")
+    with pytest.raises(Exception, match="look whether the twin still means the same bug"):
+        mutation.plant(Planting(monkeypatch, mutation.id, stale))
+
+
+def test_what_a_broken_twin_raises_is_no_catch() -> None:
+    def schedule(seed: int) -> None:
+        raise AttributeError("no such thing")
+
+    outcome = judge(schedule, 1)
+    assert (outcome.checks, outcome.is_caught) == (("broken",), False)
+
+
+def test_everything_is_put_back_after_a_run() -> None:
+    before = {key: value for mutation in BANK for key, value in mutation.digests().items()}
+    for mutation in BANK:
+        with mutation.planted():
+            pass
+    assert {key: value for mutation in BANK for key, value in mutation.digests().items()} == before

@@ -1,0 +1,66 @@
+"""M15 is caught when it is broken, and lets pass what is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.sim.check.observations import PartitionRecorded
+from kraft.sim.check.reassignments import ReassignmentSafety
+
+TP = ("orders", 0)
+Members = tuple[int, ...]
+
+
+def record(
+    replicas: Members, isr: Members, epoch: int, *, elr: Members = (), unclean: bool = False, adding: Members = ()
+) -> PartitionRecorded:
+    return PartitionRecorded(
+        topic_partition=TP,
+        isr=isr,
+        elr=elr,
+        last_known_elr=(),
+        leader=isr[0] if isr else -1,
+        leader_epoch=epoch,
+        partition_epoch=epoch,
+        unclean=unclean,
+        min_isr=1,
+        at_ms=epoch,
+        replicas=replicas,
+        adding=adding,
+    )
+
+
+def findings(*records: PartitionRecorded) -> int:
+    check = ReassignmentSafety()
+    for one in records:
+        check.recorded(one)
+    return len(check.findings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (record((3, 1, 2), (1, 2), 1, adding=(3,)), record((3,), (), 2)),
+        (record((3, 4, 1, 2), (1, 2, 3), 1, adding=(3, 4)), record((3, 4), (3,), 2)),
+        (record((3, 1), (), 1, elr=(1,), adding=(3,)), record((3, 4), (3,), 2)),
+        (record((3, 1, 2), (3,), 1, adding=(3,)), record((1, 2), (2,), 2)),
+        (record((1, 2), (1,), 1), record((2,), (), 2)),
+    ],
+)
+def test_a_replica_that_goes_too_early_is_seen(before: PartitionRecorded, after: PartitionRecorded) -> None:
+    assert findings(before, after) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (record((3, 1, 2), (1, 2), 1, adding=(3,)), record((3,), (3,), 2)),
+        (record((3, 4, 1, 2), (1, 2, 3), 1, adding=(3, 4)), record((1, 2), (1, 2), 2)),
+        (record((1, 2), (1, 2), 1), record((3, 1, 2), (1, 2), 2, adding=(3,))),
+        (record((1, 2), (1,), 1), record((2,), (2,), 2)),
+        (record((3, 1, 2), (1,), 1, adding=(3,)), record((2,), (2,), 2, unclean=True)),
+        (record((3, 1), (), 1, elr=(1,), adding=(3,)), record((1,), (), 2, elr=(1,))),
+    ],
+)
+def test_what_is_right_passes(before: PartitionRecorded, after: PartitionRecorded) -> None:
+    assert findings(before, after) == 0

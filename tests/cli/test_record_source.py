@@ -1,0 +1,53 @@
+"""Lines of standard input become records, and ctrl-C ends the reading though nobody has closed it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+import trio
+
+from kraft.deploy.cli.record_json import NewRecord
+from kraft.deploy.cli.record_sending import heed_interrupts
+from kraft.deploy.cli.record_source import BadInput, line_reader, records_of_lines
+
+
+@pytest.fixture
+def typing() -> Iterator[int]:
+    """Where to write what standard input then reads."""
+    source, sink = os.pipe()
+    with open(source) as given, mock.patch.object(sys, "stdin", given):
+        yield sink
+        os.close(sink)  # a reader that still waits in its thread comes to its end
+
+
+async def test_lines_are_read_as_they_come(typing: int) -> None:
+    records = records_of_lines(line_reader(NewRecord(None), ":", None))
+    os.write(typing, b"a:1\nb:")
+    assert (await anext(records)).value == b"1"
+    os.write(typing, b"2\r\nnone\n")
+    assert (await anext(records)).value == b"2"
+    with pytest.raises(BadInput, match="line 3: no ':' between key and value: b'none'"):
+        await anext(records)
+
+
+async def test_the_first_interrupt_ends_the_reading_and_the_second_everything(typing: int) -> None:
+    read = []
+    with pytest.raises(BaseExceptionGroup) as ended:
+        async with trio.open_nursery() as nursery:
+            reading = trio.CancelScope()
+            await nursery.start(heed_interrupts, reading)
+            os.write(typing, b"1\n2\n")
+            with reading:
+                async for record in records_of_lines(line_reader(NewRecord(None), None, None)):
+                    read.append(record.value)
+                    if len(read) == 2:
+                        os.kill(os.getpid(), signal.SIGINT)
+            assert (read, reading.cancelled_caught) == ([b"1", b"2"], True)
+            os.kill(os.getpid(), signal.SIGINT)
+            await trio.sleep_forever()
+    assert ended.value.subgroup(KeyboardInterrupt) is not None

@@ -1,0 +1,157 @@
+"""A run that fails leaves a file; the file is the same run again, gets smaller, and tells what happened.
+
+A bug is planted for the whole of a test: the commands find it by a seed, as a user would.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from kraft.broker.node.partition import Partition
+from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
+from kraft.sim.cluster.faults import FaultSettings
+from kraft.sim.cluster.plan import Plan
+from kraft.sim.cluster.plan_file import Recorded, read_plan, write_plan
+from kraft.sim.cluster.run import Signature, run_plan
+from kraft.sim.cluster.shrink import NotFailing, Shrinker
+from kraft.sim.cluster.swarm import draw_plan
+from kraft.sim.commands import app
+from kraft.wire.error_codes import ErrorCode
+
+from .stage import plant
+
+ALONE = ("--jobs", "1", "--seconds")
+
+
+def kraft_sim(*arguments: object) -> tuple[int, str]:
+    """Exit code and output of `kraft sim` with these arguments."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def acknowledge_what_is_only_appended(patch: pytest.MonkeyPatch) -> None:
+    original = Partition.settle
+
+    def twin(self: Partition) -> None:
+        while self.waiting:
+            self.waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
+        original(self)
+
+    plant(patch, Partition, "settle", twin, "bb27b120")
+
+
+def take_one_bad_result_for_proof(patch: pytest.MonkeyPatch) -> None:
+    def twin(self: Probing, watch: Any, outcome: ProbeOutcome, now_ms: int) -> None:
+        if outcome in (*BAD_OUTCOMES, ProbeOutcome.OTHER):
+            watch.proven_ms = now_ms
+
+    plant(patch, Probing, "_judge", twin, "69e6d2a9")
+
+
+@pytest.mark.slow
+def test_a_failing_seed_is_replayed_shrunk_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    acknowledge_what_is_only_appended(monkeypatch)
+    code, said = kraft_sim("--seed", 3, *ALONE, 1, "--crashes", 1, "--failures", tmp_path)
+    file, small = tmp_path / "seed-3.json", tmp_path / "seed-3.small.json"
+    assert code == 1
+    assert f"kraft sim replay {file}" in said
+    recorded = read_plan(file)
+    assert recorded.failure is not None
+    check = recorded.failure.check
+    assert check in ("D1", "D11")
+
+    code, said = kraft_sim("replay", file)
+    assert code == 1
+    assert "the trace is the same" in said
+    assert f"{check} fails again" in said
+
+    code, said = kraft_sim("shrink", file)
+    assert code == 0
+    shrunk = read_plan(small)
+    assert shrunk.failure == recorded.failure
+    assert not shrunk.plan.faults
+    assert shrunk.plan.operations <= 3
+    assert len(shrunk.plan.work) == 1
+    assert shrunk.plan.shape.controllers == 1
+    assert small.stat().st_size < 1_500
+
+    code, said = kraft_sim("replay", small)
+    assert code == 1
+    assert "the trace is the same" in said
+    assert f"{check} fails again" in said
+
+    code, said = kraft_sim("report", small)
+    assert code == 1
+    assert f"FOUND  {check}: {recorded.failure.text}" in said
+    assert "orders-" in said
+    assert "at that moment" in said
+    page = (tmp_path / "seed-3.small.html").read_text()
+    assert recorded.failure.text in page
+    assert 'class="name evidence"' in page
+
+
+@pytest.mark.slow
+def test_a_bug_that_needs_a_crash_keeps_one_and_the_page_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_one_bad_result_for_proof(monkeypatch)
+    kraft_sim("--seed", 12, *ALONE, 4, "--failures", tmp_path)
+    file, small = tmp_path / "seed-12.json", tmp_path / "seed-12.small.json"
+    before = read_plan(file)
+    assert before.failure is not None
+    assert before.failure.check == "K1"
+    kraft_sim("shrink", file, "--runs", 30)
+    after = read_plan(small)
+    assert 1 <= len(after.plan.faults) < len(before.plan.faults)
+    assert after.plan.operations < before.plan.operations / 3
+    kraft_sim("report", small)
+    page = small.with_suffix(".html").read_text()
+    pictures = [ElementTree.fromstring(found) for found in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)]
+    assert pictures
+    names = [element.text for element in pictures[-1].iter() if element.get("class", "").startswith("name")]
+    assert after.plan.faults[-1].kind in names
+    assert {"controller 101", "broker 1"} <= set(names)
+    assert "href" not in page
+    assert "src=" not in page
+
+
+def test_a_plan_that_does_not_fail_is_not_shrunk(tmp_path: Path) -> None:
+    file = tmp_path / "good.json"
+    nothing = Plan(duration_ms=100, ends_early=True)
+    write_plan(file, Recorded(nothing, "", Signature("D1", "something"), "", "0"))
+    code, said = kraft_sim("shrink", file)
+    assert code == 1
+    assert "this plan does not fail D1: something" in said
+    code, said = kraft_sim("report", file)
+    assert code == 0
+    assert "nothing was found" in said
+    with pytest.raises(NotFailing):
+        list(Shrinker(nothing, Signature("D1", "something")).steps())
+
+
+def test_a_file_that_is_no_plan_is_a_wrong_argument(tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps({"format": 1}))
+    for verb in ("replay", "shrink", "report"):
+        code, said = kraft_sim(verb, file)
+        assert code == 2
+        assert "no plan" in said
+    assert kraft_sim("replay", tmp_path / "missing.json")[0] == 2
+
+
+def test_what_is_found_while_a_stopped_run_falls_apart_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    acknowledge_what_is_only_appended(monkeypatch)
+    plan = draw_plan(3, FaultSettings(duration_ms=2_000, crashes=0, network_faults=0))
+    whole = run_plan(plan)
+    first = whole.findings[0]
+    stopped = run_plan(plan, Signature.of(first))
+    assert [str(finding) for finding in stopped.findings] == [str(first)]
+    assert first.at_ms <= stopped.virtual_ms < first.at_ms + 100 < whole.virtual_ms

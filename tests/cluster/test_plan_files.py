@@ -1,0 +1,90 @@
+"""A plan is a value that a file holds: what is read is what was written, and what is no plan is refused in words."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.sim.cluster.faults import FaultSettings
+from kraft.sim.cluster.plan import CLIENTS, Fault
+from kraft.sim.cluster.plan_file import PlanFileError, Recorded, parse, read_plan, render
+from kraft.sim.cluster.run import Signature
+from kraft.sim.cluster.swarm import draw_plan
+
+SETTINGS = FaultSettings(duration_ms=5_000)
+
+
+@given(st.integers(min_value=0, max_value=1 << 40))
+def test_a_plan_that_was_written_is_read_as_it_was(seed: int) -> None:
+    plan = draw_plan(seed, SETTINGS)
+    recorded = Recorded(plan, "abc", Signature("D4", "something"), "D4 at event 3: something", "1.2.3")
+    assert parse(render(recorded)) == recorded
+
+
+def test_a_seed_draws_one_plan() -> None:
+    assert draw_plan(7, SETTINGS) == draw_plan(7, SETTINGS) != draw_plan(8, SETTINGS)
+
+
+def test_a_seed_has_six_faults_of_three_kinds_and_one_in_ten_has_none() -> None:
+    for seed in range(1, 60):
+        kinds = Counter(fault.kind for fault in draw_plan(seed, FaultSettings()).faults)
+        if seed % 10:
+            assert kinds.total() >= 6, seed
+            assert len(kinds) >= 3, seed
+        else:
+            assert not kinds, seed
+
+
+def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> None:
+    plans = [draw_plan(seed, FaultSettings()) for seed in range(1, 200)]
+    names = {fault.kind for plan in plans for fault in plan.faults}
+    assert len(names) == 18
+    assert {frozenset(plan.work) for plan in plans} == {frozenset(CLIENTS), frozenset(CLIENTS) - {"mover"}}
+    for plan in plans:
+        assert list(plan.faults) == sorted(plan.faults, key=lambda fault: fault.at_ms)
+
+
+def spoil(change: Callable[[dict[str, Any]], object]) -> str:
+    """What is said of a good file after this change."""
+    data = json.loads(render(Recorded(draw_plan(1, SETTINGS), "abc")))
+    change(data)
+    with pytest.raises(PlanFileError) as refused:
+        parse(json.dumps(data))
+    return str(refused.value)
+
+
+def test_what_is_no_plan_is_refused_in_words() -> None:
+    assert "format is 9" in spoil(lambda data: data.update(format=9))
+    assert "no faults" in spoil(lambda data: data.pop("faults"))
+    assert "fault 1 needs" in spoil(lambda data: data["faults"][0].update(kind="earthquake"))
+    assert "fault 1 names {77}" in spoil(lambda data: data["faults"][0].update(node=77))
+    assert "fault 1: back_ms must be a number" in spoil(lambda data: data["faults"][0].update(back_ms="soon"))
+    assert "must name the nodes" in spoil(lambda data: data["faults"][0].update(kind="cut", node=1, other=0))
+    assert "must name the nodes" in spoil(lambda data: data["faults"][0].update(kind="pause", node=0))
+    assert "fault 1 has colour" in spoil(lambda data: data["faults"][0].update(colour="red"))
+    assert "duration_ms must be a number" in spoil(lambda data: data.update(duration_ms=True))
+    assert "shape: brokers must be a number" in spoil(lambda data: data["shape"].update(brokers="many"))
+    assert "options must be an object" in spoil(lambda data: data.update(options=[1]))
+    assert "work must be an object of these clients" in spoil(lambda data: data["work"].update(stranger=[]))
+    assert "consumer: an operation is" in spoil(lambda data: data["work"].update(consumer=[[1, "dance", 0, 0]]))
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    with pytest.raises(PlanFileError, match=r"broken\.json: this is no JSON"):
+        read_plan(path)
+
+
+def test_what_is_at_its_default_is_not_in_the_file() -> None:
+    text = render(Recorded(draw_plan(4, SETTINGS), "abc"))
+    assert "pass_delay_ns" not in text
+    assert all("amount" not in line for line in text.splitlines() if '"kind": "kill"' in line)
+    assert Fault(at_ms=1, kind="kill").amount == 0

@@ -1,0 +1,72 @@
+"""One story for both worlds: the same trio code against a simulated cluster and against one of real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from kraft.client import Consumer, Producer
+from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.simulated_cluster import SimulatedCluster
+
+SHAPE: dict[str, Any] = {
+    "controllers": 1,
+    "brokers": 3,
+    "settings": {
+        "replica.lag.time.max.ms": "500",
+        "broker.session.timeout.ms": "1500",
+        "broker.heartbeat.interval.ms": "300",
+        "num.partitions": "2",
+    },
+}
+"""A silent broker is noticed soon."""
+LOOK_AGAIN_SECONDS = 0.02
+
+Story = Callable[["Stage"], Awaitable[None]]
+
+
+class Stage:
+    """A cluster of either kind, and clients of it."""
+
+    def __init__(self, cluster: BreakableCluster) -> None:
+        self.cluster = cluster
+
+    def play(self, story: Story) -> None:
+        if isinstance(self.cluster, SimulatedCluster):
+            self.cluster.run(story, self)
+        else:
+            trio.run(story, self)
+
+    def producer(self, **settings: Any) -> Producer:
+        return Producer(bootstrap_servers=self.cluster.bootstrap_servers, **settings)
+
+    async def write(self, count: int, topic: str = "orders") -> int:
+        """So many records to partition 0; gives its leader."""
+        async with self.producer() as producer:
+            for number in range(count):
+                await producer.send(topic, b"%d" % number, partition=0)
+        leader = self.cluster.leader(topic)
+        assert leader is not None
+        return leader
+
+    async def values(self, topic: str = "orders") -> list[bytes | None]:
+        """All that stands in partition 0."""
+        place = (topic, 0)
+        async with Consumer(bootstrap_servers=self.cluster.bootstrap_servers) as consumer:
+            end = (await consumer.offsets([place]))[place]
+            await consumer.assign([place], at="earliest")
+            found: list[bytes | None] = []
+            while consumer.position(place) < end:
+                found += [record.value for record in await consumer.poll()]
+        return found
+
+    async def wait_until(self, condition: Callable[[], object]) -> None:
+        while not condition():  # noqa: ASYNC110 - processes tell nobody
+            await trio.sleep(LOOK_AGAIN_SECONDS)
+
+    def follower(self, topic: str = "orders") -> int:
+        """A broker that does not lead partition 0."""
+        leader = self.cluster.leader(topic)
+        return next(broker for broker in self.cluster.broker_ids if broker != leader)

@@ -1,0 +1,200 @@
+"""The pytest plugin, as a user's own test run has it: each test here is a pytest run of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KAFKA_CLUSTER = """
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+
+def topics(cluster):
+    return set(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).topics)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_each_test_has_the_cluster_for_itself(kafka_cluster, number):
+    assert topics(kafka_cluster) == set()
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    producer.produce("orders", b"3 apples")
+    assert producer.flush(20) == 0
+    assert kafka_cluster.leader("orders") == 1
+
+
+@pytest.mark.kraft(controllers=1, brokers=2, settings={"num.partitions": "2"})
+def test_a_marker_chooses_another_shape(kafka_cluster):
+    assert kafka_cluster.node_ids == (101, 1, 2)
+    assert kafka_cluster.active_controller() == 101
+
+
+def test_that_fails(kafka_cluster):
+    assert kafka_cluster.leader("nowhere")
+"""
+
+SIMULATED = """
+import random
+import pytest
+from kraft.client import Producer
+
+drawn = []
+
+
+def test_the_sun_rises(simulated_cluster):
+    async def main():
+        drawn.append(random.random())
+        async with Producer(bootstrap_servers=simulated_cluster.bootstrap_servers) as producer:
+            report = await producer.send("orders", b"3 apples")
+        return report.offset
+
+    assert simulated_cluster.run(main) == 0
+
+
+def test_that_fails(simulated_cluster):
+    async def main():
+        print("drawn:", random.random())
+        assert simulated_cluster.isr("nowhere")
+
+    simulated_cluster.run(main)
+
+
+@pytest.mark.kraft(combined=1)
+def test_a_marker_chooses_another_shape(simulated_cluster):
+    assert simulated_cluster.node_ids == (1,)
+"""
+
+
+def run_pytest(folder: Path, text: str, *options: str, outcome: int) -> str:
+    """What a pytest run prints that has this test module and our plugin, as its entry point has it."""
+    (folder / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "kraft.testing.plugin", "-p", "no:cacheprovider", *options]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_XDIST")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == outcome, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_real_clusters_in_a_run_with_workers(tmp_path: Path) -> None:
+    """Two workers, each with clusters of its own."""
+    printed = run_pytest(
+        tmp_path, KAFKA_CLUSTER, "-p", "xdist", "-n", "2", "--strict-markers", "-W", "error", outcome=1
+    )
+    assert "1 failed, 4 passed" in printed
+    assert "there is no partition nowhere-0" in printed
+    assert re.search(r"- KafkaCluster -+\nnode 1 \(controller,broker\): ready, pid \d+\n", printed)
+    assert "broker is unfenced" in printed
+
+
+def test_a_simulated_failure_tells_its_seed_which_gives_the_same_run_again(tmp_path: Path) -> None:
+    printed = run_pytest(tmp_path, SIMULATED, "--strict-markers", "-W", "error", outcome=1)
+    assert "1 failed, 2 passed" in printed
+    again = re.search(r"to see this again: pytest --kraft-seed (\d+) 'test_it.py::test_that_fails'", printed)
+    drawn = re.search(r"drawn: (.*)", printed)
+    assert again is not None
+    assert drawn is not None
+    assert f"seed {again[1]}, 0." in printed
+    repeated = run_pytest(tmp_path, SIMULATED, "--kraft-seed", again[1], "test_it.py::test_that_fails", outcome=1)
+    assert drawn[0] in repeated
+    assert again[0] in repeated
+
+
+def test_a_test_is_repeated_under_many_seeds(tmp_path: Path) -> None:
+    text = SIMULATED + "\n\ndef test_all_were_different():\n    assert len(set(drawn)) == 3\n"
+    printed = run_pytest(tmp_path, text, "--kraft-seeds", "3", "--kraft-seed", "10", "-v", outcome=1)
+    assert "test_the_sun_rises[run2] PASSED" in printed
+    assert "3 failed, 7 passed" in printed
+    assert [int(seed) for seed in re.findall(r"again: pytest --kraft-seed (\d+)", printed)] == [10, 11, 12]
+
+
+def test_an_option_chooses_the_shape_of_tests_that_do_not(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+
+def test_default(simulated_cluster):
+    assert simulated_cluster.node_ids == (101, 1, 2)
+
+
+@pytest.mark.kraft(3)
+def test_number(simulated_cluster):
+    pass
+
+
+@pytest.mark.kraft(size=3)
+def test_word(simulated_cluster):
+    pass
+
+
+@pytest.mark.kraft(combined=1, brokers=3)
+def test_two_shapes(simulated_cluster):
+    pass
+"""
+    printed = run_pytest(tmp_path, text, "--kraft-shape", "1+2", outcome=1)
+    assert "1 passed, 3 errors" in printed
+    assert len(re.findall("^E .*the marker is kraft", printed, re.MULTILINE)) == 2
+    assert "combined nodes, or controllers and brokers: not both" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--kraft-shape", "three"), "'three' is no shape of a cluster"),
+        (("--kraft-seeds", "0"), "--kraft-seeds is 1 or more"),
+    ],
+)
+def test_an_option_that_makes_no_sense_ends_the_run_at_once(
+    tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    printed = run_pytest(tmp_path, "def test_it():\n    pass\n", *options, outcome=4)
+    assert f"ERROR: {says}" in printed
+
+
+def test_both_fixtures_serve_one_test_but_not_two_worlds(tmp_path: Path) -> None:
+    text = """
+from kraft.sim import SimulatedCluster
+
+
+def test_both(kafka_cluster, simulated_cluster):
+    async def main():
+        return simulated_cluster.active_controller()
+
+    assert simulated_cluster.run(main) in (101, 102, 103)
+    assert kafka_cluster.active_controller() == 1
+
+
+def test_two_worlds(simulated_cluster):
+    with SimulatedCluster(seed=1):
+        pass
+"""
+    printed = run_pytest(tmp_path, text, outcome=1)
+    assert "1 failed, 1 passed" in printed
+    assert "is open already, and worlds do not nest" in printed
+
+
+def test_a_run_that_uses_no_cluster_imports_nothing_for_one(tmp_path: Path) -> None:
+    text = """
+import sys
+
+
+def test_it():
+    loaded = {name for name in sys.modules if name.startswith("kraft")}
+    assert loaded == {"kraft", "kraft.testing", "kraft.testing.plugin"}
+"""
+    assert "1 passed" in run_pytest(tmp_path, text, outcome=0)
+
+
+def test_without_pytest_the_plugin_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['pytest'] = None; import kraft.testing.plugin"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "pip install 'pykraft[pytest]'" in done.stderr
+    program = "import sys; sys.modules['pytest'] = None; from kraft.testing import ClusterError, Fault, KafkaCluster"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,112 @@
+"""A simulated cluster whose voters are not configured: a checkpoint names the first ones, and they may change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from kraft.client.admin import Admin
+from kraft.node.bootstrap_voters import write_bootstrap_checkpoint
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
+from kraft.seam import Address
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.findings import Report
+from kraft.sim.cluster.shape import CLUSTER_ID, CONTROLLER_PORT, ClusterShape, host_name
+from kraft.sim.world import World
+from kraft.storage.meta_properties import MetaProperties, write_meta_properties
+from tests.admin.stage import Stage
+
+UP_MS_MAX = 10_000
+
+
+def directory(node_id: int, life: int = 1) -> UUID:
+    """The directory that a controller is formatted with."""
+    return UUID(int=(7 << 120) + node_id * 100 + life)
+
+
+def address(node_id: int) -> Address:
+    return Address(host_name(node_id), CONTROLLER_PORT)
+
+
+def voter(node_id: int, life: int = 1) -> Voter:
+    return Voter(ReplicaKey(node_id, directory(node_id, life)), address(node_id))
+
+
+class Voters:
+    """The cluster, its admin client, and what can be done with its controllers."""
+
+    def __init__(self, stage: Stage, first: tuple[int, ...]) -> None:
+        self.cluster = stage.cluster
+        self.admin = stage.admin
+        self.stage = stage
+        self.first = first
+
+    def format(self, node_id: int, life: int = 1) -> None:
+        """Give a controller its directory; one of the first voters, in its first life, gets the checkpoint too."""
+        config = self.cluster.shape.config(node_id)
+        seam = self.cluster.world.node(host_name(node_id))
+        seam.disk.make_directory(config.metadata_log_dir)
+        meta = MetaProperties(CLUSTER_ID, node_id, directory(node_id, life))
+        write_meta_properties(seam.disk, config.metadata_log_dir, meta)
+        if node_id in self.first and life == 1:
+            voters = VoterSet(tuple(voter(one) for one in self.first))
+            write_bootstrap_checkpoint(seam.disk, config, voters, seam.clock.wall_ms())
+
+    async def ids(self) -> tuple[int, ...]:
+        """The voters as the leader tells them."""
+        return tuple(one.node_id for one in (await self.admin.nodes.quorum()).voters)
+
+    async def wait(self, condition: Callable[[], bool], limit_ms: int = 20_000) -> None:
+        assert await self.cluster.wait_until(condition, limit_ms), self.cluster.trouble()
+
+    @property
+    def leader(self) -> int:
+        """The active controller."""
+        found = self.cluster.watch.active_controller
+        assert found is not None
+        return found
+
+    async def is_seen(self, *voters: int) -> None:
+        """Wait until the leader tells these voters."""
+        for _ in range(200):
+            if await self.ids() == voters:
+                return
+            await self.cluster.world.sleep_ms(50)
+        raise AssertionError(f"voters are {await self.ids()}, not {voters}")
+
+
+def play(
+    work: Callable[[Voters], Awaitable[None]],
+    *,
+    controllers: int = 3,
+    first: tuple[int, ...] = (101, 102, 103),
+    seed: int = 5,
+    timeout_ms: float = 30_000,
+    **overrides: str,
+) -> None:
+    """Run `work` on a cluster of one broker whose `first` voters are some of its controllers."""
+    servers = ",".join(f"{host_name(node)}:{CONTROLLER_PORT}" for node in range(101, 101 + controllers))
+    settings = {
+        "controller.quorum.voters": "",
+        "controller.quorum.bootstrap.servers": servers,
+        "default.replication.factor": "1",
+        **{key.replace("_", "."): value for key, value in overrides.items()},
+    }
+    world = World(seed)
+    report = Report(lambda: world.now_ns // 1_000_000)
+    cluster = SimCluster(world, ClusterShape(controllers, 1, settings), report)
+
+    async def main(world: World) -> None:
+        servers = cluster.shape.bootstrap_servers
+        async with Admin(bootstrap_servers=servers, timeout_ms=timeout_ms, seam=world.node("admin")) as admin:
+            voters = Voters(Stage(cluster, admin), first)
+            for node_id in cluster.shape.controller_ids:
+                voters.format(node_id)
+            cluster.start_all()
+            await voters.wait(lambda: not cluster.trouble())
+            await work(voters)
+
+    with report.listening():
+        world.run(main)
+    findings = [*(one for one in report.findings if one.check == "N1"), *cluster.watch.suite.findings]
+    assert not findings, findings[0]

@@ -1,0 +1,108 @@
+"""Which changes of the voter set are legal, and what a leader writes when it is named at another address."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
+from kraft.raft.inputs import VotersChangeRequested
+from kraft.raft.ready import AppendVoters
+from kraft.raft.state import Progress
+from kraft.raft.voter_changes import (
+    OBSERVER_SILENCE_MS_MAX,
+    VotersRefused,
+    refuse_newcomer,
+    with_address,
+    with_voter,
+    without_voter,
+)
+from kraft.seam import Address
+from kraft.wire.error_codes import ErrorCode
+
+from .single import ME, A, B, C, Single, directory, key, voter_set
+
+THREE = voter_set(ME, A, B, directories=True)
+STATIC = voter_set(ME, A, B)
+
+
+def code(outcome: VoterSet | VotersRefused) -> ErrorCode:
+    assert isinstance(outcome, VotersRefused)
+    assert outcome.message
+    return outcome.code
+
+
+def voter(node_id: int, port: int = 9000) -> Voter:
+    return Voter(key(node_id), Address(f"n{node_id}", port))
+
+
+def test_a_voter_is_added_taken_out_and_found_elsewhere() -> None:
+    four = with_voter(THREE, voter(C))
+    assert four == voter_set(ME, A, B, C, directories=True)
+    assert without_voter(voter_set(ME, A, B, C, directories=True), key(C)) == THREE
+    moved = with_address(THREE, voter(A, 9999))
+    assert isinstance(moved, VoterSet)
+    found = moved.find(A)
+    assert found is not None
+    assert found.address.port == 9999
+    assert moved.differs_by(THREE) == 0
+    assert with_address(THREE, voter(A)) is THREE
+
+
+def test_what_is_not_legal_is_refused() -> None:
+    assert code(with_voter(THREE, voter(A))) is ErrorCode.DUPLICATE_VOTER
+    other_disk = replace(voter(A), key=ReplicaKey(A, directory(99)))
+    assert code(with_voter(THREE, other_disk)) is ErrorCode.DUPLICATE_VOTER
+    assert code(with_voter(THREE, replace(voter(C), key=ReplicaKey(C)))) is ErrorCode.INVALID_REQUEST
+    assert code(without_voter(THREE, key(C))) is ErrorCode.VOTER_NOT_FOUND
+    assert code(without_voter(THREE, other_disk.key)) is ErrorCode.VOTER_NOT_FOUND
+    assert code(without_voter(THREE, ReplicaKey(A))) is ErrorCode.VOTER_NOT_FOUND
+    assert code(without_voter(voter_set(ME, directories=True), key(ME))) is ErrorCode.VOTER_NOT_FOUND
+    assert code(with_address(THREE, voter(C))) is ErrorCode.VOTER_NOT_FOUND
+    assert code(with_address(THREE, other_disk)) is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_a_static_set_is_not_changed() -> None:
+    assert code(with_voter(STATIC, voter(C))) is ErrorCode.UNSUPPORTED_VERSION
+    assert code(without_voter(STATIC, key(A))) is ErrorCode.UNSUPPORTED_VERSION
+    assert code(with_address(STATIC, voter(A, 9999))) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_newcomer_must_have_caught_up_and_be_alive() -> None:
+    caught_up = Progress(end_offset=5, last_fetch_ms=1_000, last_caught_up_ms=900, leader_end_at_last_fetch=5)
+    assert refuse_newcomer(key(C), caught_up, 2_000) is None
+    behind = replace(caught_up, last_caught_up_ms=-1)
+    late = 1_000 + OBSERVER_SILENCE_MS_MAX + 1
+    for refused in (
+        refuse_newcomer(key(C), None, 2_000),
+        refuse_newcomer(key(C), behind, 2_000),
+        refuse_newcomer(key(C), caught_up, late),
+    ):
+        assert refused is not None
+        assert refused.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("port", [9000, 9999])
+def test_a_new_leader_that_is_named_elsewhere_says_where_it_is(port: int) -> None:
+    """The core's own address is n1:9000."""
+    voters = VoterSet((voter(ME, port), voter(A), voter(B)))
+    single = Single(voters=voters, epochs=((1, 0),), end_offset=3)
+    single.raft.log.voters.append(2, voters)
+    single.become_leader()
+    appended = [action for action in single.last.log if isinstance(action, AppendVoters)]
+    assert [action.voters for action in appended] == ([] if port == 9000 else [THREE])
+    assert single.raft.voters == THREE
+
+
+def test_a_leader_that_was_alone_gives_its_second_voter_time_to_be_heard() -> None:
+    single = Single(voters=voter_set(ME, directories=True))
+    while not single.raft.is_leader:
+        single.tick_to_deadline()
+    single.sync()
+    single.now += 10 * single.settings.check_quorum_ms
+    single.step(VotersChangeRequested(voter_set(ME, A, directories=True)))
+    single.tick()
+    assert single.raft.is_leader
+    single.tick(single.settings.check_quorum_ms)
+    assert not single.raft.is_leader, "nobody was heard"

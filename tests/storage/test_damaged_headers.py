@@ -1,0 +1,145 @@
+"""A header that no batch can have, met by whoever looks at headers: StorageCorrupt that names file and position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import pack_into
+
+import pytest
+
+from kraft.seam import StorageCorrupt
+from kraft.storage.cleaner_range import find_range
+from kraft.storage.log import Log, LogConfig
+from tests.storage.batches import LOG, NOW_MS, batch, lead, marker, open_log, read, warmed
+from tests.storage.machine import Machine
+
+CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=1 << 20, max_compaction_lag_ms=1)
+LOG_FILE = f"{LOG}/{0:020d}.log"
+LENGTH_AT, MAGIC_AT = 8, 16
+
+
+def with_wrong_length(data: bytearray, position: int) -> None:
+    pack_into(">i", data, position + LENGTH_AT, 1 << 30)
+
+
+def with_negative_length(data: bytearray, position: int) -> None:
+    pack_into(">i", data, position + LENGTH_AT, -1)
+
+
+def with_wrong_magic(data: bytearray, position: int) -> None:
+    data[position + MAGIC_AT] = 9
+
+
+def cut_short(data: bytearray, position: int) -> None:
+    """The file is shorter than the log knows."""
+    del data[position + 20 :]
+
+
+Harm = Callable[[bytearray, int], None]
+harms = pytest.mark.parametrize("harm", [with_wrong_length, with_negative_length, with_wrong_magic, cut_short])
+
+
+def damaged(harm: Harm, *, number: int) -> tuple[Log, int]:
+    """An open log of ten batches, and where the one with this number begins, which is harmed behind its back."""
+    machine = Machine()
+    log = open_log(machine, CONFIG)
+    for one in range(10):
+        lead(log, batch(fill=b"%d" % one))
+    log.close(clean=True)
+    log = open_log(machine, CONFIG, clean=True)
+    data, position = bytearray(machine.content(LOG_FILE)), number * len(batch())
+    harm(data, position)
+    machine.overwrite(LOG_FILE, bytes(data))
+    return log, position
+
+
+def names(position: int) -> str:
+    return rf"{LOG_FILE}: the batch at byte {position} is damaged: .*\. To go on: "
+
+
+@harms
+def test_a_read_behind_it(harm: Harm) -> None:
+    log, position = damaged(harm, number=3)
+    assert read(log, 2, 1).size_bytes > 0
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        read(log, 5)
+
+
+@harms
+def test_a_read_of_the_batch_itself_which_is_larger_than_was_asked_for(harm: Harm) -> None:
+    log, _ = damaged(harm, number=0)
+    with pytest.raises(StorageCorrupt, match=names(0)):
+        read(log, 0, 1)
+
+
+@harms
+def test_a_read_that_ends_behind_it(harm: Harm) -> None:
+    log, position = damaged(harm, number=3)
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        read(log, 0, end=6)
+
+
+@harms
+def test_a_truncation_behind_it(harm: Harm) -> None:
+    log, position = damaged(harm, number=3)
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        log.truncate_to(6, NOW_MS)
+
+
+@harms
+def test_a_lookup_by_time(harm: Harm) -> None:
+    log, position = damaged(harm, number=3)
+    log.segments[0].max_timestamp = NOW_MS + 1  # as if a later batch had it: all headers are looked at
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        log.offset_for_timestamp(NOW_MS + 1)
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        log.max_timestamp_offset()
+
+
+@harms
+def test_the_cleaners_look_at_a_segments_age(harm: Harm) -> None:
+    log, _ = damaged(harm, number=0)
+    warmed(lambda: log.roll(NOW_MS))
+    log.update_high_watermark(log.log_end_offset)
+    log.segments[0].first_timestamp = None
+    with pytest.raises(StorageCorrupt, match=names(0)):
+        warmed(lambda: find_range(log, None, NOW_MS + 1_000))
+
+
+@harms
+@pytest.mark.parametrize("number", [0, 3])
+def test_the_opening_of_a_log_that_was_closed_in_order(harm: Harm, number: int) -> None:
+    log, position = damaged(harm, number=number)
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        Log.open_log(log.disk, LOG, CONFIG, clean=True, recovery_point=0, log_start=0, now_ms=NOW_MS)
+
+
+def test_a_marker_that_does_not_parse_is_found_when_producers_are_loaded() -> None:
+    machine = Machine()
+    log = open_log(machine, CONFIG)
+    lead(log, batch(producer=(7, 0, 0), transactional=True))
+    position = log.size_bytes
+    lead(log, marker(7, 0, commit=True))
+    log.close(clean=True)
+    data = bytearray(machine.content(LOG_FILE))
+    data[position + 61] = 0x7F  # the record's length
+    machine.overwrite(LOG_FILE, bytes(data))
+    for name in machine.files(LOG):
+        if name.endswith(".snapshot"):
+            machine.disk.unlink(f"{LOG}/{name}")
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        open_log(machine, CONFIG, clean=True)
+
+
+def test_a_segment_that_the_cleaner_has_written_and_a_crash_has_left_half_named() -> None:
+    machine = Machine()
+    log = open_log(machine, CONFIG)
+    for one in range(3):
+        lead(log, batch(fill=b"%d" % one))
+    log.close(clean=True)
+    data = bytearray(machine.content(LOG_FILE))
+    with_wrong_magic(data, 0)
+    machine.disk.rename(LOG_FILE, f"{LOG_FILE}.swap")
+    machine.overwrite(f"{LOG_FILE}.swap", bytes(data))
+    with pytest.raises(StorageCorrupt, match=rf"{LOG_FILE}\.swap: "):
+        open_log(machine, CONFIG, clean=True)
