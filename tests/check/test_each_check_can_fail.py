@@ -175,7 +175,10 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "R16 by a leader that was removed": (
         [voters_seen(3), voters_seen(9, record=9, keys=(102, 103)), leader(hw=9)], [leader(hw=10, leo=11)],
     ),
-    "M15": ([recorded(replicas=(3, 4, 1, 2))], [recorded(change=2, epoch=1, replicas=(3, 4), isr=(3,), leader_id=3)]),
+    "M15": (
+        [recorded(), recorded(change=1, replicas=(3, 4, 1, 2))],
+        [recorded(change=2, epoch=1, replicas=(3, 4), isr=(3,), leader_id=3)],
+    ),
     "M5 by a stranger": ([recorded(replicas=(1, 2, 3))], [recorded(replicas=(1, 2))]),
     "M5": ([recorded()], [recorded(leader_id=3, isr=(1, 2))]),
     "M5 by an unclean election": ([recorded()], [recorded(leader_id=3, isr=(3,), unclean=True)]),
