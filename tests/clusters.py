@@ -70,6 +70,15 @@ class LocalCluster:
             time.sleep(0.05)
         raise TimeoutError(f"{topic} is not in sync after {IN_SYNC_SECONDS_MAX} s: {partitions}")
 
+    @contextmanager
+    def killed(self, node: int) -> Iterator[None]:
+        """The node is dead within; afterwards it is started again, also when something failed."""
+        self.kill(node)
+        try:
+            yield
+        finally:
+            self.start(node)
+
     def kill(self, node: int) -> None:
         """kill -9 of a node's process."""
         os.kill(int((self.folder / str(node) / "pid").read_text()), signal.SIGKILL)

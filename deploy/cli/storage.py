@@ -89,7 +89,7 @@ def _directories(config: NodeConfig) -> list[str]:
 
 def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, has_choice: bool) -> VoterSet | None:
     """What the bootstrap checkpoint will name; None for none. CommandFailed, ConfigError."""
-    import uuid
+    import random
 
     from kraft.node.bootstrap_voters import (
         BadVoters,
@@ -98,6 +98,7 @@ def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, 
         require_fitting,
         standalone_voters,
     )
+    from kraft.seam import draw_uuid
 
     require_choice(config, has_choice=has_choice)
     if not standalone and initial is None:
@@ -107,7 +108,11 @@ def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, 
             "only a controller can be a voter; a broker alone needs none of these options", code=EXIT_USAGE
         )
     try:
-        voters = parse_initial_controllers(initial) if initial is not None else standalone_voters(config, uuid.uuid4())
+        voters = (
+            parse_initial_controllers(initial)
+            if initial is not None
+            else standalone_voters(config, draw_uuid(random.SystemRandom().getrandbits))
+        )
         require_fitting(config, voters)
     except BadVoters as problem:
         raise CommandFailed(str(problem), code=EXIT_USAGE) from None

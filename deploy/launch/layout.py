@@ -8,11 +8,13 @@ every address and is advertised under the given host. With `fault_control` each 
 from __future__ import annotations
 
 import base64
-import os
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kraft.deploy.launch.errors import LaunchError
+from kraft.seam import draw_uuid
+from kraft.storage.partition_metadata import encode_uuid
 
 HOST = "127.0.0.1"
 FIRST_CONTROLLER = 101
@@ -26,10 +28,7 @@ _KEEP_ALL_METADATA = {"metadata.max.retention.bytes": "-1", "metadata.max.retent
 
 def new_cluster_id() -> str:
     """A random cluster id, as Kafka writes one: 16 bytes in URL-safe base64."""
-    while True:
-        text = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
+    return encode_uuid(draw_uuid(random.SystemRandom().getrandbits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from uuid import UUID
 
-RESERVED_IDS = 100
-"""Kafka reserves the ids whose integer is below this."""
+from kraft.seam import draw_uuid
 
 
 class Draw:
@@ -30,8 +29,5 @@ class Draw:
         return next(self._blocks) % bound
 
     def uuid(self) -> UUID:
-        """A version-4 UUID that Kafka does not reserve and that does not print with a leading dash."""
-        while True:
-            found = UUID(int=next(self._blocks), version=4)
-            if found.int >= RESERVED_IDS and found.bytes[0] >> 2 != 0b111110:
-                return found
+        """As kraft.seam.draw_uuid."""
+        return draw_uuid(lambda _128: next(self._blocks))

@@ -12,6 +12,8 @@ from uuid import UUID
 
 import trio
 
+from kraft.seam import draw_uuid
+
 
 class RealClock:
     """kraft.seam.Clock over CLOCK_MONOTONIC and CLOCK_REALTIME."""
@@ -44,10 +46,7 @@ class RealRandom:
         return self._generator.randrange(bound)
 
     def uuid(self) -> UUID:
-        while True:
-            drawn = UUID(int=self._generator.getrandbits(128), version=4)
-            if drawn.bytes[0]:
-                return drawn
+        return draw_uuid(self._generator.getrandbits)
 
     def stream(self, name: str) -> RealRandom:
         source = self._streams.get(name)

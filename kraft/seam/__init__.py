@@ -4,6 +4,7 @@ and nothing that implements them. May import nothing else of kraft."""
 from kraft.seam.clock import Clock, Random
 from kraft.seam.disk import Buffer, Disk, DiskError, DiskLocked, File, FileRange, HandleRevoked, Lock
 from kraft.seam.errors import InvariantError, StorageCorrupt, WireError, require, sole_error
+from kraft.seam.ids import draw_uuid
 from kraft.seam.network import (
     Address,
     AddressInUse,
@@ -54,6 +55,7 @@ __all__ = [
     "Transport",
     "WireError",
     "current_seam",
+    "draw_uuid",
     "require",
     "sole_error",
 ]

@@ -38,7 +38,7 @@ class Random(Protocol):
         ...
 
     def uuid(self) -> UUID:
-        """A random version-4 UUID whose first byte is not below 1 (Kafka reserves ids under 100)."""
+        """As draw_uuid."""
         ...
 
     def stream(self, name: str) -> Random:

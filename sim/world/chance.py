@@ -9,6 +9,8 @@ import hashlib
 import random
 from uuid import UUID
 
+from kraft.seam import draw_uuid
+
 
 class NamedRandom:
     """kraft.seam.Random, all of it drawn from (seed, name)."""
@@ -35,10 +37,7 @@ class NamedRandom:
         return odds > 0 and self.below(odds) == 0
 
     def uuid(self) -> UUID:
-        while True:
-            drawn = UUID(int=self._bits(128), version=4)
-            if drawn.bytes[0]:
-                return drawn
+        return draw_uuid(self._bits)
 
     def stream(self, name: str) -> NamedRandom:
         source = self._streams.get(name)

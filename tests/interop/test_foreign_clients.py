@@ -77,10 +77,8 @@ def test_every_acknowledged_record_is_read_once_after_five_leader_kills(cluster:
     stream = client.stream(cluster.bootstrap, topic)
     time.sleep(STREAM_S)
     for _ in range(KILLS):
-        leader = cluster.leader(topic)
-        cluster.kill(leader)
-        time.sleep(STREAM_S)
-        cluster.start(leader)
+        with cluster.killed(cluster.leader(topic)):
+            time.sleep(STREAM_S)
         cluster.wait_in_sync(topic, 3)
     acknowledged = stream.stop()
     assert len(acknowledged) > KILLS * 10

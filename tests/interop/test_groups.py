@@ -148,11 +148,9 @@ def test_no_record_is_lost_to_a_group_whose_coordinator_is_killed(
     wait_owned(members, PARTITIONS)
     expected = writer.write(topic, "before")
     for number in range(KILLS):
-        killed = coordinator(cluster, group)
-        cluster.kill(killed)
-        expected |= writer.write(topic, f"round{number}")
-        wait_read(members, expected)
-        cluster.start(killed)
+        with cluster.killed(coordinator(cluster, group)):
+            expected |= writer.write(topic, f"round{number}")
+            wait_read(members, expected)
         cluster.wait_in_sync(topic, 3)
         cluster.wait_in_sync("__consumer_offsets", 3)
     for member in members:
@@ -179,11 +177,10 @@ def test_members_that_come_and_go_while_leaders_are_killed_miss_nothing(
         else:
             others.append(join(name, topic, group, session_ms=KILLS_SESSION_MS))
             everyone.append(others[0])
-        cluster.kill(killed)
-        expected |= writer.write(topic, f"round{partition}")
-        wait_owned([stays, *others], PARTITIONS)
-        wait_read(everyone, expected)
-        cluster.start(killed)
+        with cluster.killed(killed):
+            expected |= writer.write(topic, f"round{partition}")
+            wait_owned([stays, *others], PARTITIONS)
+            wait_read(everyone, expected)
         cluster.wait_in_sync(topic, 3)
         cluster.wait_in_sync("__consumer_offsets", 3)
 
