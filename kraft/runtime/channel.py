@@ -20,7 +20,8 @@ from kraft.runtime.driver import Driver
 from kraft.runtime.file import RealFile
 from kraft.seam import Chunk, CloseReason, Connection, DiskError, FileRange, HandleRevoked, WireError, require
 
-READ_BYTES_PER_PASS = 4 << 20
+READ_BYTES_PER_PASS = 1 << 20
+"""After so many the answers leave: who sends large requests may wait for one before it sends the next."""
 SEND_BYTES_PER_PASS = 4 << 20
 SENDFILE_BYTES_MIN = 32 * 1024
 """Below this a read from the page cache and one joined send is cheaper than sendfile (measured equal at 32 KiB)."""
