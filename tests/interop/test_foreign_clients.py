@@ -27,7 +27,8 @@ CLIENTS: dict[str, ForeignClient] = {
 RECORDS = 20
 KILLS = 5
 STREAM_S = 1.0
-FIRST_MS = 1_750_000_000_000
+FIRST_MS = int(time.time()) * 1000 - 3_600_000
+"""Young enough for retention to leave the records alone."""
 
 
 @pytest.fixture(scope="module")
