@@ -8,7 +8,7 @@ it happened as often as it was asked for, it is ended, or its node's process is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -46,13 +46,15 @@ class Fault(AbstractContextManager["Fault"]):
     cluster: BreakableCluster
     numbers: dict[int, int] = field(default_factory=dict)
     """Node → the rule's number in the process that it was given to."""
-    counted: int = 0
-    """How often it happened in processes that are gone."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """Node → how often it had happened there when the node was asked last."""
+    is_ended: bool = False
 
     @property
     def applied(self) -> int:
-        """How often it has happened, at all nodes together."""
-        return self.counted + self.cluster._count(self.numbers)
+        """How often it has happened, at all nodes together; a paused one is not asked again."""
+        self.cluster._count(self)
+        return sum(self.counts.values())
 
     def end(self) -> None:
         """No more of it."""
@@ -75,6 +77,7 @@ class BreakableCluster(ABC):
         self._cuts: dict[tuple[int, int], None] = {}
         """Links that are cut: source and target, each pair both ways."""
         self._faults: list[Fault] = []
+        """Those that a process has been told of, and not of their end."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -111,12 +114,15 @@ class BreakableCluster(ABC):
     def start(self, node: int) -> None:
         """Start a node again that was killed or stopped."""
         self._require(node, running=False)
+        self._leave(node)
         self._start(node)
 
     def pause(self, node: int) -> None:
         """Freeze a node's process: its connections stay, and nothing comes from it."""
         self._require(node, running=True)
         if not self.is_paused(node):
+            for fault in self._faults:
+                self._count(fault)
             self._pause(node)
 
     def resume(self, node: int) -> None:
@@ -125,6 +131,8 @@ class BreakableCluster(ABC):
         if self.is_paused(node):
             self._resume(node)
             self._cut_links()
+            for fault in [fault for fault in self._faults if fault.is_ended]:
+                self._end(fault)
 
     def is_running(self, node: int) -> bool:
         """Whether the node has a process; a paused one has."""
@@ -208,26 +216,35 @@ class BreakableCluster(ABC):
         return fault
 
     def _end(self, fault: Fault) -> None:
-        if fault in self._faults:
-            self._faults.remove(fault)
-            fault.counted = fault.applied
-            for node, number in fault.numbers.items():
-                self._remove_rule(node, number)
-            fault.numbers.clear()
+        """A paused node is told when it goes on."""
+        fault.is_ended = True
+        self._count(fault)
+        for node in [node for node in fault.numbers if not self._is_paused(node)]:
+            self._remove_rule(node, fault.numbers.pop(node))
+        self._forget_what_is_over()
 
-    def _count(self, numbers: Mapping[int, int]) -> int:
-        return sum(self._applied(node, number) for node, number in numbers.items())
+    def _count(self, fault: Fault) -> None:
+        for node, number in fault.numbers.items():
+            if self._is_listening(node):
+                fault.counts[node] = self._applied(node, number)
 
     def _leave(self, node: int) -> None:
-        """The process of a node is about to end, and its rules with it."""
+        """The process of a node is about to end, or has ended, and its rules with it."""
         for fault in self._faults:
             if node in fault.numbers:
-                fault.counted += self._applied(node, fault.numbers[node])
+                self._count(fault)
                 del fault.numbers[node]
+        self._forget_what_is_over()
+
+    def _forget_what_is_over(self) -> None:
+        self._faults = [fault for fault in self._faults if fault.numbers]
+
+    def _is_listening(self, node: int) -> bool:
+        return self._is_running(node) and not self._is_paused(node)
 
     def _listening(self) -> list[int]:
         """The brokers that can be told of a fault now."""
-        return [node for node in self.broker_ids if self._is_running(node) and not self._is_paused(node)]
+        return [node for node in self.broker_ids if self._is_listening(node)]
 
     # state
 

@@ -129,11 +129,13 @@ class SimulatedCluster(BreakableCluster):
             current_seam.set(seam)
             with simulated_stdlib(seam.clock, self.seed):
                 self._scope.deadline = trio.current_time() + timeout_s
-                return await main(*args)
+                result = await main(*args)
         if self._failure is not None:
             node, error = self._failure
             raise ClusterError(f"node {node} stopped on its own: {error!r}") from error
-        raise ClusterError(f"main has not ended within {timeout_s:g} virtual seconds")
+        if self._scope.cancelled_caught:
+            raise ClusterError(f"main has not ended within {timeout_s:g} virtual seconds")
+        return result
 
     def _failed(self, node: int, error: BaseException) -> None:
         self._failure = self._failure or (node, error)

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from kraft.seam import Clock
@@ -20,7 +21,9 @@ from kraft.seam import Clock
 _NANOSECONDS = 1_000_000_000
 _MILLISECOND_NS = 1_000_000
 
-_CHANCE = tuple(name for name in dir(random.Random) if name in random.__all__)
+SEED_BITS = 128
+
+_CHANCE = tuple(name for name in dir(random.Random) if name in random.__all__ and name != "seed")
 """The functions of the module that are methods of its hidden instance."""
 
 
@@ -52,6 +55,14 @@ def _time(clock: Clock) -> Changed:
 def _chance(source: random.Random) -> Changed:
     for name in _CHANCE:
         yield random, name, getattr(source, name)
+    seed = random.Random.seed
+
+    def follow(self: random.Random, a: Any = None, version: int = 2) -> None:
+        seed(self, source.getrandbits(SEED_BITS) if a is None else a, version)
+
+    # An instance without a seed of its own asks the system beneath `os`.
+    yield random.Random, "seed", follow
+    yield random, "seed", partial(follow, source)
     yield os, "urandom", source.randbytes
     yield uuid, "uuid4", lambda: uuid.UUID(int=source.getrandbits(128), version=4)
     # What `secrets` asks; methods of a class, so the instance comes first.

@@ -126,10 +126,13 @@ def _parsed(text: str) -> Voter:
     from kraft.node.bootstrap_voters import BadVoters, parse_initial_controllers
 
     try:
-        (voter,) = parse_initial_controllers(text).voters
-    except (BadVoters, ValueError) as problem:
+        voters = parse_initial_controllers(text)
+    except BadVoters as problem:
         raise CommandFailed(str(problem), code=EXIT_USAGE) from None
-    return voter
+    if len(voters.voters) != 1:
+        named = ": " + ", ".join(map(str, voters.ids)) if voters.voters else ""
+        raise CommandFailed(f"one controller at a time, not {len(voters.voters)}{named}", code=EXIT_USAGE)
+    return voters.voters[0]
 
 
 def _configured(path: Path) -> Voter:

@@ -6,7 +6,7 @@ is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,8 @@ from kraft.deploy.cli.output import (
     show,
     warn,
 )
-from kraft.deploy.cli.reassignment_file import ANY_DIRECTORY, Placement, read_plan, read_topics, write_plan
+from kraft.deploy.cli.reassign_progress import DONE, current_replicas, look, wait_until_over
+from kraft.deploy.cli.reassignment_file import Placement, read_plan, read_topics, save_plan, write_plan
 
 if TYPE_CHECKING:
     from kraft.client import KafkaError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Move replicas between brokers.", no_args_is_help=True, rich_markup_mode=None)
 
-POLL_MS = 200
+BEGUN = "begun"
 
 TopicPartition = tuple[str, int]
 PlanArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A plan, as `plan` or Kafka's tool writes it.")]
@@ -67,7 +68,7 @@ def plan(
     async def work(admin: Admin) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None]]:
         from kraft.deploy.cli.topics import choose_partitions
 
-        current = await _current(admin, await choose_partitions(admin, wanted))
+        current = await current_replicas(admin, await choose_partitions(admin, wanted))
         known = {one.node_id: one.rack for one in (await admin.nodes.cluster()).brokers if not one.is_fenced}
         missing = [broker for broker in chosen or () if broker not in known]
         if missing:
@@ -84,7 +85,7 @@ def plan(
     except ValueError as problem:
         raise CommandFailed(str(problem), code=EXIT_USAGE) from problem
     if save_current is not None:
-        save_current.write_text(write_plan(current) + "\n")
+        save_plan(save_current, current)
     moves = sum(len(set(planned[one]) - set(current[one])) for one in planned)
     if not as_json:
         warn(f"{plural(len(planned), 'partition')}, {plural(moves, 'replica')} to copy")
@@ -112,7 +113,7 @@ def execute(
     placements = read_plan(file)
 
     async def work(admin: Admin) -> list[tuple[object, ...]]:
-        before = await _current(admin, placements)
+        before = await current_replicas(admin, placements)
         running = await admin.partitions.reassignments()
         if running and not additional:
             names = ", ".join(f"{topic}-{index}" for topic, index in sorted(running)[:5])
@@ -122,17 +123,22 @@ def execute(
             from kraft.deploy.cli.reassign_throttle import set_throttle
 
             await set_throttle(admin, before, targets, throttle)
-        moved = await _move_between_directories(admin, placements)
+        problems = await _move_between_directories(admin, placements)
         results = await admin.partitions.reassign(targets, allow_replication_factor_change=not keep_replication_factor)
-        if wait and not any(results.values()):
-            await _wait(admin, targets)
+        accepted = {one: placements[one] for one, problem in results.items() if problem is None}
+        problems |= {one: problem for one, problem in results.items() if problem is not None}
+        states = dict.fromkeys(accepted, BEGUN)
+        if wait:
+            if accepted:
+                progress = await wait_until_over(admin, accepted)
+                states = {one: progress.state(one) for one in accepted}
             await _lift(admin, placements)
-        good = "done" if wait else "begun"
         return [
-            (*one, before[one], targets[one], _outcome(results[one] or moved.get(one), good)) for one in sorted(results)
+            (*one, before[one], targets[one], str(problems[one]) if one in problems else states[one])
+            for one in sorted(results)
         ]
 
-    _finish(as_json, ["topic", "partition", "before", "target", "result"], connection.run(work), {"done", "begun"})
+    _finish(as_json, ["topic", "partition", "before", "target", "result"], connection.run(work), {DONE, BEGUN})
 
 
 @app.command()
@@ -149,17 +155,16 @@ def verify(
     placements = read_plan(file)
 
     async def work(admin: Admin) -> list[tuple[object, ...]]:
-        current = await _current(admin, placements)
-        running = await admin.partitions.reassignments(placements)
+        progress = await look(admin, placements)
         rows: list[tuple[object, ...]] = [
-            (*partition, current[partition], placement.replicas, _state(partition, placement, current, running))
-            for partition, placement in sorted(placements.items())
+            (*one, progress.current[one], placement.replicas, progress.state(one))
+            for one, placement in sorted(placements.items())
         ]
-        if not running and not preserve_throttles:
+        if not progress.running and not preserve_throttles:
             await _lift(admin, placements)
         return rows
 
-    _finish(as_json, ["topic", "partition", "replicas", "target", "state"], connection.run(work), {"done"})
+    _finish(as_json, ["topic", "partition", "replicas", "target", "state"], connection.run(work), {DONE})
 
 
 @app.command()
@@ -219,17 +224,6 @@ def _broker_ids(text: str | None) -> list[int] | None:
         raise CommandFailed(f"--brokers {text}: expected broker ids as 1,2,3", code=EXIT_USAGE) from None
 
 
-async def _current(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas of these partitions. CommandFailed for one that is not there."""
-    wanted = sorted(set(partitions))
-    topics = await admin.topics.describe(sorted({topic for topic, _ in wanted}))
-    known = {(part.topic, part.index): part.replicas for topic in topics for part in topic.partitions}
-    for partition in wanted:
-        if partition not in known:
-            raise CommandFailed(f"there is no partition {partition[0]}-{partition[1]}", code=EXIT_NOT_FOUND)
-    return {partition: known[partition] for partition in wanted}
-
-
 async def _move_between_directories(
     admin: Admin, placements: Mapping[TopicPartition, Placement]
 ) -> dict[TopicPartition, KafkaError]:
@@ -239,9 +233,8 @@ async def _move_between_directories(
 
     wanted: dict[int, dict[TopicPartition, str]] = {}
     for partition, placement in placements.items():
-        for broker, path in zip(placement.replicas, placement.log_dirs, strict=False):
-            if path != ANY_DIRECTORY:
-                wanted.setdefault(broker, {})[partition] = path
+        for broker, path in placement.directories.items():
+            wanted.setdefault(broker, {})[partition] = path
     refused: dict[TopicPartition, KafkaError] = {}
     for broker, paths in sorted(wanted.items()):
         for partition, problem in (await admin.nodes.move_replicas(broker, paths)).items():
@@ -250,32 +243,11 @@ async def _move_between_directories(
     return refused
 
 
-async def _wait(admin: Admin, partitions: Iterable[TopicPartition]) -> None:
-    import trio
-
-    while True:
-        if not await admin.partitions.reassignments(partitions):
-            return
-        await trio.sleep(POLL_MS / 1000)
-
-
 async def _lift(admin: Admin, partitions: Iterable[TopicPartition]) -> None:
     from kraft.deploy.cli.reassign_throttle import lift_throttle
 
     brokers = [one.node_id for one in (await admin.nodes.cluster()).brokers]
     await lift_throttle(admin, {topic for topic, _ in partitions}, brokers)
-
-
-def _state(
-    partition: TopicPartition,
-    placement: Placement,
-    current: Mapping[TopicPartition, Sequence[int]],
-    running: Mapping[TopicPartition, Reassignment],
-) -> str:
-    if partition in running:
-        move = running[partition]
-        return "being moved" if move.target == placement.replicas else f"being moved to {list(move.target)}"
-    return "done" if tuple(current[partition]) == placement.replicas else "not as planned"
 
 
 def _outcome(problem: KafkaError | None, success: str) -> str:

@@ -26,6 +26,12 @@ class Placement(NamedTuple):
     replicas: tuple[int, ...]
     log_dirs: tuple[str, ...] = ()
 
+    @property
+    def directories(self) -> dict[int, str]:
+        """Broker → the log directory that is named for its replica."""
+        pairs = zip(self.replicas, self.log_dirs, strict=False)
+        return {broker: path for broker, path in pairs if path != ANY_DIRECTORY}
+
 
 def read_plan(path: Path) -> dict[TopicPartition, Placement]:
     """The partitions of a file. CommandFailed with what is wrong."""
@@ -35,11 +41,9 @@ def read_plan(path: Path) -> dict[TopicPartition, Placement]:
         topic = _field(row, "topic", str, where)
         partition = (topic, _field(row, "partition", int, where))
         replicas = tuple(_field(row, "replicas", list, where))
-        log_dirs = tuple(row.get("log_dirs") or ())
+        log_dirs = _log_dirs(row.get("log_dirs"), len(replicas), where)
         if not replicas or not all(isinstance(one, int) and not isinstance(one, bool) for one in replicas):
             raise _wrong(f"{where}: replicas must be a list of broker ids, not {list(replicas)}")
-        if log_dirs and (len(log_dirs) != len(replicas) or not all(isinstance(one, str) for one in log_dirs)):
-            raise _wrong(f"{where}: log_dirs must name one directory (or any) for each of the {len(replicas)} replicas")
         if partition in plan:
             raise _wrong(f"{where}: {topic}-{partition[1]} stands twice")
         if len(set(replicas)) != len(replicas):
@@ -60,6 +64,14 @@ def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
         for (topic, index), replicas in sorted(plan.items())
     ]
     return json.dumps({"version": VERSION, "partitions": rows}, separators=(",", ":"))
+
+
+def save_plan(path: Path, plan: Mapping[TopicPartition, Sequence[int]]) -> None:
+    """Write a file of it. CommandFailed if that is not possible."""
+    try:
+        path.write_text(write_plan(plan) + "\n")
+    except OSError as problem:
+        raise _wrong(f"{path}: {problem.strerror}") from problem
 
 
 def _rows(path: Path, name: str) -> list[Any]:
@@ -83,6 +95,15 @@ def _field(row: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise _wrong(f'{where}: expected a field "{name}" with a value of type {kind.__name__}, got {value!r}')
     return value
+
+
+def _log_dirs(value: Any, count: int, where: str) -> tuple[str, ...]:
+    """What a row says of directories; none if that is null, or nothing."""
+    given = [] if value is None else value
+    is_list = isinstance(given, list) and all(isinstance(one, str) for one in given)
+    if not is_list or len(given) not in (0, count):
+        raise _wrong(f"{where}: log_dirs must name one directory (or any) for each of the {count} replicas")
+    return tuple(given)
 
 
 def _wrong(text: str) -> CommandFailed:

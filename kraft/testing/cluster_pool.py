@@ -6,6 +6,8 @@ At most CLUSTERS_MAX are open at a time; the one that was not used for longest g
 
 from __future__ import annotations
 
+from contextlib import ExitStack, suppress
+
 from kraft.deploy.launch.errors import LaunchError
 from kraft.sim.shapes import ClusterError
 from kraft.testing.kafka_cluster import KafkaCluster
@@ -32,16 +34,20 @@ class ClusterPool:
         return kept
 
     def close(self) -> None:
-        for cluster in self._clusters.values():
-            cluster.close()
-        self._clusters.clear()
+        with ExitStack() as closing:
+            for cluster in self._clusters.values():
+                closing.callback(cluster.close)
+            self._clusters.clear()
 
 
 def _is_reset(cluster: KafkaCluster) -> bool:
     """Whether this cluster can be used again; it is closed if not."""
+    is_reset = False
     try:
-        cluster.reset()
-    except (ClusterError, LaunchError):
-        cluster.close()
-        return False
-    return True
+        with suppress(ClusterError, LaunchError):
+            cluster.reset()
+            is_reset = True
+    finally:
+        if not is_reset:
+            cluster.close()
+    return is_reset

@@ -14,7 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -98,15 +98,16 @@ class KafkaCluster(BreakableCluster):
     def close(self) -> None:
         """End all nodes at once, and remove what they wrote."""
         cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            for node in self.node_ids:
-                with suppress(LaunchError):
-                    cluster.send_signal(node, signal.SIGKILL)
-            cluster.down()
-            shutil.rmtree(cluster.folder.path, ignore_errors=True)
-        if self._ports is not None:
-            self._ports.release()
-            self._ports = None
+        ports, self._ports = self._ports, None
+        with ExitStack() as leftovers:
+            if ports is not None:
+                leftovers.callback(ports.release)
+            if cluster is not None:
+                leftovers.callback(shutil.rmtree, cluster.folder.path, ignore_errors=True)
+                for node in self.node_ids:
+                    with suppress(LaunchError):
+                        cluster.send_signal(node, signal.SIGKILL)
+                cluster.down()
 
     def reset(self) -> None:
         """As it was when it was opened: mended, without topics, groups and changed settings. ClusterError if that is
@@ -147,12 +148,15 @@ class KafkaCluster(BreakableCluster):
 
     def describe(self) -> str:
         """Each node's state, and what it logged last."""
+        if self._cluster is None:
+            return "this cluster is closed"
         lines = []
-        for status in self._open_cluster.status():
+        for status in self._cluster.status():
             process = f"pid {status.pid}" if status.pid is not None else status.ended
             lines.append(f"node {status.node_id} ({','.join(status.roles)}): {status.state}, {process}")
             log = self.folder / str(status.node_id) / "node.log"
-            lines += [f"    {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]]
+            logged = log.read_text(errors="replace") if log.exists() else ""
+            lines += [f"    {line}" for line in logged.splitlines()[-LOG_LINES_SHOWN:]]
         return "\n".join(lines)
 
     # primitives
@@ -211,7 +215,7 @@ class KafkaCluster(BreakableCluster):
 
     def _cut_links(self) -> None:
         for node in self.node_ids:
-            if self._is_running(node) and not self._is_paused(node):
+            if self._is_listening(node):
                 wanted = {other for one, other in self._cuts if one == node}
                 told = self._told.setdefault(node, set())
                 for peer in sorted(wanted ^ told):
@@ -229,8 +233,6 @@ class KafkaCluster(BreakableCluster):
             self._faults_of(node).clear(number)
 
     def _applied(self, node: int, number: int) -> int:
-        if not self._is_running(node) or self._is_paused(node):
-            return 0
         return self._faults_of(node).applied(number)
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,12 @@ MARKER_HELP = (
 SHAPE = re.compile(r"[1-9]\d*(\+[1-9]\d*)?")
 SHAPE_HELP = "1 is one node of both roles, 3+3 are controllers + brokers"
 SEEDS = 2**31
+RUN = "run{}"
+"""The part of a test's id that tells which repetition it is."""
 
 _BASE_SEED = pytest.StashKey[int]()
-_CLUSTER = pytest.StashKey["BreakableCluster"]()
+_CLUSTERS = pytest.StashKey[dict[str, "BreakableCluster"]]()
+"""Of a test, by the names of its fixtures."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,7 +73,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat what is simulated. The ids tell the run and not the seed: they must be the same in every worker."""
     count = metafunc.config.getoption("--kraft-seeds")
     if count > 1 and "simulated_cluster" in metafunc.fixturenames:
-        runs = [f"run{number}" for number in range(count)]
+        runs = [RUN.format(number) for number in range(count)]
         metafunc.parametrize("simulated_cluster", range(count), indirect=True, ids=runs)
 
 
@@ -80,7 +84,7 @@ def simulated_cluster(request: pytest.FixtureRequest) -> Iterator[SimulatedClust
 
     seed = request.config.stash[_BASE_SEED] + getattr(request, "param", 0)
     with SimulatedCluster(seed=seed, **_asked_for(request)) as cluster:
-        request.node.stash[_CLUSTER] = cluster
+        _remember(request, cluster)
         yield cluster
 
 
@@ -99,8 +103,13 @@ def kafka_cluster(request: pytest.FixtureRequest, _kraft_clusters: ClusterPool) 
     from kraft.testing.kafka_cluster import KafkaCluster
 
     cluster = _kraft_clusters.take(KafkaCluster(**_asked_for(request)))
-    request.node.stash[_CLUSTER] = cluster
+    _remember(request, cluster)
     return cluster
+
+
+def _remember(request: pytest.FixtureRequest, cluster: BreakableCluster) -> None:
+    assert request.fixturename is not None
+    request.node.stash.setdefault(_CLUSTERS, {})[request.fixturename] = cluster
 
 
 def _asked_for(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -124,16 +133,40 @@ def _asked_for(request: pytest.FixtureRequest) -> dict[str, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tell, where a test failed, how its cluster was, and how to see it again."""
+    """Tell, where a test failed, how its clusters were, and how to see it again."""
     report = yield
-    cluster = item.stash.get(_CLUSTER, None)
-    if cluster is not None and report.failed:
-        report.sections.append((type(cluster).__name__, cluster.describe() + _again(item, cluster)))
+    if report.failed:
+        for cluster in item.stash.get(_CLUSTERS, {}).values():
+            report.sections.append((type(cluster).__name__, _described(cluster) + _again(item, cluster)))
     return report
+
+
+def _described(cluster: BreakableCluster) -> str:
+    try:
+        return cluster.describe()
+    except Exception as problem:  # noqa: BLE001 - what the test failed with is told in any case
+        return f"it could not be described: {problem!r}"
 
 
 def _again(item: pytest.Item, cluster: BreakableCluster) -> str:
     """The command that repeats a simulated test."""
     seed = getattr(cluster, "seed", None)
-    test = item.nodeid.partition("[")[0]
-    return "" if seed is None else f"\nto see this again: pytest --kraft-seed {seed} '{test}'"
+    if seed is None:
+        return ""
+    words = ["pytest", "--kraft-seed", str(seed)]
+    shape = item.config.getoption("--kraft-shape")
+    if shape is not None:
+        words += ["--kraft-shape", shape]
+    return f"\nto see this again: {shlex.join([*words, _id_in_one_run(item)])}"
+
+
+def _id_in_one_run(item: pytest.Item) -> str:
+    """The test's id as it is where simulated tests are not repeated."""
+    callspec = getattr(item, "callspec", None)
+    is_repeated = item.config.getoption("--kraft-seeds") > 1
+    if not is_repeated or callspec is None or "simulated_cluster" not in callspec.params:
+        return item.nodeid
+    parts = callspec.id.split("-")
+    parts.remove(RUN.format(callspec.params["simulated_cluster"]))
+    test = item.nodeid.removesuffix(f"[{callspec.id}]")
+    return f"{test}[{'-'.join(parts)}]" if parts else test

@@ -8,7 +8,7 @@ import pytest
 
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.reassign_throttle import throttled_replicas
-from kraft.deploy.cli.reassignment_file import Placement, read_plan, read_topics, write_plan
+from kraft.deploy.cli.reassignment_file import Placement, read_plan, read_topics, save_plan, write_plan
 
 
 def written(folder: Path, text: str) -> Path:
@@ -52,6 +52,9 @@ def test_topics_to_move_are_read(tmp_path: Path) -> None:
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "list of broker ids"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "names a broker twice"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["a", "b"]}]}', "log_dirs"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": 5}]}', "log_dirs"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": "ab"}]}', "log_dirs"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [5]}]}', "log_dirs"),
         (
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]},'
             ' {"topic": "t", "partition": 0, "replicas": [2]}]}',
@@ -67,6 +70,11 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: s
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="No such file"):
         read_plan(tmp_path / "nothing")
+
+
+def test_a_plan_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="nowhere/plan: No such file"):
+        save_plan(tmp_path / "nowhere" / "plan", {("t", 0): (1,)})
 
 
 def test_a_throttle_names_sources_and_destinations_of_what_moves() -> None:

@@ -14,6 +14,7 @@ from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
 
 NOWHERE = "127.0.0.1:1"
+TWO_CONTROLLERS = "1@a:1:AAAAAAAAAAAAAAAAAAAAAQ,2@b:2:AAAAAAAAAAAAAAAAAAAAAg"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,29 @@ def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
     assert "nothing to do" in up.run("partitions", "reassign", "cancel", there)
     up.run("partitions", "reassign", "execute", back, "--wait")
     assert {tuple(part["replicas"]) for part in up.json("topics", "describe", "movable")["partitions"]} == {(1,)}
+
+
+def test_a_move_is_waited_for_though_another_was_refused(up: Command, tmp_path: Path) -> None:
+    up.run("topics", "create", "half", "--replica-assignment", "1,1")
+    plan = tmp_path / "plan.json"
+    rows = [{"topic": "half", "partition": 0, "replicas": [2]}, {"topic": "half", "partition": 1, "replicas": [1, 2]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    execute = (
+        "partitions",
+        "reassign",
+        "execute",
+        plan,
+        "--keep-replication-factor",
+        "--throttle",
+        "9000000",
+        "--json",
+    )
+    moved, refused = json.loads(up.printed(*execute, "--wait", code=1))
+    assert moved["result"] == "done"
+    assert "INVALID_REPLICATION_FACTOR" in refused["result"]
+    assert up.json("topics", "describe", "half")["settings"] == {}
+    assert json.loads(up.printed(*execute, code=1))[0]["result"] == "begun"
+    up.run("partitions", "reassign", "verify", plan, code=1)
 
 
 def test_records_go_in_and_come_out(up: Command) -> None:
@@ -458,6 +482,8 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("consume", "t:1", "--partition", "1"), 2, "either with --partition or as"),
         (("produce", "t", "--key-separator", ""), 2, "--key-separator is empty"),
         (("produce", "t", "-X", "security.protocol=SASL_SSL"), 2, "SASL not yet"),
+        (("quorum", "add-controller", TWO_CONTROLLERS, "-b", NOWHERE), 2, "one controller at a time, not 2: 1, 2"),
+        (("quorum", "add-controller", ",", "-b", NOWHERE), 2, "one controller at a time, not 0"),
         (("kill", "one"), 2, "NODE"),
         (("nothing",), 2, "nothing"),
         (("topics", "list", "--bootstrap", "nowhere"), 2, "is not HOST:PORT"),

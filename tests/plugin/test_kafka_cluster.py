@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from confluent_kafka.admin import AdminClient
 
 from kraft.client import Consumer
 from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResource, NewTopic, ResourceType
+from kraft.deploy.launch.control import LocalCluster
+from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import state_directory
 from kraft.deploy.launch.processes import ProcessIdentity, identify
 from kraft.sim.shapes import ClusterError
@@ -195,6 +197,27 @@ def test_a_setting_that_cannot_be_is_told_and_nothing_is_left(tmp_path: Path, mo
     assert list(tmp_path.glob("kraft-cluster-*")) == []
 
 
+def test_a_cluster_that_does_not_go_down_in_order_leaves_nothing_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = KafkaCluster()
+    cluster.open()
+    folder, servers, down = cluster.folder, cluster.bootstrap_servers, LocalCluster.down
+    monkeypatch.setattr(LocalCluster, "down", failing(down))
+    with pytest.raises(LaunchError, match="planted"):
+        cluster.close()
+    assert not folder.exists()
+    HeldPorts([int(servers.rpartition(":")[2])]).release()
+
+
+def failing(down: Callable[[LocalCluster], object]) -> Callable[[LocalCluster], None]:
+    """It goes down, and complains."""
+
+    def fail(cluster: LocalCluster) -> None:
+        down(cluster)
+        raise LaunchError("zygote", "planted")
+
+    return fail
+
+
 # ports
 
 
@@ -255,3 +278,27 @@ def test_no_more_clusters_are_kept_than_the_machine_can_bear() -> None:
         assert not process.is_alive
     finally:
         pool.close()
+
+
+def test_a_cluster_that_does_not_close_in_order_does_not_keep_others_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ClusterPool()
+    clusters = [pool.take(KafkaCluster(settings={"num.partitions": count})) for count in ("2", "3")]
+    folders = [cluster.folder for cluster in clusters]
+    monkeypatch.setattr(LocalCluster, "down", failing(LocalCluster.down))
+    with pytest.raises(LaunchError, match="planted"):
+        pool.close()
+    assert not any(folder.exists() for folder in folders)
+    pool.close()
+
+
+def test_a_reset_that_is_broken_off_closes_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ClusterPool()
+    folder = pool.take(KafkaCluster()).folder
+
+    def break_off(cluster: KafkaCluster) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KafkaCluster, "reset", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        pool.take(KafkaCluster())
+    assert not folder.exists()

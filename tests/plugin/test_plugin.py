@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -97,7 +98,7 @@ def test_real_clusters_in_a_run_with_workers(tmp_path: Path) -> None:
 def test_a_simulated_failure_tells_its_seed_which_gives_the_same_run_again(tmp_path: Path) -> None:
     printed = run_pytest(tmp_path, SIMULATED, "--strict-markers", "-W", "error", outcome=1)
     assert "1 failed, 2 passed" in printed
-    again = re.search(r"to see this again: pytest --kraft-seed (\d+) 'test_it.py::test_that_fails'", printed)
+    again = re.search(r"to see this again: pytest --kraft-seed (\d+) test_it.py::test_that_fails\n", printed)
     drawn = re.search(r"drawn: (.*)", printed)
     assert again is not None
     assert drawn is not None
@@ -113,6 +114,78 @@ def test_a_test_is_repeated_under_many_seeds(tmp_path: Path) -> None:
     assert "test_the_sun_rises[run2] PASSED" in printed
     assert "3 failed, 7 passed" in printed
     assert [int(seed) for seed in re.findall(r"again: pytest --kraft-seed (\d+)", printed)] == [10, 11, 12]
+
+
+def test_the_command_that_repeats_a_test_names_its_parameters_and_the_shape_but_not_the_run(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+
+@pytest.mark.parametrize("word", ["it's", "run1"])
+def test_word(simulated_cluster, word):
+    raise AssertionError(word, simulated_cluster.node_ids)
+
+
+def test_plain(simulated_cluster):
+    raise AssertionError(simulated_cluster.node_ids)
+"""
+    options = ("--kraft-seed", "10", "--kraft-seeds", "2", "--kraft-shape", "1+2")
+    printed = run_pytest(tmp_path, text, *options, outcome=1)
+    commands = [line.partition("again: ")[2] for line in printed.splitlines() if line.startswith("to see this again: ")]
+    tests = ("test_word[it's]", "test_word[run1]", "test_plain")
+    assert sorted(map(shlex.split, commands)) == sorted(
+        ["pytest", "--kraft-seed", seed, "--kraft-shape", "1+2", f"test_it.py::{test}"]
+        for seed in ("10", "11")
+        for test in tests
+    )
+    repeated = run_pytest(tmp_path, text, *shlex.split(commands[0])[1:], outcome=1)
+    assert "1 failed" in repeated
+    assert commands[0] in repeated
+
+
+def test_every_cluster_of_a_test_that_fails_is_described(tmp_path: Path) -> None:
+    text = "def test_both(kafka_cluster, simulated_cluster):\n    raise AssertionError\n"
+    printed = run_pytest(tmp_path, text, outcome=1)
+    assert re.search(r"- KafkaCluster -+\nnode 1 ", printed)
+    assert re.search(r"- SimulatedCluster -+\nseed \d+, ", printed)
+
+
+def test_a_failure_is_told_though_its_cluster_cannot_be_described(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+
+@pytest.fixture
+def broken(kafka_cluster):
+    yield
+    raise RuntimeError("the teardown of a fixture")
+
+
+def test_that_closes_its_cluster(kafka_cluster):
+    kafka_cluster.close()
+    raise AssertionError("the test itself")
+
+
+def test_without_a_log(kafka_cluster):
+    (kafka_cluster.folder / "1" / "node.log").unlink()
+    raise AssertionError("and another")
+
+
+def test_of_which_nothing_can_be_said(kafka_cluster, monkeypatch):
+    monkeypatch.setattr(kafka_cluster, "_cluster", object())
+    raise AssertionError("and a third")
+
+
+def test_before_a_teardown_that_fails(broken):
+    pass
+"""
+    printed = run_pytest(tmp_path, text, outcome=1)
+    assert "3 failed, 1 passed, 1 error" in printed
+    for said in ("the test itself", "and another", "and a third", "the teardown of a fixture"):
+        assert said in printed
+    assert len(re.findall(r"- KafkaCluster -+\nthis cluster is closed\n", printed)) == 2
+    assert re.search(r"- KafkaCluster -+\nnode 1 \(controller,broker\): ready, pid \d+\n", printed)
+    assert "could not be described: AttributeError" in printed
 
 
 def test_an_option_chooses_the_shape_of_tests_that_do_not(tmp_path: Path) -> None:

@@ -93,15 +93,22 @@ def test_time_is_virtual_and_starts_with_the_nodes() -> None:
 
 def test_pythons_own_chance_follows_the_seed_within_a_run_only() -> None:
     async def draw() -> list[object]:
-        return [random.random(), random.choice(range(1000)), uuid.uuid4(), os.urandom(4)]
+        drawn: list[object] = [random.random(), random.choice(range(1000)), uuid.uuid4(), os.urandom(4)]
+        own = random.Random()
+        drawn.append(own.random())
+        own.seed()
+        random.seed()
+        return [*drawn, own.random(), random.random(), random.Random(7).random()]
 
     def run(seed: int) -> list[object]:
         with SimulatedCluster(seed=seed, combined=1) as cluster:
             return cluster.run(draw)
 
     assert run(1) == run(1)
-    assert run(1) != run(2)
+    assert not set(run(1)[:-1]) & set(run(2)[:-1])
+    assert run(1)[-1] == random.Random(7).random()
     assert uuid.uuid4() != uuid.uuid4()
+    assert random.Random().random() != random.Random().random()
 
 
 @pytest.mark.parametrize("shape", [{"combined": 1}, {"combined": 3}, {"brokers": 2}, {"controllers": 3, "brokers": 3}])
@@ -145,6 +152,17 @@ def test_a_node_that_breaks_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
         async def main() -> None:
             cluster._nodes._nodes[1].fail(InvariantError("planted"))
             await trio.sleep_forever()
+
+        with pytest.raises(ClusterError, match=r"node 1 stopped on its own.*planted"):
+            cluster.run(main)
+
+
+def test_a_node_that_breaks_in_the_last_moment_of_a_run_fails_it() -> None:
+    with SimulatedCluster(seed=1, combined=1) as cluster:
+
+        async def main() -> str:
+            cluster._failed(1, InvariantError("planted"))
+            return "passed"
 
         with pytest.raises(ClusterError, match=r"node 1 stopped on its own.*planted"):
             cluster.run(main)

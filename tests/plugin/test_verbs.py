@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 import trio
 
 from kraft.client import DeliveryFailed, KafkaError
+from kraft.deploy.launch.fault_client import ANSWER_SECONDS_MAX
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
@@ -225,6 +227,43 @@ def test_a_fault_goes_with_the_process_that_was_told_of_it(stage: Stage) -> None
             await producer.send("orders", b"taken", partition=0)
         assert fault.applied == 1
         fault.end()
+
+    stage.play(story)
+
+
+def test_how_often_a_fault_happened_is_remembered_while_its_node_is_paused_and_when_it_is_killed_then(
+    stage: Stage,
+) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader = await stage.write(1)
+        fault = cluster.fail_next("Produce", code="INVALID_RECORD", times=None)
+        async with stage.producer() as producer:
+            with pytest.raises(DeliveryFailed):
+                await producer.send("orders", b"refused", partition=0)
+        cluster.pause(leader)
+        assert fault.applied == 1
+        cluster.kill(leader)
+        assert fault.applied == 1
+        fault.end()
+        assert fault.applied == 1
+
+    stage.play(story)
+
+
+def test_a_fault_that_ended_while_its_node_was_paused_is_over_when_that_goes_on(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader = await stage.write(1)
+        fault = cluster.fail_next("Produce", code="INVALID_RECORD", times=None)
+        before = time.monotonic()
+        cluster.pause(leader)
+        cluster.heal()
+        cluster.resume(leader)
+        assert time.monotonic() - before < ANSWER_SECONDS_MAX
+        async with stage.producer() as producer:
+            await producer.send("orders", b"taken", partition=0)
+        assert fault.applied == 0
 
     stage.play(story)
 
