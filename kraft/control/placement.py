@@ -37,7 +37,7 @@ class _Count:
 
 def candidates(image: MetadataImage, being_fenced: frozenset[int]) -> list[Candidate]:
     """All registered brokers that do not shut down, by id. A broker without a host id counts as a host of its own."""
-    loads = replica_loads(image)
+    loads = image.topics.replica_counts
     return [
         Candidate(
             broker.broker_id,
@@ -49,15 +49,6 @@ def candidates(image: MetadataImage, being_fenced: frozenset[int]) -> list[Candi
         for broker in image.sorted_brokers()
         if not broker.in_controlled_shutdown
     ]
-
-
-def replica_loads(image: MetadataImage) -> dict[int, int]:
-    """How many replicas each broker holds."""
-    loads: dict[int, int] = {}
-    for topic in image.topics:
-        for broker_id, count in topic.replica_counts.items():
-            loads[broker_id] = loads.get(broker_id, 0) + count
-    return loads
 
 
 def place(

@@ -62,12 +62,18 @@ class TopicImage:
 
     __slots__ = ("_replica_counts", "leaves", "name", "partition_count", "topic_id")
 
-    def __init__(self, name: str, topic_id: UUID, leaves: tuple[Leaf, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic_id: UUID,
+        leaves: tuple[Leaf, ...] = (),
+        replica_counts: Mapping[int, int] | None = None,
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.leaves = leaves
         self.partition_count = (len(leaves) - 1) * LEAF_PARTITIONS_MAX + len(leaves[-1]) if leaves else 0
-        self._replica_counts: Mapping[int, int] | None = None
+        self._replica_counts = replica_counts
 
     def partition(self, index: int) -> PartitionState:
         """The state of partition `index`; KeyError if there is none."""
@@ -91,7 +97,7 @@ class TopicImage:
 
     @property
     def replica_counts(self) -> Mapping[int, int]:
-        """Broker id → how many replicas of this topic it has. Counted once."""
+        """Broker id → how many replicas of this topic it has. Counted here if nobody told."""
         if self._replica_counts is None:
             counts: dict[int, int] = {}
             for leaf in self.leaves:

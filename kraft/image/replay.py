@@ -8,7 +8,8 @@ a broken invariant: every committed event applies on every node (invariant M14).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from kraft.image.partitions import (
     LEAF_SHIFT,
     PartitionState,
     RecoveryState,
+    Replicas,
     TopicImage,
 )
 from kraft.image.registrations import BrokerRegistration, ConfigResourceType, ControllerRegistration
@@ -36,9 +38,12 @@ class ReplayFailed(InvariantError):
 class TopicBuilder:
     """One topic while events are applied: leaves become lists when they are first changed."""
 
-    __slots__ = ("changed", "created", "leaves", "name", "topic_id")
+    __slots__ = ("_image", "_replica_counts", "changed", "created", "leaves", "name", "topic_id")
 
     def __init__(self, topic: TopicImage, *, created: bool) -> None:
+        self._image = topic
+        self._replica_counts: dict[int, int] | None = None
+        """None until a partition gets other replicas."""
         self.name = topic.name
         self.topic_id = topic.topic_id
         self.leaves: list[Any] = list(topic.leaves)
@@ -66,9 +71,22 @@ class TopicBuilder:
         position = index & LEAF_MASK
         if position == len(leaf):
             leaf.append(state)
+            self._count((), state.replicas)
         else:
+            self._count(leaf[position].replicas, state.replicas)
             leaf[position] = state
         self.changed.add(index)
+
+    def _count(self, old: Replicas, new: Replicas) -> None:
+        if old == new:
+            return
+        counts = self._replica_counts
+        if counts is None:
+            self._replica_counts = counts = dict(self._image.replica_counts)
+        for broker_id in old:
+            counts[broker_id] -= 1
+        for broker_id in new:
+            counts[broker_id] = counts.get(broker_id, 0) + 1
 
     @property
     def partition_count(self) -> int:
@@ -77,7 +95,13 @@ class TopicBuilder:
         return (len(self.leaves) - 1) * LEAF_PARTITIONS_MAX + len(self.leaves[-1])
 
     def build(self) -> TopicImage:
-        return TopicImage(self.name, self.topic_id, tuple([tuple(leaf) for leaf in self.leaves]))
+        leaves = tuple([tuple(leaf) for leaf in self.leaves])
+        return TopicImage(self.name, self.topic_id, leaves, self.replica_counts)
+
+    @property
+    def replica_counts(self) -> Mapping[int, int]:
+        """Broker id → how many replicas of this topic it has."""
+        return self._image.replica_counts if self._replica_counts is None else self._replica_counts
 
 
 class ImageBuilder:
@@ -126,7 +150,7 @@ class ImageBuilder:
             topics = old_topics
         else:
             names = old_topics.known_names if self.names_by_id is old_topics.names_by_id else None
-            topics = TopicsImage(by_name, self.names_by_id, names)
+            topics = TopicsImage(by_name, self.names_by_id, names, self._replica_counts())
         return MetadataImage(
             offset=offset,
             epoch=epoch,
@@ -139,6 +163,17 @@ class ImageBuilder:
             configs=self.configs,
             next_producer_id=self.next_producer_id,
         )
+
+    def _replica_counts(self) -> Mapping[int, int]:
+        """Those of all topics: what they were, without the topics that changed or are gone, and with what these are."""
+        counts = Counter(self._old.topics.replica_counts)
+        for topic_id in {**self.topics, **self.deleted_topics}:
+            old = self._old.topics.get_by_id(topic_id)
+            if old is not None:
+                counts.subtract(old.replica_counts)
+        for builder in self.topics.values():
+            counts.update(builder.replica_counts)
+        return counts
 
     def delta(self) -> ImageDelta:
         """What the applied events changed (an event may have set what was already so), in a stable order."""

@@ -6,7 +6,8 @@ by name, and the sorted names are kept from one value to the next until a topic 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from uuid import UUID
 
 from rpds import HashTrieMap
@@ -17,17 +18,20 @@ from kraft.image.partitions import TopicImage
 class TopicsImage:
     """Topics by name and by id. Immutable; iteration is in order of name."""
 
-    __slots__ = ("_names", "by_name", "names_by_id")
+    __slots__ = ("_names", "by_name", "names_by_id", "replica_counts")
 
     def __init__(
         self,
         by_name: HashTrieMap[str, TopicImage] | None = None,
         names_by_id: HashTrieMap[UUID, str] | None = None,
         names: tuple[str, ...] | None = None,
+        replica_counts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self.by_name: HashTrieMap[str, TopicImage] = HashTrieMap() if by_name is None else by_name
         self.names_by_id: HashTrieMap[UUID, str] = HashTrieMap() if names_by_id is None else names_by_id
         self._names = names
+        self.replica_counts = replica_counts
+        """Broker id → how many replicas it has, of all topics together."""
 
     def get(self, name: str) -> TopicImage | None:
         return self.by_name.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
+from collections import Counter
 from uuid import UUID
 
 import pytest
@@ -252,6 +253,7 @@ operations = st.lists(
         st.tuples(st.just("delete"), st.integers(0, 5), st.just(0)),
         st.tuples(st.just("change"), st.integers(0, 5), st.integers(0, 400)),
         st.tuples(st.just("grow"), st.integers(0, 5), st.integers(1, 300)),
+        st.tuples(st.just("move"), st.integers(0, 5), st.integers(0, 400)),
         st.tuples(st.just("config"), st.integers(0, 5), st.integers(0, 2)),
     ),
     max_size=25,
@@ -280,7 +282,13 @@ def test_replay_in_pieces_agrees_with_a_naive_twin(operations: list[tuple[str, i
             pending.append(PartitionChange(identity(ids[name]), index, isr=(2,), leader=2))
             old = twin[name][index]
             twin[name] = list(twin[name])
-            twin[name][index] = PartitionState((1, 2), (2,), 2, old.leader_epoch + 1, old.partition_epoch + 1)
+            twin[name][index] = PartitionState(old.replicas, (2,), 2, old.leader_epoch + 1, old.partition_epoch + 1)
+        elif kind == "move" and name in twin:
+            index = amount % len(twin[name])
+            old, replicas = twin[name][index], (2, 3 + amount % 3)
+            pending.append(PartitionChange(identity(ids[name]), index, replicas=replicas, isr=(2,), leader=2))
+            twin[name] = list(twin[name])
+            twin[name][index] = PartitionState(replicas, (2,), 2, old.leader_epoch + 1, old.partition_epoch + 1)
         elif kind == "grow" and name in twin:
             start = len(twin[name])
             pending += [Partition(identity(ids[name]), start + one, (1, 2), (1, 2), leader=1) for one in range(amount)]
@@ -291,6 +299,8 @@ def test_replay_in_pieces_agrees_with_a_naive_twin(operations: list[tuple[str, i
     image, delta = replay_with_delta(image, pending, image.offset + len(pending), 1)
     assert {topic.name: [state for _, state in topic.partitions()] for topic in image.topics} == twin
     assert image.topics.names == tuple(sorted(twin))
+    held = Counter(replica for states in twin.values() for state in states for replica in state.replicas)
+    assert +Counter(image.topics.replica_counts) == held
     assert replay(EMPTY, dump(image), image.offset, image.epoch) == image
     real = ImageDelta.between(before, image)
     assert set(real.topics) <= set(delta.topics)
