@@ -17,7 +17,7 @@ from kraft.client.connections import CONNECTION_FAILURES, Link, Links
 from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.topology import Broker, Leader
-from kraft.seam import Address, Seam
+from kraft.seam import Address, Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -102,7 +102,7 @@ class Cluster:
         return every[split:] + every[:split]
 
     async def ask_any(self, key: ApiKey, message: Any, *, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
-        """Send to one broker after another until one answers. ClusterUnreachable when the time is over."""
+        """Send to one broker after another until one answers what parses. ClusterUnreachable when the time is over."""
         backoff_ms: float = RETRY_BACKOFF_MS
         problem: Exception | None = None
         with trio.move_on_after(timeout_ms / 1000):
@@ -111,7 +111,7 @@ class Cluster:
                     try:
                         link = await self.links.get(address, "metadata", timeout_ms=METADATA_TIMEOUT_MS)
                         return await link.request(key, message, timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS))
-                    except CONNECTION_FAILURES as failure:
+                    except (*CONNECTION_FAILURES, WireError) as failure:
                         problem = failure
                 await self.seam.clock.sleep_ms(backoff_ms)
                 backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
@@ -150,7 +150,7 @@ class Cluster:
         errors: dict[str, ErrorCode] = {}
         for topic in answer.topics:
             name = str(topic.name)
-            code = ErrorCode(int(topic.error_code))
+            code = ErrorCode.of(int(topic.error_code))
             if code is not ErrorCode.NONE:
                 errors[name] = code
                 continue

@@ -134,7 +134,7 @@ async def _negotiate(connection: ClientConnection, timeout_ms: float) -> dict[in
         messages.request_class(ApiKey.API_VERSIONS), client_software_name="pykraft", client_software_version="1"
     )
     answer = await bootstrap.request(ApiKey.API_VERSIONS, request, timeout_ms=timeout_ms)
-    code = ErrorCode(int(answer.error_code))
+    code = ErrorCode.of(int(answer.error_code))
     if code is not ErrorCode.NONE:
         raise KafkaError(code, "the broker refused ApiVersions")
     return {int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in answer.api_keys}

@@ -21,7 +21,7 @@ from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.produce_errors import VERDICTS, Verdict
 from kraft.client.core.records import TopicPartition
 from kraft.client.core.requests import ProduceAnswer, produce_request, read_produce_response
-from kraft.seam import Seam
+from kraft.seam import Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -224,7 +224,7 @@ class Sender:
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.link(node_id, "produce")
-        except (*CONNECTION_FAILURES, KeyError):
+        except (*CONNECTION_FAILURES, WireError, KeyError):
             for topic_partition in self._accumulator.partitions():
                 leader = self._cluster.leader(topic_partition)
                 if leader is not None and leader.node_id == node_id:
@@ -237,7 +237,7 @@ class Sender:
         failures = 0
         while True:
             answer = await self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, timeout_ms=float("inf"))
-            code = ErrorCode(int(answer.error_code))
+            code = ErrorCode.of(int(answer.error_code))
             if code is ErrorCode.NONE:
                 self._accumulator.identity = ProducerIdentity(int(answer.producer_id), int(answer.producer_epoch))
                 return

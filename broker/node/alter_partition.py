@@ -114,4 +114,4 @@ class AlterPartitionQueue:
 
 
 def _answer(row: AlteredPartition) -> IsrAnswer:
-    return IsrAnswer(ErrorCode(row.error_code), row.leader_epoch, row.partition_epoch, row.isr)
+    return IsrAnswer(ErrorCode.of(row.error_code), row.leader_epoch, row.partition_epoch, row.isr)

@@ -19,6 +19,7 @@ from kraft.broker.node.coordinator_topic import topic_settings
 from kraft.broker.node.gates import QuotaKind
 from kraft.broker.node.session import Session
 from kraft.node.peers import RequestFailed
+from kraft.seam import WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -75,18 +76,18 @@ class AutoTopicCreation:
                 body,
                 timeout_ms=self._broker.dynamic_configs.integer("request.timeout.ms"),
             )
-        except (RequestFailed, ForwardRefused) as failure:
-            log.warning("topics were not created", topics=list(names), why=str(failure))
-        else:
             response = messages.decode_response(
                 ApiKey.CREATE_TOPICS, messages.newest_version(ApiKey.CREATE_TOPICS), reply
             )
+        except (RequestFailed, ForwardRefused, WireError) as failure:
+            log.warning("topics were not created", topics=list(names), why=str(failure))
+        else:
             for topic in response.topics:
                 if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     log.warning(
                         "topic was not created",
                         topic=topic.name,
-                        error=ErrorCode(int(topic.error_code)).name,
+                        error=ErrorCode.of(int(topic.error_code)).name,
                         why=topic.error_message,
                     )
         finally:

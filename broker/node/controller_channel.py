@@ -136,7 +136,7 @@ class ControllerChannel:
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and 0 <= answer.newest_version < newest:
             return await self._forward_older(envelope, answer.newest_version, timeout_ms)
         if answer.error_code != ErrorCode.NONE:
-            raise ForwardRefused(ErrorCode(answer.error_code))
+            raise ForwardRefused(ErrorCode.of(answer.error_code))
         return bytes(answer.body)
 
     async def _forward_older(self, envelope: ForwardRequest, version: int, timeout_ms: int) -> bytes:
@@ -149,7 +149,7 @@ class ControllerChannel:
         older = replace(envelope, forwarded_version=version, body=body)
         answer = await self.request(older, timeout_ms=timeout_ms, purpose=FORWARD_PURPOSE)
         if answer.error_code != ErrorCode.NONE:
-            raise ForwardRefused(ErrorCode(answer.error_code))
+            raise ForwardRefused(ErrorCode.of(answer.error_code))
         return messages.encode_response(key, newest, messages.decode_response(key, version, answer.body))
 
     # connections

@@ -359,7 +359,7 @@ class LeaderFetcher:
 
     def _refused(self, error: int) -> None:
         """A top-level error: begin a new session; anything but a lost session waits a little."""
-        log.info("fetch is refused", leader=self.leader_id, error=ErrorCode(error).name)
+        log.info("fetch is refused", leader=self.leader_id, error=ErrorCode.of(error).name)
         lost = error in (
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
             ErrorCode.INVALID_FETCH_SESSION_EPOCH,

@@ -175,7 +175,7 @@ class BrokerLifecycle:
             return None
         self._heard_ms = self._clock.monotonic_ms()
         if answer.error_code != ErrorCode.NONE:
-            self._refused(ErrorCode(answer.error_code))
+            self._refused(ErrorCode.of(answer.error_code))
             return None
         self._refusal = None
         if answer.should_shut_down:
@@ -226,7 +226,7 @@ class BrokerLifecycle:
             answer = await self._broker.controller.request(self._registration(), timeout_ms=max(1, timeout_ms))
         except RequestFailed as failure:
             return f"no controller answered ({failure.outcome.value})"
-        error = ErrorCode(answer.error_code)
+        error = ErrorCode.of(answer.error_code)
         if error is ErrorCode.NONE:
             self.broker_epoch = answer.broker_epoch
             self.registered.set()

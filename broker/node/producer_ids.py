@@ -75,7 +75,7 @@ class ProducerIds:
             if answer.error_code == ErrorCode.NONE:
                 self._reserve = (answer.first_producer_id, answer.first_producer_id + answer.count)
             else:
-                log.warning("no block of producer ids", error=ErrorCode(answer.error_code).name)
+                log.warning("no block of producer ids", error=ErrorCode.of(answer.error_code).name)
         self._fetching = False
         arrived, self._arrived = self._arrived, trio.Event()
         arrived.set()

@@ -54,7 +54,7 @@ from kraft.node.peers import Peers
 from kraft.node.probes import Prober
 from kraft.node.publisher import MetadataPublisher, PreparedImage
 from kraft.node.quorum import CommittedBatch, Quorum
-from kraft.node.voter_changes import VoterChange, VoterChanges
+from kraft.node.voter_changes import NOT_LEADER, VoterChange, VoterChanges
 from kraft.node.voter_membership import VoterMembership
 from kraft.node.waiting import wait_at_most
 from kraft.raft.voter_changes import VotersRefused
@@ -221,12 +221,19 @@ class Controller:
         self._work.set()
 
     def start_voter_change(self, asked: VoterChange, answer: Callable[[VotersRefused], None]) -> None:
-        """Carry out a change of the voters beside everything else, and say what became of it."""
+        """Carry out a change of the voters beside everything else, and say what became of it; also if this controller
+        ends meanwhile, or does not run."""
 
         async def carry_out() -> None:
-            answer(await self.voter_changes.change(asked))
+            outcome = NOT_LEADER
+            try:
+                outcome = await self.voter_changes.change(asked)
+            finally:
+                answer(outcome)
 
-        if self._nursery is not None:
+        if self._nursery is None:
+            answer(NOT_LEADER)
+        else:
             self._nursery.start_soon(carry_out)
 
     # requests and connections
@@ -291,12 +298,14 @@ class Controller:
 
     async def run(self) -> None:
         """Drive plans, timers and this controller's registration until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            nursery.start_soon(self._run_plans)
-            nursery.start_soon(self._run_timers)
-            nursery.start_soon(self.registration.run)
-            nursery.start_soon(self.membership.run)
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._run_plans)
+                self._nursery.start_soon(self._run_timers)
+                self._nursery.start_soon(self.registration.run)
+                self._nursery.start_soon(self.membership.run)
+        finally:
+            self._nursery = None
 
     async def _run_plans(self) -> None:
         while True:

@@ -98,7 +98,7 @@ class ControllerRegistration:
         except RequestFailed:
             return False
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER):
-            log.warning("registration refused", error=ErrorCode(answer.error_code).name, why=answer.error_message)
+            log.warning("registration refused", error=ErrorCode.of(answer.error_code).name, why=answer.error_message)
         if answer.error_code != ErrorCode.NONE:
             return False
         await wait_at_most(self._controller.clock, self._changed, TIMEOUT_MS)

@@ -110,6 +110,8 @@ class _Link:
     versions: dict[int, int] = field(default_factory=dict)
     """Internal key → the version to use on this connection, where it is not our newest."""
     is_dialling: bool = False
+    is_forgotten: bool = False
+    """Nobody has asked for it since it was forgotten: a dial that ends now ends in nothing."""
     waiting: list[_Call] = field(default_factory=list)
     in_flight: list[_Call] = field(default_factory=list)
     on_end: list[Callable[[Peer], None]] = field(default_factory=list)
@@ -212,6 +214,7 @@ class Peers:
         """Disconnect, and end what `on_connection_end` began."""
         link = self._links.get(_key(peer, purpose))
         if link is not None:
+            link.is_forgotten = True
             link.on_end.clear()
             self.disconnect(peer, purpose)
             self._prune(link)
@@ -226,6 +229,7 @@ class Peers:
         link = self._links.get(key)
         if link is None:
             link = self._links[key] = _Link(peer, key)
+        link.is_forgotten = False
         return link
 
     def _prune(self, link: _Link) -> None:
@@ -269,6 +273,8 @@ class Peers:
         for call in waiting:
             if not call.is_done:
                 self._put(link, connection, call)
+        if link.is_forgotten and not link.in_flight:
+            connection.close("not needed any more", CloseReason.LOCAL)
 
     def _connect(self, link: _Link, transport: Any) -> ClientConnection:
         def on_closed(connection: ClientConnection, reason: CloseReason) -> None:

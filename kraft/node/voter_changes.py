@@ -117,7 +117,9 @@ class VoterChanges:
         if isinstance(changed, VotersRefused):
             return changed
         if changed != voters:
-            self._quorum.change_voters(changed)
+            offset = self._quorum.change_voters(changed)
+            if isinstance(offset, str):
+                return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, offset)
             log.info("voter is found elsewhere", node_id=asked.voter.key.node_id, address=str(asked.voter.address))
         return DONE
 
@@ -160,7 +162,9 @@ class VoterChanges:
         except RequestFailed as failure:
             text = f"node {voter.key.node_id} is not reached at {host}:{port}: {failure.outcome.value}"
             return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, text)
-        code = ErrorCode(answer.error_code)
+        finally:
+            self._peers.forget(peer, PROBE_PURPOSE)
+        code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.NONE:
             return None
         if code in (ErrorCode.INVALID_VOTER_KEY, ErrorCode.INCONSISTENT_CLUSTER_ID):

@@ -14,7 +14,7 @@ import structlog
 from kraft.node.peers import RequestFailed
 from kraft.node.quorum_settings import controller_listener, peer_tls
 from kraft.raft.identity import Voter
-from kraft.seam import Address, Peer
+from kraft.seam import Address, Peer, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -102,8 +102,12 @@ class VoterMembership:
         except RequestFailed as failure:
             log.info("voters are not changed", asked=api_key.name, outcome=failure.outcome.value)
             return
-        code, text = ErrorCode(answer.error_code), None
+        code, text = ErrorCode.of(answer.error_code), None
         if code is ErrorCode.NONE:
-            response: Any = messages.decode_response(api_key, version, answer.body)
-            code, text = ErrorCode(int(response.error_code)), getattr(response, "error_message", None)
+            try:
+                response: Any = messages.decode_response(api_key, version, answer.body)
+            except WireError as problem:
+                log.warning("voters are not changed", asked=api_key.name, why=str(problem))
+                return
+            code, text = ErrorCode.of(int(response.error_code)), getattr(response, "error_message", None)
         log.info("voters", asked=api_key.name, answer=code.name, why=text)

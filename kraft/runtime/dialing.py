@@ -22,6 +22,8 @@ _LEAST_CERTAIN_FIRST = (DialOutcome.TIMED_OUT, DialOutcome.UNREACHABLE, DialOutc
 _NOT_FROM_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH)
 """This host has no such address family or no route: it says nothing about the other places of a name."""
 
+PORT_MAX = 65_535
+
 
 def outcome_of(error: OSError) -> DialOutcome:
     return _OUTCOMES.get(error.errno or 0, DialOutcome.UNREACHABLE)
@@ -33,7 +35,7 @@ async def connect(peer: Peer, address: Address) -> socket.socket:
     outcomes = []
     places = await _resolve(address)
     if not places:
-        raise DialFailed(peer, DialOutcome.UNREACHABLE, "the name does not resolve")
+        raise DialFailed(peer, DialOutcome.UNREACHABLE, "the address leads nowhere")
     for family, place in places:
         try:
             return await _connect_to(family, place)
@@ -44,18 +46,21 @@ async def connect(peer: Peer, address: Address) -> socket.socket:
 
 
 async def _resolve(address: Address) -> list[tuple[int, tuple[str, int]]]:
-    """Where a name leads; an address in digits is not looked up, and neither is localhost."""
+    """Where a name leads; an address in digits is not looked up, and neither is localhost. What can be no name, or no
+    port, leads nowhere: peers tell each other addresses, and a bad one must not end who dials it."""
+    if not 0 <= address.port <= PORT_MAX:
+        return []
     if address.host == "localhost":
         return [(socket.AF_INET, ("127.0.0.1", address.port)), (socket.AF_INET6, ("::1", address.port))]
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, address.host)
-        except OSError:
+        except (OSError, ValueError):
             continue
         return [(family, (address.host, address.port))]
     try:
         found = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, ValueError):
         return []
     return [(int(family), (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
 

@@ -195,6 +195,27 @@ def test_a_dead_broker_is_unregistered() -> None:
     play(scenario, brokers=2)
 
 
+def test_a_broker_whose_listener_could_not_be_probed_is_not_registered() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        request = RegisterBrokerRequest(
+            cluster_id=CLUSTER_ID,
+            broker_id=9,
+            incarnation_id=UUID(int=9),
+            endpoints=(("PLAINTEXT", "b9", 9092, "QUIC"),),
+            log_dirs=(UUID(int=9 << 64),),
+            features=tuple(tuple(feature) for feature in SUPPORTED_FEATURES),  # type: ignore[misc]
+        )
+        refused = await client.tell(request)
+        client.connection.close("the broker dies")
+        await cluster.world.sleep_ms(20_000)
+        assert refused.error_code == ErrorCode.INVALID_REGISTRATION
+        assert "QUIC" in refused.error_message
+        assert cluster.image.broker_ids() == [1]
+
+    play(scenario)
+
+
 def broker_messages() -> list[RpcMessage]:
     isr = ((1, -1),)
     topic = PartitionToAlter(topic_id=UUID(int=5), partition_id=0, leader_epoch=0, partition_epoch=0, new_isr=isr)

@@ -220,6 +220,31 @@ def test_a_watched_peer_is_kept_until_it_is_forgotten() -> None:
     with_server(body)
 
 
+def test_a_peer_that_is_forgotten_while_it_is_dialled_is_not_kept_when_it_answers() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        with pytest.raises(RequestFailed):
+            await peers.request(SERVER, ASK, timeout_ms=0)
+        peers.forget(SERVER, "")
+        await world.sleep_ms(100)
+        assert peers.known_peers == []
+        assert [connection.is_closed for connection in server.connections] == [True]
+
+    with_server(body)
+
+
+def test_a_peer_that_is_wanted_again_before_its_dial_ends_is_kept() -> None:
+    async def body(world: World, server: Server, peers: Peers) -> None:
+        with pytest.raises(RequestFailed):
+            await peers.request(SERVER, ASK, timeout_ms=0)
+        peers.forget(SERVER, "")
+        assert await peers.request(SERVER, ASK, timeout_ms=1000) == EndQuorumEpochResponse(epoch=6)
+        await world.sleep_ms(100)
+        assert peers.is_connected(SERVER, "")
+        assert len(server.connections) == 1
+
+    with_server(body)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_time_outs_run_on_the_clock_of_the_node(seed: int) -> None:
     async def main(world: World) -> None:

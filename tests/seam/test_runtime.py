@@ -194,6 +194,18 @@ def test_a_name_is_looked_up_and_an_unknown_one_is_unreachable() -> None:
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("host", "port"), [("a" * 70, 9092), ("a..b", 9092), ("a\0b", 9092), ("", 9092), ("127.0.0.1", 70_000), ("::1", -1)]
+)
+def test_what_can_be_no_address_is_unreachable(host: str, port: int) -> None:
+    async def body(node: Node) -> None:
+        with pytest.raises(DialFailed) as failure:
+            await node.seam.network.dial(Peer(None, LISTENER, Address(host, port)), Recorder, timeout_ms=10_000)
+        assert failure.value.outcome is DialOutcome.UNREACHABLE
+
+    run(body)
+
+
 def test_a_name_with_several_addresses_is_refused_if_all_that_exist_here_refuse() -> None:
     async def body(node: Node) -> None:
         node.bound.close()

@@ -1,0 +1,172 @@
+"""What becomes of a change of the voters when the core refuses it, or others answer what is not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+import trio
+
+from kraft.node.controller import Controller
+from kraft.node.controller_requests import REQUESTS
+from kraft.node.peers import Peers
+from kraft.node.voter_changes import NOT_LEADER, AddVoter, UpdateVoter, VoterChanges
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
+from kraft.raft.voter_changes import VotersRefused
+from kraft.seam import Address, Binding, Seam, Transport
+from kraft.sim.world import World
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import InternalKey, decode_rpc, encode_rpc
+from kraft.wire.rpc_cluster import ForwardRequest, ForwardResponse
+from kraft.wire.rpc_quorum import BeginQuorumEpochResponse
+from kraft.wire.server import Request, ServerConnection, ServerLimits
+from tests.controller.cluster import Cluster
+
+from .cluster import CLUSTER_ID, config_of
+from .voters import Voters, play
+
+LATER_CODE = 9_999
+"""An error code of a later release."""
+CONFIG = config_of(1, {1: ("n1", 9000)}, "/data/1")
+
+
+def voter(node_id: int, port: int = 9000) -> Voter:
+    return Voter(ReplicaKey(node_id, UUID(int=1000 + node_id)), Address(f"n{node_id}", port))
+
+
+class RefusingQuorum:
+    """In the quorum's place: this node leads three voters, and the core takes no change of them."""
+
+    is_leader = True
+    leader_and_epoch = (1, 5)
+    own_address = Address("n1", 9000)
+    voters = VoterSet((voter(1), voter(2), voter(3)))
+    replica = None
+
+    def change_voters(self, voters: VoterSet) -> str:
+        return "the voters record at offset 7 is not committed yet"
+
+
+async def serve_newcomer(seam: Seam) -> None:
+    """Answers BeginQuorumEpoch with a code that this release does not know."""
+
+    def respond(request: Request) -> None:
+        request.respond(encode_rpc(BeginQuorumEpochResponse(error_code=LATER_CODE)))
+
+    def accept(transport: Transport) -> ServerConnection:
+        return ServerConnection(transport, respond, limits=ServerLimits(), budget=None)
+
+    seam.network.serve(Binding("CONTROLLER", Address("n4", 9000)), accept)
+    await trio.sleep_forever()
+
+
+def outcome_of(asked: AddVoter | UpdateVoter) -> VotersRefused:
+    """What a leader answers whose core refuses every change; it must not keep any connection."""
+    outcomes: list[VotersRefused] = []
+
+    async def main(world: World) -> None:
+        world.start("n4", serve_newcomer)
+        await world.sleep_ms(1)
+        seam = world.node("n1")
+        peers = Peers(seam, client_id="n1")
+        changes = VoterChanges(CONFIG, RefusingQuorum(), peers, seam.clock, CLUSTER_ID)  # type: ignore[arg-type]
+        async with trio.open_nursery() as nursery:
+            await nursery.start(peers.run)
+            outcomes.append(await changes.change(asked))
+            await world.sleep_ms(3_000)
+            assert peers.known_peers == []
+            nursery.cancel_scope.cancel()
+
+    World(1).run(main)
+    return outcomes[0]
+
+
+def test_a_move_that_the_core_refuses_is_no_success() -> None:
+    outcome = outcome_of(UpdateVoter(voter(2, port=9999), 5))
+    assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
+    assert "offset 7" in outcome.message
+
+
+def test_a_newcomer_that_answers_with_an_unknown_code_is_refused() -> None:
+    outcome = outcome_of(AddVoter(voter(4), 1_000))
+    assert outcome == VotersRefused(ErrorCode.REQUEST_TIMED_OUT, "node 4 answered UNKNOWN_SERVER_ERROR")
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 1, 1_000])
+def test_an_address_where_nobody_is_found_leaves_no_connection_behind(timeout_ms: int) -> None:
+    outcome = outcome_of(AddVoter(voter(4, port=9001), timeout_ms))
+    assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_newcomer_that_answers_too_late_leaves_no_connection_behind() -> None:
+    assert outcome_of(AddVoter(voter(4), 1)).code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def join_answer(code: int) -> bytes:
+    response = messages.build(messages.response_class(ApiKey.ADD_RAFT_VOTER), error_code=code)
+    return messages.encode_response(ApiKey.ADD_RAFT_VOTER, messages.newest_version(ApiKey.ADD_RAFT_VOTER), response)
+
+
+def test_a_controller_that_joins_outlives_answers_that_it_does_not_understand(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [
+        ForwardResponse(error_code=LATER_CODE),
+        ForwardResponse(body=b"\xff"),
+        ForwardResponse(body=join_answer(LATER_CODE)),
+    ]
+    handle: Callable[[Controller, Request], None] = REQUESTS[InternalKey.FORWARD]
+
+    def answer(controller: Controller, request: Request) -> None:
+        asked = decode_rpc(ForwardRequest, request.api_version, request.body)
+        if answers and asked.forwarded_key == ApiKey.ADD_RAFT_VOTER:
+            request.respond(encode_rpc(answers.pop(0)))
+        else:
+            handle(controller, request)
+
+    async def work(voters: Voters) -> None:
+        await voters.is_seen(101, 102)
+        assert not answers
+
+    monkeypatch.setitem(REQUESTS, InternalKey.FORWARD, answer)
+    play(work, controllers=2, first=(101,), controller_quorum_auto_join_enable="true")
+
+
+def test_a_controller_that_does_not_run_answers_that_it_is_not_active() -> None:
+    """Before `run` and after it, and also when it ends while a change is under way."""
+    outcomes: list[VotersRefused] = []
+    asked = AddVoter(voter(4), 60_000)
+
+    async def main(world: World) -> None:
+        cluster = Cluster(world, controllers=1, brokers=0)
+        cluster.start()
+        await cluster.wait(lambda: cluster.active is not None)
+        serving = cluster.active
+        assert serving is not None
+        seam = world.node("c109")
+        controller = Controller(
+            serving.config, seam, serving.quorum, serving.publisher, serving.peers, cluster_id=serving.cluster_id
+        )
+        controller.start_voter_change(asked, outcomes.append)
+        assert outcomes == [NOT_LEADER]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(controller.run)
+            await world.sleep_ms(1)
+            controller.voter_changes = Endless()  # type: ignore[assignment]
+            controller.start_voter_change(asked, outcomes.append)
+            await world.sleep_ms(1)
+            assert len(outcomes) == 1
+            nursery.cancel_scope.cancel()
+        assert outcomes == [NOT_LEADER] * 2
+        controller.start_voter_change(asked, outcomes.append)
+        assert outcomes == [NOT_LEADER] * 3
+
+    World(1).run(main)
+
+
+class Endless:
+    """In the place of VoterChanges: a change whose majority never comes."""
+
+    async def change(self, asked: AddVoter) -> VotersRefused:
+        await trio.sleep_forever()
