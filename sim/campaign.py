@@ -94,7 +94,8 @@ class Campaign:
         for text in coverage_table(self.coverage):
             say(text)
         empty, cells = never_met(self.coverage)
-        say(f"{cells - len(empty)} of {cells} cells were met (the state began while the fault lasted, or soon after)")
+        what = "the state went on while the fault lasted, or began soon after"
+        say(f"{cells - len(empty)} of {cells} cells were met ({what})")
         happened = {name.removeprefix(FAULT): count for name, count in seen.items() if name.startswith(FAULT)}
         say("faults: " + (", ".join(f"{name} {count}" for name, count in happened.items()) or "none"))
         say("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))

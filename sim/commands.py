@@ -6,12 +6,14 @@
     kraft sim shrink FILE                the smallest plan that fails in the same way
     kraft sim report FILE                what happened, as text and as a page
     kraft sim determinism                whether a seed is one run
+    kraft sim cores --seeds 1000         raft cores alone, thousands of schedules in minutes
 
 Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not, 2 for a file that is no plan.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from kraft.sim.cluster.plan_file import Recorded
 
 FRESH_SEEDS = 1 << 31
+CORES_SEEDS = 100
+TRACE_LINES = 40
 
 app = typer.Typer(
     help="The in-memory cluster under faults: run seeds; replay, shrink and tell what failed.",
@@ -146,6 +150,30 @@ def cold_starts(
 
 
 @app.command()
+def cores(
+    seed: Annotated[int | None, typer.Option(help="The first seed, or the only one.", min=0)] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many, from --seed or 1 on; default: 100.", min=1)] = None,
+    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 10,
+    no_checks: Annotated[bool, typer.Option("--no-checks", help="Only drive the cores: how fast are they?")] = False,
+    jobs: Jobs = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Show the last steps of a run that fails.")] = False,
+) -> None:
+    """Raft cores alone on a heap of events: quorums of 1 to 5 voters and observers under crashes and partitions."""
+    from kraft.sim.cores.campaign import CoresSettings, run_campaign
+
+    count = seeds if seeds is not None else CORES_SEEDS if seed is None else 1
+    first = 1 if seed is None else seed
+    settings = CoresSettings(int(seconds * 1000), is_checked=not no_checks, trace_lines=TRACE_LINES if log else 0)
+    campaign = run_campaign(
+        range(first, first + count), settings, min(_processes(jobs), count), _say_nothing if as_json else print
+    )
+    if as_json:
+        print(json.dumps(campaign.as_json()))
+    raise typer.Exit(1 if campaign.failures else 0)
+
+
+@app.command()
 def determinism(
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 50,
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
@@ -162,6 +190,10 @@ def determinism(
             print(f"seed {number} {where}", flush=True)
     print(f"{seeds - parted} of {seeds} seeds are one run")
     raise typer.Exit(1 if parted else 0)
+
+
+def _say_nothing(line: str) -> None:
+    """The figures are printed in another form."""
 
 
 def _processes(jobs: int | None) -> int:

@@ -129,8 +129,12 @@ class Core:
         return tuple(node_id for node_id in self.voters.ids if node_id != self.node_id)
 
     @property
+    def has_other_voters(self) -> bool:
+        return self.voters.ids not in ((), (self.node_id,))
+
+    @property
     def is_sole_voter(self) -> bool:
-        return self.is_voter and len(self.voters) == 1
+        return len(self.voters) == 1 and self.is_voter
 
     # what others are told
 

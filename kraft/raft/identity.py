@@ -35,21 +35,19 @@ class VoterSet:
     """Voters in ascending order of node id; no id occurs twice."""
 
     voters: tuple[Voter, ...]
+    ids: tuple[int, ...] = field(init=False, repr=False, compare=False, hash=False)
     _by_id: dict[int, Voter] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.voters, key=lambda voter: voter.key.node_id))
         object.__setattr__(self, "voters", ordered)
+        object.__setattr__(self, "ids", tuple(voter.key.node_id for voter in ordered))
         object.__setattr__(self, "_by_id", {voter.key.node_id: voter for voter in ordered})
         if len(self._by_id) != len(ordered):
             raise ValueError(f"a node id occurs twice in the voter set {[v.key.node_id for v in ordered]}")
 
     def __len__(self) -> int:
         return len(self.voters)
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(self._by_id)
 
     @property
     def is_configured(self) -> bool:

@@ -325,10 +325,11 @@ def _progress_of_voter(core: Core, leader: Leader, node_id: int) -> Progress | N
     voter = core.voters.find(node_id)
     if voter is None:
         return None
+    named = voter.key.directory_id
     found = [
         progress
         for (replica_id, directory_id), progress in leader.progress.items()
-        if replica_id == node_id and voter.key.stands_for(ReplicaKey(replica_id, directory_id))
+        if replica_id == node_id and (named is None or directory_id == named)
     ]
     # A configured voter may have come back with a new disk: the directory that fetched last is the one that counts.
     return max(found, key=lambda progress: progress.last_fetch_ms) if found else None
@@ -366,7 +367,7 @@ def advance_high_watermark(core: Core, leader: Leader) -> None:
 
 
 def leader_deadline(core: Core, leader: Leader) -> int:
-    deadline = leader.begin_due_ms if core.other_voters else NEVER
+    deadline = leader.begin_due_ms if core.has_other_voters else NEVER
     if not core.is_sole_voter:
         deadline = min(deadline, leader.check_quorum_deadline_ms)
     for parked in leader.parked.values():

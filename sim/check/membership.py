@@ -6,42 +6,69 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import Restarted, RoleSeen, VotersSeen
-
-Keys = tuple[tuple[int, str], ...]
+from kraft.sim.check.observations import Restarted, RoleSeen, VoterKeys, VotersSeen, VotersWritten
 
 
 class Membership(Check):
-    """A record of the leader that changes no key (it names an address, or copies the first voters into the log) may
-    come before a record of its epoch is committed."""
+    """What a record says is read from the disks. Without a record the set is the configured one (`configured`: its
+    ids), or that of a snapshot on the node's disk; who has neither knows no voters.
+
+    A record of the leader that changes no key (it names an address, or copies the first voters into the log) may come
+    before a record of its epoch is committed."""
 
     id: ClassVar[str] = "R16"
     statement: ClassVar[str] = "Voter sets change by one key, one uncommitted at a time, and are what the log says."
 
-    def __init__(self) -> None:
+    def __init__(self, configured: frozenset[int]) -> None:
         super().__init__()
+        self._configured = configured
         self._of: dict[int, VotersSeen] = {}
-        self._records: dict[tuple[int, int], Keys] = {}
+        self._records: dict[tuple[int, int], VoterKeys] = {}
+        self._in_snapshots: set[tuple[int, VoterKeys]] = set()
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {VotersSeen: self.voters, RoleSeen: self.role, Restarted: self.restarted}
+        return {
+            VotersSeen: self.voters,
+            VotersWritten: self.written,
+            RoleSeen: self.role,
+            Restarted: self.restarted,
+        }
 
     def restarted(self, seen: Restarted) -> None:
         self._of.pop(seen.node, None)
 
-    def voters(self, seen: VotersSeen) -> None:
-        self.count()
-        before = self._of.get(seen.node)
-        self._of[seen.node] = seen
+    def written(self, seen: VotersWritten) -> None:
         if seen.record_offset < 0:
-            return
+            self._in_snapshots.add((seen.node, seen.voters))
+        else:
+            self._compare(seen)
+
+    def _compare(self, seen: VotersSeen | VotersWritten) -> None:
         known = self._records.setdefault((seen.record_offset, seen.record_epoch), seen.voters)
         if known != seen.voters:
             self.fail("one record names two sets", node=seen.node, offset=seen.record_offset, sets=(known, seen.voters))
+
+    def voters(self, seen: VotersSeen) -> None:
+        before = self._of.get(seen.node)
+        self._of[seen.node] = seen
+        if seen.record_offset < 0:
+            if not self._is_known_without_a_record(seen):
+                self.fail("a set without a record is not the configured one", node=seen.node, voters=seen.voters)
+            return
+        self.count()
+        self._compare(seen)
         if seen.record_offset >= seen.log_end_offset:
             self.fail("a set is in force whose record is cut", node=seen.node, offset=seen.record_offset)
         if before is not None and seen.is_leader and before.epoch == seen.epoch == seen.record_epoch:
             self._appended(before, seen)
+
+    def _is_known_without_a_record(self, seen: VotersSeen) -> bool:
+        if not seen.voters:
+            return not seen.is_leader
+        is_configured = all(not directory for _, directory in seen.voters)
+        if is_configured:
+            return self._configured == {node for node, _ in seen.voters}
+        return (seen.node, seen.voters) in self._in_snapshots
 
     def _appended(self, before: VotersSeen, seen: VotersSeen) -> None:
         """This leader has appended a record since the last look."""

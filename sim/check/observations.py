@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 TopicPartition = tuple[str, int]
+VoterKeys = tuple[tuple[int, str], ...]
+"""Voters in order of their ids: (node id, directory id, "" where voters are set by configuration)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class RoleSeen:
 @dataclass(frozen=True, slots=True)
 class VotersSeen:
     """The voter set that a replica goes by changed: `record_offset` is where its Voters record stands (-1: it is the
-    configured one, or a snapshot's), `record_epoch` that record's epoch. `voters` are (node id, directory id or "").
-    `committed`: the replica's high watermark then; `leads_since`: if it leads, where its epoch's records begin."""
+    configured one, or a snapshot's), `record_epoch` that record's epoch. `committed`: the replica's high watermark
+    then; `leads_since`: if it leads, where its epoch's records begin."""
 
     node: int
     incarnation: int
@@ -82,10 +84,21 @@ class VotersSeen:
     is_leader: bool
     record_offset: int
     record_epoch: int
-    voters: tuple[tuple[int, str], ...]
+    voters: VoterKeys
     committed: int
     log_end_offset: int
     leads_since: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class VotersWritten:
+    """A voter set appeared on a node's disk: as the Voters record at `record_offset` of its metadata log, in a batch of
+    `record_epoch`, or in a complete snapshot (both -1)."""
+
+    node: int
+    record_offset: int
+    record_epoch: int
+    voters: VoterKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +229,11 @@ class PartitionRecorded:
     """Members of the ISR that are fenced or shutting down as of this record."""
     adding: tuple[int, ...] = ()
     """Replicas that a reassignment adds, which are given up when it is cancelled."""
+    removing: tuple[int, ...] = ()
+    """Replicas that go when it is done."""
+    unable: tuple[int, ...] = ()
+    """Replicas that cannot be in sync as of this record: their broker is fenced or shutting down, or their log
+    directory is offline."""
 
 
 @dataclass(frozen=True, slots=True)

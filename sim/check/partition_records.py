@@ -12,7 +12,7 @@ from kraft.sim.check.shadow import Shadows
 
 
 class PartitionChanges(Check):
-    """A check that compares each record of a partition with the one before it; such pairs are its input."""
+    """A check that compares each record of a partition with the one before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,11 +25,10 @@ class PartitionChanges(Check):
         before = self._known.get(seen.topic_partition)
         self._known[seen.topic_partition] = seen
         if before is not None:
-            self.count()
             self.changed(before, seen)
 
     def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
-        """Judge one pair."""
+        """Judge one pair, and count it if it could have been wrong."""
         raise AssertionError(f"{type(self).__name__} judges nothing")
 
 
@@ -40,6 +39,7 @@ class PartitionEpochsRise(PartitionChanges):
     statement: ClassVar[str] = "A partition's epoch rises with each change, its leader epoch with each new leader."
 
     def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
+        self.count()
         least = before.leader_epoch + (seen.leader != before.leader)
         if seen.partition_epoch <= before.partition_epoch or seen.leader_epoch < least:
             self.fail(

@@ -18,7 +18,9 @@ from kraft.sim.check.observations import (
     Restarted,
     RoleSeen,
     SnapshotSeen,
+    VoterKeys,
     VotersSeen,
+    VotersWritten,
 )
 from kraft.sim.check.shadow import ShadowBatch, Shadows
 
@@ -223,9 +225,10 @@ class HighWatermarkSanity(Check):
 
 
 class CommitRule(Check):
-    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the set in force, unless a
-    leader was seen to go by another. What a leader knew to be committed before its election is its predecessors' work.
-    """
+    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the configured set, which is in
+    force until a leader goes by a record, or by a snapshot's set: then what the disks say of that record counts, and
+    R16 judges whether the leader may go by it. What a leader knew to be committed before its election is its
+    predecessors' work."""
 
     id: ClassVar[str] = "R9"
     statement: ClassVar[str] = "A leader commits only with a record of its epoch, durable on a majority of voters."
@@ -235,15 +238,31 @@ class CommitRule(Check):
         self._shadows = shadows
         self.voters = voters
         self._of_leader: dict[int, frozenset[int]] = {}
+        self._records: dict[tuple[int, int], VoterKeys] = {}
         self._known: dict[int, int] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {RoleSeen: self.role, Restarted: self.restarted, VotersSeen: self.voters_seen}
+        return {
+            RoleSeen: self.role,
+            Restarted: self.restarted,
+            VotersSeen: self.voters_seen,
+            VotersWritten: self.voters_written,
+        }
+
+    def voters_written(self, seen: VotersWritten) -> None:
+        self._records.setdefault((seen.record_offset, seen.record_epoch), seen.voters)
 
     def voters_seen(self, seen: VotersSeen) -> None:
         """A leader goes by the latest set in its own log, committed or not."""
-        if seen.is_leader:
+        if not seen.is_leader:
+            return
+        if seen.record_offset >= 0:
+            keys = self._records.get((seen.record_offset, seen.record_epoch), seen.voters)
+            self._of_leader[seen.node] = frozenset(node for node, _ in keys)
+        elif any(directory for _, directory in seen.voters):
             self._of_leader[seen.node] = frozenset(node for node, _ in seen.voters)
+        else:
+            self._of_leader.pop(seen.node, None)
 
     def restarted(self, seen: Restarted) -> None:
         self._known.pop(seen.node, None)

@@ -86,7 +86,7 @@ class Suite:
             StateMachineSafety(self.shadows, self.ledger),
             HighWatermarkSanity(),
             CommitRule(self.shadows, voters),
-            Membership(),
+            Membership(voters),
             CommittedIsKept(self.shadows, self.ledger),
             OneRecordPerName(),
             SnapshotSoundness(self.ledger),

@@ -20,6 +20,7 @@ from kraft.sim.check.observations import (
     Observation,
     PartitionRecorded,
     RoleSeen,
+    TopicDeleted,
     TopicPartition,
 )
 from kraft.sim.check.shadow import Shadows
@@ -64,6 +65,16 @@ class FaultWindow:
 
 
 @dataclass(slots=True)
+class StateSpan:
+    """How long one of STATES lasted: from the loss of a leader to the next one, from the begin of a move to its end,
+    from the first member that joins to the next generation. The others are moments. `end_ms` None: it still lasts."""
+
+    kind: str
+    at_ms: int
+    end_ms: int | None = None
+
+
+@dataclass(slots=True)
 class ClientOperation:
     """What a client did: `outcome` is "" while it is open, else how it ended; `is_good` None if nobody knows."""
 
@@ -81,6 +92,7 @@ class Chronicle:
     def __init__(self, shadows: Shadows, now_ms: Callable[[], int]) -> None:
         self.events: list[Event] = []
         self.windows: list[FaultWindow] = []
+        self.spans: list[StateSpan] = []
         self.operations: list[ClientOperation] = []
         self.findings: list[Finding] = []
         self.is_closed = False
@@ -94,6 +106,8 @@ class Chronicle:
         self._alive: dict[int, bool] = {}
         self._generation = -1
         self._down: set[int] = set()
+        self._lasting: dict[tuple[str, TopicPartition | None], StateSpan] = {}
+        """What goes on now, by its kind and its partition (None: the quorum, or the group)."""
 
     def note(
         self,
@@ -106,6 +120,19 @@ class Chronicle:
         if self.is_closed:
             return
         self.events.append(Event(self._now_ms(), kind, text, node, partition, value))
+
+    # states
+
+    def _begin_state(self, kind: str, partition: TopicPartition | None = None) -> None:
+        """It lasts from here on, if it does not already."""
+        if (kind, partition) not in self._lasting:
+            self._lasting[kind, partition] = span = StateSpan(kind, self._now_ms())
+            self.spans.append(span)
+
+    def _end_state(self, kind: str, partition: TopicPartition | None = None) -> None:
+        """It is over; one that had no begin was a moment."""
+        self._begin_state(kind, partition)
+        self._lasting.pop((kind, partition)).end_ms = self._now_ms()
 
     # faults and clients
 
@@ -137,7 +164,9 @@ class Chronicle:
     def life_ended(self, node: int) -> None:
         """Called before the disk is looked at: what it loses from here on is no truncation."""
         self._down.add(node)
-        self._roles.pop(node, None)
+        _, role, _ = self._roles.pop(node, (0, "", 0))
+        if role == LEADER:
+            self._begin_state(ELECTION)
         self.note(DOWN, f"node {node} is down", node)
 
     # observations
@@ -152,14 +181,22 @@ class Chronicle:
             self._cut(seen)
         elif isinstance(seen, ImagePublished) and seen.node == THE_FOLD:
             self._registrations(image)
+        elif isinstance(seen, TopicDeleted):
+            for kind, partition in [key for key in self._lasting if key[1] is not None and key[1][0] == seen.topic]:
+                self._end_state(kind, partition)
         elif isinstance(seen, BrokerFenced):
             cause = "its session timed out" if seen.decided_epoch is None else "it is taken for dead"
             self.note(FENCE, f"broker {seen.broker} is fenced: {cause}", seen.broker)
+
+    def rejoins(self) -> None:
+        """A member of the group joins it."""
+        self._begin_state(REBALANCE)
 
     def assigned(self, told: AssignmentTold) -> None:
         """A member was told what it owns."""
         if told.generation > self._generation:
             self._generation = told.generation
+            self._end_state(REBALANCE)
             self.note(REBALANCE, f"group {told.group} has generation {told.generation}")
 
     def _role(self, seen: RoleSeen) -> None:
@@ -171,7 +208,10 @@ class Chronicle:
         self._roles[seen.node] = now
         text = f"node {seen.node} is {role} in epoch {seen.epoch}"
         self.note(ROLE, text, seen.node, value=(role if seen.is_voter else "observer", seen.epoch))
+        if before is not None and before[1] == LEADER and not seen.is_leader:
+            self._begin_state(ELECTION)
         if seen.is_leader and (before is None or before[:2] != now[:2]):
+            self._end_state(ELECTION)
             self.note(ELECTION, f"controller {seen.node} leads the quorum in epoch {seen.epoch}", seen.node)
 
     def _partition(self, seen: PartitionRecorded) -> None:
@@ -181,6 +221,14 @@ class Chronicle:
         name = f"{place[0]}-{place[1]}"
         if before is None:
             return self.note("partition", f"{name} is led by {seen.leader}", seen.leader, place, value)
+        if seen.leader < 0:
+            self._begin_state(ELECTION, place)
+        elif seen.leader_epoch != before.leader_epoch and seen.leader != before.leader:
+            self._end_state(ELECTION, place)
+        if seen.adding or seen.removing:
+            self._begin_state(REASSIGNMENT, place)
+        elif seen.replicas != before.replicas or before.adding or before.removing:
+            self._end_state(REASSIGNMENT, place)
         if seen.leader_epoch != before.leader_epoch and seen.leader != before.leader:
             how = "an unclean election: " if seen.unclean else ""
             led = f"is led by {seen.leader}" if seen.leader >= 0 else "has no leader"
@@ -190,6 +238,7 @@ class Chronicle:
             text = f"{name} is moved: replicas {_ids(seen.replicas)}{how}"
             self.note(REASSIGNMENT, text, max(seen.leader, 0), place, value)
         if set(seen.isr) != set(before.isr):
+            self._end_state(ISR_CHANGE, place)
             text = f"{name} has ISR {_ids(seen.isr)}, before {_ids(before.isr)}"
             self.note(ISR_CHANGE, text, max(seen.leader, 0), place, value)
         return None
@@ -202,9 +251,11 @@ class Chronicle:
         end = shadow.end_offset
         if seen.log is None and seen.start_offset > end:
             text = f"node {seen.node} takes over a snapshot of offset {seen.start_offset}, its log ended at {end}"
+            self._end_state(SNAPSHOT_INSTALL)
             self.note(SNAPSHOT_INSTALL, text, seen.node)
         elif seen.start_offset <= seen.end_offset < end and seen.end_offset + seen.start_offset:
             text = f"node {seen.node} cuts {name} from {end} back to {seen.end_offset}"
+            self._end_state(TRUNCATION)
             self.note(TRUNCATION, text, seen.node, seen.log)
 
     def _registrations(self, image: MetadataImage) -> None:

@@ -12,6 +12,7 @@ from kraft.broker.node.serve import serve
 from kraft.image import MetadataImage
 from kraft.seam import DiskError, Seam
 from kraft.sim.cluster.findings import Report
+from kraft.sim.cluster.first_voters import format_controller
 from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name, node_of
 from kraft.sim.cluster.watch import ClusterWatch
 from kraft.sim.cluster.wholeness import partition_trouble
@@ -37,7 +38,7 @@ class SimCluster:
         """Nodes whose disk fails on purpose: they may stop for it, and log errors."""
         self.hampered: set[int] = set()
         """Brokers that lack one of their log directories: they may log errors, and must go on."""
-        report.is_excused = lambda name: node_of(name) in self.excused | self.hampered
+        report.is_excused = lambda name: node_of(name) in self.ailing
 
     # lives
 
@@ -51,6 +52,8 @@ class SimCluster:
 
         async def live(seam: Seam) -> None:
             incarnation = self.world.host(name).lives
+            if self.shape.dynamic_voters and node_id in self.shape.controller_ids:
+                format_controller(self.shape, node_id, seam.disk, seam.clock.wall_ms())
             async with trio.open_nursery() as nursery:
                 node = await nursery.start(
                     partial(serve, config, seam, cluster_id=CLUSTER_ID, replies=self.replies[node_id])
@@ -95,6 +98,11 @@ class SimCluster:
 
     def is_running(self, node_id: int) -> bool:
         return self.world.is_running(host_name(node_id))
+
+    @property
+    def ailing(self) -> set[int]:
+        """Nodes whose disk fails on purpose, all of it or in part."""
+        return self.excused | self.hampered
 
     @property
     def down(self) -> list[int]:
@@ -166,7 +174,7 @@ class SimCluster:
             any(
                 member != broker
                 and self.is_running(member)
-                and member not in self.excused | self.hampered
+                and member not in self.ailing
                 and not damage.holds(member, (labels.of(topic.topic_id, topic.name), index))
                 for member in state.isr
             )

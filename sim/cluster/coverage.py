@@ -1,8 +1,9 @@
 """Which faults met which states: fault class × {election, ISR change, truncation, snapshot install, rebalance,
 reassignment}.
 
-A fault meets a state if that begins while the fault lasts, or within some seconds after it. A cell of the table counts
-faults, each at most once; a cell of zero was never met, and says that the campaign proves nothing for it.
+A fault meets a state that goes on when it strikes, or that begins while it lasts or within some seconds after it. A
+cell of the table counts faults, each at most once; a cell of zero was never met, and says that the campaign proves
+nothing for it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from kraft.sim.cluster.chronicle import STATES, Chronicle
+from kraft.sim.cluster.chronicle import STATES, Chronicle, StateSpan
 from kraft.sim.cluster.plan import FAULT_KINDS
 
 AFTERMATH_MS = 3_000
@@ -22,15 +23,16 @@ Cell = tuple[str, str]
 
 def covered_by(chronicle: Chronicle) -> Counter[Cell]:
     """How many faults of each kind met each state in one run."""
-    times: dict[str, list[int]] = {}
-    for event in chronicle.events:
-        if event.kind in STATES:
-            times.setdefault(event.kind, []).append(event.at_ms)
+    spans: dict[str, list[StateSpan]] = {}
+    for span in chronicle.spans:
+        spans.setdefault(span.kind, []).append(span)
     met: Counter[Cell] = Counter()
     for window in chronicle.windows:
         end_ms = AFTERMATH_MS + (window.at_ms if window.end_ms is None else window.end_ms)
-        for state, when in times.items():
-            met[window.kind, state] += any(window.at_ms <= at_ms <= end_ms for at_ms in when)
+        for state, lasting in spans.items():
+            met[window.kind, state] += any(
+                span.at_ms <= end_ms and (span.end_ms is None or span.end_ms >= window.at_ms) for span in lasting
+            )
     return met
 
 

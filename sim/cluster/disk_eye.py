@@ -14,7 +14,7 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from kraft.seam import WireError
+from kraft.seam import Buffer, WireError
 from kraft.sim.check.observations import (
     BatchWritten,
     LogCut,
@@ -23,6 +23,8 @@ from kraft.sim.check.observations import (
     SnapshotSeen,
     TopicPartition,
     VoteDurable,
+    VoterKeys,
+    VotersWritten,
 )
 from kraft.sim.cluster.fold import snapshot_digest
 from kraft.sim.cluster.labels import TopicLabels
@@ -30,6 +32,7 @@ from kraft.sim.cluster.shape import DATA_ROOT
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.host import Host
 from kraft.storage.snapshots import SnapshotId
+from kraft.wire.control_records import ControlRecordType, decode_controls
 from kraft.wire.records import check_crc, iter_headers
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
@@ -39,13 +42,15 @@ SEGMENT_SUFFIX = ".log"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A batch in a file, which ends at byte `end` of it."""
+    """A batch in a file, which ends at byte `end` of it: a copy of the log may hold the same one elsewhere."""
 
     base_offset: int
     next_offset: int
     epoch: int
     digest: int
-    end: int
+    end: int = field(compare=False)
+    voters: VoterKeys | None = None
+    """If it is a Voters record."""
 
 
 @dataclass(slots=True)
@@ -85,7 +90,8 @@ class _FileView:
                     return  # torn by a power loss
                 digest = crc32c(bytes(data[position:end]))
                 epoch = header.partition_leader_epoch
-                self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end))
+                voters = _voters_of(data, position) if header.is_control else None
+                self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end, voters))
                 self.ends.append(end)
         except WireError:
             return  # torn by a power loss: not a batch until somebody writes one there
@@ -264,6 +270,8 @@ class DiskEye:
     def _write(self, log: TopicPartition | None, view: _LogView, batches: list[Seen]) -> None:
         for batch in batches:
             self._tell(BatchWritten(self._node, log, batch.epoch, batch.base_offset, batch.next_offset, batch.digest))
+            if batch.voters is not None:
+                self._tell(VotersWritten(self._node, batch.base_offset, batch.epoch, batch.voters))
             view.told.append(batch)
 
     def _tell_durable(self, log: TopicPartition | None, view: _LogView, directory: Directory) -> None:
@@ -288,7 +296,12 @@ class DiskEye:
             snapshot = SnapshotId.parse(name)
             if snapshot is not None and isinstance(inode, Inode) and inode not in self._snapshots:
                 self._snapshots.add(inode)
-                image = snapshot_digest(bytes(inode.data), snapshot.end_offset, snapshot.epoch)
+                data = bytes(inode.data)
+                voters = [_voters_of(data, position) for position, header in iter_headers(data) if header.is_control]
+                for keys in voters:
+                    if keys is not None:
+                        self._tell(VotersWritten(self._node, -1, -1, keys))
+                image = snapshot_digest(data, snapshot.end_offset, snapshot.epoch)
                 self._tell(SnapshotSeen(self._node, snapshot.end_offset, snapshot.epoch, image))
 
     def _look_at_metadata_votes(self) -> None:
@@ -305,6 +318,14 @@ class DiskEye:
         state = json.loads(bytes(inode.durable))
         voted = (int(state["leaderEpoch"]), int(state["votedId"]))
         self._tell(VoteDurable(self._node, str(state.get("votedDirectoryId", "")), *voted))
+
+
+def _voters_of(data: Buffer, position: int) -> VoterKeys | None:
+    """The voters that the control batch at this byte names, if it does."""
+    for record in decode_controls(data, position):
+        if record.type is ControlRecordType.VOTERS:
+            return tuple(sorted((voter.voter_id, str(voter.directory_id)) for voter in record.voters))
+    return None
 
 
 def _first_offset(files: dict[str, _FileView]) -> int:

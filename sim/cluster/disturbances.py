@@ -1,7 +1,8 @@
 """The faults of a plan, carried out: links, clocks, disks and frozen processes beside the crashes of the nemesis.
 
 The faults of a lane happen one after the other, those of several lanes side by side. What may not happen when its time
-comes (`Nemesis.may_crash`) is left out.
+comes (`Nemesis.may_crash`) is left out, and so is what another lane is doing to the same node or link: each fault ends
+what it has begun, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ class Disturbances:
         self._cluster = nemesis.cluster
         self._world = nemesis.cluster.world
         self._lanes: dict[int, list[Fault]] = {}
+        self._cuts: set[frozenset[str]] = set()
+        """Pairs of hosts between which something is cut."""
+        self._under_way: set[tuple[str, int]] = set()
+        """(kind, node) of what may happen to a node once at a time."""
         for fault in faults:
+            if not plan.allows(nemesis.cluster.shape, fault.kind):
+                continue
             self._lanes.setdefault(fault.lane, []).append(fault)
         self._verbs: Mapping[str, Callable[[Fault], Awaitable[bool]]] = {
             plan.KILL: nemesis.crash_one,
@@ -85,7 +92,7 @@ class Disturbances:
         nemesis, duration_ms = self._nemesis, fault.duration_ms
         nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms + duration_ms)
         with nemesis.fault(fault.kind, nodes, f"{text} for {duration_ms} ms"):
-            nemesis.disturbed_ms = nemesis.now_ms + duration_ms
+            nemesis.disturbed_ms = max(nemesis.disturbed_ms, nemesis.now_ms + duration_ms)
             await self._world.sleep_ms(duration_ms)
 
     # links and clocks
@@ -103,20 +110,34 @@ class Disturbances:
         return True
 
     async def _cut(self, fault: Fault) -> bool:
-        self._world.partition(host_name(fault.node), host_name(fault.other))
-        return await self._until_healed(fault, f"cut between {fault.node} and {fault.other}", _link(fault))
+        text, others = f"cut between {fault.node} and {fault.other}", [host_name(fault.other)]
+        return await self._cut_off(fault, self._world.partition, others, text, _link(fault))
 
     async def _cut_one_way(self, fault: Fault) -> bool:
-        self._world.partition_one_way(host_name(fault.node), host_name(fault.other))
-        return await self._until_healed(fault, f"cut from {fault.node} to {fault.other}", _link(fault))
+        text, others = f"cut from {fault.node} to {fault.other}", [host_name(fault.other)]
+        return await self._cut_off(fault, self._world.partition_one_way, others, text, _link(fault))
 
     async def _isolate(self, fault: Fault) -> bool:
-        self._world.isolate(host_name(fault.node))
-        return await self._until_healed(fault, f"node {fault.node} is isolated", (fault.node,))
+        nodes = [host_name(node) for node in self._cluster.shape.node_ids if node != fault.node]
+        others = [*nodes, *plan.CLIENTS]
+        text = f"node {fault.node} is isolated"
+        return await self._cut_off(fault, self._world.partition, others, text, (fault.node,))
 
-    async def _until_healed(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> bool:
+    async def _cut_off(
+        self, fault: Fault, cut: Callable[[str, str], None], others: list[str], text: str, nodes: tuple[int, ...]
+    ) -> bool:
+        """Cut the node from these others while the fault lasts."""
+        name = host_name(fault.node)
+        pairs = {frozenset((name, other)) for other in others}
+        if pairs & self._cuts:
+            return False
+        self._cuts |= pairs
+        for other in others:
+            cut(name, other)
         await self._last(fault, text, nodes)
-        self._world.heal_all()
+        for other in others:
+            self._world.heal(name, other)
+        self._cuts -= pairs
         return True
 
     async def _stall(self, fault: Fault) -> bool:
@@ -128,18 +149,26 @@ class Disturbances:
 
     async def _pause(self, fault: Fault) -> bool:
         node = fault.node
-        if not self._cluster.is_running(node):
+        if not self._cluster.is_running(node) or (fault.kind, node) in self._under_way:
             return False
         self._world.pause(host_name(node))
-        await self._last(fault, f"node {node} is frozen", (node,))
+        await self._last_alone(fault, f"node {node} is frozen")
         self._world.resume(host_name(node))
         return True
 
     async def _slow_disk(self, fault: Fault) -> bool:
+        if (fault.kind, fault.node) in self._under_way:
+            return False
         self._world.slow_disk(host_name(fault.node), SLOW_DISK_MS)
-        await self._last(fault, f"the disk of {fault.node} is slow", (fault.node,))
+        await self._last_alone(fault, f"the disk of {fault.node} is slow")
         self._world.slow_disk(host_name(fault.node), 0)
         return True
+
+    async def _last_alone(self, fault: Fault, text: str) -> None:
+        """The same does not happen to this node a second time while it goes on."""
+        self._under_way.add((fault.kind, fault.node))
+        await self._last(fault, text, (fault.node,))
+        self._under_way.discard((fault.kind, fault.node))
 
     async def _fill_disk(self, fault: Fault) -> bool:
         """The node may stop, or take its log directory offline; it is started anew when there is room again."""
@@ -175,9 +204,8 @@ class Disturbances:
         self._world.fail_directory(host_name(node), path)
         await self._last(fault, f"directory {path} of {node} fails", (node,))
         self._world.fail_directory(host_name(node), None)
-        if node in self._cluster.hampered:
-            await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
-            self._cluster.hampered.discard(node)
+        await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
+        self._cluster.hampered.discard(node)
         return True
 
     async def _start_anew(self, fault: Fault, *, lose_power: bool) -> None:
@@ -233,14 +261,17 @@ class Disturbances:
 
     async def _black_out(self, fault: Fault) -> bool:
         nemesis, cluster = self._nemesis, self._cluster
+        if cluster.ailing or nemesis.stopping:
+            return False
         text = f"all nodes lose power, back after {fault.back_ms} ms"
         with nemesis.fault(fault.kind, cluster.shape.node_ids, text):
-            for node in cluster.shape.node_ids:
-                if cluster.is_running(node):
-                    cluster.crash(node, lose_power=True, is_noticed=False)
+            victims = [node for node in cluster.shape.node_ids if cluster.is_running(node)]
+            for node in victims:
+                cluster.crash(node, lose_power=True, is_noticed=False)
             await self._world.sleep_ms(fault.back_ms)
-            for node in cluster.down:
-                cluster.start(node)
+            for node in victims:
+                if not cluster.is_running(node):
+                    cluster.start(node)
         nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms)
         return True
 

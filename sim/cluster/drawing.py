@@ -63,6 +63,8 @@ ADMIN_PAUSE_MS_MAX = 1_500
 PRANK_PAUSE_MS_MAX = 8_000
 EXTRA_VALUE_BYTES_MAX = 200
 MOVE_PAUSE_MS = (500, 3_000)
+DIRECTORY_PAUSE_MS_MAX = 2_000
+VOTER_PAUSE_MS_MAX = 2_000
 CANCEL_ONE_IN = 4
 SLOTS = 3
 """Extra topics at one time."""
@@ -82,6 +84,10 @@ class Mood:
     """Producers pause up to this long between two records."""
     moves: bool = False
     """Partitions are moved between brokers."""
+    changes_directories: bool = False
+    """Replicas are moved between the log directories of their brokers."""
+    changes_voters: bool = False
+    """Controllers come and go as voters."""
     value_bytes_max: int = 0
     """Values are filled up to a drawn size below this."""
 
@@ -164,6 +170,11 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
     work[plan.ADMIN] = _draw_administration(NamedRandom(seed, plan.ADMIN), settings.duration_ms)
     if mood.moves:
         work[plan.MOVER] = _draw_moves(NamedRandom(seed, plan.MOVER), settings.duration_ms)
+    if mood.changes_directories:
+        random = NamedRandom(seed, plan.DIRECTORY_MOVER)
+        work[plan.DIRECTORY_MOVER] = _draw_directory_moves(random, settings.duration_ms)
+    if mood.changes_voters:
+        work[plan.VOTER_CHANGER] = _draw_voter_changes(NamedRandom(seed, plan.VOTER_CHANGER), settings.duration_ms)
     return work | draw_group_work(seed, settings.duration_ms)
 
 
@@ -200,6 +211,24 @@ def _draw_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
         verb = plan.MOVE if random.below(CANCEL_ONE_IN) else plan.CANCEL_MOVE
         operations.append(Operation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
         at_ms += between(random, *MOVE_PAUSE_MS)
+    return tuple(operations)
+
+
+def _draw_directory_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = random.below(DIRECTORY_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.CHANGE_DIRECTORY, random.below(PICKS), random.below(PICKS)))
+        at_ms += random.below(DIRECTORY_PAUSE_MS_MAX)
+    return tuple(operations)
+
+
+def _draw_voter_changes(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = random.below(VOTER_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.VOTER_VERBS[random.below(2)], random.below(PICKS)))
+        at_ms += random.below(VOTER_PAUSE_MS_MAX)
     return tuple(operations)
 
 

@@ -42,6 +42,8 @@ class Nemesis:
         self.disturbed_ms = 0
         """When the last fault happened, or ended."""
         self.calm_since_ms = 0
+        self.stopping: set[int] = set()
+        """Nodes that were asked to stop in order."""
         self._world = cluster.world
         self._is_quick = is_quick
         self._last_victim: int | None = None
@@ -88,10 +90,12 @@ class Nemesis:
         if victim is None:
             return False
         with self.fault(fault.kind, (victim,), f"node {victim} is asked to stop, and starts again"):
+            self.stopping.add(victim)
             if not await cluster.stop(victim, timeout_ms=STOP_MS_MAX):
                 text = f"node {victim} did not stop within {STOP_MS_MAX} ms and is killed"
                 self.chronicle.note("late stop", text, victim)
             cluster.start(victim, clean=True)
+            self.stopping.discard(victim)
         self._last_victim = victim
         return True
 
@@ -131,14 +135,19 @@ class Nemesis:
     # the budget
 
     def may_crash(self, node_id: int) -> bool:
-        if not self.cluster.is_running(node_id):
+        """A node that another fault stops, or whose disk it lets fail, is left to that one, which starts it anew."""
+        if not self.cluster.is_running(node_id) or node_id in self.cluster.ailing | self.stopping:
             return False
         return node_id in self.cluster.shape.controller_ids or self.cluster.can_lose(node_id)
 
     def may_lose_power(self, node_id: int) -> bool:
         """Data is not synced as it is written, unless the cluster is durable: one broker at a time may lose some."""
         watch = self.cluster.watch
-        return node_id in self.cluster.shape.controller_ids or watch.is_durable or not watch.suite.damage.anyone()
+        return (
+            node_id in self.cluster.shape.controller_ids
+            or self.cluster.shape.is_durable
+            or not watch.suite.damage.anyone()
+        )
 
     def _is_calm(self, victim: int) -> bool:
         """Whether all others are up and well connected, so that the death must be noticed at once (K6)."""
@@ -146,4 +155,6 @@ class Nemesis:
         others_up = all(node == victim or cluster.is_running(node) for node in cluster.shape.node_ids)
         if cluster.shape.controller_ids == (victim,):
             return False  # there is nobody to take over
+        if cluster.shape.dynamic_voters:
+            return False  # those who are up need not be a majority of the voters
         return self._is_quick and others_up and not cluster.loss() and self.now_ms - self.calm_since_ms >= CALM_MS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 from kraft.image import BrokerRegistration, ImageBuilder, MetadataImage, decode_event
 from kraft.image.dump import digest
@@ -122,6 +123,7 @@ class MetadataFold:
             unclean = unclean or new.leader not in good
         brokers = self.image.brokers
         inactive = [member for member in new.isr if member not in brokers or not brokers[member].is_active]
+        unable = [replica for replica in new.replicas if not _is_able(brokers.get(replica), new.directory_of(replica))]
         self._tell(
             PartitionRecorded(
                 (self._labels.of(topic.topic_id, topic.name), index),
@@ -137,5 +139,12 @@ class MetadataFold:
                 new.replicas,
                 tuple(inactive),
                 new.adding,
+                new.removing,
+                tuple(unable),
             )
         )
+
+
+def _is_able(broker: BrokerRegistration | None, directory: UUID | None) -> bool:
+    """Whether a replica of this broker, in this directory of it, can be in sync."""
+    return broker is not None and broker.is_active and (directory is None or broker.has_directory(directory))

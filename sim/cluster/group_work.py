@@ -236,6 +236,7 @@ class GroupMember:
     # requests
 
     async def _join(self) -> None:
+        self._work.cluster.watch.chronicle.rejoins()
         reply = await self._request_join()
         if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = reply.member_id

@@ -145,7 +145,7 @@ class NodeEye:
         if isinstance(role, Leader):
             committed = role.high_watermark
         offset = history.latest_offset
-        keys = tuple((voter.key.node_id, str(voter.key.directory_id or "")) for voter in history.latest.voters)
+        keys = sorted((voter.key.node_id, str(voter.key.directory_id or "")) for voter in history.latest.voters)
         self._tell(
             VotersSeen(
                 self._id,
@@ -154,7 +154,7 @@ class NodeEye:
                 raft.is_leader,
                 offset,
                 log.epoch_before(offset + 1) if offset >= 0 else -1,
-                keys,
+                tuple(keys),
                 -1 if committed is None else committed,
                 log.end_offset,
                 role.epoch_start_offset if isinstance(role, Leader) else -1,

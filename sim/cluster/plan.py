@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 1
+SCHEDULE_VERSION = 2
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -28,7 +28,6 @@ DIRECTORY = "failing directory"
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
 FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, DIRECTORY, BLACKOUT)
-
 LINK_KINDS = ("reset", "cut", "cut one way", "stall")
 """Faults between two nodes."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
@@ -39,13 +38,30 @@ ACTIVE_CONTROLLER, A_LEADER = ROLES = ("active controller", "leader")
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
 CONSUMER, EXTRA, ADMIN = "consumer", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
-MOVER = "mover"
-CLIENTS = (*PRODUCERS, CONSUMER, EXTRA, ADMIN, *MEMBERS, MOVER)
+MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 
 SEND = "send"
 DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
 MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
+CHANGE_DIRECTORY = "change directory"
+ADD_VOTER, REMOVE_VOTER = VOTER_VERBS = ("add voter", "remove voter")
 LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget who it is", "join again")
+CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys((*PRODUCERS, EXTRA), (SEND,)),
+    CONSUMER: (),
+    ADMIN: ADMIN_VERBS,
+    **dict.fromkeys(MEMBERS, PRANKS),
+    MOVER: MOVER_VERBS,
+    DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
+    VOTER_CHANGER: VOTER_VERBS,
+}
+"""What each client can do."""
+CLIENTS = tuple(CLIENT_VERBS)
+
+
+def allows(shape: ClusterShape, kind: str) -> bool:
+    """Whether a cluster of this shape must stand such faults."""
+    return {BLACKOUT: shape.is_durable, DIRECTORY: shape.log_dirs > 1}.get(kind, True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +91,8 @@ class Operation:
 
     send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. The
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
-    The mover's: partition `target` of those that there are, to the brokers that `amount` stands for.
+    The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
+    stands for. The voter changer's: controller `target` of those that there are.
     """
 
     at_ms: int

@@ -13,28 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kraft.sim.cluster.plan import (
-    ADMIN_VERBS,
-    CLIENTS,
-    FAULT_KINDS,
-    LINK_KINDS,
-    MOVER_VERBS,
-    PRANKS,
-    ROLE_KINDS,
-    ROLES,
-    SCHEDULE_VERSION,
-    SEND,
-    Fault,
-    Operation,
-    Plan,
-)
+from kraft.sim.cluster.plan import CLIENTS, FAULT_KINDS, SCHEDULE_VERSION, Fault, Operation, Plan
+from kraft.sim.cluster.plan_rules import problems_of
 from kraft.sim.cluster.run import RunResult, Signature
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
 FORMAT = 1
 """Rises when an older version could not read the file."""
-VERBS = (SEND, *ADMIN_VERBS, *PRANKS, *MOVER_VERBS)
 _OUTSIDE_OF_OPTIONS = frozenset({"trace_lines"})
 
 
@@ -142,11 +128,18 @@ def parse(text: str) -> Recorded:
         **_checked(Plan, _own_part(data), "the file"),
         shape=shape,
         options=options,
-        faults=tuple(_faults(data["faults"], shape)),
+        faults=tuple(_faults(data["faults"])),
         work=_work(data.get("work", {})),
     )
-    failure = Signature(data["check"], str(data.get("text"))) if data.get("check") else None
-    told = {name: data.get(name) or "" for name in ("trace_hash", "finding", "pykraft")}
+    wrong = next(problems_of(plan), None)
+    if wrong is not None:
+        raise PlanFileError(wrong)
+    told = {name: data.get(name) or "" for name in ("check", "text", "trace_hash", "finding", "pykraft")}
+    for name, value in told.items():
+        if not isinstance(value, str):
+            raise PlanFileError(f"{name} must be a text, and is {value!r}")
+    check, text = told.pop("check"), told.pop("text")
+    failure = Signature(check, text) if check else None
     return Recorded(plan, failure=failure, schedule=data.get("schedule", SCHEDULE_VERSION), **told)
 
 
@@ -168,6 +161,8 @@ def _checked(kind: type, given: Any, where: str) -> dict[str, Any]:
         due = type(_default(known[name]))
         if type(value) is not due:
             raise PlanFileError(f"{where}: {name} must be {_words(due)}, and is {value!r}")
+        if due is dict and not all(isinstance(each, str) for each in value.values()):
+            raise PlanFileError(f"{where}: {name} must hold texts, and is {value!r}")
         values[name] = value
     return values
 
@@ -176,29 +171,25 @@ def _words(kind: type) -> str:
     return {int: "a number", str: "a text", bool: "true or false", dict: "an object"}.get(kind, kind.__name__)
 
 
-def _faults(given: Any, shape: ClusterShape) -> Iterator[Fault]:
-    for number, row in enumerate(given if isinstance(given, list) else [given]):
-        where = f"fault {number + 1}"
+def _faults(given: Any) -> Iterator[Fault]:
+    for number, row in enumerate(given if isinstance(given, list) else [given], start=1):
+        where = f"fault {number}"
         if not isinstance(row, dict) or row.get("kind") not in FAULT_KINDS or not isinstance(row.get("at_ms"), int):
             raise PlanFileError(f"{where} needs an at_ms, and a kind of {', '.join(FAULT_KINDS)}: {row!r}")
         rest = {name: value for name, value in row.items() if name not in ("at_ms", "kind")}
-        fault = Fault(at_ms=row["at_ms"], kind=row["kind"], **_checked(Fault, rest, where))
-        unknown = {fault.node, fault.other} - {0, *shape.node_ids}
-        if unknown or fault.role not in ("", *ROLES):
-            raise PlanFileError(f"{where} names {fault.role or unknown}, which the cluster does not have")
-        if not (fault.node or fault.kind in ROLE_KINDS) or not (fault.other or fault.kind not in LINK_KINDS):
-            raise PlanFileError(f"{where} ({fault.kind}) must name the nodes that it hits: node, and other for a link")
-        yield fault
+        yield Fault(at_ms=row["at_ms"], kind=row["kind"], **_checked(Fault, rest, where))
 
 
 def _work(given: Any) -> dict[str, tuple[Operation, ...]]:
     if not isinstance(given, dict) or not set(given) <= set(CLIENTS):
         raise PlanFileError(f"work must be an object of these clients: {', '.join(CLIENTS)}")
+    for client, rows in given.items():
+        if not isinstance(rows, list):
+            raise PlanFileError(f"{client}: its work must be a list of operations, and is {rows!r}")
     return {client: tuple(_operation(client, row) for row in rows) for client, rows in given.items()}
 
 
 def _operation(client: str, row: Any) -> Operation:
-    good = isinstance(row, list) and [type(part) for part in row] == [int, str, int, int] and row[1] in VERBS
-    if not good:
+    if not isinstance(row, list) or [type(part) for part in row] != [int, str, int, int]:
         raise PlanFileError(f"{client}: an operation is [at_ms, verb, target, amount], and this is {row!r}")
     return Operation(*row)

@@ -8,26 +8,30 @@ checks watch throughout.
 from __future__ import annotations
 
 import re
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import trio
 
+from kraft.seam import sole_error
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.coverage import Cell, covered_by
+from kraft.sim.cluster.directory_work import move_directories
 from kraft.sim.cluster.disturbances import Disturbances
 from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.group_work import GroupWork
 from kraft.sim.cluster.last_look import LastLook
-from kraft.sim.cluster.plan import ADMIN, EXTRA, MOVER, TOPIC, Plan
+from kraft.sim.cluster.plan import ADMIN, DIRECTORY_MOVER, EXTRA, IDEMPOTENT, MOVER, TOPIC, VOTER_CHANGER, Plan
 from kraft.sim.cluster.reassign_work import Mover
 from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.cluster.swarm import draw_plan
+from kraft.sim.cluster.voter_work import change_voters
 from kraft.sim.cluster.workload import Read, Workload, write_extra
 from kraft.sim.world.world import Deadlock, Livelock, World
 
@@ -38,7 +42,7 @@ SETTLED_MS_MAX = 30_000
 READ_BACK_MS_MAX = 20_000
 QUIET_MS = 500
 """The last high watermarks reach the followers within a fetch's long poll."""
-
+TRACEBACK_PARTS = 6
 
 _NUMBER = re.compile(r"\d+")
 
@@ -143,6 +147,10 @@ class ClusterRun:
                 self.report.fail("L13", str(problem))
             except Stopped:
                 pass
+            except Exception as error:  # noqa: BLE001 - whatever ends a run is found in it, and the next run goes on
+                cause = sole_error(error)
+                where = "".join(traceback.format_exception(cause)[-TRACEBACK_PARTS:])
+                self.report.fail("N1", f"the run ended with {cause!r}", where=where)
         return self._result()
 
     async def _main(self, world: World) -> None:
@@ -160,6 +168,10 @@ class ClusterRun:
             nursery.start_soon(self.admin.run, plan.work.get(ADMIN, ()))
             if MOVER in plan.work:
                 nursery.start_soon(Mover(cluster).carry_out, plan.work[MOVER])
+            if DIRECTORY_MOVER in plan.work:
+                nursery.start_soon(move_directories, cluster, plan.work[DIRECTORY_MOVER])
+            if VOTER_CHANGER in plan.work:
+                nursery.start_soon(change_voters, cluster, plan.work[VOTER_CHANGER])
             if EXTRA in plan.work:
                 nursery.start_soon(write_extra, cluster, self.admin.living, plan)
             nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
@@ -216,9 +228,11 @@ class ClusterRun:
         """How much the checks saw that compare what clients and replicas hold in the end."""
         read = 0 if self.final is None else self.final.count
         promised = self.workload.acknowledged if read else 0
+        exactly_once = self.workload.acknowledged_of(IDEMPOTENT) if read else 0
         compared = self.last_look.compared
         return {
-            **dict.fromkeys(("L7", "L10", "C1", "T1"), promised),
+            **dict.fromkeys(("L7", "L10"), promised),
+            **dict.fromkeys(("C1", "T1"), exactly_once),
             **dict.fromkeys(("C2", "D14"), read),
             "D10": self.workload.read_along.count if read else 0,
             "M11": self.admin.done if read else 0,

@@ -13,6 +13,7 @@ BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 CONTROLLER_LISTENER, BROKER_LISTENER = "CONTROLLER", "PLAINTEXT"
 DATA_ROOT = "/data"
+LOG_DIR_LETTERS = "abcdef"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class ClusterShape:
     overrides: Mapping[str, str] = field(default_factory=dict)
     log_dirs: int = 1
     combined: int = 0
+    dynamic_voters: bool = False
+    """No configuration names the voters: the controllers' first checkpoint does, and they may change (KIP-853)."""
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
@@ -39,6 +42,11 @@ class ClusterShape:
         return tuple(dict.fromkeys((*self.controller_ids, *self.broker_ids)))
 
     @property
+    def is_durable(self) -> bool:
+        """Whatever is acknowledged is on the device: a power loss is no excuse for losing it."""
+        return self.overrides.get("log.flush.interval.messages") == "1"
+
+    @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host_name(node)}:{BROKER_PORT}" for node in self.broker_ids)
 
@@ -47,11 +55,12 @@ class ClusterShape:
         root = f"{DATA_ROOT}/{node_id}"
         if self.log_dirs == 1 or node_id not in self.broker_ids:
             return [root]
-        return [f"{root}/dir-{letter}" for letter in "abcdef"[: self.log_dirs]]
+        return [f"{root}/dir-{letter}" for letter in LOG_DIR_LETTERS[: self.log_dirs]]
 
     def config(self, node_id: int) -> NodeConfig:
         """The configuration of one node."""
-        voters = ",".join(f"{node}@{host_name(node)}:{CONTROLLER_PORT}" for node in self.controller_ids)
+        servers = [f"{host_name(node)}:{CONTROLLER_PORT}" for node in self.controller_ids]
+        voters = [f"{node}@{server}" for node, server in zip(self.controller_ids, servers, strict=True)]
         host = host_name(node_id)
         listeners = {}
         if node_id in self.controller_ids:
@@ -61,7 +70,7 @@ class ClusterShape:
         properties = {
             "process.roles": ",".join(listeners),
             "node.id": str(node_id),
-            "controller.quorum.voters": voters,
+            "controller.quorum.voters": "" if self.dynamic_voters else ",".join(voters),
             "controller.listener.names": CONTROLLER_LISTENER,
             "listeners": ",".join(listeners.values()),
             "listener.security.protocol.map": f"{CONTROLLER_LISTENER}:PLAINTEXT,{BROKER_LISTENER}:PLAINTEXT",
@@ -73,6 +82,8 @@ class ClusterShape:
             properties["inter.broker.listener.name"] = BROKER_LISTENER
             properties["offsets.topic.num.partitions"] = "3"
             properties["group.initial.rebalance.delay.ms"] = "500"
+        if self.dynamic_voters:
+            properties["controller.quorum.bootstrap.servers"] = ",".join(servers)
         properties.update(self.overrides)
         return NodeConfig.parse(properties)
 

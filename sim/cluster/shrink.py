@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from kraft.sim.cluster.plan import EXTRA, OVERRIDES, Fault, Operation, Plan
+from kraft.sim.cluster.plan import EXTRA, OVERRIDES, VOTER_CHANGER, Fault, Operation, Plan, allows
 from kraft.sim.cluster.run import RunResult, Signature, run_plan
 from kraft.sim.world.options import WorldOptions
 
@@ -131,26 +131,25 @@ class Shrinker:
     def _drop_nodes(self) -> Iterator[str]:
         for role, least in zip(("controllers", "brokers"), NODES_MIN, strict=True):
             while (count := getattr(self.smallest.shape, role)) > least:
-                shape = replace(self.smallest.shape, **{role: count - 1})
-                stay = {0, *shape.node_ids}
-                faults = tuple(fault for fault in self.smallest.faults if {fault.node, fault.other} <= stay)
-                if not self._take(replace(self.smallest, shape=shape, faults=faults)):
+                if not self._take(_reshaped(self.smallest, **{role: count - 1})):
                     break
                 yield f"{role}: {count} -> {count - 1}"
 
     def _drop_settings(self) -> Iterator[str]:
         plan = self.smallest
         calm = replace(plan, options=WorldOptions(), compression="none", topic_configs={})
-        if self._take(replace(calm, shape=replace(plan.shape, overrides=OVERRIDES, log_dirs=1))):
+        if self._take(_reshaped(calm, overrides=OVERRIDES, log_dirs=1, dynamic_voters=False)):
             yield "all settings"
             return
         for name in plan.shape.overrides:
             if name not in OVERRIDES:
                 rest = {key: value for key, value in self.smallest.shape.overrides.items() if key != name}
-                if self._take(replace(self.smallest, shape=replace(self.smallest.shape, overrides=rest))):
+                if self._take(_reshaped(self.smallest, overrides=rest)):
                     yield f"setting {name}"
-        if self._take(replace(self.smallest, shape=replace(self.smallest.shape, log_dirs=1))):
+        if self._take(_reshaped(self.smallest, log_dirs=1)):
             yield "all log directories but one"
+        if self._take(_reshaped(self.smallest, dynamic_voters=False)):
+            yield "changes of voters"
         if self._take(replace(self.smallest, options=WorldOptions())):
             yield "what is special about the world"
         if self._take(replace(self.smallest, compression="none")):
@@ -193,6 +192,16 @@ def _size(plan: Plan) -> int:
     """Rises with each thing that can be taken away."""
     nodes = plan.shape.controllers + plan.shape.brokers
     return len(plan.faults) + plan.operations + len(plan.work) + nodes + len(plan.shape.overrides)
+
+
+def _reshaped(plan: Plan, **changes: Any) -> Plan:
+    """With another shape, and without what it does not allow: faults that it has no nodes for or need not stand, and
+    changes of voters that are configured."""
+    shape = replace(plan.shape, **changes)
+    stay = {0, *shape.node_ids}
+    faults = (fault for fault in plan.faults if {fault.node, fault.other} <= stay and allows(shape, fault.kind))
+    work = {name: work for name, work in plan.work.items() if name != VOTER_CHANGER or shape.dynamic_voters}
+    return replace(plan, shape=shape, faults=tuple(faults), work=work)
 
 
 def _until(plan: Plan, end_ms: int) -> Plan:

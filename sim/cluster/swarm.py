@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kraft.sim.cluster.drawing import Mood, draw_faults, draw_work
 from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS, OVERRIDES, Plan
+from kraft.sim.cluster.plan import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS, OVERRIDES, Plan, allows
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, WorldOptions
@@ -96,22 +96,27 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         topic_configs.update(one_of(choices))
     controllers, brokers = one_of(SIZES)
     kinds = tuple(kind for kind in (*NETWORK_KINDS, *OTHER_KINDS) if random.below(3)) or NETWORK_KINDS
-    if overrides.get("log.flush.interval.messages") == "1":
-        kinds += (BLACKOUT,)
-    log_dirs = one_of((1, 1, 2))
-    if log_dirs > 1:
-        kinds += (DIRECTORY,)
+    shape = ClusterShape(controllers, brokers, overrides, log_dirs=one_of((1, 1, 2)))
     mood = Mood(
-        kinds=kinds,
+        kinds=(*kinds, *(kind for kind in (BLACKOUT, DIRECTORY) if allows(shape, kind))),
         disturbances=one_of((2, 4, 8)),
         streams=one_of((1, 1, 2)),
         pause_ms_max=one_of((300, 300, 150)),
         moves=one_of((False, False, True)),
+        changes_directories=shape.log_dirs > 1,
         value_bytes_max=one_of((0, 0, 600)),
     )
-    shape = ClusterShape(controllers, brokers, overrides, log_dirs)
     compression = one_of(("none", "none", "gzip", "lz4"))
-    return replace(plan, shape=shape, topic_configs=topic_configs, compression=compression), mood
+    changes_voters = controllers > 1 and one_of((False, False, True))
+    return (
+        replace(
+            plan,
+            shape=replace(shape, dynamic_voters=changes_voters),
+            topic_configs=topic_configs,
+            compression=compression,
+        ),
+        replace(mood, changes_voters=changes_voters),
+    )
 
 
 def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:

@@ -69,15 +69,13 @@ class ClusterWatch:
         self.suite = Suite(frozenset(shape.controller_ids), link_latency_ms=link_latency_ms, is_steady=self._is_steady)
         self.chronicle = Chronicle(self.suite.shadows, lambda: self.now_ms)
         self.labels = TopicLabels()
-        self.is_durable = shape.overrides.get("log.flush.interval.messages") == "1"
-        """Whatever is acknowledged is on the device: a power loss is no excuse for losing it."""
         self.fold = MetadataFold(
             self.tell,
             self._fence_recorded,
             self._min_isr,
             lambda: self.now_ms,
             self.labels,
-            is_durable=self.is_durable,
+            is_durable=shape.is_durable,
         )
         self.nodes: dict[int, NodeEye] = {}
         self.active_controller: int | None = None
@@ -109,7 +107,7 @@ class ClusterWatch:
             self._role_seen(observation)
         elif isinstance(observation, LogCut) and observation.node == self._losing_power:
             log, end = observation.log, self.suite.shadows.log(observation.node, observation.log).end_offset
-            if log is not None and observation.end_offset < end and not self.is_durable:
+            if log is not None and observation.end_offset < end and not self.shape.is_durable:
                 self.suite.damage.lost(observation.node, log)
         self.chronicle.observe(observation, self.fold.image)
         self.suite.observe(observation, self.now_ms)
@@ -292,6 +290,8 @@ class ClusterWatch:
         role = self._roles.get(leader or 0)
         if leader is None or role is None or leader not in self.nodes or len(self.shape.controller_ids) == 1:
             return False
+        if self.shape.dynamic_voters:
+            return False  # a majority of which voters?
         keeping = sum(
             (contact.leader, contact.epoch) == (leader, role.epoch) and self._keeps_contact(voter, contact)
             for voter, contact in self._contacts.items()

@@ -211,11 +211,14 @@ class Workload:
     @property
     def acknowledged(self) -> int:
         """How many records were acknowledged with acks=all."""
+        return sum(self.acknowledged_of(name) for name in self.sent if ACKS[name] == "all")
+
+    def acknowledged_of(self, name: str) -> int:
+        """How many records of this producer were acknowledged; 0 if there is none of this name."""
+        sent = self.sent.get(name)
         return sum(
             delivery.outcome is not None and not isinstance(delivery.outcome, DeliveryFailed)
-            for name, sent in self.sent.items()
-            if ACKS[name] == "all"
-            for _, _, delivery in sent.records
+            for _, _, delivery in (() if sent is None else sent.records)
         )
 
 

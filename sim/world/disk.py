@@ -323,6 +323,7 @@ class FakeDisk:
 
     async def offload(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         self._incarnation.check()
+        await trio.lowlevel.checkpoint_if_cancelled()  # as `trio.to_thread.run_sync` does
         options = self._options
         delay_ns = options.offload_delay_min_ns + self._chance.below(options.offload_delay_jitter_ns + 1)
         delay_ns += self._extra_ns()

@@ -40,7 +40,8 @@ class Kill:
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of one mutation. `alarm`: the clean code failed, or the twin does not fit: this is no kill."""
+    """What became of one mutation. `alarm`: this is no kill, for the clean code failed, the twin does not fit, or what
+    fired on its directed schedule is none of the checks that guard against it."""
 
     id: str
     directed: Kill
@@ -88,6 +89,7 @@ class Campaign:
         verdict = Verdict(mutation.id, Kill(0))
         try:
             verdict.directed = self._hunt(mutation, mutation.directed, (DIRECTED_SEED,))
+            verdict.alarm = unexpected(mutation, verdict.directed.checks)
             for number in range(wanted):
                 assert mutation.swarm is not None
                 verdict.swarm.append(self._hunt(mutation, mutation.swarm, seed_range(mutation.swarm, number)))
@@ -122,6 +124,13 @@ class Campaign:
         STATE.parent.mkdir(exist_ok=True)
         verdicts = [asdict(verdict) for verdict in self._verdicts.values()]
         STATE.write_text(json.dumps({"code": self._code, "clean": self._clean, "verdicts": verdicts}))
+
+
+def unexpected(mutation: Mutation, fired: tuple[str, ...]) -> str:
+    """What is wrong if checks fired and none of them is one that the bank names, in words; else ""."""
+    if not fired or set(fired) & set(mutation.expected):
+        return ""
+    return f"{', '.join(fired)} fired and none of {', '.join(mutation.expected)}: look whether this is the same bug"
 
 
 def seed_range(schedule: Schedule, number: int) -> range:

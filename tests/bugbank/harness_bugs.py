@@ -8,13 +8,14 @@ from typing import Any
 from kraft.sim.check.partitions import Damage
 from kraft.sim.cluster import group_work
 from kraft.sim.cluster.workload import Workload
+from kraft.sim.cores.node import Node
+from kraft.sim.cores.world import World
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.streams import Stream
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import harness_schedules as play
 from tests.bugbank.mutation import Planting, bug
-from tests.raft.simulation import Node, World
 
 PART = "Harness"
 NO_SEEDS = "a statement on the harness itself, with no seed in it"

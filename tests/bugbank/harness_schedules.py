@@ -6,6 +6,7 @@ from __future__ import annotations
 from kraft.sim.check.groups import CommitBegun, CommitEnded, OffsetRead, group_checks
 from kraft.sim.cluster import group_work
 from kraft.sim.cluster.findings import Report
+from kraft.sim.cores.node import Node
 from kraft.sim.world import World
 from kraft.sim.world.world import Deadlock
 from kraft.wire.error_codes import ErrorCode
@@ -13,7 +14,6 @@ from tests.bugbank.judging import judge
 from tests.bugbank.mutation import MUTATIONS, Violation, require
 from tests.check.test_each_check_can_fail import CASES, run
 from tests.cluster.test_judge import CANARIES, finished
-from tests.raft.simulation import Node
 from tests.raft.test_fast_elections import settled
 from tests.world import scenario, test_links_and_clocks
 

@@ -13,10 +13,10 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from kraft.seam import InvariantError, StorageCorrupt
+from kraft.sim.cores.checks import Violation as RaftViolation
 from kraft.sim.world import NotOfThisWorld
 from kraft.sim.world.world import Deadlock
 from tests.bugbank.mutation import Schedule, Violation
-from tests.raft.checks import Violation as RaftViolation
 
 RUN_SECONDS_MAX = 60
 STOPPED = "N1"

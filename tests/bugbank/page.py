@@ -22,7 +22,8 @@ same runs pass without the bug.
 
 `make bugbank` runs the campaign and writes this page; it goes on where it was interrupted as long as no code changes.
 `make bugbank RANGES=5` takes five ranges of seeds for each, `make bugbank ONLY=B01,B06` some of them. It fails if a
-mutation is missed, or if a check fires on the clean code.
+mutation is missed, if a check fires on the clean code, or if none of the checks that the bank names for a mutation
+fires on its directed schedule.
 
 Each twin names the digest of the source that it replaces (`tests/bugbank/digests.json`) and refuses to be planted when
 that has changed: look whether it still means the same bug, then `python -m tests.bugbank --digests`.

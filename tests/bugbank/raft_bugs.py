@@ -71,7 +71,8 @@ def vote_by_offset(plant: Planting) -> None:
     "B06",
     "a high watermark is taken from an answer that reports divergence",
     part=PART,
-    expected=("R7", "D10"),
+    # R8: the mark is above the log's end as soon as the log is cut, before another record is committed there.
+    expected=("R7", "D10", "R8"),
     directed=play.a_deposed_leader_rejoins,
     swarm=play.chaos,
 )
@@ -102,7 +103,8 @@ def _truncate_anywhere(core: Core, epoch: int, end_offset: int) -> None:
     "B07",
     "a late answer's divergence cuts a log that has moved on",
     part=PART,
-    expected=("R11", "R10", "D9"),
+    # R8: a log that is cut below its high watermark ends below it.
+    expected=("R11", "R10", "D9", "R8"),
     directed=play.a_late_divergence,
     swarm=play.held_answers,
 )
@@ -249,7 +251,8 @@ def disruptive_pre_vote(plant: Planting) -> None:
     "B18",
     "a fetch below the log start counts as divergence",
     part=PART,
-    expected=("R11", "R10"),
+    # R8: a log that is cut below its high watermark ends below it.
+    expected=("R11", "R10", "R8"),
     directed=play.a_paused_follower,
     swarm=play.chaos,
 )

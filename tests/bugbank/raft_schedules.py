@@ -1,4 +1,4 @@
-"""Stories for raft cores: no trio, no bytes; the checks of tests/raft look at every event."""
+"""Stories for raft cores: no trio, no bytes; the checks of kraft.sim.cores look at every event."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Callable
 from kraft.raft.identity import VoterSet
 from kraft.raft.log_view import BatchSummary
 from kraft.raft.ready import QuorumState
+from kraft.sim.cores.chaos import run_chaos
+from kraft.sim.cores.checks import Violation as RaftViolation
+from kraft.sim.cores.driver import Odds
+from kraft.sim.cores.node import Node
+from kraft.sim.cores.world import World
 from kraft.wire.rpc_quorum import MetadataFetchRequest, MetadataFetchResponse
 from tests.bugbank.mutation import Violation, require
-from tests.raft.checks import Violation as RaftViolation
-from tests.raft.simulation import Node, Odds, World
 from tests.raft.single import A, Single
 from tests.raft.test_fast_elections import settled
-from tests.raft.test_simulation import run_chaos
 
 HELD_PER_1000 = 40
 HELD_MS = (300, 6_000)
@@ -25,9 +27,9 @@ def chaos(seed: int) -> None:
     """Crashes, power losses, pauses and partitions; slow disks, and much loss in every other seed."""
     if seed % 2:
         odds = Odds(latency=(1, 25), sync=(5, 60), state_write=(5, 60), loss=30, snapshot=15)
-        run_chaos(seed, voters=5, observers=0, duration=12_000, world=World(seed, 5, odds=odds))
+        run_chaos(seed, voters=5, observers=0, duration_ms=12_000, world=World(seed, 5, odds=odds))
     else:
-        run_chaos(seed, voters=(3, 3, 1, 4)[seed // 2 % 4], duration=8_000)
+        run_chaos(seed, voters=(3, 3, 1, 4)[seed // 2 % 4], duration_ms=8_000)
 
 
 class HoldingWorld(World):
@@ -43,7 +45,7 @@ def held_answers(seed: int) -> None:
     """No progress is asked of links that hold what they carry."""
     odds = Odds(latency=(1, 6), sync=(1, 30), state_write=(1, 5))
     try:
-        run_chaos(seed, voters=3, observers=0, duration=20_000, world=HoldingWorld(seed, 3, odds=odds))
+        run_chaos(seed, voters=3, observers=0, duration_ms=20_000, world=HoldingWorld(seed, 3, odds=odds))
     except RaftViolation:
         raise
     except AssertionError:
@@ -241,4 +243,4 @@ def slow_syncs(seed: int) -> None:
 
 
 def a_single_voter_writes(seed: int) -> None:
-    run_chaos(seed, voters=1, observers=1, duration=5_000)
+    run_chaos(seed, voters=1, observers=1, duration_ms=5_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bugbank.bank import BANK, EVERY_ID, NOT_OPEN
-from tests.bugbank.campaign import outcome_of
+from tests.bugbank.campaign import outcome_of, unexpected
 from tests.bugbank.judging import judge
 from tests.bugbank.mutation import Mutation, Planting, read_digests
 
@@ -45,12 +45,14 @@ def test_a_mutation_of_a_core_is_caught_by_its_directed_schedule(mutation: Mutat
     assert clean.checks == (), clean.evidence
     assert broken.is_caught, broken
     assert broken.checks[0] not in ("N1", "L"), f"a sharper check must name this: {broken.evidence}"
+    assert not unexpected(mutation, broken.checks)
 
 
 @pytest.mark.parametrize("mutation", [one for one in BANK if one.id in ("B02", "B41")], ids=named)
 def test_a_mutation_of_whole_nodes_is_caught_by_its_directed_schedule(mutation: Mutation) -> None:
     clean, broken = outcome_of(mutation)
     assert (clean.checks, broken.is_caught) == ((), True), (clean, broken)
+    assert not unexpected(mutation, broken.checks)
 
 
 def test_a_twin_whose_original_has_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +68,13 @@ def test_what_a_broken_twin_raises_is_no_catch() -> None:
 
     outcome = judge(schedule, 1)
     assert (outcome.checks, outcome.is_caught) == (("broken",), False)
+
+
+def test_a_check_that_nobody_expects_is_no_catch() -> None:
+    mutation = BANK[0]
+    assert not unexpected(mutation, ())
+    assert not unexpected(mutation, ("D14", mutation.expected[-1]))
+    assert "D14 fired and none of R9" in unexpected(mutation, ("D14",))
 
 
 def test_everything_is_put_back_after_a_run() -> None:

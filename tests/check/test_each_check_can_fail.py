@@ -33,6 +33,7 @@ from kraft.sim.check.observations import (
     VoteDurable,
     VoteGranted,
     VotersSeen,
+    VotersWritten,
 )
 from kraft.sim.check.suite import Suite
 
@@ -83,16 +84,26 @@ def recorded(
     change: int | None = None,
     replicas=(),
     inactive=(),
+    adding=(),
 ) -> PartitionRecorded:
     partition_epoch = epoch if change is None else change
     return PartitionRecorded(
-        TP, tuple(isr), tuple(elr), (), leader_id, epoch, partition_epoch, unclean, 2, at_ms, replicas, inactive
+        TP, tuple(isr), tuple(elr), (), leader_id, epoch, partition_epoch, unclean, 2, at_ms, replicas, inactive, adding
     )
 
 
 def voters_seen(committed: int, *, node: int = 101, record: int = 2, keys=(101, 102, 103), end: int = 12) -> VotersSeen:
     named = tuple((key, f"d{key}") for key in keys)
     return VotersSeen(node, 1, 1, node == 101, record, 1, named, committed, end, 1)
+
+
+def voters_written(record: int, keys=(101, 102, 103)) -> VotersWritten:
+    return VotersWritten(101, record, 1 if record >= 0 else -1, tuple((key, f"d{key}") for key in keys))
+
+
+def configured(node: int, *keys: int) -> VotersSeen:
+    """This leader goes by these voters, and by no record."""
+    return VotersSeen(node, 1, 1, True, -1, -1, tuple((key, "") for key in keys), -1, 3, 0)
 
 
 def fenced(age: int = 100, at_ms: int = 200, decided: int | None = 5, connection: int = 1) -> BrokerFenced:
@@ -130,6 +141,15 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "R8": ([*META, follower(hw=3, leo=3)], [follower(hw=2, leo=3)]),
     "R8 above the end": ([*META, follower(hw=3, leo=3)], [follower(hw=4, leo=3)]),
     "R9": ([*META, leader(hw=3, leo=3)], [written(101, 3, 4), leader(hw=4, leo=4)]),
+    "R9 by a smaller set than the configured one": (
+        [*META, leader(hw=3, leo=3)],
+        [written(101, 3, 4), LogDurable(101, None, 4), configured(101, 101), leader(hw=4, leo=4)],
+    ),
+    "R9 by a smaller set than the record's": (
+        [*META, leader(hw=3, leo=3)],
+        [written(101, 3, 4), LogDurable(101, None, 4), voters_written(2), voters_seen(3, keys=(101,)),
+         leader(hw=4, leo=4)],
+    ),
     "R9 without an own record": ([*META, leader(hw=3, leo=3)], [leader(102, 2, hw=3, leo=3)]),
     "R11": ([*META, leader(hw=3, leo=3), written(102, 3, 4), LogCut(102, None, 0, 3)], [LogCut(102, None, 0, 2)]),
     "R12": ([*META, leader(hw=3, leo=3)], [LogCut(103, None, 0, 0), written(103, 0, 3, digest=9)]),
@@ -168,6 +188,14 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "R16": ([voters_seen(3)], [voters_seen(3, node=102, record=9, keys=(101, 102), end=9)]),
     "R16 by two at once": ([voters_seen(3)], [voters_seen(9, record=9, keys=(101, 104))]),
     "R16 by two sets": ([voters_seen(3)], [voters_seen(3, node=102, keys=(101, 102))]),
+    "R16 by another set than its own log's": ([voters_written(2), voters_seen(3)],
+        [voters_seen(9, record=9, keys=(101, 102)), voters_written(9)]),
+    "R16 by another set than the configured one": (
+        [voters_seen(3), configured(101, 101, 102, 103)], [configured(101, 101)],
+    ),
+    "R16 by another set than the snapshot's": (
+        [voters_written(-1), voters_seen(3, record=-1), voters_seen(3)], [voters_seen(3, record=-1, keys=(101, 102))],
+    ),
     "R16 before the last is committed": (
         [voters_seen(3), voters_seen(9, record=9, keys=(101, 102))], [voters_seen(9, record=10, keys=(101,), end=11)],
     ),
@@ -178,6 +206,11 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "M15": (
         [recorded(), recorded(change=1, replicas=(3, 4, 1, 2))],
         [recorded(change=2, epoch=1, replicas=(3, 4), isr=(3,), leader_id=3)],
+    ),
+    "M15 by an ISR without any old one": (
+        [recorded(isr=(1, 2), replicas=(1, 2, 3, 4), adding=(3, 4)),
+         recorded(change=1, replicas=(1, 2, 3, 4), adding=(3, 4))],
+        [recorded(change=2, epoch=1, leader_id=3, isr=(3,), replicas=(1, 2, 3, 4), adding=(3, 4))],
     ),
     "M5 by a stranger": ([recorded(replicas=(1, 2, 3))], [recorded(replicas=(1, 2))]),
     "M5": ([recorded()], [recorded(leader_id=3, isr=(1, 2))]),
@@ -233,6 +266,19 @@ def test_a_check_accepts_the_good_history_and_reports_the_bad_one(case: str) -> 
 
 def test_every_check_has_a_history_that_makes_it_fail() -> None:
     assert {check.id for check in Suite(VOTERS).checks.checks} == {case.split(" ")[0] for case in CASES}
+
+
+@pytest.mark.parametrize(
+    ("check", "history"),
+    [
+        ("R16", [configured(101, 101, 102, 103), leader(), configured(102, 101, 102, 103)]),
+        ("M15", [recorded(replicas=(1, 2, 3)), recorded(isr=(1, 2), change=1, replicas=(1, 2, 3))]),
+    ],
+)
+def test_a_check_of_changes_saw_nothing_where_nothing_changed(check: str, history: list[Observation]) -> None:
+    suite = run(history)
+    assert not suite.findings
+    assert check in suite.checks.unseen()
 
 
 def test_a_run_in_which_a_check_saw_nothing_is_unknown_and_not_valid() -> None:

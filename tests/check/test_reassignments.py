@@ -12,7 +12,14 @@ Members = tuple[int, ...]
 
 
 def record(
-    replicas: Members, isr: Members, epoch: int, *, elr: Members = (), unclean: bool = False, adding: Members = ()
+    replicas: Members,
+    isr: Members,
+    epoch: int,
+    *,
+    elr: Members = (),
+    unclean: bool = False,
+    adding: Members = (),
+    unable: Members = (),
 ) -> PartitionRecorded:
     return PartitionRecorded(
         topic_partition=TP,
@@ -27,6 +34,7 @@ def record(
         at_ms=epoch,
         replicas=replicas,
         adding=adding,
+        unable=unable,
     )
 
 
@@ -45,6 +53,8 @@ def findings(*records: PartitionRecorded) -> int:
         (record((3, 1), (), 1, elr=(1,), adding=(3,)), record((3, 4), (3,), 2)),
         (record((3, 1, 2), (3,), 1, adding=(3,)), record((1, 2), (2,), 2)),
         (record((1, 2), (1,), 1), record((2,), (), 2)),
+        (record((1, 2, 3, 4), (1, 2), 1, adding=(3, 4)), record((1, 2, 3, 4), (3,), 2, adding=(3, 4))),
+        (record((3, 1, 4), (1, 3), 1, adding=(3, 4)), record((3, 1, 4), (3,), 2, adding=(3, 4))),
     ],
 )
 def test_a_replica_that_goes_too_early_is_seen(before: PartitionRecorded, after: PartitionRecorded) -> None:
@@ -60,6 +70,10 @@ def test_a_replica_that_goes_too_early_is_seen(before: PartitionRecorded, after:
         (record((1, 2), (1,), 1), record((2,), (2,), 2)),
         (record((3, 1, 2), (1,), 1, adding=(3,)), record((2,), (2,), 2, unclean=True)),
         (record((3, 1), (), 1, elr=(1,), adding=(3,)), record((1,), (), 2, elr=(1,))),
+        (record((1, 3, 4), (1, 3), 1, adding=(3, 4)), record((1, 3, 4), (3,), 2, adding=(3, 4), unable=(1,))),
+        (record((1, 3, 4), (3, 1), 1, adding=(3, 4)), record((1, 3, 4), (3,), 2, adding=(3, 4))),
+        (record((1, 3, 4), (1,), 1, adding=(3, 4)), record((1, 3, 4), (3, 4), 2, adding=(3, 4))),
+        (record((1, 3, 4), (1, 3), 1, adding=(3, 4)), record((1, 3, 4), (), 2, elr=(3,), adding=(3, 4), unable=(1, 3))),
     ],
 )
 def test_what_is_right_passes(before: PartitionRecorded, after: PartitionRecorded) -> None:

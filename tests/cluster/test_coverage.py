@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kraft.image.image import EMPTY_IMAGE
+from kraft.sim.check.groups import AssignmentTold
+from kraft.sim.check.observations import PartitionRecorded, TopicDeleted
 from kraft.sim.check.shadow import Shadows
-from kraft.sim.cluster.chronicle import ELECTION, ISR_CHANGE, STATES, Chronicle
+from kraft.sim.cluster.chronicle import ELECTION, ISR_CHANGE, REASSIGNMENT, REBALANCE, STATES, Chronicle
 from kraft.sim.cluster.coverage import AFTERMATH_MS, coverage_table, covered_by, never_met
 from kraft.sim.cluster.plan import FAULT_KINDS
 
@@ -15,26 +20,74 @@ class Clock:
         return self.now_ms
 
 
-def test_a_fault_meets_what_begins_while_it_lasts_or_soon_after() -> None:
-    clock = Clock()
-    chronicle = Chronicle(Shadows(), clock)
-    chronicle.note(ELECTION, "before everything")
-    clock.now_ms = 1_000
-    window = chronicle.begin_fault("cut", (1, 2), "a cut")
-    clock.now_ms = 1_500
-    chronicle.note(ISR_CHANGE, "while it lasts")
-    chronicle.note(ISR_CHANGE, "while it lasts, again")
-    clock.now_ms = 2_000
-    chronicle.end_fault(window)
-    assert covered_by(chronicle) == {("cut", ISR_CHANGE): 1, ("cut", ELECTION): 0}
-    clock.now_ms = 2_000 + AFTERMATH_MS
-    chronicle.note(ELECTION, "soon after")
-    assert covered_by(chronicle)["cut", ELECTION] == 1
-    late = Chronicle(Shadows(), clock)
-    late.windows.append(window)
-    clock.now_ms += 1
-    late.note(ELECTION, "too late")
-    assert not covered_by(late)["cut", ELECTION]
+TP = ("orders", 0)
+
+
+def recorded(isr: tuple[int, ...], epoch: int, *, leader: int = 1, adding: tuple[int, ...] = ()) -> PartitionRecorded:
+    return PartitionRecorded(TP, isr, (), (), leader, epoch, epoch, False, 1, 0, (1, 2, *adding), adding=adding)
+
+
+class Run:
+    """A chronicle, and its clock."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.chronicle = Chronicle(Shadows(), self.clock)
+        self.at(0, recorded((1, 2), 0))
+
+    def at(self, now_ms: int, *seen: PartitionRecorded) -> None:
+        self.clock.now_ms = now_ms
+        for each in seen:
+            self.chronicle.observe(each, EMPTY_IMAGE)
+
+    def fault(self, at_ms: int, end_ms: int) -> None:
+        self.at(at_ms)
+        window = self.chronicle.begin_fault("cut", (1, 2), "a cut")
+        self.at(end_ms)
+        self.chronicle.end_fault(window)
+
+    def met(self, state: str) -> int:
+        return covered_by(self.chronicle)["cut", state]
+
+
+@pytest.mark.parametrize(
+    ("change_ms", "met"), [(999, 0), (1_500, 1), (2_000 + AFTERMATH_MS, 1), (2_001 + AFTERMATH_MS, 0)]
+)
+def test_a_fault_meets_what_begins_while_it_lasts_or_soon_after(change_ms: int, met: int) -> None:
+    run = Run()
+    run.fault(1_000, 2_000)
+    run.at(change_ms, recorded((1,), 1), recorded((1, 2), 2))
+    assert run.met(ISR_CHANGE) == met
+    assert not run.met(ELECTION)
+
+
+@pytest.mark.parametrize(("end_ms", "met"), [(999, 0), (1_500, 1), (60_000, 1)])
+def test_a_fault_meets_a_move_that_goes_on_when_it_strikes(end_ms: int, met: int) -> None:
+    run = Run()
+    run.at(100, recorded((1, 2), 1, adding=(3,)))
+    run.at(end_ms, recorded((1, 2), 2))
+    run.fault(1_000, 2_000)
+    assert run.met(REASSIGNMENT) == met
+
+
+def test_a_fault_meets_an_election_that_has_not_ended_and_a_rebalance() -> None:
+    run = Run()
+    run.at(100, recorded((1,), 1, leader=-1))
+    run.chronicle.rejoins()
+    run.fault(1_000, 2_000)
+    assert (run.met(ELECTION), run.met(REBALANCE)) == (1, 1)
+    run.at(3_000, recorded((1,), 2, leader=1))
+    run.chronicle.assigned(AssignmentTold("g", "group-0", 1, None, None))
+    run.fault(4_000, 5_000)
+    assert (run.met(ELECTION), run.met(REBALANCE)) == (1, 1)
+
+
+def test_what_a_deleted_topic_was_in_is_over() -> None:
+    run = Run()
+    run.at(100, recorded((1, 2), 1, adding=(3,)))
+    run.chronicle.observe(TopicDeleted("orders"), EMPTY_IMAGE)
+    run.fault(1_000, 2_000)
+    assert not run.met(REASSIGNMENT)
 
 
 def test_the_table_has_every_kind_and_marks_what_was_never_met() -> None:

@@ -7,6 +7,9 @@ from uuid import UUID
 from kraft.image import ImageBuilder
 from kraft.image.dump import digest
 from kraft.image.image import EMPTY_IMAGE
+from kraft.node.metadata_batches import voters_record
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
+from kraft.seam import Address
 from kraft.sim.check.observations import (
     BatchWritten,
     LogCut,
@@ -14,12 +17,14 @@ from kraft.sim.check.observations import (
     Observation,
     SnapshotSeen,
     VoteDurable,
+    VotersWritten,
 )
 from kraft.sim.cluster.disk_eye import DiskEye
 from kraft.sim.world import World
 from kraft.storage.partition_metadata import write_partition_metadata
 from kraft.storage.quorum_state import QuorumState
 from kraft.storage.snapshots import SnapshotId, SnapshotStore
+from kraft.wire.control_records import encode_control
 from kraft.wire.records import Record, encode_batch
 
 LOG = ("orders", 0)
@@ -227,6 +232,38 @@ def test_a_folder_of_another_topic_of_the_same_name_is_another_log() -> None:
     told = bench.look()
     assert [seen.log for seen in told if isinstance(seen, BatchWritten)] == [("orders@2", 0)]
     assert LogCut(1, LOG, 0, 0) in told
+
+
+def test_a_copy_with_other_segments_that_takes_a_logs_place_is_the_same_log() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2))
+    bench.look()
+    copy, old = f"{PLACE}-copy", f"{PLACE}-old"
+    bench.disk.make_directory(copy)
+    write_partition_metadata(bench.disk, copy, TOPIC_ID)
+    bench.write(f"{copy}/00000000000000000000.log", batch(0), batch(1), batch(2))
+    bench.disk.rename(PLACE, old)
+    bench.disk.rename(copy, PLACE)
+    bench.write(FIRST, batch(3))
+    told = bench.look()
+    assert not [seen for seen in told if isinstance(seen, LogCut)]
+    assert [seen.base_offset for seen in told if isinstance(seen, BatchWritten)] == [3]
+
+
+def test_the_voters_are_told_that_a_record_and_a_snapshot_name() -> None:
+    bench = Bench()
+    metadata = "/data/1/__cluster_metadata-0"
+    bench.disk.make_directory(metadata)
+    voters = VoterSet(tuple(Voter(ReplicaKey(node, UUID(int=node)), Address("host", 1)) for node in (102, 101)))
+    record, keys = voters_record(voters, "CONTROLLER"), ((101, str(UUID(int=101))), (102, str(UUID(int=102))))
+    control = bytes(encode_control(record, base_offset=1, leader_epoch=3, timestamp_ms=0))
+    bench.write(f"{metadata}/00000000000000000000.log", batch(0, 3), control)
+    assert [seen for seen in bench.look() if isinstance(seen, VotersWritten)] == [VotersWritten(1, 1, 3, keys)]
+    writer = SnapshotStore(bench.disk, metadata).create(SnapshotId(2, 3), last_contained_log_timestamp=0, now_ms=0)
+    writer.append_controls(record)
+    writer.finish()
+    assert [seen for seen in bench.look() if isinstance(seen, VotersWritten)] == [VotersWritten(1, -1, -1, keys)]
 
 
 def test_a_snapshot_is_told_once_and_stands_for_all_below_it() -> None:

@@ -5,8 +5,10 @@ A bug is planted for the whole of a test: the commands find it by a seed, as a u
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,11 +17,14 @@ import pytest
 from typer.testing import CliRunner
 
 from kraft.broker.node.partition import Partition
+from kraft.client import Consumer
 from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
+from kraft.sim.check.base import Finding
 from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import Plan
+from kraft.sim.cluster.plan import BLACKOUT, DIRECTORY, OVERRIDES, Fault, Plan, allows
 from kraft.sim.cluster.plan_file import Recorded, read_plan, write_plan
-from kraft.sim.cluster.run import Signature, run_plan
+from kraft.sim.cluster.run import RunResult, Signature, run_plan
+from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.shrink import NotFailing, Shrinker
 from kraft.sim.cluster.swarm import draw_plan
 from kraft.sim.commands import app
@@ -145,6 +150,69 @@ def test_a_file_that_is_no_plan_is_a_wrong_argument(tmp_path: Path) -> None:
         assert code == 2
         assert "no plan" in said
     assert kraft_sim("replay", tmp_path / "missing.json")[0] == 2
+
+
+def test_an_exception_of_a_client_is_a_finding_with_a_plan_and_the_next_seeds_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, polls = Consumer.poll, itertools.count(1)
+
+    async def twin(self: Consumer, **settings: Any) -> Any:
+        if next(polls) == 20:
+            raise ValueError("the 20th poll")
+        return await original(self, **settings)
+
+    monkeypatch.setattr(Consumer, "poll", twin)
+    code, said = kraft_sim("--seed", 1, "--seeds", 2, *ALONE, 1, "--crashes", 0, "--failures", tmp_path)
+    assert code == 1
+    assert "1 of 2 seeds passed" in said
+    recorded = read_plan(tmp_path / "seed-1.json")
+    assert recorded.failure == Signature("N1", "the run ended with ValueError('the #th poll')")
+    assert recorded.trace_hash
+
+    polls = itertools.count(1)
+    again = run_plan(recorded.plan, recorded.failure)
+    assert [Signature.of(finding) for finding in again.findings] == [recorded.failure]
+    assert again.trace_hash == recorded.trace_hash
+
+
+def with_settings(**overrides: str) -> ClusterShape:
+    return ClusterShape(overrides={**OVERRIDES, **{name.replace("_", "."): value for name, value in overrides.items()}})
+
+
+@pytest.mark.parametrize(
+    ("fault", "shape"),
+    [
+        (Fault(at_ms=1, kind=BLACKOUT, back_ms=1), with_settings(log_flush_interval_messages="1")),
+        (Fault(at_ms=1, kind=DIRECTORY, node=1, duration_ms=1), replace(with_settings(), log_dirs=2)),
+    ],
+    ids=[BLACKOUT, DIRECTORY],
+)
+def test_a_fault_goes_with_the_setting_that_allows_it(fault: Fault, shape: ClusterShape) -> None:
+    """Else a smaller plan fails for another reason than the one that was found."""
+    tried: list[Plan] = []
+
+    def run(plan: Plan, failure: Signature) -> RunResult:
+        tried.append(plan)
+        found = (Finding(failure.check, 1, 10, failure.text, {}),) if plan.faults else ()
+        return RunResult(plan, found, (), {}, {}, (), (), "", (), 20, 0)
+
+    shrinker = Shrinker(Plan(duration_ms=5, faults=(fault,), shape=shape), Signature("D1", "lost"), run=run)
+    list(shrinker.steps())
+    assert len(tried) > 10
+    assert shrinker.smallest.faults
+    assert allows(shrinker.smallest.shape, fault.kind)
+    assert all(allows(plan.shape, each.kind) for plan in tried for each in plan.faults)
+
+
+def test_a_fault_that_a_cluster_need_not_stand_does_not_happen() -> None:
+    faults = (
+        Fault(at_ms=0, kind=BLACKOUT, back_ms=50),
+        Fault(at_ms=0, kind=DIRECTORY, lane=1, node=1, duration_ms=50, back_ms=50),
+    )
+    result = run_plan(Plan(duration_ms=500, faults=faults, ends_early=True))
+    assert not result.history
+    assert not result.findings
 
 
 def test_what_is_found_while_a_stopped_run_falls_apart_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import CLIENTS, Fault
+from kraft.sim.cluster.plan import CLIENTS, DIRECTORY_MOVER, MOVER, VOTER_CHANGER, Fault
 from kraft.sim.cluster.plan_file import PlanFileError, Recorded, parse, read_plan, render
 from kraft.sim.cluster.run import Signature
 from kraft.sim.cluster.swarm import draw_plan
@@ -46,7 +46,9 @@ def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> N
     plans = [draw_plan(seed, FaultSettings()) for seed in range(1, 200)]
     names = {fault.kind for plan in plans for fault in plan.faults}
     assert len(names) == 18
-    assert {frozenset(plan.work) for plan in plans} == {frozenset(CLIENTS), frozenset(CLIENTS) - {"mover"}}
+    some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER}
+    assert {frozenset(CLIENTS) - frozenset(plan.work) for plan in plans} >= {frozenset(), *map(frozenset, [some])}
+    assert all(set(CLIENTS) - set(plan.work) <= some for plan in plans)
     for plan in plans:
         assert list(plan.faults) == sorted(plan.faults, key=lambda fault: fault.at_ms)
 
@@ -64,7 +66,7 @@ def test_what_is_no_plan_is_refused_in_words() -> None:
     assert "format is 9" in spoil(lambda data: data.update(format=9))
     assert "no faults" in spoil(lambda data: data.pop("faults"))
     assert "fault 1 needs" in spoil(lambda data: data["faults"][0].update(kind="earthquake"))
-    assert "fault 1 names {77}" in spoil(lambda data: data["faults"][0].update(node=77))
+    assert "fault 1 names [77]" in spoil(lambda data: data["faults"][0].update(node=77))
     assert "fault 1: back_ms must be a number" in spoil(lambda data: data["faults"][0].update(back_ms="soon"))
     assert "must name the nodes" in spoil(lambda data: data["faults"][0].update(kind="cut", node=1, other=0))
     assert "must name the nodes" in spoil(lambda data: data["faults"][0].update(kind="pause", node=0))
@@ -73,7 +75,41 @@ def test_what_is_no_plan_is_refused_in_words() -> None:
     assert "shape: brokers must be a number" in spoil(lambda data: data["shape"].update(brokers="many"))
     assert "options must be an object" in spoil(lambda data: data.update(options=[1]))
     assert "work must be an object of these clients" in spoil(lambda data: data["work"].update(stranger=[]))
-    assert "consumer: an operation is" in spoil(lambda data: data["work"].update(consumer=[[1, "dance", 0, 0]]))
+    assert "consumer: an operation is" in spoil(lambda data: data["work"].update(consumer=[[1, "dance", 0]]))
+    assert "admin: its work must be a list" in spoil(lambda data: data["work"].update(admin=5))
+    assert "check must be a text" in spoil(lambda data: data.update(check=["x"]))
+    assert "topic_configs must hold texts" in spoil(lambda data: data.update(topic_configs={"retention.ms": 1}))
+
+
+def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
+    def of_shape(**change: Any) -> str:
+        return spoil(lambda data: data["shape"].update(change))
+
+    def of_work(client: str, *row: Any) -> str:
+        return spoil(lambda data: data["work"].update({client: [row]}))
+
+    def of_fault(**change: Any) -> str:
+        return spoil(lambda data: data["faults"][0].update(change))
+
+    assert "this has 0 and" in of_shape(controllers=0)
+    assert "this has 3 and 0" in of_shape(controllers=3, brokers=0)
+    assert "log_dirs must be 1 to 6, and is 9" in of_shape(log_dirs=9)
+    assert "overrides: a: there is no such broker key" in of_shape(overrides={"a": "1"})
+    assert "overrides must hold texts" in of_shape(overrides={"num.io.threads": 1})
+    assert "compression must be one of none, gzip" in spoil(lambda data: data.update(compression="foo"))
+    assert "topic_configs: a: there is no such topic key" in spoil(lambda data: data.update(topic_configs={"a": "1"}))
+    assert "batch_bytes are 1, 5000 and 0: too small" in spoil(lambda data: data.update(batch_bytes=0))
+    assert "tiny_read_one_in must not be below 0" in spoil(lambda data: data["options"].update(tiny_read_one_in=-1))
+    assert "voter-changer: needs dynamic_voters in the shape" in of_work("voter-changer", 0, "add voter", 0, 0)
+    assert "is for partition 7, and the topic has 3" in of_work("producer-exact", 0, "send", 7, 0)
+    assert "operation 1 is 'move', and this client knows send" in of_work("producer-exact", 0, "move", 0, 0)
+    assert "operation 1 is 'send', and this client knows delete" in of_work("admin", 0, "send", 0, 0)
+    assert "operation 1 is 'send', and this client knows nothing" in of_work("consumer", 0, "send", 0, 0)
+    assert "operation 1 (send) has a number below 0" in of_work("extra", 0, "send", 0, -1)
+    assert "fault 1 (failing directory) is not for this cluster" in of_fault(kind="failing directory", node=1)
+    assert "fault 1 (blackout) is not for this cluster" in of_fault(kind="blackout", node=0)
+    assert "fault 1 (cut) needs two nodes" in of_fault(kind="cut", node=1, other=1)
+    assert "fault 1 (pause) has a time or a pick below 0" in of_fault(kind="pause", node=1, duration_ms=-1)
 
 
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:

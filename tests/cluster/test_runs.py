@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 
 from kraft.sim.cluster.cold_starts import cold_start
 from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.run import RunSettings, run_seed
+from kraft.sim.cluster.plan import IDEMPOTENT
+from kraft.sim.cluster.run import RunSettings, run_plan, run_seed
+from kraft.sim.cluster.swarm import draw_plan
 from kraft.sim.commands import app
 
 FAULTS = FaultSettings(duration_ms=4_000, crashes=1)
@@ -38,7 +41,16 @@ def test_over_a_few_runs_every_check_sees_something() -> None:
     """A run in which a check saw nothing proves nothing for it."""
     settings = RunSettings(faults=FaultSettings(duration_ms=6_000, crashes=2))
     blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (1, 2)))
-    assert blind <= {"R11", "R15", "D9", "K6"}
+    assert blind <= {"R11", "R15", "R16", "M15", "D9", "K6"}
+
+
+def test_what_only_the_idempotent_producer_is_promised_is_not_counted_without_it() -> None:
+    plan = draw_plan(5, FaultSettings(duration_ms=500, crashes=0, network_faults=0))
+    without = replace(plan, work={name: work for name, work in plan.work.items() if name != IDEMPOTENT})
+    result = run_plan(without)
+    assert not result.findings
+    assert (result.counters["C1"], result.counters["T1"]) == (0, 0)
+    assert result.counters["L10"] > 0
 
 
 @pytest.mark.parametrize("voters", [3, 5])

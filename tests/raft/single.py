@@ -19,9 +19,9 @@ from kraft.raft.raft import Raft
 from kraft.raft.ready import QuorumState, Ready, Reply, ReplyWithRecords, ReplyWithSnapshot, Send
 from kraft.raft.settings import RaftSettings
 from kraft.seam import Address
+from kraft.sim.cores.driver import CLUSTER
+from kraft.sim.cores.heap import Chance
 from kraft.wire.rpc_quorum import BeginQuorumEpochRequest, MetadataFetchRequest, VoteRequest, VoteResponse
-
-from .simulation import CLUSTER, Chance
 
 ME, A, B, C = 1, 2, 3, 4
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.raft.inputs import ShutdownRequested
-from kraft.wire.rpc_quorum import VoteRequest
-
-from .simulation import Odds, World
+from kraft.raft.inputs import Input, ShutdownRequested
+from kraft.raft.raft import Raft
+from kraft.sim.cores.driver import Odds
+from kraft.sim.cores.node import Node
+from kraft.sim.cores.world import World
+from kraft.wire.rpc_quorum import QuorumRequest, VoteRequest
 
 SPEED_MS = 500
 """K6: a new active controller within 500 virtual ms plus three link latencies."""
@@ -33,10 +35,10 @@ def count_votes(world: World) -> list[VoteRequest]:
     seen: list[VoteRequest] = []
     inner = world.checks.on_send
 
-    def on_send(world: World, node: object, request: object) -> None:
+    def on_send(node: Node, raft: Raft, request: QuorumRequest) -> None:
         if isinstance(request, VoteRequest):
             seen.append(request)
-        inner(world, node, request)  # type: ignore[arg-type]
+        inner(node, raft, request)
 
     world.checks.on_send = on_send  # type: ignore[method-assign]
     return seen
@@ -131,7 +133,7 @@ def test_no_epoch_rises_while_the_leader_keeps_contact_with_a_majority() -> None
             assert world.leader is leader
 
 
-def _lost_connection(world: World, follower: int) -> object:
+def _lost_connection(world: World, follower: int) -> Input:
     from kraft.raft.inputs import Failure, RequestFailed
 
     raft = world.nodes[follower].raft

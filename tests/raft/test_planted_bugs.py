@@ -17,16 +17,19 @@ from kraft.raft import ballots, campaign, follower, leader, raft, startup, timer
 from kraft.raft.core import Core
 from kraft.raft.identity import Voter, VoterSet
 from kraft.raft.log_view import LogView
-from kraft.raft.ready import Truncate
+from kraft.raft.raft import Raft
+from kraft.raft.ready import QuorumState, Ready, Truncate
 from kraft.raft.state import NEVER, Follower, Leader, Unattached
 from kraft.seam import InvariantError
+from kraft.sim.cores.chaos import run_chaos
+from kraft.sim.cores.checks import Violation
+from kraft.sim.cores.driver import Odds
+from kraft.sim.cores.node import Node
+from kraft.sim.cores.world import World
 from kraft.wire.rpc_quorum import MetadataFetchRequest, VoteRequest
 
-from .checks import Violation
-from .simulation import Odds, World
 from .test_ballots import pre_vote_of_a_follower, second_vote_after_a_lost_pre_vote_round
 from .test_fast_elections import SPEED_MS, replaced, settled
-from .test_simulation import run_chaos
 
 SEEDS = 40
 
@@ -57,23 +60,35 @@ def first_catch(run: Callable[[int], object], seeds: int = SEEDS) -> str:
 
 
 def chaos(seed: int) -> None:
-    run_chaos(seed, duration=8000)
+    run_chaos(seed, duration_ms=8000)
 
 
 def hard_chaos(seed: int) -> None:
     """Slow disks and much loss: long uncommitted tails."""
     odds = Odds(latency=(1, 25), sync=(5, 60), state_write=(5, 60), loss=30, snapshot=15)
-    run_chaos(seed, voters=5, observers=0, duration=12_000, world=World(seed, 5, odds=odds))
+    run_chaos(seed, voters=5, observers=0, duration_ms=12_000, world=World(seed, 5, odds=odds))
 
 
 # votes and epochs
 
 
-def test_a_vote_sent_before_it_is_on_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+class HastyWorld(World):
+    """What a step wants done does not wait for its quorum state to be written."""
+
+    def _carry_out(self, node: Node, raft: Raft, ready: Ready) -> None:
+        self._effects(node, raft, ready)
+        if ready.quorum_state is not None:
+            delay = self.between(self.odds.state_write)
+            self.at(delay, self._written_late, node, node.life, ready.quorum_state)
+
+    def _written_late(self, node: Node, life: int, state: QuorumState) -> None:
+        if node.raft is not None and node.life == life:
+            node.disk.state = state
+
+
+def test_a_vote_sent_before_it_is_on_disk_is_caught() -> None:
     def run(seed: int) -> None:
-        world = World(seed, 3)
-        world.waits_for_state = False
-        run_chaos(seed, duration=5000, world=world)
+        run_chaos(seed, duration_ms=5000, world=HastyWorld(seed, 3))
 
     assert first_catch(run) in ("R19", "R17", "R2")
 
@@ -153,7 +168,7 @@ def test_a_leader_that_counts_its_unsynced_tail_is_caught(monkeypatch: pytest.Mo
             twin(core, core.role)
 
     monkeypatch.setattr(leader, "append_events", append)
-    assert first_catch(lambda seed: run_chaos(seed, voters=1, observers=1, duration=5000)) in ("R9", "R10")
+    assert first_catch(lambda seed: run_chaos(seed, voters=1, observers=1, duration_ms=5000)) in ("R9", "R10")
 
 
 def test_a_fetch_that_acknowledges_what_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +370,7 @@ def test_pre_votes_granted_without_regard_to_leader_contact_are_caught(monkeypat
         other = next(n for n in world.voters.ids if n != old.node_id)
         world.cut = {(other, old.node_id), (old.node_id, other)}
         # Stop the writes, so that logs are equal and only leader_contact stands in the way.
-        world.forget("write")
+        world.stop_appends()
         world.run(12_000)
         if any(node.raft is not None and node.raft.epoch > epoch for node in world.nodes.values()):
             raise Violation("K4", f"an epoch rose above {epoch}")

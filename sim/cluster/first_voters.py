@@ -1,0 +1,34 @@
+"""The first voters of a simulated cluster whose configuration does not name them: all controllers, by their checkpoint
+(KIP-853)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kraft.node.bootstrap_voters import write_bootstrap_checkpoint
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
+from kraft.seam import Address, Disk
+from kraft.sim.cluster.shape import CLUSTER_ID, CONTROLLER_PORT, ClusterShape, host_name
+from kraft.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+
+DIRECTORY_IDS = 0x6B72616674000000
+"""The upper half of the controllers' directory ids."""
+
+
+def directory_id_of(controller: int) -> UUID:
+    return UUID(int=(DIRECTORY_IDS << 64) + controller)
+
+
+def address_of(controller: int) -> Address:
+    return Address(host_name(controller), CONTROLLER_PORT)
+
+
+def format_controller(shape: ClusterShape, controller: int, disk: Disk, now_ms: int) -> None:
+    """Make its directory that of one of the first voters, unless it is that already. *Blocking.*"""
+    config = shape.config(controller)
+    directory = config.metadata_log_dir
+    if read_meta_properties(disk, directory) is None:
+        disk.make_directory(directory)
+        first = (Voter(ReplicaKey(one, directory_id_of(one)), address_of(one)) for one in shape.controller_ids)
+        write_bootstrap_checkpoint(disk, config, VoterSet(tuple(first)), now_ms)
+        write_meta_properties(disk, directory, MetaProperties(CLUSTER_ID, controller, directory_id_of(controller)))

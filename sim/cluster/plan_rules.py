@@ -1,0 +1,95 @@
+"""What a plan must be so that a run can carry it out: checked where a plan comes from outside, by hand or from a file.
+
+A rule gives a sentence for each thing that is wrong, and names where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from kraft.config import ConfigError, validate_topic_config
+from kraft.sim.cluster.plan import (
+    CLIENT_VERBS,
+    LINK_KINDS,
+    PARTITIONS,
+    PRODUCERS,
+    ROLE_KINDS,
+    ROLES,
+    VOTER_CHANGER,
+    Fault,
+    Operation,
+    Plan,
+    allows,
+)
+from kraft.sim.cluster.shape import LOG_DIR_LETTERS, ClusterShape
+from kraft.wire.compression import Compression
+
+COMPRESSIONS = tuple(codec.name.lower() for codec in Compression)
+
+
+def problems_of(plan: Plan) -> Iterator[str]:
+    """All that is wrong with this plan; what comes later may be a consequence of what came before."""
+    yield from _problems_of_cluster(plan.shape)
+    yield from _problems_of_settings(plan)
+    for number, fault in enumerate(plan.faults, start=1):
+        yield from (f"fault {number} {problem}" for problem in _problems_of_fault(fault, plan.shape))
+    if VOTER_CHANGER in plan.work and not plan.shape.dynamic_voters:
+        yield f"{VOTER_CHANGER}: needs dynamic_voters in the shape, for voters that are configured cannot change"
+    for client, operations in plan.work.items():
+        for number, operation in enumerate(operations, start=1):
+            yield from (f"{client}: operation {number} {problem}" for problem in _problems_of(operation, client))
+
+
+def _problems_of_cluster(shape: ClusterShape) -> Iterator[str]:
+    if shape.combined < 0 or (not shape.combined and min(shape.controllers, shape.brokers) < 1):
+        yield f"shape: a cluster has controllers and brokers, and this has {shape.controllers} and {shape.brokers}"
+    if not 1 <= shape.log_dirs <= len(LOG_DIR_LETTERS):
+        yield f"shape: log_dirs must be 1 to {len(LOG_DIR_LETTERS)}, and is {shape.log_dirs}"
+    try:
+        for node in shape.node_ids:
+            shape.config(node)
+    except ConfigError as problem:
+        yield f"shape: overrides: {problem}"
+
+
+def _problems_of_settings(plan: Plan) -> Iterator[str]:
+    if plan.compression not in COMPRESSIONS:
+        yield f"compression must be one of {', '.join(COMPRESSIONS)}, and is {plan.compression!r}"
+    if plan.batch_bytes < 1 or min(plan.seed, plan.duration_ms) < 0:
+        yield f"seed, duration_ms and batch_bytes are {plan.seed}, {plan.duration_ms} and {plan.batch_bytes}: too small"
+    for item in fields(plan.options):
+        if (value := getattr(plan.options, item.name)) < 0:
+            yield f"options: {item.name} must not be below 0, and is {value}"
+    for name, value in plan.topic_configs.items():
+        try:
+            validate_topic_config(name, value)
+        except ConfigError as problem:
+            yield f"topic_configs: {problem}"
+
+
+def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
+    unknown = sorted({fault.node, fault.other} - {0, *shape.node_ids})
+    if unknown or fault.role not in ("", *ROLES):
+        yield f"names {fault.role or unknown}, which the cluster does not have"
+    if not (fault.node or fault.kind in ROLE_KINDS) or not (fault.other or fault.kind not in LINK_KINDS):
+        yield f"({fault.kind}) must name the nodes that it hits: node, and other for a link"
+    if fault.kind in LINK_KINDS and fault.node == fault.other:
+        yield f"({fault.kind}) needs two nodes, and names {fault.node} twice"
+    if not allows(shape, fault.kind):
+        yield (
+            f"({fault.kind}) is not for this cluster: a blackout needs log.flush.interval.messages=1 in the overrides, "
+            "a failing directory log_dirs of 2 or more"
+        )
+    if min(fault.at_ms, fault.duration_ms, fault.back_ms, fault.pick) < 0:
+        yield f"({fault.kind}) has a time or a pick below 0"
+
+
+def _problems_of(operation: Operation, client: str) -> Iterator[str]:
+    verbs = CLIENT_VERBS[client]
+    if operation.verb not in verbs:
+        yield f"is {operation.verb!r}, and this client knows {', '.join(verbs) or 'nothing'}"
+    if min(operation.at_ms, operation.target, operation.amount) < 0:
+        yield f"({operation.verb}) has a number below 0"
+    if client in PRODUCERS and operation.target >= PARTITIONS:
+        yield f"is for partition {operation.target}, and the topic has {PARTITIONS}, from 0 on"

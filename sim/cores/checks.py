@@ -1,0 +1,313 @@
+"""Invariants R1 to R19 and K4 over a quorum of cores, checked after every event against ghost ledgers.
+
+A check reads, never changes. It raises `Violation` with its name and the evidence. Evidence is put together only when
+there is any: most of these run on every step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraft.raft.identity import ReplicaKey, VoterSet
+from kraft.raft.inputs import Input, RequestReceived
+from kraft.raft.log_view import SnapshotId
+from kraft.raft.raft import Raft
+from kraft.raft.ready import Leadership
+from kraft.raft.state import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from kraft.sim.cores.witness import Memory, Witness
+from kraft.wire.rpc_quorum import (
+    FetchSnapshotRequest,
+    MetadataFetchRequest,
+    MetadataFetchResponse,
+    QuorumRequest,
+    QuorumResponse,
+    VoteRequest,
+    VoteResponse,
+)
+
+if TYPE_CHECKING:
+    from kraft.sim.cores.driver import Driver
+    from kraft.sim.cores.node import Entry, Node
+
+
+class Violation(AssertionError):
+    """The check `name` does not hold."""
+
+    def __init__(self, name: str, evidence: str) -> None:
+        super().__init__(f"{name}: {evidence}")
+        self.name = name
+
+
+class Life:
+    """What is remembered of one node from its start to its end."""
+
+    __slots__ = ("applied", "contact_until", "epoch", "high_watermark", "led_epoch", "led_since", "led_voters")
+
+    def __init__(self, epoch: int, applied: int) -> None:
+        self.epoch = epoch
+        self.applied = applied
+        self.high_watermark = 0
+        self.led_epoch = -1
+        self.led_since = 0
+        self.led_voters: VoterSet | None = None
+        self.contact_until = -1
+        """R18 holds until then, whoever is heard meanwhile."""
+
+
+class Checks(Witness):
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaders: dict[int, int] = {}
+        self.votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+        self.written: dict[tuple[int, int], int] = {}
+        """(base offset, epoch) → chain, of everything ever appended anywhere."""
+        self.ledger: dict[int, tuple[int, int]] = {0: (0, 0)}
+        """End offset of a committed batch → (epoch, chain)."""
+        self.committed_in: dict[int, int] = {0: -1}
+        """End offset of a committed batch → epoch of the leader that committed it."""
+        self.ledger_end = 0
+        self.lives: dict[int, Life] = {}
+        """By node id; of nodes that are down, the last one."""
+        self.durable_epochs: dict[ReplicaKey, int] = {}
+        self.heard: dict[tuple[int, int], int] = {}
+        """(who heard, from whom) → when a fetch was delivered last."""
+
+    def require(self, name: str, condition: object, evidence: str) -> None:
+        """For what is checked seldom: the evidence is there before it is needed."""
+        self.counts[name] += 1
+        if not condition:
+            raise Violation(name, evidence)
+
+    # life
+
+    def on_boot(self, node: Node) -> None:
+        # What was not durable and had not been said may be forgotten.
+        self.lives[node.node_id] = Life(node.disk.state.epoch, node.disk.base.offset)
+
+    def on_crash(self, world: Driver) -> None:
+        """R10: every committed record is still durable on a majority's worth of voters."""
+        end = self.ledger_end
+        chain = self.ledger[end][1]
+        holders = sum(1 for n in world.voters.ids if holds(world.nodes[n], end, chain))
+        self.require("R10", holders * 2 > len(world.voters), f"{end} is durable on {holders} voters only")
+
+    # steps
+
+    def before(self, world: Driver, node: Node, raft: Raft, event: Input) -> Memory | None:
+        if type(event) is RequestReceived:
+            request = event.request
+            if isinstance(request, MetadataFetchRequest | FetchSnapshotRequest):
+                self.heard[(node.node_id, request.replica_id)] = world.now
+            if isinstance(request, VoteRequest) and request.pre_vote:
+                return ("K4", state_of(raft))
+            if request.epoch < raft.epoch:
+                return ("R17", state_of(raft))
+        return None
+
+    def after(self, world: Driver, node: Node, raft: Raft, memory: Memory | None) -> None:
+        if memory is not None:
+            name, state = memory
+            self.require(name, state_of(raft) == state, f"{state} became {state_of(raft)}")
+        life = self.lives[node.node_id]
+        epoch = raft.epoch
+        if epoch != life.epoch:
+            self.require("R3", epoch > life.epoch, f"node {node.node_id} went from epoch {life.epoch} to {epoch}")
+            life.epoch = epoch
+        role = raft.role
+        if isinstance(role, Leader):
+            self.name_leader(epoch, node.node_id)
+            if world.now > life.contact_until or life.led_epoch != epoch or life.led_voters is not raft.voters:
+                self._check_contact(world, node, raft, life)
+        elif isinstance(role, Candidate | Prospective):
+            self.require("R14", raft.is_voter and node.may_vote, f"node {node.node_id} is no voter, but {role}")
+        committed = raft.high_watermark
+        if committed is not None:
+            self.counts["R8"] += 1
+            if committed > raft.log.end_offset:
+                raise Violation("R8", f"{committed} > {raft.log.end_offset}")
+
+    def _check_contact(self, world: Driver, node: Node, raft: Raft, life: Life) -> None:
+        """R18, by the fetches that were delivered: a majority was heard within 1.5 + 1 fetch time-outs."""
+        me, now, voters = node.node_id, world.now, raft.voters
+        if life.led_epoch != raft.epoch:
+            life.led_epoch, life.led_since = raft.epoch, now
+        began = life.led_since
+        self.counts["R18"] += len(voters) > 1
+        times = sorted((now if n == me else self.heard.get((me, n), began) for n in voters.ids), reverse=True)
+        # Of one voter, the majority is the leader itself: heard right now.
+        last = max(times[len(times) // 2], began, node.paused_until)
+        life.led_voters = voters
+        life.contact_until = last + world.settings.check_quorum_ms + world.settings.fetch_timeout_ms
+        if now > life.contact_until:
+            raise Violation("R18", f"leader {me} heard no majority since {last}")
+
+    def name_leader(self, epoch: int, leader_id: int) -> None:
+        self.counts["R1"] += 1
+        known = self.leaders.setdefault(epoch, leader_id)
+        if known != leader_id:
+            raise Violation("R1", f"epoch {epoch} has leaders {known} and {leader_id}")
+
+    # the quorum state
+
+    def on_state(self, node: Node) -> None:
+        state = node.disk.state
+        durable = self.durable_epochs.get(node.key, 0)
+        self.require("R3", state.epoch >= durable, f"node {node.node_id} writes {state} after epoch {durable}")
+        self.durable_epochs[node.key] = state.epoch
+        if state.leader_id is not None:
+            self.name_leader(state.epoch, state.leader_id)
+
+    def on_leadership(self, node: Node, leadership: Leadership) -> None:
+        if leadership.leader_id is not None:
+            self.name_leader(leadership.epoch, leadership.leader_id)
+        if leadership.is_local:
+            # What later epochs have committed meanwhile is no business of a leader that comes late.
+            end = max(end for end, epoch in self.committed_in.items() if epoch < leadership.epoch)
+            held = node.disk.base.offset >= end or node.disk.chain_at(end) == self.ledger[end][1]
+            self.require("R6", held, f"leader {node.node_id} of {leadership.epoch} lacks {end}")
+
+    # the log
+
+    def on_append(self, node: Node, raft: Raft, entry: Entry) -> None:
+        self.counts["R12"] += 1
+        known = self.written.setdefault((entry.base_offset, entry.epoch), entry.chain)
+        if known != entry.chain:
+            raise Violation("R12", f"({entry.base_offset}, {entry.epoch}) names two records")
+        if entry.voters is not None and raft.is_leader:
+            self._check_voters(node, raft, entry.base_offset, entry.voters)
+
+    def _check_voters(self, node: Node, raft: Raft, offset: int, voters: VoterSet) -> None:
+        """R16: one change at a time, by one voter, and only once a record of this epoch is committed."""
+        disk = node.disk
+        committed = self.lives[node.node_id].high_watermark
+        older = [(other.next_offset, other.voters) for other in disk.entries[:-1] if other.voters is not None]
+        before = older[-1][1] if older else disk.base_voters or raft.log.voters.at(0)
+        pending = [end for end, _ in older if end > committed]
+        self.require("R16", not pending, f"a second change at {offset} while {pending} is not committed")
+        self.require("R16", voters.differs_by(before) <= 1, f"{voters.ids} follows {before.ids}")
+        own = any(other.epoch == raft.epoch and other.next_offset <= committed for other in disk.entries)
+        self.require("R16", own or disk.base.epoch == raft.epoch, f"no record of epoch {raft.epoch} is committed")
+
+    def on_truncate(self, node: Node, raft: Raft, offset: int) -> None:
+        self.require("R4", not raft.is_leader, f"leader {node.node_id} truncates to {offset}")
+        known = self.lives[node.node_id].high_watermark
+        self.require("R11", offset >= known, f"node {node.node_id} truncates to {offset}, below {known}")
+        for entry in node.disk.entries[node.disk.position(offset) :]:
+            committed = self.ledger.get(entry.next_offset)
+            lost = committed is not None and committed[1] == entry.chain
+            self.require("R11", not lost, f"node {node.node_id} removes committed {entry}")
+
+    def on_install(self, node: Node, raft: Raft, snapshot: SnapshotId, chain: int) -> None:
+        self.require("R15", not raft.is_leader, f"leader {node.node_id} loads {snapshot}")
+        self.require("R15", self.ledger.get(snapshot.end_offset) == (snapshot.epoch, chain), f"{snapshot} is wrong")
+
+    # the high watermark
+
+    def on_high_watermark(self, world: Driver, node: Node, raft: Raft, offset: int) -> None:
+        life = self.lives[node.node_id]
+        self.counts["R8"] += 1
+        if offset < life.high_watermark:
+            raise Violation("R8", f"node {node.node_id} went back from {life.high_watermark} to {offset}")
+        life.high_watermark = offset
+        if raft.is_leader:
+            self._check_commit(world, node, raft, offset)
+        self._apply(node, raft.epoch, life.applied, offset)
+        life.applied = offset
+
+    def _check_commit(self, world: Driver, node: Node, raft: Raft, offset: int) -> None:
+        """R9, recomputed from the disks."""
+        disk = node.disk
+        # Epochs only rise along a log: the last record below `offset` tells whether any is of this epoch.
+        last = next((entry.epoch for entry in reversed(disk.entries) if entry.base_offset < offset), -1)
+        self.counts["R9"] += 1
+        if raft.epoch not in (last, disk.base.epoch):
+            raise Violation("R9", f"epoch {raft.epoch} commits {offset} without a record of its own below it")
+        chain, voters = disk.chain_at(offset), raft.voters
+        holders = 0
+        for voter in voters.voters:
+            other = world.nodes.get(voter.key.node_id)
+            if other is not None and chain is not None and voter.key.stands_for(other.key):
+                holders += holds(other, offset, chain)
+        if holders * 2 <= len(voters):
+            raise Violation("R9", f"{offset} is durable on {holders} of {voters.ids}")
+
+    def _apply(self, node: Node, epoch: int, applied: int, offset: int) -> None:
+        """R7: what is applied is what was committed first."""
+        entries, ledger, counts = node.disk.entries, self.ledger, self.counts
+        index = node.disk.position(applied)
+        while index < len(entries) and entries[index].next_offset <= offset:
+            entry = entries[index]
+            end = entry.next_offset
+            counts["R7"] += 1
+            known = ledger.get(end)
+            if known is None:
+                ledger[end] = (entry.epoch, entry.chain)
+                self.committed_in[end] = epoch
+                self.ledger_end = max(self.ledger_end, end)
+            elif known[1] != entry.chain or known[0] != entry.epoch:
+                raise Violation("R7", f"node {node.node_id} applies {entry}, not {known}")
+            index += 1
+
+    # messages
+
+    def on_send(self, node: Node, raft: Raft, request: QuorumRequest) -> None:
+        self._check_durable(node, raft, request.epoch)
+        if node.may_vote and isinstance(request, MetadataFetchRequest | FetchSnapshotRequest):
+            end = request.fetch_offset if isinstance(request, MetadataFetchRequest) else 0
+            self.counts["R19"] += 1
+            if end > node.disk.synced_end:
+                raise Violation("R19", f"node {node.node_id} acknowledges {end} before its sync")
+
+    def on_answer(self, node: Node, raft: Raft, response: QuorumResponse) -> None:
+        self._check_durable(node, raft, response.epoch)
+        if response.leader_id >= 0:
+            self.name_leader(response.epoch, response.leader_id)
+        if isinstance(response, MetadataFetchResponse) and response.high_watermark >= 0:
+            told = response.high_watermark
+            self.counts["R9"] += 1
+            if told > self.lives[node.node_id].high_watermark:
+                raise Violation("R9", "an uncommitted high watermark is told")
+            role = raft.role
+            if isinstance(role, Leader) and told <= role.epoch_start_offset:
+                raise Violation("R9", f"{told} is told without a record of this epoch")
+
+    def _check_durable(self, node: Node, raft: Raft, epoch: int) -> None:
+        state, counts = node.disk.state, self.counts
+        counts["R17"] += 1
+        if epoch > state.epoch:
+            raise Violation("R17", f"node {node.node_id} says epoch {epoch}, its disk {state.epoch}")
+        counts["R19"] += 1
+        if state.epoch != raft.epoch or (state.voted is not raft.voted and state.voted != raft.voted):
+            evidence = f"node {node.node_id} speaks at {raft.epoch}, {raft.voted}; its disk has {state}"
+            raise Violation("R19", evidence)
+
+    def on_answer_to(self, node: Node, raft: Raft, sender: Node, response: QuorumResponse) -> None:
+        """R2 and R13: a granted vote is the only one of its epoch, and goes to a log that lacks nothing of ours."""
+        if not isinstance(response, VoteResponse) or not response.vote_granted or sender.raft is None:
+            return
+        candidate = sender.raft
+        if not isinstance(candidate.role, Candidate) or candidate.epoch != response.epoch or raft.voted != sender.key:
+            return
+        known = self.votes.setdefault((node.key, response.epoch), sender.key)
+        self.require("R2", known == sender.key, f"node {node.node_id} votes twice in epoch {response.epoch}")
+        theirs = (candidate.log.last_epoch, candidate.log.end_offset)
+        ours = node.disk.synced_ending()
+        self.require("R13", theirs >= ours, f"node {node.node_id} at {ours} votes for {sender.node_id} at {theirs}")
+
+
+def holds(node: Node, end: int, chain: int) -> bool:
+    """Whether everything below `end`, with this chain, survives a power loss of the node."""
+    disk = node.disk
+    return disk.base.offset >= end or (disk.synced_end >= end and disk.chain_at(end) == chain)
+
+
+def state_of(raft: Raft) -> tuple[object, ...]:
+    """What a message that must change nothing may not change."""
+    role = raft.role
+    times: tuple[object, ...] = ()
+    if isinstance(role, Unattached | Prospective | Candidate | Resigned):
+        times = (role.election_deadline_ms,)
+    elif isinstance(role, Follower):
+        times = (role.fetch_deadline_ms, role.has_fetched, role.lost_since_ms, role.campaign_at_ms)
+    facts = (raft.epoch, raft.voted, raft.leader_id, type(role), raft.log.end_offset, raft.high_watermark)
+    return (*facts, *times)

@@ -1,0 +1,100 @@
+"""A quorum of raft cores as its client and its enemies see it: what they may do to it, and what they may ask."""
+
+from __future__ import annotations
+
+from kraft.raft.identity import VoterSet
+from kraft.raft.inputs import AppendRequested, Input, VotersChangeRequested
+from kraft.raft.state import Leader
+from kraft.sim.cores.driver import Driver
+from kraft.sim.cores.node import Node
+
+
+class World(Driver):
+    """Voters 1..n and observers n+1..n+m under one seed."""
+
+    _append_interval_ms = 0
+
+    # the links
+
+    def partition(self, *groups: tuple[int, ...]) -> None:
+        """Nothing arrives from one group in another."""
+        self.cut = {
+            (a, b) for a in self.nodes for b in self.nodes if a != b and not any(a in g and b in g for g in groups)
+        }
+
+    def heal(self) -> None:
+        self.cut.clear()
+        self.refused.clear()
+
+    # the client of the quorum
+
+    def append(self, count: int = 1) -> bool:
+        """The leader's state machine appends a batch; False if nobody can."""
+        return self._ask_leader(AppendRequested((b"x",) * count)) is not None
+
+    def change_voters(self, voters: VoterSet) -> bool:
+        """Whether the leader wrote a Voters record."""
+        leader = self.leader
+        before = leader.disk.end if leader is not None else 0
+        asked = self._ask_leader(VotersChangeRequested(voters))
+        return asked is not None and asked.disk.end > before
+
+    def _ask_leader(self, event: Input) -> Node | None:
+        leader = self.leader
+        if leader is None or leader.raft is None or leader.is_writing_state or self.now < leader.paused_until:
+            return None
+        self._step(leader, leader.raft, event)
+        return leader
+
+    def append_every(self, interval_ms: int) -> None:
+        """A client that writes until `stop_appends`."""
+        self._append_interval_ms = interval_ms
+        self.at(interval_ms, self._write_on)
+
+    def _write_on(self) -> None:
+        if self._append_interval_ms:
+            self.append(1 + self.chance.below(3))
+            self.at(self._append_interval_ms, self._write_on)
+
+    def stop_appends(self) -> None:
+        self._append_interval_ms = 0
+
+    # what can be asked
+
+    @property
+    def leader(self) -> Node | None:
+        """The live leader of the highest epoch."""
+        found, newest = None, -1
+        for node in self.nodes.values():
+            raft = node.raft
+            if raft is not None and raft.is_leader and raft.epoch > newest:
+                found, newest = node, raft.epoch
+        return found
+
+    def has_active_leader(self) -> bool:
+        """A leader with a committed record of its epoch, known to a majority of the voters."""
+        leader = self.leader
+        if leader is None or leader.raft is None:
+            return False
+        role, epoch = leader.raft.role, leader.raft.epoch
+        if not isinstance(role, Leader) or role.high_watermark is None:
+            return False
+        known = [n for n in self.voters.ids if _follows(self.nodes[n], leader.node_id, epoch)]
+        return len(known) * 2 > len(self.voters)
+
+    @property
+    def committed_end(self) -> int:
+        """The highest high watermark that a live node knows."""
+        return max((node.raft.high_watermark or 0 for node in self.nodes.values() if node.raft is not None), default=0)
+
+    def caught_up(self) -> bool:
+        """Every live node has everything, and knows that it is committed."""
+        leader = self.leader
+        if leader is None or leader.raft is None:
+            return False
+        end = leader.raft.log.end_offset
+        return all(n.raft is None or (n.raft.high_watermark == end == n.disk.end) for n in self.nodes.values())
+
+
+def _follows(node: Node, leader_id: int, epoch: int) -> bool:
+    return node.raft is not None and node.raft.leader_id == leader_id and node.raft.epoch == epoch

@@ -1,0 +1,65 @@
+"""The clients of a run that change what it runs on: replicas move between directories, voters come and go."""
+
+from __future__ import annotations
+
+from kraft.sim.cluster.plan import (
+    ADD_VOTER,
+    CHANGE_DIRECTORY,
+    DIRECTORY_MOVER,
+    OVERRIDES,
+    PLAIN,
+    REMOVE_VOTER,
+    SEND,
+    TOPIC,
+    VOTER_CHANGER,
+    Fault,
+    Operation,
+    Plan,
+)
+from kraft.sim.cluster.run import ClusterRun, RunSettings
+from kraft.sim.cluster.shape import ClusterShape, host_name
+from kraft.sim.world.filesystem import Directory
+
+SENDS = tuple(Operation(at_ms, SEND) for at_ms in range(0, 2_000, 20))
+
+
+def carry_out(plan: Plan) -> ClusterRun:
+    run = ClusterRun(plan.seed, RunSettings(plan=plan))
+    result = run.run()
+    assert not result.findings, result.findings[0]
+    return run
+
+
+def directories_with(run: ClusterRun, broker: int, log: str) -> list[str]:
+    """The log directories of this broker in which this log is."""
+    data = run.world.host(host_name(broker)).root.entries["data"]
+    assert isinstance(data, Directory)
+    root = data.entries[str(broker)]
+    assert isinstance(root, Directory)
+    return [name for name, entry in root.entries.items() if isinstance(entry, Directory) and log in entry.entries]
+
+
+def test_a_replica_is_moved_to_another_directory_and_back() -> None:
+    shape = ClusterShape(controllers=1, overrides=OVERRIDES, log_dirs=2)
+    there = [Operation(100 + 1_000 * which, CHANGE_DIRECTORY, 0, 3 * which) for which in (0, 1)]
+    for moves, due in ((there, "dir-b"), (there[::-1], "dir-a")):
+        work = {PLAIN: SENDS, DIRECTORY_MOVER: tuple(moves)}
+        run = carry_out(Plan(duration_ms=2_500, shape=shape, work=work))
+        topic = run.cluster.image.topics.get(TOPIC)
+        assert topic is not None
+        assert directories_with(run, topic.partition(0).replicas[0], f"{TOPIC}-0") == [due]
+
+
+def test_voters_come_and_go_while_a_controller_dies() -> None:
+    changes = (
+        Operation(100, REMOVE_VOTER, 0),
+        Operation(1_000, REMOVE_VOTER, 1),  # left out: two stay
+        Operation(2_000, ADD_VOTER, 0),
+    )
+    fault = Fault(at_ms=1_200, kind="kill", node=103, back_ms=300)
+    shape = ClusterShape(overrides=OVERRIDES, dynamic_voters=True)
+    run = carry_out(Plan(duration_ms=4_000, shape=shape, faults=(fault,), work={PLAIN: SENDS, VOTER_CHANGER: changes}))
+    told = [(done.text, done.outcome) for done in run.chronicle.operations if done.client == VOTER_CHANGER]
+    assert told == [("remove voter 101", "done"), ("remove voter 102", "left out"), ("add voter 101", "done")]
+    checks = {check.id: check.seen for check in run.cluster.watch.suite.checks.checks}
+    assert checks["R16"] >= 3 * len(shape.node_ids)

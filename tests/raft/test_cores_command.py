@@ -1,0 +1,145 @@
+"""`kraft sim cores`: many seeds of raft cores alone, what is told of them, and that a seed is one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from kraft.raft import follower
+from kraft.raft.core import Core
+from kraft.sim.commands import app
+from kraft.sim.cores.campaign import CoresCampaign, CoresSettings, run_campaign, run_seed
+from kraft.sim.cores.chaos import shape_of
+
+SHORT = CoresSettings(duration_ms=2_000, trace_lines=1_000_000)
+TRACE_HASH = """
+import hashlib
+from kraft.sim.cores.chaos import run_chaos
+from kraft.sim.cores.world import World
+world = World(5, 3, 1)
+world.trace = []
+run_chaos(5, duration_ms=2000, world=world)
+print(hashlib.sha256("\\n".join(world.trace).encode()).hexdigest(), world.steps)
+"""
+
+
+def kraft_sim(*arguments: str) -> tuple[int, str]:
+    """Exit code and output of `kraft sim cores` with these arguments, in this process."""
+    done = CliRunner().invoke(app, ["cores", "--seconds", "3", "--jobs", "1", *arguments])
+    return done.exit_code, done.output
+
+
+def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = follower.send_fetch_if_due
+
+    def twin(core: Core) -> None:
+        kept, core.log.synced_end_offset = core.log.synced_end_offset, core.log.end_offset
+        original(core)
+        core.log.synced_end_offset = kept
+
+    monkeypatch.setattr(follower, "send_fetch_if_due", twin)
+
+
+def test_the_command_tells_what_was_done_how_fast_and_what_was_seen() -> None:
+    code, said = kraft_sim("--seeds", "6")
+    assert code == 0
+    assert "6 of 6 seeds passed, all checks on" in said
+    assert "steps (inputs to cores)" in said
+    assert "steps per CPU second" in said
+    assert "kill " in said
+    assert "R9 " in said
+
+
+def test_the_figures_come_as_json_too() -> None:
+    code, said = kraft_sim("--seeds", "3", "--json")
+    figures = json.loads(said)
+    assert code == 0
+    assert figures["seeds"] == 3
+    assert figures["steps"] > 1_000
+    assert figures["steps_per_cpu_second"] > 0
+    assert figures["seen"]["R7"] > 0
+    assert figures["failures"] == []
+
+
+def test_a_planted_bug_is_found_and_its_seed_finds_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    acknowledge_before_the_sync(monkeypatch)
+    code, said = kraft_sim("--seeds", "4", "--json")
+    assert code == 1
+    first, *_ = json.loads(said)["failures"]
+    assert first["check"] == "R19"
+    code, said = kraft_sim("--seed", str(first["seed"]), "--log")
+    assert code == 1
+    assert first["evidence"] in said
+    assert f"kraft sim cores --seed {first['seed']} --seconds 3 --log" in said
+    assert "MetadataFetchRequest" in said
+    assert "0 of 1 seeds passed" in said
+
+
+def test_without_checks_the_same_bug_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    acknowledge_before_the_sync(monkeypatch)
+    code, said = kraft_sim("--seeds", "4", "--no-checks")
+    assert code == 0
+    assert "4 of 4 seeds passed, checks off" in said
+    assert "seen:" not in said
+
+
+def test_what_the_code_raises_by_itself_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(core: Core) -> None:
+        raise KeyError("request_id")
+
+    monkeypatch.setattr(follower, "send_fetch_if_due", broken)
+    code, said = kraft_sim("--seed", "7")
+    assert code == 1
+    assert "seed 7 failed" in said
+    assert "KeyError('request_id')" in said
+
+
+def test_a_quorum_that_makes_no_progress_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "send_fetch_if_due", lambda core: None)
+    run = run_seed(SHORT, 2)
+    assert (run.failed, run.evidence) == ("stuck", "no leader after healing")
+
+
+def test_a_seed_gives_the_same_steps_with_checks_and_without() -> None:
+    checked, unchecked = run_seed(SHORT, 8), run_seed(CoresSettings(2_000, is_checked=False), 8)
+    assert checked.steps == unchecked.steps
+    assert checked.faults == unchecked.faults
+    assert not unchecked.seen
+
+
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", TRACE_HASH],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(said) == 1
+
+
+def test_seeds_have_every_number_of_voters_and_of_observers() -> None:
+    assert {shape_of(seed) for seed in range(18)} == {(v, o) for v in range(1, 6) for o in range(3)}
+
+
+def test_seeds_run_in_processes_of_their_own_come_to_the_same() -> None:
+    def figures(campaign: CoresCampaign) -> tuple[object, ...]:
+        return (campaign.steps, campaign.elections, campaign.seen, campaign.faults)
+
+    settings = CoresSettings(duration_ms=500)
+    alone, together = (run_campaign(range(1, 9), settings, jobs, lambda line: None) for jobs in (1, 2))
+    assert figures(alone) == figures(together)
+
+
+def test_over_a_few_seeds_every_check_sees_something() -> None:
+    campaign = run_campaign(range(1, 25), CoresSettings(duration_ms=6_000), 1, lambda line: None)
+    assert not campaign.failures
+    assert not campaign.unknown
