@@ -56,7 +56,7 @@ def handle_delete_records(broker: BrokerServices, request: Request, session: Ses
                 row.begin()
         deletion.start(timeout_ms)
 
-    broker.replicas.start_task(when_open)
+    broker.answer_later(request, when_open)
 
 
 class PartitionDeletion:
@@ -185,7 +185,7 @@ class DeleteRecords(Parked):
             if row.operation is not None and row.partition is not None:
                 row.partition.watchers.pop(row, None)
                 row.partition.start_watchers -= 1
-        self._broker.replicas.start_task(self._checkpoint_and_answer)
+        self._broker.answer_later(self._request, self._checkpoint_and_answer)
 
     async def _checkpoint_and_answer(self) -> None:
         """What is answered must not be taken back by a restart."""

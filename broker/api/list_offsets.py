@@ -17,13 +17,16 @@ from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
 from kraft.control.topic_names import METADATA_TOPIC
-from kraft.seam import StorageCorrupt
+from kraft.seam import DiskError, StorageCorrupt
+from kraft.storage.handles import SegmentGone
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.services import BrokerServices
     from kraft.broker.node.session import Session
+    from kraft.storage.log import Log
+    from kraft.storage.reading import TimestampedOffset
     from kraft.wire.server import Request
 
 LATEST = -1
@@ -68,7 +71,7 @@ def handle_list_offsets(broker: BrokerServices, request: Request, session: Sessi
     message = read(request)
     listing = _Listing(broker, request, session, message)
     if listing.needs_task:
-        broker.replicas.start_task(listing.run)
+        broker.answer_later(request, listing.run)
     else:
         listing.answer()
 
@@ -146,22 +149,32 @@ class _Listing:
             return list_offset(partition, self._asker, timestamp, epoch)
         log = partition.log
         assert log is not None
-        disk, truncations = self._broker.seam.disk, log.truncations
-        try:
-            if timestamp == MAX_TIMESTAMP:
-                hit = await disk.offload(log.max_timestamp_offset)
-            else:
-                hit = await disk.offload(log.offset_for_timestamp, timestamp)
-        except StorageCorrupt as damage:
-            if partition.log is log and log.truncations == truncations:  # else it was cut under the lookup
-                replicas.log_damaged(partition, damage)
-            return OffsetAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if partition.log is not log or (error := check(partition, self._asker, epoch)) != ErrorCode.NONE:
-            return OffsetAnswer(error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        hit, error = await self._find(partition, log, timestamp)
+        if partition.log is not None and partition.log is not log:  # it was moved to another directory meanwhile
+            return await self._look_up(partition, timestamp, epoch)
+        error = error or check(partition, self._asker, epoch)
+        if error != ErrorCode.NONE:
+            return OffsetAnswer(error)
         end = end_offset(partition, self._asker)
         if hit is not None and hit.offset < end:
             return OffsetAnswer(ErrorCode.NONE, hit.timestamp, hit.offset, hit.leader_epoch)
         return OffsetAnswer(not_available(partition, self._asker))
+
+    async def _find(self, partition: Partition, log: Log, timestamp: int) -> tuple[TimestampedOffset | None, ErrorCode]:
+        """What a lookup by time finds in this log; an error if the log cannot be read, be it only by now."""
+        replicas, truncations = self._broker.replicas, log.truncations
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                return await replicas.disk.offload(log.max_timestamp_offset), ErrorCode.NONE
+            return await replicas.disk.offload(log.offset_for_timestamp, timestamp), ErrorCode.NONE
+        except SegmentGone:
+            pass
+        except StorageCorrupt as damage:
+            if partition.log is log and log.truncations == truncations:  # else it was cut under the lookup
+                replicas.log_damaged(partition, damage)
+        except DiskError as trouble:
+            replicas.disk_failed(partition, trouble)
+        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def answer(self) -> None:
         row = part(ApiKey.LIST_OFFSETS, "ListOffsetsPartitionResponse")

@@ -46,7 +46,7 @@ def handle_offset_for_leader_epoch(broker: BrokerServices, request: Request, ses
             await broker.replicas.wait_open(partition)
         _answer(broker, request, message, allowed)
 
-    broker.replicas.start_task(when_open)
+    broker.answer_later(request, when_open)
 
 
 def _answer(broker: BrokerServices, request: Request, message: Any, allowed: dict[str, bool]) -> None:

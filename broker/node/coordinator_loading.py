@@ -44,7 +44,9 @@ async def load_state(
                 return state, offset
             await _wait_committed(partition, offset)
             continue
-        piece = await _read(replicas, log, max(offset, log.log_start_offset), bytes_max)
+        piece = await _read(replicas, log, offset, bytes_max)
+        if piece is None:
+            continue
         entries, offset = await replicas.disk.offload(_decode, piece, log.log_end_offset)
         for start in range(0, len(entries), ENTRIES_PER_STEP):
             state = state.with_entries(entries[start : start + ENTRIES_PER_STEP])
@@ -52,15 +54,16 @@ async def load_state(
     return None
 
 
-async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int) -> LogSlice:
-    while True:
-        try:
-            return log.read(max(offset, log.log_start_offset), bytes_max, log.log_end_offset)
-        except ColdRead as cold:
-            await replicas.disk.offload(cold.warm)
-            cold.adopt()
-        except OffsetOutOfRange:
-            await trio.lowlevel.checkpoint()
+async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int) -> LogSlice | None:
+    """None: not yet. By now the partition may have another log, or none."""
+    try:
+        return log.read(max(offset, log.log_start_offset), bytes_max, log.log_end_offset)
+    except ColdRead as cold:
+        await replicas.disk.offload(cold.warm)
+        cold.adopt()
+    except OffsetOutOfRange:
+        await trio.lowlevel.checkpoint()
+    return None
 
 
 def _decode(piece: LogSlice, log_end_offset: int) -> tuple[list[Entry], int]:

@@ -4,13 +4,15 @@ The controller gives each new replica a directory. It is told when a replica sta
 directory was offline when it came), when it is in no directory at all (LOST), and when it is back.
 
 Invariants: one request is in flight; a replica is reported until the controller has answered; what is asked is what
-holds when the request is built. Source: KIP-858; broker-spec 2.11.
+holds when the request is built; what the controller was told counts as known to it before the metadata say so, so that
+a replica that turns back is reported again. Source: KIP-858; broker-spec 2.11.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import structlog
 import trio
@@ -36,20 +38,31 @@ class DirectoryAssignments:
     def __init__(self, services: DataPlaneServices) -> None:
         self._services = services
         self._queued: dict[Partition, UUID] = {}
+        self._sent: WeakKeyDictionary[Partition, UUID] = WeakKeyDictionary()
+        """The last that was sent, be it answered or not."""
         self._wake = trio.Event()
         self._settled = trio.Event()
         self._settled.set()
 
     def report(self, partition: Partition, directory_id: UUID) -> None:
-        """This replica is in this directory; nothing if the metadata say so already."""
-        state = partition.state
-        if state is not None and state.directory_of(self._services.node_id) == directory_id:
-            self._queued.pop(partition, None)
+        """This replica is in this directory; nothing if that is the last that the controller knows, or will."""
+        if self._last_word(partition) == directory_id:
             return
         self._queued[partition] = directory_id
         if self._settled.is_set():
             self._settled = trio.Event()
         self._wake.set()
+
+    def is_known(self, partition: Partition, directory_id: UUID) -> bool:
+        """Whether the metadata name this directory, and the controller was told no other since."""
+        return self._named(partition) == self._last_word(partition) == directory_id
+
+    def _named(self, partition: Partition) -> UUID | None:
+        return None if partition.state is None else partition.state.directory_of(self._services.node_id)
+
+    def _last_word(self, partition: Partition) -> UUID | None:
+        """What the controller is about to be told, else what it was told last, else what the metadata say."""
+        return self._queued.get(partition) or self._sent.get(partition) or self._named(partition)
 
     async def wait_settled(self) -> None:
         """Suspend until everything that was reported is answered."""
@@ -71,6 +84,7 @@ class DirectoryAssignments:
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
 
     async def _send(self, batch: dict[Partition, UUID]) -> bool:
+        self._sent.update(batch)
         request = AssignReplicasToDirsRequest(
             broker_id=self._services.node_id,
             broker_epoch=self._services.broker_epoch,
@@ -86,7 +100,7 @@ class DirectoryAssignments:
             log.info("AssignReplicasToDirs is tried again", outcome=failure.outcome.value)
             return False
         if answer.error_code != ErrorCode.NONE:
-            log.info("AssignReplicasToDirs is tried again", error=ErrorCode(answer.error_code).name)
+            log.info("AssignReplicasToDirs is tried again", error=ErrorCode.of(answer.error_code).name)
             return False
         for partition, directory in batch.items():
             if self._queued.get(partition) == directory:

@@ -142,6 +142,10 @@ class LogDirectories:
         return [directory for directory in self.all if directory.is_online]
 
     @property
+    def are_all_online(self) -> bool:
+        return all(directory.is_online for directory in self.all)
+
+    @property
     def ids(self) -> tuple[UUID, ...]:
         """Ids of the directories that are online."""
         return tuple(directory.directory_id for directory in self.online)
@@ -152,6 +156,10 @@ class LogDirectories:
         epochs = {directory.broker_epoch for directory in self.all}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
+    def of_path(self, path: str) -> HostedDirectory | None:
+        """The directory that this path names, or lies in."""
+        return next((one for one in self.all if path == one.path or path.startswith(one.path + "/")), None)
+
     def holding(self, topic: str, index: int, assigned: UUID | None = None) -> HostedDirectory | None:
         """The directory that has this log; of several (a crash fell into a move) the assigned one."""
         found = [directory for directory in self.online if (topic, index) in directory.held]
@@ -159,22 +167,25 @@ class LogDirectories:
         return next((directory for directory in found if directory.directory_id == assigned), first)
 
     def place(self, topic: str, index: int, assigned: UUID | None, *, is_new: bool) -> HostedDirectory | None:
-        """Where the replica is, or is to be made; None if it may be in a directory that is offline.
+        """Where the replica is, or is to be made; None if it may be in a directory that is offline: also if the
+        metadata name one that is online, for it may have been about to be moved there.
 
         `assigned` is the directory id that the metadata name; `is_new`: the replica was assigned to this broker just
         now, so there is no data of it anywhere.
         """
-        online = self.online
         preferred = self.preferred.pop((topic, index), None)
         holding = self.holding(topic, index, assigned)
         if holding is not None:
             return holding
-        if preferred is not None and preferred.is_online and is_new:
-            return preferred
-        if assigned is not None and assigned.int >= RESERVED_DIRECTORIES:
-            for directory in online:
-                if directory.directory_id == assigned:
-                    return directory
-        if not online or (len(online) < len(self.all) and not is_new):
+        if not self.online or not (is_new or self.are_all_online):
             return None
-        return min(online, key=lambda directory: len(directory.partitions))
+        chosen = preferred if is_new else None
+        if chosen is None or not chosen.is_online:
+            chosen = self._assigned(assigned) or min(self.online, key=lambda directory: len(directory.partitions))
+        chosen.forget(topic, index)  # what an earlier log of this name may have left
+        return chosen
+
+    def _assigned(self, assigned: UUID | None) -> HostedDirectory | None:
+        if assigned is None or assigned.int < RESERVED_DIRECTORIES:
+            return None
+        return next((directory for directory in self.online if directory.directory_id == assigned), None)

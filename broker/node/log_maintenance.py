@@ -69,7 +69,10 @@ class LogMaintenance:
     async def write_high_watermarks(self) -> None:
         """replication-offset-checkpoint, of every directory in which a mark has moved."""
         for directory in self._manager.directories.online:
-            await self._write(directory, "high watermarks", directory.collect_high_watermarks)
+            await self.write_high_watermarks_of(directory)
+
+    async def write_high_watermarks_of(self, directory: HostedDirectory) -> None:
+        await self._write(directory, "high watermarks", directory.collect_high_watermarks)
 
     async def write_recovery_points(self) -> None:
         """recovery-point-offset-checkpoint and log-start-offset-checkpoint."""

@@ -17,6 +17,7 @@ from kraft.wire.records import BatchHeader, read_header
 
 OPENED_AT_ONCE_BYTES_MAX = 16 * 1024
 """Compressed batches up to this size are opened on the loop."""
+TIMESTAMP_MIN, TIMESTAMP_MAX = -(2**63), 2**63 - 1
 
 
 def needs_opening(header: BatchHeader, rules: BatchRules) -> bool:
@@ -46,6 +47,8 @@ def _convert(data: bytes, header: BatchHeader, rules: BatchRules) -> tuple[memor
         return BatchRefused(
             ErrorCode.INVALID_RECORD, f"the batch holds {len(records)} records, its header says {header.record_count}"
         )
+    if not all(TIMESTAMP_MIN <= record.timestamp <= TIMESTAMP_MAX for record in records):
+        return BatchRefused(ErrorCode.INVALID_RECORD, "a record's timestamp does not fit into 64 bits")
     converted = encode_batch(
         records,
         base_offset=0,

@@ -332,16 +332,16 @@ class ReplicaManager:
     # failure
 
     def disk_failed(self, partition: Partition, error: DiskError) -> None:
-        """The device refused in one of this partition's files: its directory goes offline."""
-        if partition.directory is not None and not partition.is_removed:
-            self.directory_failed(partition.directory, error)
+        """The device refused in one of this partition's files: the directory of the file goes offline, which need not
+        be the one where the replica is by now."""
+        if not partition.is_removed:
+            self.disk_failed_at(error)
 
     def disk_failed_at(self, error: DiskError) -> None:
-        """As `disk_failed`, by the path in the error."""
-        for directory in self.directories.online:
-            if error.path.startswith(directory.path + "/"):
-                self.directory_failed(directory, error)
-                return
+        """As `disk_failed`, for files of no partition."""
+        directory = self.directories.of_path(error.path)
+        if directory is not None:
+            self.directory_failed(directory, error)
 
     def directory_failed(self, directory: HostedDirectory, error: DiskError) -> None:
         """Take a log directory offline, at once and without another write."""
@@ -350,8 +350,8 @@ class ReplicaManager:
         directory.storage = None
         self.moves.directory_failed(directory)
         for partition in list(directory.partitions):
-            if partition.state is not None and partition.state.directory_of(self.node_id) != directory.directory_id:
-                self.report_lost(partition)  # it was about to be moved: the controller thinks it elsewhere
+            if not self.assignments.is_known(partition, directory.directory_id):
+                self.report_lost(partition)  # it was being moved: the controller thinks it elsewhere, or soon will
             self.roles.stop_fetching(partition)
             opened = partition.log
             partition.failed()

@@ -8,10 +8,13 @@ Invariants:
 - the two folders are renamed, and the replica's log is replaced, with no checkpoint between, at a moment when both logs
   are equal and the copy is on the device: nothing that was acknowledged depends on what is left behind;
 - a log that was cut meanwhile is copied from its beginning again;
+- before that the target's checkpoint says where the log starts: a restart does not bring back what was deleted;
 - a move that is given up, by request, by deletion or by a failing directory, leaves the replica where it was, and the
-  controller is told so.
+  controller is told so. Nothing gives it up between the renames and the sync of the directories;
+- of several requests for a replica the last one counts.
 A move that was under way when the process ended begins anew at the next start, by what is in the directories: if only
-the copy is there and the metadata name its directory, the copy is the replica (a crash fell between two renames).
+the copy is there, the metadata name its directory, and no directory is offline that may have more, the copy is the
+replica (a crash fell between two renames).
 Source: broker-spec 2.11.
 """
 
@@ -66,8 +69,9 @@ class Move:
         self.future: Log | None = None
         self.truncations = 0 if partition.log is None else partition.log.truncations
         """Of the log, when it was last looked at."""
+        self.saved_start = -1
+        """The log start that the target's checkpoint says."""
         self.scope = trio.CancelScope()
-        self.ended = trio.Event()
 
     def lag(self) -> int:
         """Offsets that the copy is behind; at least 1 if the log was cut since it was looked at."""
@@ -84,6 +88,8 @@ class ReplicaMoves:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._moves: dict[Partition, Move] = {}
+        self._asked: dict[Partition, HostedDirectory] = {}
+        """Where replicas are to go next, if their moves have not begun."""
         config = manager.config
         self._quota = ReplicationQuota(
             config,
@@ -101,30 +107,39 @@ class ReplicaMoves:
     # asking
 
     def alter(self, topic: str, index: int, path: str) -> ErrorCode:
-        """Move this replica into the directory `path`; into the one where it is: give a move up. A replica that is not
-        here yet is made there when it comes (REPLICA_NOT_AVAILABLE tells so)."""
+        """Move this replica into the directory `path`; into the one where it is: give a move up. One of a known
+        partition that is not here yet is made there when it comes (REPLICA_NOT_AVAILABLE tells so)."""
         manager = self._manager
         target = next((one for one in manager.directories.all if one.path == path), None)
         if target is None:
             return ErrorCode.LOG_DIR_NOT_FOUND
         if not target.is_online:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        partition = manager.partition(topic, index)
-        if partition is None:
+        found = manager.locate(topic, index)
+        if found is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             manager.directories.preferred[topic, index] = target
             return ErrorCode.REPLICA_NOT_AVAILABLE
-        if partition.is_offline or partition.directory is None:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        move = self._moves.get(partition)
-        if partition.directory is target:
-            if move is not None:
-                self.give_up(partition)
-        elif move is None or move.target is not target:
-            manager.start_task(self._replace, partition, move, target)
+        if isinstance(found, ErrorCode):
+            return found
+        self._ask(found, target)
         return ErrorCode.NONE
+
+    def _ask(self, partition: Partition, target: HostedDirectory) -> None:
+        """Move the replica, when a move elsewhere is over."""
+        move = self._moves.get(partition)
+        bound_for = partition.directory if move is None or move.scope.cancel_called else move.target
+        if self._asked.get(partition, bound_for) is target:
+            return
+        is_idle = move is None and partition not in self._asked
+        self._asked[partition] = target
+        if move is not None:
+            move.scope.cancel()
+        elif is_idle:
+            self._manager.start_task(self._carry_out, partition)
 
     def give_up(self, partition: Partition) -> None:
         """The replica stays where it is, if it is being moved."""
+        self._asked.pop(partition, None)
         move = self._moves.get(partition)
         if move is not None:
             move.scope.cancel()
@@ -151,38 +166,36 @@ class ReplicaMoves:
                     self._manager.retirement.remove_later([path])
                     self._manager.directories.interrupted[key] = directory
                 elif state.directory_of(self._manager.node_id) == directory.directory_id and storage is not None:
-                    self._manager.disk.rename(path, storage.partition_path(*key))
-                    directory.held.add(key)
-                    log.warning("copy of a replica takes its place", topic=key[0], partition=key[1], path=path)
+                    if self._manager.directories.are_all_online:  # else one of the others may have more than the copy
+                        self._manager.disk.rename(path, storage.partition_path(*key))
+                        directory.held.add(key)
+                        log.warning("copy of a replica takes its place", topic=key[0], partition=key[1], path=path)
                 else:
                     self._manager.retirement.remove_later([path])
 
     def begin_again(self, partition: Partition) -> None:
         """A replica has come to be: a move that its last life had begun goes on, from the beginning."""
         target = self._manager.directories.interrupted.pop((partition.topic, partition.index), None)
-        if target is not None and target.is_online and partition.directory is not target:
-            self._manager.start_task(self._replace, partition, None, target)
+        if target is not None:
+            self._ask(partition, target)
 
     # moving
 
-    async def _replace(self, partition: Partition, older: Move | None, target: HostedDirectory) -> None:
-        """Begin a move when an older one is over."""
-        if older is not None:
-            older.scope.cancel()
-            await older.ended.wait()
-        if partition in self._moves or partition.is_removed or partition.is_offline or not target.is_online:
-            return
-        move = self._moves[partition] = Move(partition, target)
-        log.info("replica moves", topic=partition.topic, partition=partition.index, target=target.path)
-        is_done = False
-        try:
-            with move.scope:
-                is_done = await self._move(move)
-        finally:
-            del self._moves[partition]
-            move.ended.set()
-            if not is_done:
-                self._abandon(move)
+    async def _carry_out(self, partition: Partition) -> None:
+        """Make the moves that are asked for, one after the other."""
+        while (target := self._asked.pop(partition, None)) is not None:
+            if partition.is_removed or partition.is_offline or not target.is_online or partition.directory is target:
+                continue
+            move = self._moves[partition] = Move(partition, target)
+            log.info("replica moves", topic=partition.topic, partition=partition.index, target=target.path)
+            is_done = False
+            try:
+                with move.scope:
+                    is_done = await self._move(move)
+            finally:
+                del self._moves[partition]
+                if not is_done:
+                    self._abandon(move)
 
     async def _move(self, move: Move) -> bool:
         """True if the replica is in its new directory."""
@@ -190,15 +203,14 @@ class ReplicaMoves:
         await manager.wait_open(partition)
         try:
             move.future = future = await self._open_copy(move)
-            while not await self._is_swapped(move, future):
+            await self._copy(move, future)
+            while not (self._is_assigned(move) and await self._is_swapped(move, future)):
+                await manager.clock.sleep_ms(IDLE_MS)
                 await self._copy(move, future)
         except _GivenUp:
             return False
         except DiskError as error:
-            if error.path.startswith(move.target.path + "/"):
-                manager.directory_failed(move.target, error)
-            elif partition.directory is not None:
-                manager.directory_failed(partition.directory, error)
+            manager.disk_failed_at(error)
             return False
         except (StorageCorrupt, AppendRefused) as problem:
             log.error("replica cannot be moved", topic=partition.topic, partition=partition.index, error=str(problem))
@@ -237,7 +249,7 @@ class ReplicaMoves:
         return await manager.disk.offload(open_it)
 
     async def _copy(self, move: Move, future: Log) -> None:
-        """Copy until the end is reached, then wait a little for more."""
+        """Copy until the end is reached, and sync that."""
         unsynced = 0
         while move.lag():
             while self._quota.is_exceeded:
@@ -250,7 +262,6 @@ class ReplicaMoves:
                 await self._sync(future)
                 unsynced = 0
         await self._sync(future)
-        await self._manager.clock.sleep_ms(IDLE_MS)
 
     async def _copy_chunk(self, move: Move, future: Log) -> int:
         """Copy the next piece; the bytes of it. A log that was cut since it was looked at last is begun anew."""
@@ -281,34 +292,69 @@ class ReplicaMoves:
 
     # changing places
 
-    async def _is_swapped(self, move: Move, future: Log) -> bool:
-        """If the copy has caught up, have the controller say so too; then put it in the log's place."""
-        manager, partition = self._manager, move.partition
+    def _is_assigned(self, move: Move) -> bool:
+        """Whether the metadata name the target; the controller is told so if not."""
         _source(move)
-        if move.lag():
-            return False
-        state = partition.state
-        if state is None or state.directory_of(manager.node_id) != move.target.directory_id:
-            manager.assignments.report(partition, move.target.directory_id)
-            return False
+        assignments, target_id = self._manager.assignments, move.target.directory_id
+        assignments.report(move.partition, target_id)
+        return assignments.is_known(move.partition, target_id)
+
+    async def _is_swapped(self, move: Move, future: Log) -> bool:
+        """Put the copy in the log's place; not if it lacks too much to have appends wait for that."""
+        manager, partition = self._manager, move.partition
+        await self._save_start(move)
         async with partition.blocking:
-            while True:
-                source = _source(move)
-                partition.appendable = False
-                manager.roles.stop_fetching(partition)
-                if move.lag():
-                    await self._copy_chunk(move, future)
-                elif future.unsynced:
-                    await self._sync(future)
-                else:
-                    break
-            old_path, directory = self._change_places(move, source, future)
-            await manager.disk.offload(_sync_directories, manager, directory, move.target)
+            if not await self._is_equal(move, future):
+                self._go_on(partition)
+                return False
+            await trio.lowlevel.checkpoint_if_cancelled()  # no cancel lands between here and the end of the sync
+            with trio.CancelScope(shield=True):
+                old_path, directory = self._change_places(move, _source(move), future)
+                await self._sync_directories(move.target, directory)
         partition.synced()
-        manager.roles.begin_to_follow(partition)
-        manager.request_pass()
+        self._go_on(partition)
         manager.start_task(manager.maintenance.remove_later, partition.config.file_delete_delay_ms, [old_path], None)
         return True
+
+    async def _is_equal(self, move: Move, future: Log) -> bool:
+        """Hold appends back while the last piece is copied and synced; False if more than that is missing, or the log
+        was cut. With the log's lock."""
+        manager, partition = self._manager, move.partition
+        copied = 0
+        while True:
+            source = _source(move)
+            partition.appendable = False
+            manager.roles.stop_fetching(partition)
+            if move.lag():
+                if copied >= CHUNK_BYTES or source.truncations != move.truncations:
+                    return False
+                copied += await self._copy_chunk(move, future)
+            elif future.unsynced:
+                await self._sync(future)
+            elif move.saved_start != source.log_start_offset:
+                await self._save_start(move)
+            else:
+                return True
+
+    async def _save_start(self, move: Move) -> None:
+        """Write the log start, and with it the high watermark, into the target's checkpoints."""
+        maintenance, partition, target = self._manager.maintenance, move.partition, move.target
+        key, start = (partition.topic, partition.index), _source(move).log_start_offset
+        if move.saved_start != start:
+            target.log_starts[key], target.high_watermarks[key] = start, partition.high_watermark
+            await maintenance.write_log_starts_of(target)
+            await maintenance.write_high_watermarks_of(target)
+            move.saved_start = start
+
+    async def _sync_directories(self, *directories: HostedDirectory) -> None:
+        """One that fails goes offline, and the other is synced all the same."""
+        disk = self._manager.disk
+        for directory in directories:
+            try:
+                if directory.is_online:
+                    await disk.offload(disk.sync_directory, directory.path)
+            except DiskError as error:
+                self._manager.disk_failed_at(error)
 
     def _change_places(self, move: Move, source: Log, future: Log) -> tuple[str, HostedDirectory]:
         """All at once: where the old folder is now, and the directory that it is in."""
@@ -344,13 +390,18 @@ class ReplicaMoves:
         manager, partition, future = self._manager, move.partition, move.future
         if future is not None and future is not partition.log:
             future.release()
+            move.target.forget(partition.topic, partition.index)
             if move.target.is_online:
                 manager.retirement.remove_later([future.directory])
         if not partition.is_removed and not partition.is_offline and partition.directory is not None:
             manager.assignments.report(partition, partition.directory.directory_id)
-            manager.roles.begin_to_follow(partition)
-            partition.go_on()
-            manager.request_pass()
+            self._go_on(partition)
+
+    def _go_on(self, partition: Partition) -> None:
+        """Appends and fetching were held back."""
+        self._manager.roles.begin_to_follow(partition)
+        partition.go_on()
+        self._manager.request_pass()
 
 
 def _source(move: Move) -> Log:
@@ -370,10 +421,3 @@ def _append(future: Log, data: bytes, now_ms: int) -> None:
         except ColdRead as cold:
             cold.warm()
             cold.adopt()
-
-
-def _sync_directories(manager: ReplicaManager, *directories: HostedDirectory) -> None:
-    """*Blocking.*"""
-    for directory in directories:
-        if directory.is_online:
-            manager.disk.sync_directory(directory.path)

@@ -96,7 +96,7 @@ class ReplicaRoles:
         if directory is None:
             log.error("replica may be in a log directory that is offline", topic=topic.name, partition=index)
             partition.is_offline = True
-            if assigned in (None, UNASSIGNED_DIRECTORY):
+            if assigned in (None, UNASSIGNED_DIRECTORY, *self._manager.directories.ids):
                 self._manager.report_lost(partition)  # the controller cannot know that it was there
             return partition
         partition.directory = directory

@@ -53,6 +53,7 @@ class Retirement:
                 if opened is not None:
                     opened.release()
                 directory.forget(*key)
+                directory.held.discard(key)
                 path = await self._rename(directory, *key)
         finally:
             event.set()
@@ -90,6 +91,7 @@ class Retirement:
                 await before.wait()
             if storage is not None:
                 directory.forget(*key)
+                directory.held.discard(key)
                 path = await self._manager.disk.offload(
                     storage.retire, *key, self._manager.random.uuid(), STRAY_DIRECTORY_SUFFIX
                 )

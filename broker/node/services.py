@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kraft.config import NodeConfig
     from kraft.image.image import MetadataImage
     from kraft.seam import Seam
+    from kraft.wire.server import Request
 
 
 class ControllerChannel(Protocol):
@@ -85,3 +87,8 @@ class BrokerServices(DataPlaneServices, Protocol):
 
     @property
     def replicas(self) -> ReplicaManager: ...
+
+    def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        """The rest of a handler that must wait: runs `await function(*arguments)`, which answers the request; if it
+        fails the client is told and nothing else is touched."""
+        ...

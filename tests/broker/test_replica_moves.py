@@ -2,111 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 import trio
 
-from kraft.broker.node.partition import Partition
 from kraft.broker.node.replica_moves import Move
-from kraft.client import Consumer, Producer
-from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResource, NewTopic, ResourceType
-from kraft.image import PartitionState
-from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.shape import ClusterShape
-from kraft.sim.world import World
+from kraft.client.admin import ConfigChange, ConfigOperation, ConfigResource, NewTopic, ResourceType
 from kraft.wire.error_codes import ErrorCode
-from tests.admin.stage import SETTINGS, UP_MS_MAX, Stage
-
-PART = ("t", 0)
-SOON_MS = 20_000
-
-
-class Moving(Stage):
-    """A cluster of brokers with two directories each."""
-
-    @property
-    def dirs(self) -> list[str]:
-        return self.cluster.shape.log_dirs_of(1)
-
-    def state(self) -> PartitionState:
-        topic = self.cluster.image.topics.get("t")
-        assert topic is not None
-        return topic.partition(0)
-
-    def replica(self, broker: int = 1) -> Partition:
-        node = self.cluster.watch.nodes[broker].node.broker
-        assert node is not None
-        found = node.broker.replicas.partition("t", 0)
-        assert found is not None
-        return found
-
-    def path(self, broker: int = 1) -> str:
-        directory = self.replica(broker).directory
-        assert directory is not None
-        return directory.path
-
-    def other(self, broker: int = 1) -> str:
-        """The directory of a broker where the replica is not."""
-        (found,) = [path for path in self.cluster.shape.log_dirs_of(broker) if path != self.path(broker)]
-        return found
-
-    def assigned(self, broker: int = 1) -> bool:
-        """Whether the metadata name the directory where the replica is."""
-        directory = self.replica(broker).directory
-        assert directory is not None
-        return self.state().directory_of(broker) == directory.directory_id
-
-    async def until(self, condition: Callable[[], bool], limit_ms: int = SOON_MS) -> None:
-        assert await self.cluster.wait_until(condition, limit_ms, poll_ms=1), self.cluster.trouble()
-
-    async def move(self, path: str, broker: int = 1) -> None:
-        assert await self.admin.nodes.move_replicas(broker, {PART: path}) == {PART: None}
-
-    async def moved(self, path: str, broker: int = 1) -> None:
-        await self.until(lambda: self.path(broker) == path and self.assigned(broker))
-
-    async def values(self) -> list[int]:
-        """Every record that stands in the partition."""
-        seam = self.cluster.world.node("consumer")
-        settings = {"bootstrap_servers": self.bootstrap_servers, "auto_offset_reset": "earliest"}
-        async with Consumer(**settings, seam=seam) as consumer:
-            await consumer.assign([PART])
-            found: list[int] = []
-            while True:
-                records = await consumer.poll(timeout_ms=1_000)
-                if not records:
-                    return found
-                found += [int((record.value or b"")[:10]) for record in records]
-
-
-def play(work: Callable[[Moving], Awaitable[None]], *, brokers: int = 1, seed: int = 3, **overrides: str) -> None:
-    world = World(seed)
-    report = Report(lambda: world.now_ns // 1_000_000)
-    own = {key.replace("_", "."): value for key, value in overrides.items()}
-    settings = {**SETTINGS, "default.replication.factor": "1", "offsets.topic.replication.factor": "1", **own}
-    cluster = SimCluster(world, ClusterShape(1, brokers, settings, log_dirs=2), report)
-
-    async def main(world: World) -> None:
-        cluster.start_all()
-        assert await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX), cluster.trouble()
-        servers = cluster.shape.bootstrap_servers
-        async with Admin(bootstrap_servers=servers, timeout_ms=30_000, seam=world.node("admin")) as admin:
-            await work(Moving(cluster, admin))
-
-    with report.listening():
-        world.run(main)
-    assert not report.findings, report.findings[0]
-
-
-async def write(stage: Moving, first: int, count: int, *, size: int = 10, pause_ms: float = 0) -> None:
-    seam = stage.cluster.world.node(f"producer-{first}")
-    async with Producer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as producer:
-        for number in range(first, first + count):
-            await producer.send("t", b"%010d" % number + bytes(size - 10), partition=0)
-            if pause_ms:
-                await stage.cluster.world.sleep_ms(pause_ms)
+from tests.broker.moving import PART, Moving, play, write
 
 
 def test_a_leader_moves_with_all_its_records_and_is_where_the_metadata_say() -> None:
@@ -261,12 +163,13 @@ def test_what_cannot_be_moved_is_refused_with_kafkas_code() -> None:
         nodes = stage.admin.nodes
         for partition, path, code in (
             (PART, "/nowhere", ErrorCode.LOG_DIR_NOT_FOUND),
-            (("gone", 0), stage.dirs[1], ErrorCode.REPLICA_NOT_AVAILABLE),
+            (("gone", 0), stage.dirs[1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ):
             problem = (await nodes.move_replicas(1, {partition: path}))[partition]
             assert problem is not None
             assert problem.code is code
         assert await nodes.move_replicas(1, {PART: stage.path()}) == {PART: None}
+        assert stage.replicas().directories.preferred == {}
 
     play(work)
 
@@ -281,6 +184,24 @@ def test_a_directory_can_be_chosen_before_the_replica_is_there(number: int) -> N
         await stage.admin.partitions.reassign({PART: [2]})
         await stage.until(lambda: stage.state().replicas == (2,))
         await stage.moved(path, 2)
+        assert await stage.values() == list(range(5))
+
+    play(work, brokers=2)
+
+
+def test_a_replica_that_left_and_comes_back_is_made_where_it_was_asked_for() -> None:
+    async def work(stage: Moving) -> None:
+        await stage.admin.topics.create(NewTopic("t", assignment={0: [1]}))
+        await write(stage, 0, 5)
+        stage.restart(lose_power=False)
+        await stage.until(lambda: not stage.cluster.trouble())
+        other = stage.other()
+        await stage.admin.partitions.reassign({PART: [2]})
+        await stage.until(lambda: stage.state().replicas == (2,) and stage.replicas().partition(*PART) is None)
+        assert (await stage.admin.nodes.move_replicas(1, {PART: other}))[PART] is not None
+        await stage.admin.partitions.reassign({PART: [1]})
+        await stage.until(lambda: stage.state().replicas == (1,))
+        await stage.moved(other)
         assert await stage.values() == list(range(5))
 
     play(work, brokers=2)

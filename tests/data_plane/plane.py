@@ -10,11 +10,13 @@ from kraft.seam import Seam
 from kraft.sim.world import World
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchResult, encode_fetch_request
 from kraft.wire.fetch_response import decode_fetch_response
 from kraft.wire.produce import ProduceResponse, ProduceResult, decode_produce_response, encode_produce_request
-from kraft.wire.records import Record, decode_batch, encode_batch, iter_headers
+from kraft.wire.record_header import pack_header
+from kraft.wire.records import Record, decode_batch, encode_batch, iter_headers, read_header, write_crc
 from tests.broker.world_cluster import AskingClient, WorldCluster
 
 EPOCH_MS = 1_750_000_000_000
@@ -47,6 +49,14 @@ def batch(*values: bytes | str, key: bytes | None = None, timestamp: int = EPOCH
     """One batch with a record per value."""
     raw = [value.encode() if isinstance(value, str) else value for value in values]
     return encode_batch([Record(0, timestamp, key, value) for value in raw], **options)
+
+
+def far_apart(delta_ms: int) -> bytearray:
+    """Two compressed records that are so far apart, in a batch whose header does not tell."""
+    made = encode_batch([Record(0, 0, None, b"a"), Record(1, delta_ms, None, b"b")], compression=Compression.GZIP)
+    pack_header(made, 0, read_header(made)._replace(base_timestamp=EPOCH_MS, max_timestamp=EPOCH_MS))
+    write_crc(made, 0)
+    return made
 
 
 def values(data: Sequence[Any]) -> list[bytes | None]:

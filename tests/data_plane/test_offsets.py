@@ -10,7 +10,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
-from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, run, three, values
+from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, far_apart, run, three, values
 from tests.data_plane.test_fetch import write_in_transaction, write_marker
 
 NONE = ErrorCode.NONE
@@ -46,6 +46,18 @@ def test_offsets_by_time() -> None:
         await plane.produce("orders", compressed)
         row = await plane.list_offset("orders", EPOCH_MS + 65)
         assert row.offset == 4
+
+    run(test)
+
+
+def test_a_lookup_that_cannot_be_answered_ends_nothing_but_its_connection() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        assert error(await plane.produce("orders", far_apart(2**63 - 1))) == NONE
+        await plane.delete_records("orders", 1)
+        with pytest.raises(ConnectionError):
+            await plane.list_offset("orders", EPOCH_MS)
+        assert (await plane.list_offset("orders", LATEST)).offset == 2
 
     run(test)
 

@@ -135,7 +135,8 @@ def test_a_replica_that_may_be_in_an_offline_directory_is_not_made_anew() -> Non
     made = directories("/a", "/b", offline="/b")
     assert made.place("t", 0, None, is_new=False) is None
     assert made.place("t", 0, UUID(int=1_001), is_new=False) is None
-    assert made.place("t", 0, UUID(int=1_000), is_new=False) is made.all[0]
+    assert made.place("t", 0, UUID(int=1_000), is_new=False) is None, "it may have been on its way there"
+    assert made.place("t", 0, UUID(int=1_000), is_new=True) is made.all[0]
     assert made.place("t", 0, None, is_new=True) is made.all[0]
 
 

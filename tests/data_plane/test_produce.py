@@ -13,7 +13,7 @@ from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import decode_produce_response, encode_produce_request
 from kraft.wire.records import read_header, write_crc
-from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, values
+from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, far_apart, records, run, values
 
 NONE = ErrorCode.NONE
 
@@ -252,6 +252,15 @@ def test_compression_type_converts_what_has_another_codec(codec: str) -> None:
             header = read_header(piece)
             assert (header.compression, header.producer_id, header.base_sequence) == (target, 5, number)
             assert values([piece]) == [b"x" * 300]
+
+    run(test)
+
+
+def test_a_batch_with_a_time_beyond_64_bits_is_not_converted() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("small", compression_type="lz4")
+        assert error(await plane.produce("small", far_apart(2**63 - 1))) == ErrorCode.INVALID_RECORD
+        assert error(await plane.produce("small", far_apart(5))) == NONE
 
     run(test)
 
