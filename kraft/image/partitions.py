@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -60,20 +61,21 @@ Leaf = tuple[PartitionState, ...]
 class TopicImage:
     """One topic: name, id and partitions. Immutable."""
 
-    __slots__ = ("_replica_counts", "leaves", "name", "partition_count", "topic_id")
+    __slots__ = ("leaves", "name", "partition_count", "replica_counts", "topic_id")
 
     def __init__(
         self,
         name: str,
         topic_id: UUID,
         leaves: tuple[Leaf, ...] = (),
-        replica_counts: Mapping[int, int] | None = None,
+        replica_counts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.leaves = leaves
         self.partition_count = (len(leaves) - 1) * LEAF_PARTITIONS_MAX + len(leaves[-1]) if leaves else 0
-        self._replica_counts = replica_counts
+        self.replica_counts = replica_counts
+        """Broker id → how many replicas of this topic it has."""
 
     def partition(self, index: int) -> PartitionState:
         """The state of partition `index`; KeyError if there is none."""
@@ -94,18 +96,6 @@ class TopicImage:
             for state in leaf:
                 yield index, state
                 index += 1
-
-    @property
-    def replica_counts(self) -> Mapping[int, int]:
-        """Broker id → how many replicas of this topic it has. Counted here if nobody told."""
-        if self._replica_counts is None:
-            counts: dict[int, int] = {}
-            for leaf in self.leaves:
-                for state in leaf:
-                    for replica in state.replicas:
-                        counts[replica] = counts.get(replica, 0) + 1
-            self._replica_counts = counts
-        return self._replica_counts
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TopicImage):
