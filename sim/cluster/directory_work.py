@@ -16,18 +16,12 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.plan import DIRECTORY_MOVER, Operation
-
-REQUEST_TIMEOUT_MS = 2_000
+from kraft.sim.cluster.planned_requests import make_requests
 
 
 async def move_directories(cluster: SimCluster, work: Iterable[Operation]) -> None:
     """Ask for what a plan says, when it says it."""
-    world, start_ns = cluster.world, cluster.world.now_ns
-    seam, servers = world.node(DIRECTORY_MOVER), cluster.shape.bootstrap_servers
-    async with Admin(bootstrap_servers=servers, timeout_ms=REQUEST_TIMEOUT_MS, seam=seam) as admin:
-        for operation in work:
-            await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
-            await _move(cluster, admin, operation)
+    await make_requests(cluster, DIRECTORY_MOVER, work, _move)
 
 
 async def _move(cluster: SimCluster, admin: Admin, operation: Operation) -> None:

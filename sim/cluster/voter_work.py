@@ -17,19 +17,14 @@ from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.first_voters import address_of, directory_id_of
 from kraft.sim.cluster.plan import REMOVE_VOTER, VOTER_CHANGER, Operation
+from kraft.sim.cluster.planned_requests import make_requests
 
-REQUEST_TIMEOUT_MS = 2_000
 VOTERS_MIN = 2
 
 
 async def change_voters(cluster: SimCluster, work: Iterable[Operation]) -> None:
     """Ask for what a plan says, when it says it."""
-    world, start_ns = cluster.world, cluster.world.now_ns
-    seam, servers = world.node(VOTER_CHANGER), cluster.shape.bootstrap_servers
-    async with Admin(bootstrap_servers=servers, timeout_ms=REQUEST_TIMEOUT_MS, seam=seam) as admin:
-        for operation in work:
-            await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
-            await _change(cluster, admin, operation)
+    await make_requests(cluster, VOTER_CHANGER, work, _change)
 
 
 async def _change(cluster: SimCluster, admin: Admin, operation: Operation) -> None:

@@ -1,0 +1,26 @@
+"""Requests of an administrator, made when a plan says so: for the clients that change voters and move replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from kraft.client.admin import Admin
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.plan import Operation
+
+REQUEST_TIMEOUT_MS = 2_000
+
+
+async def make_requests(
+    cluster: SimCluster,
+    client: str,
+    work: Iterable[Operation],
+    request: Callable[[SimCluster, Admin, Operation], Awaitable[None]],
+) -> None:
+    """Call `request` for one operation after the other, none before its time, on the host of this client."""
+    world, start_ns = cluster.world, cluster.world.now_ns
+    seam, servers = world.node(client), cluster.shape.bootstrap_servers
+    async with Admin(bootstrap_servers=servers, timeout_ms=REQUEST_TIMEOUT_MS, seam=seam) as admin:
+        for operation in work:
+            await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+            await request(cluster, admin, operation)
