@@ -62,6 +62,11 @@ class Cluster:
     def topic(self, name: str) -> TopicMetadata | None:
         return self._topics.get(name)
 
+    def topic_id(self, name: str) -> UUID | None:
+        """The id of a topic, if both are known."""
+        topic = self._topics.get(name)
+        return None if topic is None else topic.topic_id
+
     def topic_names(self) -> list[str]:
         """The topics that are known, sorted, without Kafka's own."""
         return sorted(name for name, topic in self._topics.items() if not topic.is_internal)

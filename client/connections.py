@@ -24,9 +24,6 @@ API_VERSIONS_VERSION = 3
 DIAL_TIMEOUT_MS = 10_000
 BOOTSTRAP_LISTENER = "bootstrap"
 
-NEWEST_USED: dict[ApiKey, int] = {ApiKey.PRODUCE: 12}
-"""What this client stays at although newer versions exist: those name topics by id only."""
-
 
 class Disconnected(Exception):
     """The connection ended before the answer; the request may have been carried out."""
@@ -67,7 +64,7 @@ class Link:
         theirs = self._ranges.get(key)
         if theirs is None:
             raise VersionMismatch(f"the broker does not know {key.name}")
-        newest = min(ours.max, theirs[1], NEWEST_USED.get(key, ours.max))
+        newest = min(ours.max, theirs[1])
         if newest < max(ours.min, theirs[0]):
             raise VersionMismatch(
                 f"{key.name}: this client knows {ours.min} to {ours.max}, the broker {theirs[0]} to {theirs[1]}"

@@ -20,7 +20,7 @@ from kraft.client.core.batch import Batch, ProducerIdentity
 from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.produce_errors import VERDICTS, Verdict
 from kraft.client.core.records import TopicPartition
-from kraft.client.core.requests import ProduceAnswer, produce_request, read_produce_response
+from kraft.client.core.requests import ProduceAnswer, produce_request, produce_version, read_produce_response
 from kraft.seam import Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -137,7 +137,6 @@ class Sender:
         return link.in_flight < self._config.max_in_flight_requests_per_connection
 
     def _send(self, link: Link, partitions: list[TopicPartition], now_ms: int) -> None:
-        version = link.version(ApiKey.PRODUCE)
         batches: dict[TopicPartition, Batch] = {}
         encoded: dict[TopicPartition, bytes] = {}
         left = self._config.max_request_size
@@ -147,8 +146,10 @@ class Sender:
                 continue
             batches[topic_partition], encoded[topic_partition] = self._accumulator.take(topic_partition)
             left -= len(encoded[topic_partition])
+        topic_ids = {topic: self._cluster.topic_id(topic) for topic, _ in encoded}
+        version = produce_version(link.version(ApiKey.PRODUCE), topic_ids)
         acks = self._config.required_acks
-        request = produce_request(version, acks, self._config.request_timeout_ms, encoded)
+        request = produce_request(version, acks, self._config.request_timeout_ms, encoded, topic_ids)
         self._request_number += 1
         number = self._request_number
         if acks == 0:
@@ -162,7 +163,7 @@ class Sender:
             answers: dict[TopicPartition, ProduceAnswer] = {}
             try:
                 if body is not None:
-                    answers = read_produce_response(version, body)
+                    answers = read_produce_response(version, body, topic_ids)
             finally:  # also when the answer does not parse, which ends the connection
                 self._on_answer(batches, answers)
 

@@ -1,7 +1,7 @@
 """Produce, Fetch and ListOffsets of this client: requests from values, and what their answers say.
 
-Produce and Fetch are encoded by the codecs on raw buffers, in a version that names topics by name; ListOffsets is the
-newest class of `kraft.wire.messages`, and whoever sends it projects to the version on the wire.
+Produce and Fetch are encoded by the codecs on raw buffers; ListOffsets is the newest class of `kraft.wire.messages`,
+and whoever sends it projects to the version on the wire.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchRequest, encode_fetch_request
 from kraft.wire.fetch_response import decode_fetch_response
-from kraft.wire.produce import decode_produce_response, encode_produce_request
+from kraft.wire.produce import FIRST_VERSION_WITH_TOPIC_ID, decode_produce_response, encode_produce_request
 from kraft.wire.tagged import CurrentLeader
 
 
@@ -69,11 +69,20 @@ def _group(partitions: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int
     return topics
 
 
+def produce_version(newest: int, topic_ids: Mapping[str, UUID | None]) -> int:
+    """The version of Produce for these topics: the newest that names them by name if the id of one is not known."""
+    return newest if all(topic_ids.values()) else min(newest, FIRST_VERSION_WITH_TOPIC_ID - 1)
+
+
 def produce_request(
-    version: int, acks: int, timeout_ms: int, batches: Mapping[TopicPartition, bytes]
+    version: int,
+    acks: int,
+    timeout_ms: int,
+    batches: Mapping[TopicPartition, bytes],
+    topic_ids: Mapping[str, UUID | None],
 ) -> Sequence[Buffer]:
-    """A Produce request in pieces, with one encoded batch per partition."""
-    topics = [(topic, None, entries) for topic, entries in _group(batches).items()]
+    """A Produce request in pieces, with one encoded batch per partition. `topic_ids`: of every topic in it."""
+    topics = [(topic, topic_ids[topic], entries) for topic, entries in _group(batches).items()]
     return encode_produce_request(version, acks=acks, timeout_ms=timeout_ms, topics=topics)
 
 
@@ -81,15 +90,19 @@ def _leader(told: CurrentLeader | None) -> Leader | None:
     return None if told is None or told.leader_id < 0 else Leader(told.leader_id, told.leader_epoch)
 
 
-def read_produce_response(version: int, body: Buffer) -> dict[TopicPartition, ProduceAnswer]:
-    """What the broker said of each partition."""
+def read_produce_response(
+    version: int, body: Buffer, topic_ids: Mapping[str, UUID | None]
+) -> dict[TopicPartition, ProduceAnswer]:
+    """What the broker said of each partition. `topic_ids`: as in the request."""
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
     answer = decode_produce_response(version, body)
     brokers = {e.node_id: Broker(e.node_id, Address(e.host, e.port), e.rack) for e in answer.node_endpoints}
     told: dict[TopicPartition, ProduceAnswer] = {}
-    for name, _, results in answer.topics:
+    for name, topic_id, results in answer.topics:
+        topic = name or names.get(topic_id, "")
         for result in results:
             leader = _leader(result.current_leader)
-            told[(name or "", result.partition)] = ProduceAnswer(
+            told[(topic, result.partition)] = ProduceAnswer(
                 ErrorCode.of(result.error_code),
                 result.base_offset,
                 result.log_append_time_ms,

@@ -11,6 +11,7 @@ from kraft.client.core.requests import (
     fetch_request,
     list_offsets_request,
     produce_request,
+    produce_version,
     read_fetch_response,
     read_list_offsets_response,
     read_produce_response,
@@ -25,28 +26,42 @@ from kraft.wire.fetch_response import encode_fetch_response
 from kraft.wire.produce import ProduceResult, decode_produce_request, encode_produce_response
 from kraft.wire.tagged import CurrentLeader, NodeEndpoint
 
+TOPIC_IDS = {"a": UUID(int=1), "b": UUID(int=2)}
 
-@pytest.mark.parametrize("version", [3, 7, 9, 12])
+
+@pytest.mark.parametrize("version", [3, 7, 9, 12, 13])
 def test_a_produce_request_names_every_batch_once(version: int) -> None:
     batches = {("b", 1): b"third", ("a", 2): b"second", ("a", 0): b"first"}
-    body = b"".join(produce_request(version, -1, 1500, batches))
+    body = b"".join(produce_request(version, -1, 1500, batches, TOPIC_IDS))
     request = decode_produce_request(version, memoryview(body))
     assert (request.acks, request.timeout_ms, request.transactional_id) == (-1, 1500, None)
-    told = {(name, index): bytes(data or b"") for name, _, parts in request.topics for index, data in parts}
-    assert told == batches
+    told = {
+        (name or topic_id, index): bytes(data or b"") for name, topic_id, ps in request.topics for index, data in ps
+    }
+    assert told == {
+        (TOPIC_IDS[name] if version >= 13 else name, index): data for (name, index), data in batches.items()
+    }
 
 
-@pytest.mark.parametrize("version", [9, 10, 12])
+def test_topics_are_named_by_id_when_all_ids_are_known() -> None:
+    assert produce_version(13, TOPIC_IDS) == 13
+    assert produce_version(13, {**TOPIC_IDS, "c": None}) == 12
+    assert produce_version(9, TOPIC_IDS) == produce_version(9, {"c": None}) == 9
+
+
+@pytest.mark.parametrize("version", [9, 10, 12, 13])
 def test_a_produce_answer_gives_offsets_and_the_leader_that_it_names(version: int) -> None:
     rows = [
         ProduceResult(0, 0, 42, 1000, 7),
         ProduceResult(1, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), current_leader=CurrentLeader(3, 9)),
     ]
-    body = encode_produce_response(version, [("t", None, rows)], node_endpoints=[NodeEndpoint(3, "host", 9094, "r")])
-    answers = read_produce_response(version, body)
-    assert answers["t", 0].code is ErrorCode.NONE
-    assert (answers["t", 0].base_offset, answers["t", 0].log_append_time_ms) == (42, 1000)
-    refused = answers["t", 1]
+    body = encode_produce_response(
+        version, [("a", TOPIC_IDS["a"], rows)], node_endpoints=[NodeEndpoint(3, "host", 9094, "r")]
+    )
+    answers = read_produce_response(version, body, TOPIC_IDS)
+    assert answers["a", 0].code is ErrorCode.NONE
+    assert (answers["a", 0].base_offset, answers["a", 0].log_append_time_ms) == (42, 1000)
+    refused = answers["a", 1]
     assert refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 10:
         assert refused.leader == Leader(3, 9)

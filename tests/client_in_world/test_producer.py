@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from kraft.client import Delivery, DeliveryFailed, DeliveryReport, KafkaError, Producer
+from kraft.client.admin import Admin
 from kraft.client.core.partitioner import partition_for_key
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -132,6 +133,21 @@ def test_a_refusal_that_passes_is_tried_again_in_order(code: ErrorCode) -> None:
             for number in range(20):
                 await producer.enqueue("orders", b"%d" % number)
         assert await stage.values() == [b"first", *(b"%d" % number for number in range(20))]
+
+    run(test)
+
+
+def test_a_topic_that_was_created_anew_is_found_by_its_new_id() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer() as producer:
+            await producer.send("orders", b"old")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.delete("orders")
+            await stage.create_topic("orders")
+            report = await producer.send("orders", b"new")
+        assert report.offset == 0
+        assert await stage.values() == [b"new"]
 
     run(test)
 
