@@ -6,6 +6,7 @@ the pass in which it came. The task only dials, and dials again.
 Invariants:
 - an answer is applied only to a partition that still is where it was when the request was sent (`decide_answer`);
 - a partition that is being cut, has failed or backs off is not in the request, and the others go on;
+- a partition whose answer had records goes behind the others in a full request: what had no room comes first;
 - when a partition is added while a long poll is parked at the leader, a second request ends that poll at once: a new
   leader is never waited for because of an idle one.
 Source: broker-spec 3.1 to 3.3; KIP-227.
@@ -355,6 +356,8 @@ class LeaderFetcher:
         followed = self._followed.get(key)
         wish = self._answered.get(key)
         if followed is not None and wish is not None:
+            if result.records and not self._session_id:  # a session keeps this order at the leader
+                self._followed[key] = self._followed.pop(key)
             followed.take(result, wish[0], wish[1])
 
     def _refused(self, error: int) -> None:
@@ -375,11 +378,13 @@ class LeaderFetcher:
 
 
 def _by_topic(wishes: dict[Key, Wish], bytes_max: int) -> list[tuple[None, UUID, list[FetchPartition]]]:
-    topics: dict[UUID, list[FetchPartition]] = {}
+    """Neighbours of one topic stand together; the order stays, for it says who has room in the answer first."""
+    topics: list[tuple[None, UUID, list[FetchPartition]]] = []
     for (topic_id, index), (offset, epoch, last_epoch, log_start) in wishes.items():
-        rows = topics.setdefault(topic_id, [])
-        rows.append(FetchPartition(index, epoch, offset, last_epoch, log_start, bytes_max))
-    return [(None, topic_id, rows) for topic_id, rows in topics.items()]
+        if not topics or topics[-1][1] != topic_id:
+            topics.append((None, topic_id, []))
+        topics[-1][2].append(FetchPartition(index, epoch, offset, last_epoch, log_start, bytes_max))
+    return topics
 
 
 def _forgotten_by_topic(keys: list[Key]) -> list[tuple[None, UUID, list[int]]]:

@@ -307,12 +307,14 @@ class FetchOperation(Parked):
         )
         entry.known_high_watermark = result.high_watermark
         entry.known_log_start = result.log_start_offset
-        dirty.pop(entry, None)
-        if size:
+        if size:  # behind the others: of those that had no room the first is the first to have it
+            dirty.pop(entry, None)
             dirty[entry] = None
             return True
         if self._has_more(entry):
             dirty[entry] = None
+        else:
+            dirty.pop(entry, None)
         return changed or self.is_full
 
     def _has_more(self, entry: FetchedPartition) -> bool:

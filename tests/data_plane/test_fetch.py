@@ -222,6 +222,25 @@ def test_an_incremental_fetch_tells_only_what_changed() -> None:
     run(test)
 
 
+def test_partitions_of_a_session_without_room_in_an_answer_are_the_first_in_the_next() -> None:
+    async def test(plane: Plane) -> None:
+        names = ("a", "b", "c")
+        for name in names:
+            await filled(plane, name=name)
+        session, offsets, order = Session(plane), dict.fromkeys(names, 0), []
+        wishes = [(name, 0, 0) for name in names]
+        for _ in range(7):
+            found = told(await session.fetch(*wishes, max_bytes=1))
+            served = [name for (name, _), (_, size) in found.items() if size]
+            for name in served:
+                offsets[name] += 1
+            order += served
+            wishes = [(name, 0, offsets[name]) for name in served]
+        assert order[1:] == [*names, *names], "the first answer is in the order of the full request"
+
+    run(test)
+
+
 def test_a_parked_incremental_fetch_is_woken_by_a_partition_it_did_not_name() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 0, name="a")

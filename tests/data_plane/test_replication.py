@@ -510,3 +510,30 @@ def test_a_follower_leaves_the_connection_to_a_former_life_of_its_leader() -> No
         assert before.is_closed
 
     three(test)
+
+
+@pytest.mark.parametrize("slots", [0, 1000])
+def test_a_partition_that_is_behind_leaves_room_for_the_others_in_the_fetches_of_a_follower(slots: int) -> None:
+    """An answer has room for one batch. Without a session the follower says who is first in it, else the leader."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("busy", 2, leader=1)
+        await plane.create_topic("orders", leader=1)
+
+        async def keep_busy() -> None:
+            client = await plane.another_client()
+            while True:
+                assert error(await plane.produce("busy", batch("more"), 1, acks=1, client=client)) == NONE
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(6):
+                nursery.start_soon(keep_busy)
+            await plane.world.sleep_ms(50)
+            for number in range(5):
+                await produce_numbers(plane, 1, first=number, timeout_ms=100)
+            ends = [plane.partition("busy", broker, 1).log.log_end_offset for broker in BROKERS]
+            assert max(ends[1:]) < ends[0] - 10, "the followers have caught up: nothing was in the way"
+            nursery.cancel_scope.cancel()
+
+    settings = {"replica_fetch_response_max_bytes": "1", "max_incremental_fetch_session_cache_slots": f"{slots}"}
+    three(test, **settings)
