@@ -95,7 +95,7 @@ class FenceBrokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutDownBroker:
-    """Take a broker that is in controlled shutdown out of every ISR, slice by slice."""
+    """Take a broker that shuts down out of every ISR, slice by slice, then record its controlled shutdown."""
 
     broker_id: int
     broker_epoch: int

@@ -75,9 +75,9 @@ class Context:
     """The moment of the decision.
 
     `next_offset` is the offset that the first event will get. `sessions` are by broker id. `being_fenced` are brokers
-    whose fencing or re-registration is under way: they are not eligible for anything. `recently_fenced` are brokers
-    that were fenced before their session time-out and whose session time-out has not passed: no unclean election may
-    go past them (K3).
+    whose fencing, re-registration or controlled shutdown is under way: they are not eligible for anything.
+    `recently_fenced` are brokers that were fenced before their session time-out and whose session time-out has not
+    passed: no unclean election may go past them (K3).
     """
 
     now_ms: int

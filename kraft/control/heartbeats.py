@@ -1,11 +1,13 @@
 """The heartbeat state machine: FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW (kraft-spec B.3).
 
 Invariants: a broker is unfenced only after it has published its own registration (M12), and not while its fencing is
-under way; unfencing is recorded before the elections that it allows; fencing after its partition changes.
+under way; unfencing is recorded before the elections that it allows; fencing and controlled shutdown after their
+partition changes, so that no change in between finds an inactive broker in an ISR (M6).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
 from kraft.control.commands import (
@@ -35,18 +37,28 @@ class BrokerState(Enum):
     SHUTDOWN_NOW = "shut down now"
 
 
-def current_state(broker: BrokerRegistration, being_fenced: frozenset[int]) -> BrokerState:
+def current_state(context: Context, broker: BrokerRegistration) -> BrokerState:
     """The state that the image and the plans under way give the broker."""
-    if broker.fenced or broker.broker_id in being_fenced:
+    if broker.fenced:
+        return BrokerState.FENCED
+    if is_shutdown_under_way(context, broker.broker_id):
+        return BrokerState.CONTROLLED_SHUTDOWN
+    if broker.broker_id in context.being_fenced:
         return BrokerState.FENCED
     return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
+
+
+def is_shutdown_under_way(context: Context, broker_id: int) -> bool:
+    """Whether the plan of the broker's controlled shutdown has begun here and is not complete."""
+    session = context.sessions.get(broker_id)
+    return session is not None and session.shutdown_offset == SHUTDOWN_UNDER_WAY
 
 
 def next_state(
     image: MetadataImage, context: Context, broker: BrokerRegistration, command: BrokerHeartbeat
 ) -> BrokerState:
     """The state after this heartbeat."""
-    current = current_state(broker, context.being_fenced)
+    current = current_state(context, broker)
     if current is BrokerState.FENCED:
         if command.want_shut_down:
             return BrokerState.SHUTDOWN_NOW
@@ -96,7 +108,7 @@ def decide_heartbeat(image: MetadataImage, context: Context, command: BrokerHear
     if newly_offline and broker.broker_id not in context.being_fenced:
         lose = LoseDirectories(heartbeat=command, directories=tuple(sorted(newly_offline)))
         return Decision(depends_on=image.offset, effects=(FollowUp(lose),))
-    current = current_state(broker, context.being_fenced)
+    current = current_state(context, broker)
     wanted = next_state(image, context, broker, command)
     reply = HeartbeatReply(
         is_caught_up=is_caught_up(command),
@@ -129,37 +141,32 @@ def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, r
 def _controlled_shutdown(
     image: MetadataImage, context: Context, broker: BrokerRegistration, reply: HeartbeatReply
 ) -> Decision:
-    """The record, then the plan that takes the broker out of all ISRs; once, also after a change of controllers."""
+    """The plan that takes the broker out of all ISRs, and its first slice; once, also after a change of controllers."""
     session = context.sessions.get(broker.broker_id)
-    if broker.in_controlled_shutdown and session is not None and session.shutdown_offset is not None:
+    is_complete = broker.in_controlled_shutdown and session is not None and session.shutdown_offset is not None
+    if is_complete or is_shutdown_under_way(context, broker.broker_id):
         return Decision(reply=reply, depends_on=image.offset)
-    begin = BrokerRegistrationChange(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True)
     plan = ShutDownBroker(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, cursor=START, reply=reply)
-    under_way = ShutdownOffset(broker.broker_id, broker.broker_epoch, SHUTDOWN_UNDER_WAY)
-    return Decision(
-        events=() if broker.in_controlled_shutdown else (begin,),
-        depends_on=image.offset,
-        effects=(under_way, FollowUp(plan)),
-    )
+    return decide_shut_down(image, context, plan)
 
 
 def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBroker) -> Decision:
-    """One slice of a controlled shutdown: out of every ISR. A partition with no other member becomes leaderless."""
+    """One slice of a controlled shutdown: out of every ISR. A partition with no other member becomes leaderless. The
+    last slice carries the record and the reply."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         return Decision(reply=HeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     part = leave_partitions(image, context, frozenset((command.broker_id,)), command.cursor)
     if part.cursor is not None:
-        rest = ShutDownBroker(
-            broker_id=command.broker_id,
-            broker_epoch=command.broker_epoch,
-            cursor=part.cursor,
-            reply=command.reply,
-        )
-        return Decision(events=tuple(part.events), depends_on=image.offset, effects=(FollowUp(rest),))
-    offset = context.next_offset + len(part.events)
+        under_way = ShutdownOffset(command.broker_id, command.broker_epoch, SHUTDOWN_UNDER_WAY)
+        rest = FollowUp(replace(command, cursor=part.cursor))
+        return Decision(events=tuple(part.events), depends_on=image.offset, effects=(under_way, rest))
+    events = part.events
+    if broker.is_active:  # else another controller recorded it, or the broker was fenced meanwhile
+        events = [*events, BrokerRegistrationChange(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True)]
+    offset = context.next_offset + len(events)
     return Decision(
-        events=tuple(part.events),
+        events=tuple(events),
         reply=command.reply,
         depends_on=image.offset,
         effects=(ShutdownOffset(command.broker_id, command.broker_epoch, offset),),

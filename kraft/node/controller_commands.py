@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kraft.control import Context, Decision, FollowUp, ShutdownOffset, decide
-from kraft.control.commands import START, FenceBrokers, RegisterBrokerCommand, UnregisterBrokerCommand
+from kraft.control.commands import START, FenceBrokers, RegisterBrokerCommand, ShutDownBroker, UnregisterBrokerCommand
 from kraft.image import MetadataImage, encode_event, replay_with_delta
 from kraft.image.events import written_version
 from kraft.node.publisher import PreparedImage
@@ -181,5 +181,7 @@ def leaving_brokers(command: Any) -> tuple[int, ...]:
         case RegisterBrokerCommand(broker_id=broker_id, cursor=cursor) if cursor is not None:
             return (broker_id,)
         case UnregisterBrokerCommand(broker_id=broker_id, cursor=cursor) if cursor != START:
+            return (broker_id,)
+        case ShutDownBroker(broker_id=broker_id):
             return (broker_id,)
     return ()

@@ -278,14 +278,71 @@ def test_controlled_shutdown_does_not_wait_for_itself_or_for_fenced_brokers() ->
     assert shut_down(cluster, 1).should_shut_down
 
 
-def test_a_new_controller_finishes_a_controlled_shutdown_that_another_began() -> None:
-    cluster = shutting_down()
-    cluster.decide(heartbeat(cluster, 1, want_shut_down=True))  # the record only: then the controller dies
-    for broker_id in (1, 2, 3):
+def is_with_others(cluster: Cluster, broker_id: int) -> bool:
+    """Whether the broker leads, or is in an ISR that has other members."""
+    return any(
+        state.leader == broker_id or (broker_id in state.isr and len(state.isr) > 1)
+        for topic in cluster.image.topics
+        for _, state in topic.partitions()
+    )
+
+
+@pytest.mark.parametrize("partitions", [3, 2_500])
+def test_the_record_of_a_controlled_shutdown_stands_behind_the_departures(partitions: int) -> None:
+    """Whatever is decided between two slices, or changes a partition there, finds no inactive broker in sync (M6)."""
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    large(cluster, partitions)
+    decision = cluster.decide(heartbeat(cluster, 1, want_shut_down=True))
+    while decision.follow_up is not None:
+        hold_offset(cluster, decision.effects)
+        assert (cluster.image.brokers[1].is_active, is_with_others(cluster, 1)) == (True, True)
+        again = cluster.decide(heartbeat(cluster, 1, want_shut_down=True))
+        assert (again.events, again.follow_up) == ((), None)
+        assert (again.reply.is_fenced, again.reply.should_shut_down) == (False, False)
+        decision = cluster.decide(decision.follow_up)
+    assert decision.events[-1] == BrokerRegistrationChange(1, cluster.epoch(1), in_controlled_shutdown=True)
+    assert not is_with_others(cluster, 1)
+
+
+def new_controller(cluster: Cluster) -> None:
+    for broker_id in cluster.image.broker_ids():
         cluster.sessions[broker_id] = BrokerSession(cluster.epoch(broker_id), cluster.now_ms)
-    assert cluster.partition("orders").leader == 1
+
+
+def test_a_new_controller_finishes_a_controlled_shutdown_that_another_began() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    large(cluster, 1_500)
+    cluster.decide(heartbeat(cluster, 1, want_shut_down=True))  # the first slice only: then the controller dies
+    new_controller(cluster)
+    assert cluster.partition("large", 1_499).leader == 1
+    assert not shut_down(cluster, 1).should_shut_down
+    assert cluster.image.brokers[1].in_controlled_shutdown
+    assert not is_with_others(cluster, 1)
+
+
+def test_a_new_controller_waits_for_all_brokers_to_publish_a_controlled_shutdown_that_another_recorded() -> None:
+    cluster = shutting_down()
     shut_down(cluster, 1)
-    assert cluster.partition("orders").leader == 2
+    new_controller(cluster)
+    assert not shut_down(cluster, 1).should_shut_down
+    for broker_id in (2, 3):
+        cluster.sessions[broker_id] = cluster.sessions[broker_id]._replace(metadata_offset=cluster.image.offset)
+    assert shut_down(cluster, 1).should_shut_down
+
+
+def test_a_broker_that_is_fenced_in_its_controlled_shutdown_stays_fenced() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    large(cluster, 1_500)
+    decision = cluster.decide(heartbeat(cluster, 1, want_shut_down=True))
+    hold_offset(cluster, decision.effects)
+    cluster.fence(1)
+    decision = cluster.decide(decision.follow_up)
+    assert not any(isinstance(event, BrokerRegistrationChange) for event in decision.events)
+    hold_offset(cluster, decision.effects)
+    assert shut_down(cluster, 1).should_shut_down
 
 
 def test_a_lost_directory_takes_its_partitions_away_and_only_those() -> None:
@@ -377,7 +434,7 @@ def test_large_plans_of_all_kinds_are_cut_into_slices() -> None:
     cluster.add_brokers(1, 2)
     large(cluster)
     sizes, reply = slices_of(cluster, heartbeat(cluster, 1, want_shut_down=True))
-    assert (sizes, reply.is_fenced) == ([1, 1_000, 1_000, 500], False)
+    assert (sizes, reply.is_fenced) == ([1_000, 1_000, 501], False)
     sizes, reply = slices_of(cluster, heartbeat(cluster, 2, want_fence=True))
     assert (sizes, reply.is_fenced) == ([0, 500, 500, 500, 500, 501], True)
     sizes, reply = slices_of(cluster, heartbeat(cluster, 2))

@@ -6,12 +6,24 @@ from typing import Any
 
 import pytest
 
-from kraft.control import AllocateProducerIds, Context, Decision, ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
+from kraft.control import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeat,
+    Context,
+    Decision,
+    ElectLeaderless,
+    FenceBrokers,
+    FenceCause,
+    FenceTarget,
+)
+from kraft.control.commands import PartitionProposal, ProposedMember
 from kraft.image import MetadataImage, digest, replay
 from kraft.image.events import decode_event
 from kraft.node import controller_commands as module
 from kraft.node.controller_commands import CommandLine, Waiter
 from kraft.seam import InvariantError
+from kraft.wire.error_codes import ErrorCode
 from tests.control.cluster import Cluster
 from tests.controller.fake_quorum import FakeQuorum
 
@@ -75,6 +87,30 @@ class Host:
         session = self.cluster.sessions[broker_id]
         target = FenceTarget(broker_id, session.broker_epoch, session.connection_number)
         return FenceBrokers(targets=(target,), cause=FenceCause.PROCESS_DIED)
+
+    def shut_down(self, broker_id: int) -> BrokerHeartbeat:
+        return BrokerHeartbeat(
+            broker_id=broker_id,
+            broker_epoch=self.cluster.epoch(broker_id),
+            metadata_offset=self.cluster.image.offset,
+            want_shut_down=True,
+        )
+
+    def join(self, broker_id: int) -> AlterPartition:
+        """The leader of the first partition proposes this broker beside the in-sync replicas."""
+        assert self.line.image is not None
+        topic = self.line.image.topics.get("orders")
+        assert topic is not None
+        state = topic.partition(0)
+        proposal = PartitionProposal(
+            topic_id=topic.topic_id,
+            partition_id=0,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            new_isr=tuple(ProposedMember(member, self.cluster.epoch(member)) for member in (*state.isr, broker_id)),
+        )
+        epoch = self.cluster.epoch(state.leader)
+        return AlterPartition(broker_id=state.leader, broker_epoch=epoch, partitions=(proposal,))
 
 
 def test_a_reply_waits_until_its_events_are_committed() -> None:
@@ -187,6 +223,22 @@ def test_a_plan_runs_slice_by_slice_with_other_commands_in_between() -> None:
     assert host.line.brokers_being_fenced() == frozenset()
     assert host.line.image is not None
     assert host.line.image.brokers[1].fenced
+
+
+def test_a_broker_that_shuts_down_joins_no_isr_while_its_plan_runs() -> None:
+    """Between two slices it is active by the image still, and not eligible for anything."""
+    host = Host(at_once=True, partitions=1_500)
+    host.submit(host.shut_down(1), "plan")
+    assert host.line.brokers_being_fenced() == frozenset((1,))
+    host.submit(host.join(1), "join")
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    (refused,) = host.told[-1][1].partitions
+    assert refused.error_code is ErrorCode.INELIGIBLE_REPLICA
+    assert host.line.run_follow_up()
+    assert not host.line.run_follow_up()
+    assert host.line.image is not None
+    assert not host.line.image.is_active(1)
+    assert host.line.brokers_being_fenced() == frozenset()
 
 
 def test_the_reply_of_a_plan_waits_for_its_last_slice_to_commit() -> None:
