@@ -5,13 +5,21 @@ A seed stands for another run as soon as anything changes; a story lasts. docs/s
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+import trio
+
+from kraft.client import Producer
+from kraft.control import BrokerHeartbeat, RebalanceLeaders
+from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.world import WorldOptions
 from kraft.sim.world.filesystem import Directory
 from kraft.sim.world.options import MILLISECOND_NS
-from tests.cluster.stage import kill_and_settle, play, produce, wait_whole
+from tests.cluster.stage import kill_and_settle, play, produce, state_of, wait_whole
 
 BUSY_SNAPSHOTS = {
     "metadata.log.max.record.bytes.between.snapshots": "500",
@@ -121,6 +129,66 @@ def test_an_active_controller_whose_disk_is_full_makes_way() -> None:
         assert not cluster.is_running(active)
         cluster.world.disk_full(name, False)
         cluster.start(active)
+        await wait_whole(cluster)
+
+    assert not play(story)
+
+
+async def keep_busy(cluster: SimCluster, topic: str, partition: int, number: int) -> None:
+    """Write one batch after the other, and wait for no replica but the leader."""
+    async with Producer(
+        bootstrap_servers=cluster.shape.bootstrap_servers,
+        acks=1,
+        enable_idempotence=False,
+        seam=cluster.world.node(f"writer-{number}"),
+    ) as producer:
+        while True:
+            await producer.send(topic, b"more", partition=partition)
+
+
+def test_a_partition_that_is_written_all_the_time_leaves_room_for_the_others() -> None:
+    """With room for one batch in an answer, whoever had it was first again in the next: the records of another
+    partition in the same fetch waited for ever, and its replicas were in sync all the while."""
+
+    async def story(cluster: SimCluster) -> None:
+        await Admin(cluster).create("busy", 3)
+        await wait_whole(cluster)
+        busy = cluster.image.topics.get("busy")
+        assert busy is not None
+        near = next(index for index, state in busy.partitions() if state.leader == state_of(cluster).leader)
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(partial(keep_busy, cluster, "busy", near, number))
+            await cluster.world.sleep_ms(20)
+            assert await produce(cluster, 5, timeout_ms=200) == 5
+            nursery.cancel_scope.cancel()
+
+    assert not play(story, overrides={"replica.fetch.response.max.bytes": "1"})
+
+
+def test_leaders_that_are_balanced_while_a_broker_begins_to_stop_keep_no_inactive_one_in_sync() -> None:
+    """That it stops was recorded before the partitions were that it leaves: what changed them in between, in the same
+    pass, left it among the in-sync replicas."""
+
+    async def story(cluster: SimCluster) -> None:
+        await Admin(cluster).create("many", 6)
+        await kill_and_settle(cluster, 1)
+        cluster.start(1)
+        await wait_whole(cluster)
+        active = cluster.watch.active_controller
+        assert active is not None
+        controller = cluster.watch.nodes[active].node.controller
+        assert controller is not None
+        line, submit = controller.line, controller.line.submit
+
+        def submit_with_balance(command: Any, waiter: Waiter = NOBODY) -> None:
+            submit(command, waiter)
+            if isinstance(command, BrokerHeartbeat) and command.want_shut_down:
+                submit(RebalanceLeaders())
+
+        line.submit = submit_with_balance  # type: ignore[method-assign]
+        assert await cluster.stop(3, timeout_ms=5_000)
+        cluster.start(3, clean=True)
         await wait_whole(cluster)
 
     assert not play(story)
