@@ -45,6 +45,9 @@ FIRST_ANSWER_TRIES = 3
 
 FIRST_ANSWER_RETRY_MS = 1_000
 
+NEVER_HEARD = (-1, -1)
+"""(broker epoch, connection number) of no heartbeat."""
+
 
 class ProbeOutcome(Enum):
     """What an address told about the incarnation that registered it."""
@@ -185,7 +188,10 @@ class Probing:
     is_active: bool = False
     _watches: dict[int, _Watch] = field(default_factory=dict)
     _connections: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Connection number → (broker id, broker epoch), also for brokers that are not known yet."""
+    """Open connections: number → (broker id, broker epoch), also for brokers that are not known yet."""
+    _last_heard: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Broker id → (broker epoch, connection number) of the last heartbeat, also for brokers that are not known yet, and
+    when the connection has ended since."""
     _probes: dict[int, int] = field(default_factory=dict)
     """Probe id → broker id."""
     _next_probe_id: int = 1
@@ -197,6 +203,7 @@ class Probing:
                 self._broker_known(happened, now_ms)
             case BrokerForgotten(broker_id):
                 self._watches.pop(broker_id, None)
+                self._last_heard.pop(broker_id, None)
             case HeartbeatHeard():
                 self._heartbeat_heard(happened)
             case ConnectionEnded():
@@ -227,9 +234,9 @@ class Probing:
             watch = self._watches[known.broker_id] = _Watch(
                 known.broker_id, known.broker_epoch, known.incarnation_id, known.endpoint, True
             )
-            for number, (broker_id, broker_epoch) in sorted(self._connections.items()):
-                if (broker_id, broker_epoch) == (known.broker_id, known.broker_epoch):
-                    watch.connection_number, watch.is_connected = number, True
+            broker_epoch, number = self._last_heard.get(known.broker_id, NEVER_HEARD)
+            if broker_epoch == known.broker_epoch:
+                watch.connection_number, watch.is_connected = number, number in self._connections
         if watch.endpoint != known.endpoint:
             watch.endpoint, watch.answered_same, watch.first_answer_tries = known.endpoint, False, 0
         if known.fenced:
@@ -242,6 +249,8 @@ class Probing:
 
     def _heartbeat_heard(self, heard: HeartbeatHeard) -> None:
         self._connections[heard.connection_number] = (heard.broker_id, heard.broker_epoch)
+        if heard.broker_epoch >= self._last_heard.get(heard.broker_id, NEVER_HEARD)[0]:
+            self._last_heard[heard.broker_id] = (heard.broker_epoch, heard.connection_number)
         watch = self._watches.get(heard.broker_id)
         if watch is not None and watch.broker_epoch == heard.broker_epoch:
             watch.connection_number, watch.is_connected = heard.connection_number, True

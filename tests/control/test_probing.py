@@ -252,6 +252,32 @@ def test_the_fence_names_epoch_and_connection() -> None:
     assert detector.fenced[0][1] == (FenceTarget(1, 101, 1001),)
 
 
+def test_the_fence_names_the_last_connection_also_if_that_ended_before_the_broker_was_known() -> None:
+    detector = Detector()
+    detector.addresses[1] = SAME
+    detector.heartbeat(1, connection=33)
+    detector.heartbeat(1, connection=22)
+    detector.heartbeat(1, connection=11, epoch=100)
+    detector.lose(1, connection=33)
+    detector.lose(1, connection=22)
+    detector.lose(1, connection=11)
+    detector.broker(1)
+    assert detector.machine.connection(1) == (22, False)
+    detector.run(10)
+    detector.tell(BecameActive())
+    detector.addresses[1] = REFUSED
+    detector.run(CONNECT_GRACE_MS + RESULTS_APART_MS + GATHER_MS)
+    assert [targets for _, targets in detector.fenced] == [(FenceTarget(1, 101, 22),)]
+
+
+def test_a_connection_of_a_registration_that_is_gone_is_forgotten() -> None:
+    detector = serving(1)
+    detector.lose(1)
+    detector.tell(BrokerForgotten(1))
+    detector.broker(1)
+    assert detector.machine.connection(1) is None
+
+
 def test_losses_within_20_ms_are_fenced_in_one_plan() -> None:
     detector = serving(1, 2, 3)
     detector.run(100)

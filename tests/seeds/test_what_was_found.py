@@ -13,6 +13,7 @@ import trio
 from kraft.client import Producer
 from kraft.control import BrokerHeartbeat, RebalanceLeaders
 from kraft.node.controller_commands import NOBODY, Waiter
+from kraft.control.probing import CONNECT_GRACE_MS
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
@@ -192,3 +193,27 @@ def test_leaders_that_are_balanced_while_a_broker_begins_to_stop_keep_no_inactiv
         await wait_whole(cluster)
 
     assert not play(story)
+def test_a_fence_names_the_connection_also_if_it_ended_before_the_controller_knew_the_broker() -> None:
+    """Two controllers that have just started know no broker yet, but hear heartbeats of one, which dies and comes back.
+    Whichever leads then forgot that it had ever heard it, and the fence named no connection."""
+
+    async def story(cluster: SimCluster) -> None:
+        first, second, _ = cluster.shape.controller_ids
+        for controller in cluster.shape.controller_ids:
+            cluster.crash(controller, lose_power=False, is_noticed=False)
+        cluster.world.partition(host_name(first), host_name(second))
+        cluster.start(first)
+        cluster.start(second)
+        await cluster.world.sleep_ms(3_000)
+        cluster.crash(3, lose_power=False, is_noticed=False)
+        await cluster.world.sleep_ms(500)
+        cluster.world.heal_all()
+        assert await cluster.wait_until(lambda: cluster.watch.active_controller is not None, 10_000)
+        await cluster.world.sleep_ms(CONNECT_GRACE_MS - 15)
+        cluster.start(3)
+        await cluster.world.sleep_ms(1_000)
+
+    far = WorldOptions(delay_min_ns=10 * MILLISECOND_NS)  # so that who comes back is asked before it has registered
+    lines: list[str] = []
+    assert not play(story, options=far, log_lines=lines)
+    assert [line for line in lines if "brokers are gone" in line]
