@@ -46,8 +46,8 @@ STEADY_MS = 100
 FETCH_GAP_MS_MAX = 1_000
 """Contact is over if the next fetch came later than this after the last one (a long poll takes half of it)."""
 
-CLOCKS_DIFFER_MS = 20
-"""A session time-out by a node's own clock may be this much shorter by the world's."""
+LOOKS_LATE_MS = 20
+"""A session's begin may be seen this much later than its controller began to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ClusterWatch:
         self.active_controller: int | None = None
         self._world = world
         self._config = shape.config(shape.broker_ids[0] if shape.broker_ids else shape.controller_ids[0])
-        self._session_timeout_ms = self._config.integer("broker.session.timeout.ms") - CLOCKS_DIFFER_MS
+        self._session_timeout_ms = self._config.integer("broker.session.timeout.ms")
         self._wire = WireEye(self, self.tell, lambda: self.now_ms)
         self._disks = {
             node: DiskEye(node, world.host(host_name(node)), self.tell, self.labels) for node in shape.node_ids
@@ -332,8 +332,15 @@ class ClusterWatch:
                 None if decided is None else decided[0].connection,
                 None if decided is None else decided[1],
                 self.now_ms - heard_ms,
-                self._session_timeout_ms,
+                self._session_timeout_by(controller),
                 fence.superseded,
                 self.now_ms,
             )
         )
+
+    def _session_timeout_by(self, controller: int) -> int:
+        """How many of the world's ms a session lasts at least, by the controller's own clock, which drifts."""
+        if controller not in self.shape.controller_ids:
+            return self._session_timeout_ms - LOOKS_LATE_MS
+        clock = self._world.host(host_name(controller)).clock
+        return int(1000 * clock.virtual_seconds(self._session_timeout_ms)) - LOOKS_LATE_MS

@@ -18,6 +18,7 @@ from kraft.control import fencing, partition_change, plans
 from kraft.control.partition_change import Election
 from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
 from kraft.node.controller_commands import CommandLine
+from kraft.node.controller_sessions import Sessions
 from kraft.node.quorum_delivery import Delivery
 from kraft.node.quorum_driver import QuorumDriver
 from kraft.raft import ballots, raft, transitions
@@ -25,6 +26,7 @@ from kraft.raft.state import Leader
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.cluster.stalls import StallWatch
+from kraft.sim.world import WorldOptions
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import VoteRequest
 
@@ -54,6 +56,31 @@ def test_one_bad_result_taken_for_proof_is_caught(monkeypatch: pytest.MonkeyPatc
     assert "K1" in caught(
         monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin, expected="69e6d2a9")
     )
+
+
+async def a_broker_loses_power(cluster: SimCluster) -> None:
+    """Only the end of its session tells: of a session as long as the controller's clock says, fast or slow."""
+    await cluster.world.sleep_ms(2_500)  # it has been heard
+    cluster.crash(3, lose_power=True, is_noticed=False)
+    await cluster.world.sleep_ms(12_000)
+    assert not cluster.image.is_alive(3)
+
+
+FAST_BY_HALF_A_PERCENT, SLOW_BY_ONE = 12, 10
+"""Seeds, by the clock of controller 101."""
+DRIFTING: dict[str, Any] = {"controllers": 1, "options": WorldOptions(drift_ppm_max=10_000)}
+
+
+def test_a_session_that_a_slow_clock_ends_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By 60 ms of that clock's 9 s; by the world's clock it still lasted longer than 9 s."""
+    original = Sessions.heard
+
+    def twin(self: Sessions, broker_id: int, broker_epoch: int, number: int, now_ms: int, offset: int = -1) -> None:
+        original(self, broker_id, broker_epoch, number, now_ms - 60, offset)
+
+    planting = partial(plant, owner=Sessions, name="heard", twin=twin, expected="ba1d6ad1")
+    assert not play(a_broker_loses_power, seed=FAST_BY_HALF_A_PERCENT, **DRIFTING)
+    assert "K1" in caught(monkeypatch, a_broker_loses_power, planting, seed=SLOW_BY_ONE, **DRIFTING)
 
 
 async def the_only_member_in_sync_dies(cluster: SimCluster) -> None:
