@@ -16,6 +16,7 @@ from kraft.sim.check.observations import (
     BatchWritten,
     BrokerRegistered,
     LogCut,
+    NodeDown,
     PartitionRecorded,
     PartitionSeen,
     ProduceAcknowledged,
@@ -238,11 +239,32 @@ class MarksInOrder(Check):
 
 
 class AcksAllReply(Check):
+    """Epoch and ISR count at the moment of the commit. An answer for several partitions leaves when the last of them is
+    done, and one that was done keeps its success, whatever becomes of it meanwhile (as in Kafka's DelayedProduce)."""
+
     id: ClassVar[str] = "D11"
     statement: ClassVar[str] = "acks=all succeeds only below the high watermark, in the same epoch, with min ISR met."
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._committed: dict[int, dict[tuple[TopicPartition, int], int]] = {}
+        """Node → (partition, leader epoch) → the high watermark that was seen there with min ISR met."""
+
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {ProduceAnswered: self.answered}
+        return {PartitionSeen: self.seen_partition, NodeDown: self.down, ProduceAnswered: self.answered}
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        if seen.is_leader and len(seen.maximal_isr) >= seen.min_isr:
+            place = (seen.topic_partition, seen.leader_epoch)
+            self._committed.setdefault(seen.node, {})[place] = seen.high_watermark
+
+    def down(self, seen: NodeDown) -> None:
+        self._committed.pop(seen.node, None)
+
+    def _committed_when_appended(self, seen: ProduceAnswered) -> bool:
+        """Whether the high watermark passed it in the leader epoch of its append, with min ISR met."""
+        place = (seen.topic_partition, seen.epoch_appended)
+        return self._committed.get(seen.node, {}).get(place, 0) >= seen.next_offset
 
     def answered(self, seen: ProduceAnswered) -> None:
         self.count()
@@ -254,6 +276,8 @@ class AcksAllReply(Check):
                 next_offset=seen.next_offset,
                 high_watermark=seen.high_watermark,
             )
+        if self._committed_when_appended(seen):
+            return
         if seen.epoch_appended != seen.epoch_now:
             self.fail(
                 "acknowledged in another leader epoch",

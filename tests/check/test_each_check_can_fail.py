@@ -217,6 +217,17 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "M5 by an unclean election": ([recorded()], [recorded(leader_id=3, isr=(3,), unclean=True)]),
     "D11": ([ANSWERED], [replace(ANSWERED, high_watermark=4)]),
     "D11 in another epoch": ([ANSWERED], [replace(ANSWERED, epoch_now=1)]),
+    "D11 committed in another epoch": (
+        [partition(hw=5, leo=6), replace(ANSWERED, epoch_now=1)],
+        [partition(hw=6, leo=6, epoch=1), replace(ANSWERED, next_offset=6, high_watermark=6, epoch_now=1)],
+    ),
+    "D11 committed before the ISR shrank": (
+        [partition(hw=5, leo=6), partition(hw=5, leo=6, isr=(1,)), replace(ANSWERED, isr_size=1)],
+        [partition(hw=6, leo=6, isr=(1,)), replace(ANSWERED, next_offset=6, high_watermark=6, isr_size=1)],
+    ),
+    "D11 committed in another life": (
+        [partition(hw=5, leo=5), ANSWERED], [NodeDown(1), replace(ANSWERED, epoch_now=1)],
+    ),
     "D11 under min ISR": ([ANSWERED], [replace(ANSWERED, isr_size=1)]),
     "M9": ([ImagePublished(1, 1, 5, "a", 5)], [ImagePublished(1, 1, 6, "b", 5)]),
     "M9 by two images": ([ImagePublished(1, 1, 5, "a", 5)], [ImagePublished(2, 1, 5, "b", 5)]),

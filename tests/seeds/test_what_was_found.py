@@ -13,6 +13,8 @@ import trio
 from kraft.client import Producer
 from kraft.control import BrokerHeartbeat, RebalanceLeaders
 from kraft.node.controller_commands import NOBODY, Waiter
+from kraft.client.admin import Admin as AdminClient
+from kraft.client.admin import NewTopic
 from kraft.control.probing import CONNECT_GRACE_MS
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
@@ -217,3 +219,26 @@ def test_a_fence_names_the_connection_also_if_it_ended_before_the_controller_kne
     lines: list[str] = []
     assert not play(story, options=far, log_lines=lines)
     assert [line for line in lines if "brokers are gone" in line]
+
+
+def test_a_partition_that_was_done_keeps_its_success_while_the_rest_of_its_request_waits() -> None:
+    """No fault of ours but one of D11, which asked for epoch and ISR when the answer left: one of two partitions of a
+    request is done, and loses its follower before the other is."""
+
+    async def story(cluster: SimCluster) -> None:
+        servers = cluster.shape.bootstrap_servers
+        async with AdminClient(bootstrap_servers=servers, seam=cluster.world.node("admin")) as admin:
+            pair = NewTopic("pair", assignment={0: (1, 2), 1: (1, 3)}, configs={"min.insync.replicas": "2"})
+            await admin.topics.create(pair)
+        producer = cluster.world.node("producer")
+        async with Producer(bootstrap_servers=servers, enable_idempotence=False, linger_ms=50, seam=producer) as client:
+            cluster.world.partition(host_name(1), host_name(3))
+            async with trio.open_nursery() as nursery:
+                for partition in range(2):
+                    nursery.start_soon(partial(client.send, "pair", b"x", partition=partition))
+                await cluster.world.sleep_ms(300)
+                await kill_and_settle(cluster, 2)
+                assert not cluster.image.is_alive(2)
+                cluster.world.heal_all()
+
+    assert not play(story)
