@@ -39,8 +39,6 @@ REDIAL_BACKOFF_MS_MAX = 1_000
 REQUEST_TIMEOUT_MS = 30_000
 GUESS_TIMEOUT_MS = 500
 """How long a controller is waited for that is not known to be the active one."""
-SILENCE_MS_MIN = 10_000
-"""A connection is not given up before it was silent for so long, however soon a request's own time is over."""
 FORWARD_TIMEOUT_MS = 60_000
 """Kafka retries a forwarded request for request.timeout.ms twice over; the client has given up by then."""
 
@@ -53,6 +51,9 @@ class ControllerChannel:
         self._clock = seam.clock
         self._quorum = quorum
         self._peers = peers
+        self._silence_ms = config.integer("broker.session.timeout.ms") // 2
+        """A connection is given up when it was silent for so long, however soon a request's own time is over: early
+        enough that a heartbeat on the next one keeps the session alive (KAFKA-14392)."""
         self._listener = config.controller_listener_names[0]
         self._tls = config.dial_tls(self._listener)
         self._leader: int | None = None
@@ -210,7 +211,7 @@ class ControllerChannel:
 
         self._in_flight[over] = peer.node_id
         try:
-            self._peers.send(peer, message, on_answer, timeout_ms=max(timeout_ms, SILENCE_MS_MIN), purpose=purpose)
+            self._peers.send(peer, message, on_answer, timeout_ms=max(timeout_ms, self._silence_ms), purpose=purpose)
             if peer.node_id != self._leader:
                 timeout_ms = min(timeout_ms, GUESS_TIMEOUT_MS)
             if not await wait_at_most(self._clock, over, timeout_ms):

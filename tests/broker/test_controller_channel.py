@@ -292,3 +292,25 @@ def test_a_request_that_an_older_controller_cannot_read_is_refused() -> None:
         assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
 
     run(test, older, silent, silent)
+
+
+def test_a_connection_that_falls_silent_is_given_up_while_another_can_still_save_the_session() -> None:
+    """As after a power loss of the controller, which tells nobody that its connections are gone."""
+
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(101, 4)
+        started_ns = world.now_ns
+        with pytest.raises(RequestFailed):
+            await channel.request(MESSAGE, timeout_ms=4_500)
+        assert (await channel.request(MESSAGE, timeout_ms=4_500)).first_producer_id == 1000
+        assert len(controllers[0].connections) == 2
+        assert (world.now_ns - started_ns) // 1_000_000 < 5_000
+
+    used: set[int] = set()
+
+    def silent_at_first(request: Request, message: Any) -> None:
+        used.add(request.connection.number)
+        if len(used) > 1:
+            active()(request, message)
+
+    run(test, silent_at_first, standby(), standby())
