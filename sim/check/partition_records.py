@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, TopicPartition
+from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, Restarted, TopicPartition
 from kraft.sim.check.partitions import Damage, PartitionLedgers
 from kraft.sim.check.shadow import Shadows
 
@@ -52,16 +52,55 @@ class PartitionEpochsRise(PartitionChanges):
 
 
 class LeaderInSync(Check):
-    """Unclean elections are enabled nowhere in these runs, and the faults' budget leaves a clean choice."""
+    """Unclean elections are enabled nowhere in these runs. Others may be chosen only where nobody is left (KIP-966),
+    because all who were last in ISR or ELR have registered after an unclean stop; and then only one that by the disks
+    lacks nothing of what was committed, so that all promises about the partition stand as they did."""
 
     id: ClassVar[str] = "M5"
     statement: ClassVar[str] = "The leader is in the ISR, or there is none, and it was chosen from ISR or ELR."
 
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledgers = ledgers
+        self._known: dict[TopicPartition, PartitionRecorded] = {}
+        self._stopped_uncleanly: set[int] = set()
+        """Brokers that have not registered since."""
+        self._returned_unclean: set[int] = set()
+        """Brokers whose registration in force is the first after an unclean stop."""
+        self._nobody_left: set[TopicPartition] = set()
+
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {PartitionRecorded: self.recorded}
+        return {PartitionRecorded: self.recorded, Restarted: self.restarted, BrokerRegistered: self.registered}
+
+    def may_take(self, tp: TopicPartition, replica: int) -> bool:
+        """Whether this replica may lead next, although it is in neither ISR nor ELR."""
+        return tp in self._nobody_left and self._ledgers.is_all_in(self._shadows.log(replica, tp), tp)
+
+    def restarted(self, seen: Restarted) -> None:
+        if not seen.clean:
+            self._stopped_uncleanly.add(seen.node)
+
+    def registered(self, seen: BrokerRegistered) -> None:
+        self._returned_unclean.discard(seen.broker)
+        if seen.broker in self._stopped_uncleanly:
+            self._stopped_uncleanly.discard(seen.broker)
+            self._returned_unclean.add(seen.broker)
+
+    def _follow(self, seen: PartitionRecorded) -> None:
+        tp = seen.topic_partition
+        before = self._known.get(tp)
+        self._known[tp] = seen
+        if seen.isr or seen.elr:
+            self._nobody_left.discard(tp)
+            return
+        last = () if before is None else (*before.isr, *before.elr)
+        if last and self._returned_unclean.issuperset(last):
+            self._nobody_left.add(tp)
 
     def recorded(self, seen: PartitionRecorded) -> None:
         self.count()
+        self._follow(seen)
         if seen.unclean:
             self.fail("an unclean election", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
         if seen.leader >= 0 and seen.leader not in seen.isr:

@@ -24,7 +24,7 @@ from kraft.sim.check.observations import (
     Restarted,
     TopicPartition,
 )
-from kraft.sim.check.shadow import Shadows
+from kraft.sim.check.shadow import ShadowLog, Shadows
 
 
 class Damage:
@@ -69,6 +69,14 @@ class PartitionLedgers:
     def is_void(self, topic_partition: TopicPartition) -> bool:
         """Whether nothing is promised of this partition any more."""
         return topic_partition in self.unclean or topic_partition[0] in self.deleted
+
+    def is_all_in(self, log: ShadowLog, topic_partition: TopicPartition) -> bool:
+        """Whether this log holds all that was committed of the partition, from its start on."""
+        for next_offset, (_, digest) in self.committed.get(topic_partition, {}).items():
+            batch = log.at_end(next_offset)
+            if next_offset > log.start_offset and (batch is None or batch.digest != digest):
+                return False
+        return True
 
     def commit(self, topic_partition: TopicPartition, next_offset: int, entry: tuple[int, int]) -> tuple[int, int]:
         return self.committed.setdefault(topic_partition, {}).setdefault(next_offset, entry)

@@ -76,6 +76,7 @@ class Suite:
         self.partitions = PartitionLedgers()
         self.damage = Damage()
         self.durability = AckedDurability(self.shadows, self.partitions, self.damage)
+        self.leader_in_sync = LeaderInSync(self.shadows, self.partitions)
         every: list[Check] = [
             ElectionSafety(),
             OneVotePerEpoch(),
@@ -99,7 +100,7 @@ class Suite:
             TruncationDiscipline(self.shadows, self.partitions),
             HonestIsr(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
-            LeaderInSync(),
+            self.leader_in_sync,
             OnlyTheActiveLead(),
             BrokerEpochsRise(),
             ReassignmentSafety(),

@@ -20,6 +20,7 @@ from kraft.sim.check.observations import (
     Observation,
     PartitionRecorded,
     TopicDeleted,
+    TopicPartition,
 )
 from kraft.sim.cluster.labels import TopicLabels
 from kraft.wire.records import decode_batch, iter_headers, read_header
@@ -61,17 +62,18 @@ class MetadataFold:
         min_isr: Callable[[MetadataImage, str], int],
         now_ms: Callable[[], int],
         labels: TopicLabels,
-        *,
-        is_durable: bool = False,
+        may_take: Callable[[TopicPartition, int], bool],
     ) -> None:
-        """`is_durable`: every acknowledged record is on the device, so the last known leader has all of them."""
+        """`may_take`: whether a replica may lead a partition although it is in neither ISR nor ELR."""
         self.image = EMPTY_IMAGE
         self._tell = tell
         self._fenced = fenced
         self._min_isr = min_isr
         self._now_ms = now_ms
         self._labels = labels
-        self._is_durable = is_durable
+        self._may_take = may_take
+        self._taken: set[TopicPartition] = set()
+        """Partitions that deal with an election from outside ISR and ELR which was as it must be."""
 
     @property
     def end_offset(self) -> int:
@@ -114,19 +116,14 @@ class MetadataFold:
 
     def _tell_partition(self, topic: TopicImage, index: int, old: PartitionState | None) -> None:
         new = topic.partition(index)
-        elected = old is not None and new.leader not in (NO_LEADER, old.leader)
-        unclean = new.leader_recovery_state == RecoveryState.RECOVERING and not self._is_durable
-        if old is not None and elected:
-            good = (*old.isr, *old.elr, *old.last_known_elr) if self._is_durable else (*old.isr, *old.elr)
-            if old.is_reassigning and not new.is_reassigning:
-                good += new.isr  # the last new replica came into sync with this very change, and leads at once
-            unclean = unclean or new.leader not in good
+        place = (self._labels.of(topic.topic_id, topic.name), index)
+        unclean = self._is_unclean(place, old, new)
         brokers = self.image.brokers
         inactive = [member for member in new.isr if member not in brokers or not brokers[member].is_active]
         unable = [replica for replica in new.replicas if not _is_able(brokers.get(replica), new.directory_of(replica))]
         self._tell(
             PartitionRecorded(
-                (self._labels.of(topic.topic_id, topic.name), index),
+                place,
                 new.isr,
                 new.elr,
                 new.last_known_elr,
@@ -143,6 +140,19 @@ class MetadataFold:
                 tuple(unable),
             )
         )
+
+    def _is_unclean(self, place: TopicPartition, old: PartitionState | None, new: PartitionState) -> bool:
+        """Whether this leader was chosen from outside ISR and ELR as none must be, or has not yet dealt with that."""
+        if old is not None and new.leader not in (NO_LEADER, old.leader):
+            self._taken.discard(place)
+            good = (*old.isr, *old.elr)
+            if old.is_reassigning and not new.is_reassigning:
+                good += new.isr  # the last new replica came into sync with this very change, and leads at once
+            if new.leader not in good:
+                if not self._may_take(place, new.leader):
+                    return True
+                self._taken.add(place)
+        return new.leader_recovery_state == RecoveryState.RECOVERING and place not in self._taken
 
 
 def _is_able(broker: BrokerRegistration | None, directory: UUID | None) -> bool:

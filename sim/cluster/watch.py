@@ -75,7 +75,7 @@ class ClusterWatch:
             self._min_isr,
             lambda: self.now_ms,
             self.labels,
-            is_durable=shape.is_durable,
+            self.suite.leader_in_sync.may_take,
         )
         self.nodes: dict[int, NodeEye] = {}
         self.active_controller: int | None = None

@@ -5,6 +5,8 @@ Beside each stands the history next to it that they must not.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kraft.sim.check.observations import (
     BatchWritten,
     BrokerRegistered,
@@ -91,6 +93,45 @@ def restart_and_choose(end_after: int) -> set[str]:
 def test_a_replica_that_lost_nothing_committed_may_be_chosen_and_one_that_did_may_not() -> None:
     assert "K7" not in restart_and_choose(4)
     assert "K7" in restart_and_choose(0)
+
+
+def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = ()) -> Suite:
+    """Replica 1 is complete, replica 3 lacks the last of two committed batches; 2 led alone and has registered again,
+    after an unclean stop of those `restarted`. In the ELR then: `elr`."""
+    suite = Suite(frozenset({101}))
+    history = [
+        record(2, (2,), 0),
+        *(batch(node, *ends, epoch=0, log=TP) for ends in ((0, 4), (4, 6)) for node in (2, 1)),
+        batch(3, 0, 4, epoch=0, log=TP),
+        PartitionSeen(2, 1, TP, True, 0, frozenset({2}), frozenset({2}), 1, 0, 6, 6, 6),
+        *(Restarted(node, 2, False, False) for node in restarted),
+        BrokerRegistered(2, 9),
+        replace(record(-1, (), 1), elr=elr, last_known_elr=(2,)),
+    ]
+    for at_ms, observation in enumerate(history):
+        suite.observe(observation, at_ms)
+    assert not suite.findings
+    return suite
+
+
+def test_where_nobody_is_left_one_that_lacks_nothing_may_lead_and_no_other() -> None:
+    may_take = nobody_is_left().leader_in_sync.may_take
+    assert may_take(TP, 1)
+    assert may_take(TP, 2)
+    assert not may_take(TP, 3)
+
+
+def test_who_was_in_sync_is_left_out_only_after_its_unclean_stop() -> None:
+    assert not nobody_is_left(restarted=()).leader_in_sync.may_take(TP, 1)
+    assert not nobody_is_left(restarted=(1, 3)).leader_in_sync.may_take(TP, 1)
+    assert not nobody_is_left(elr=(1,)).leader_in_sync.may_take(TP, 1)
+
+
+def test_an_unclean_stop_before_the_last_registration_leaves_nobody_out() -> None:
+    suite = nobody_is_left()
+    for observation in (record(2, (2,), 2), BrokerRegistered(2, 12), replace(record(-1, (), 3), last_known_elr=(2,))):
+        suite.observe(observation, 20)
+    assert not suite.leader_in_sync.may_take(TP, 1)
 
 
 def test_a_replica_in_sync_that_holds_all_is_damaged_no_more() -> None:
