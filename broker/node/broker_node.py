@@ -177,7 +177,7 @@ class BrokerNode:
         broker.groups.metadata_loaded(newest)
         self._nursery.start_soon(broker.groups.expire_forever)
         self._applied = newest
-        broker.lifecycle.logs_loaded()
+        broker.lifecycle.logs_loaded(newest)
         await broker.lifecycle.unfenced.wait()
         broker.dispatcher.release_requests()
 

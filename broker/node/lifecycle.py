@@ -15,6 +15,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from kraft.broker.node.log_ends import LogEnds
 from kraft.node.peers import RequestFailed
 from kraft.node.waiting import wait_at_most
 from kraft.wire.error_codes import ErrorCode
@@ -72,6 +73,7 @@ class BrokerLifecycle:
         self._refusal: ErrorCode | None = None
         """Why the last heartbeat that was answered was refused."""
         self._dirty = trio.Event()
+        self._log_ends = LogEnds(broker, self._tell)
         self._heard_ms = self._clock.monotonic_ms()
 
     @property
@@ -92,6 +94,8 @@ class BrokerLifecycle:
                 self._leaving.discard(broker_id)
         if self._leaving:
             self._dirty.set()  # their controlled shutdown ends when every broker has told that it has seen it
+        if delta is not None and self._loaded:
+            self._log_ends.published(image, delta)
         own = image.brokers.get(self._broker.node_id)
         if own is None or own.broker_epoch != self.broker_epoch:
             return
@@ -104,9 +108,14 @@ class BrokerLifecycle:
             self.unfenced.set()
             log.info("broker is unfenced", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
 
-    def logs_loaded(self) -> None:
+    def logs_loaded(self, image: MetadataImage) -> None:
         """The first image is applied and the logs are open for business: ask to be unfenced."""
         self._loaded = True
+        self._log_ends.load(image)
+        self._dirty.set()
+
+    def _tell(self) -> None:
+        """There is something to say before the next interval."""
         self._dirty.set()
 
     def directory_went_offline(self, directory: str, directory_id: UUID, why: str) -> None:
@@ -163,6 +172,7 @@ class BrokerLifecycle:
             want_fence=not self._loaded,
             want_shut_down=self._wants_shutdown,
             offline_log_dirs=tuple(sorted(self._offline_directories)),
+            log_ends=self._log_ends.rows(),
         )
 
     async def _heartbeat(self) -> Any:

@@ -3,7 +3,8 @@
 A replica that is in no directory that is online (LOST: its log is damaged, or was in a directory that failed before the
 controller knew of it) leaves the ISR and the ELR, and another leads: what it has cannot be trusted to hold every record
 below the high watermark. If nobody else can lead, it is not taken back as the last known leader either, for its folder
-may be empty then: that is left to an unclean election. One that is back in a directory joins the ISR as any other.
+may be empty then: that is left to an unclean election. One that is back in a directory joins the ISR as any other, and
+tells how far its log reaches if nobody is left in ISR and ELR; the only replica of a partition leads it again at once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kraft.control.plans import TopicSettings, eligibility
 from kraft.control.replies import AssignReplicasToDirsReply
 from kraft.image import BrokerRegistration, MetadataImage, PartitionState
 from kraft.image.events import Event, PartitionChange
+from kraft.image.partitions import NO_LEADER
 from kraft.image.registrations import UNASSIGNED_DIRECTORY
 from kraft.image.replay import changed_partition
 from kraft.wire.error_codes import ErrorCode
@@ -65,8 +67,9 @@ def _assign(
     placed = zip(state.replicas, directories, strict=True)
     assigned = tuple(directory if replica == broker_id else old for replica, old in placed)
     if broker.has_directory(directory):
-        may_lead = eligibility(image, context, last_known=state.leader < 0)
-        target = Target(directories=assigned)
+        may_lead = eligibility(image, context)
+        is_alone = state.replicas == state.last_known_elr == (broker_id,)
+        target = Target(directories=assigned, furthest=broker_id if is_alone else NO_LEADER)
     else:
         may_lead = eligibility(image, context, without=(broker_id,))
         target = Target(

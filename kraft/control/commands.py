@@ -54,6 +54,8 @@ class BrokerHeartbeat:
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
+    log_ends: tuple[tuple[UUID, int], ...] = ()
+    """Topic id and partition of those whose log's end it told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

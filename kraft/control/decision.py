@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kraft.config import NodeConfig
 from kraft.image.events import Event
@@ -27,12 +28,26 @@ EVENTS_PER_COMMAND_MAX = 10_000
 """A client's request that needs more events than this is refused with POLICY_VIOLATION, as in Kafka."""
 
 
+class ToldLogEnd(NamedTuple):
+    """How far a broker's log of a partition reaches, as of `partition_epoch`. `last_epoch` is the newest leader epoch
+    that the log knows (-1: none); `since_ms` is when it was told first."""
+
+    partition_epoch: int
+    last_epoch: int
+    log_end_offset: int
+    since_ms: int
+
+
+_NO_LOG_ENDS: Mapping[tuple[UUID, int], ToldLogEnd] = MappingProxyType({})
+
+
 class BrokerSession(NamedTuple):
     """What the active controller knows of one broker incarnation beside the log; lost with leadership.
 
     `connection_number` is the connection that its heartbeats came on last, and `is_connected` says whether that is
     still up. `metadata_offset` is the last offset that it published, exclusive. `shutdown_offset` is where its
-    controlled shutdown was complete in the log; SHUTDOWN_UNDER_WAY until then.
+    controlled shutdown was complete in the log; SHUTDOWN_UNDER_WAY until then. `log_ends` are by topic id and
+    partition, of those without ISR and ELR.
     """
 
     broker_epoch: int
@@ -41,6 +56,7 @@ class BrokerSession(NamedTuple):
     is_connected: bool = False
     metadata_offset: int = -1
     shutdown_offset: int | None = None
+    log_ends: Mapping[tuple[UUID, int], ToldLogEnd] = _NO_LOG_ENDS
 
 
 @dataclass(frozen=True, slots=True)

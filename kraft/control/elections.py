@@ -39,7 +39,7 @@ def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminR
     events: list[Event] = []
     results: dict[str, list[_Result]] = {}
     settings = TopicSettings(image, context)
-    eligible = eligibility(image, context, last_known=election is Election.UNCLEAN)
+    eligible = eligibility(image, context)
 
     def elect(located: Located) -> _Result:
         code, event = elect_one(located, election, settings, eligible)

@@ -24,7 +24,7 @@ MayLead = Callable[[int, UUID | None], bool]
 
 class Election(Enum):
     """PREFERRED: move to the first replica if possible. ONLINE: keep the leader if possible. UNCLEAN: as ONLINE, and
-    take any eligible replica before having none."""
+    take the last known leader, or else any replica that may lead, before having none."""
 
     PREFERRED = "preferred"
     ONLINE = "online"
@@ -33,13 +33,10 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eligibility:
-    """Who may lead. Among ISR members that may, those for which `is_connected` holds come first. `last_known` allows
-    that, with ISR and ELR empty, the last known leader is taken back (an unclean election by KIP-966's balanced rule).
-    """
+    """Who may lead. Among ISR members that may, those for which `is_connected` holds come first."""
 
     may_lead: MayLead
     is_connected: Callable[[int], bool] = lambda _broker_id: True
-    last_known: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +51,8 @@ class Target:
     directories: tuple[UUID, ...] | None = None
     unclean_restarted: frozenset[int] = frozenset()
     """Brokers that came back without a clean shutdown: they leave the ELR."""
+    furthest: int = NO_LEADER
+    """With ISR and ELR empty it may be taken, which is an unclean election: its log reaches furthest."""
 
 
 class _Elected(NamedTuple):
@@ -110,7 +109,7 @@ def change_partition(
     _keep_eligible(state, draft, enough, target.unclean_restarted)
     if len(draft.replicas) < len(state.replicas):
         draft.last_known_elr = tuple(replica for replica in draft.last_known_elr if replica in draft.replicas)
-    _lead(draft, _elect(draft, election, eligibility), enough)
+    _lead(draft, _elect(draft, election, eligibility, target.furthest), enough)
     if not draft.isr:
         _remember_last_leader(state, draft)
     return _difference(topic_id, partition_id, state, draft)
@@ -176,7 +175,7 @@ def _keep_eligible(old: PartitionState, draft: _Draft, enough: int, unclean_rest
     )
 
 
-def _elect(draft: _Draft, election: Election, eligibility: Eligibility) -> _Elected:
+def _elect(draft: _Draft, election: Election, eligibility: Eligibility, furthest: int) -> _Elected:
     def may_lead(replica: int) -> bool:
         return eligibility.may_lead(replica, draft.directory_of(replica))
 
@@ -190,11 +189,12 @@ def _elect(draft: _Draft, election: Election, eligibility: Eligibility) -> _Elec
     if valid:
         connected = (replica for replica in valid if eligibility.is_connected(replica))
         return _Elected(next(connected, valid[0]), unclean=False)
-    if eligibility.last_known and not in_sync and len(draft.last_known_elr) == 1:
-        last = draft.last_known_elr[0]
+    if not in_sync and furthest in draft.replicas and may_lead(furthest):
+        return _Elected(furthest, unclean=True)
+    if election is Election.UNCLEAN:
+        last = draft.last_known_elr[0] if len(draft.last_known_elr) == 1 and not in_sync else NO_LEADER
         if last in draft.replicas and may_lead(last):
             return _Elected(last, unclean=True)
-    if election is Election.UNCLEAN:
         online = [replica for replica in draft.replicas if may_lead(replica)]
         if online:
             connected = (replica for replica in online if eligibility.is_connected(replica))

@@ -16,6 +16,7 @@ from kraft.config import topic_value
 from kraft.control.commands import Cursor
 from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX, Context
 from kraft.control.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
+from kraft.control.recovery import choose_furthest
 from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
 from kraft.image.events import Event, PartitionChange
 from kraft.image.partitions import LEAF_MASK, LEAF_SHIFT
@@ -127,7 +128,6 @@ def eligibility(
     *,
     without: Iterable[int] = (),
     also: Iterable[int] = (),
-    last_known: bool = False,
 ) -> Eligibility:
     """Active brokers may lead, if the replica's directory is online; never one whose fencing is under way, nor those
     in `without`. `also` are taken as active: a broker that this very decision unfences."""
@@ -145,7 +145,7 @@ def eligibility(
             return False
         return directory is None or brokers[broker_id].has_directory(directory)
 
-    return Eligibility(may_lead=may_lead, is_connected=context.is_connected, last_known=last_known)
+    return Eligibility(may_lead=may_lead, is_connected=context.is_connected)
 
 
 def leave_partitions(
@@ -211,20 +211,22 @@ def _partitions_to_leave(
 def elect_leaderless(
     image: MetadataImage, context: Context, cursor: Cursor, broker_id: int | None, also: Iterable[int] = ()
 ) -> Slice:
-    """Leaders for partitions that have none, and, if `broker_id` is given, a replica on that broker. The last known
-    leader may be taken back only by its own return."""
+    """Leaders for partitions that have none, and, if `broker_id` is given, a replica on that broker. Where nobody is
+    known to be complete, the replica whose log reaches furthest, once enough of them have told."""
     settings = TopicSettings(image, context)
-    eligible = eligibility(image, context, also=also, last_known=True)
+    eligible = eligibility(image, context, also=also)
 
     def change(located: Located) -> PartitionChange | None:
-        state = located.state
+        state, topic_id = located.state, located.topic.topic_id
+        furthest = choose_furthest(image, context, topic_id, located.partition_id, state, eligible.may_lead)
         return change_partition(
-            located.topic.topic_id,
+            topic_id,
             located.partition_id,
             state,
             election=settings.unclean_election(located),
             eligibility=eligible,
             min_insync_replicas=settings.min_insync_replicas(located.topic.name),
+            target=Target(furthest=furthest),
         )
 
     return take_slice(_leaderless_partitions(image, cursor, broker_id), change)

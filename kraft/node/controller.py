@@ -59,6 +59,7 @@ from kraft.node.voter_membership import VoterMembership
 from kraft.node.waiting import wait_at_most
 from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import CloseReason, InvariantError, Seam, WireError
+from kraft.wire.rpc_cluster import LogEndRow
 from kraft.wire.server import Request, ServerConnection
 
 log = structlog.get_logger("kraft.controller")
@@ -258,14 +259,21 @@ class Controller:
         self.sessions.connection_ended(connection.number)
         self.probe(ConnectionEnded(connection.number, reason in OUR_REASONS))
 
-    def heard(self, broker_id: int, broker_epoch: int, connection_number: int, metadata_offset: int = -1) -> None:
+    def heard(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        connection_number: int,
+        metadata_offset: int = -1,
+        log_ends: Sequence[LogEndRow] = (),
+    ) -> None:
         """A broker told of itself on this connection; on a standby too, so that it knows whose connection it is."""
         self.probe(HeartbeatHeard(broker_id, broker_epoch, connection_number))
         image = self.line.image
         broker = None if image is None else image.brokers.get(broker_id)
         if broker is not None and broker.broker_epoch == broker_epoch:
             now_ms = self.clock.monotonic_ms()
-            self.sessions.heard(broker_id, broker_epoch, connection_number, now_ms, metadata_offset)
+            self.sessions.heard(broker_id, broker_epoch, connection_number, now_ms, metadata_offset, log_ends)
 
     # probes
 

@@ -136,7 +136,9 @@ def _ask_the_old_one(controller: Controller, command: RegisterBrokerCommand, wai
 def handle_heartbeat(controller: Controller, request: Request) -> None:
     """The broker lives: that counts at once; its change of state is a command."""
     asked = _read(rpc_cluster.HeartbeatRequest, request)
-    controller.heard(asked.broker_id, asked.broker_epoch, request.connection.number, asked.metadata_offset)
+    controller.heard(
+        asked.broker_id, asked.broker_epoch, request.connection.number, asked.metadata_offset, asked.log_ends
+    )
     command = BrokerHeartbeat(
         broker_id=asked.broker_id,
         broker_epoch=asked.broker_epoch,
@@ -144,6 +146,7 @@ def handle_heartbeat(controller: Controller, request: Request) -> None:
         want_fence=asked.want_fence,
         want_shut_down=asked.want_shut_down,
         offline_log_dirs=asked.offline_log_dirs,
+        log_ends=tuple(row[:2] for row in asked.log_ends),
     )
 
     def make(reply: Any) -> RpcMessage:

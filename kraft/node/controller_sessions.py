@@ -6,11 +6,14 @@ heartbeat counts when it arrives, whatever waits before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from uuid import UUID
 
 from kraft.control import BrokerSession, FenceTarget
+from kraft.control.decision import ToldLogEnd
 from kraft.image import MetadataImage
+from kraft.wire.rpc_cluster import LogEndRow
 
 
 class Sessions:
@@ -38,7 +41,13 @@ class Sessions:
             self._sessions[broker.broker_id] = BrokerSession(broker.broker_epoch, now_ms, number, is_up)
 
     def heard(
-        self, broker_id: int, broker_epoch: int, connection_number: int, now_ms: int, metadata_offset: int = -1
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        connection_number: int,
+        now_ms: int,
+        metadata_offset: int = -1,
+        log_ends: Sequence[LogEndRow] = (),
     ) -> None:
         """A registration or heartbeat of the current incarnation arrived."""
         old = self._sessions.get(broker_id)
@@ -49,6 +58,7 @@ class Sessions:
             connection_number=connection_number,
             is_connected=True,
             metadata_offset=max(old.metadata_offset, metadata_offset),
+            log_ends=_taken(old.log_ends, log_ends, now_ms),
         )
 
     def connection_ended(self, connection_number: int) -> None:
@@ -111,3 +121,16 @@ class Sessions:
             if not broker.fenced and session is not None:
                 times.append(session.last_heard_ms + self._timeout_ms)
         return min(times, default=None)
+
+
+def _taken(
+    known: Mapping[tuple[UUID, int], ToldLogEnd], rows: Sequence[LogEndRow], now_ms: int
+) -> Mapping[tuple[UUID, int], ToldLogEnd]:
+    """What is told now in the place of what was known; what stayed the same was told when it was told first."""
+    taken = {}
+    for topic_id, partition_id, partition_epoch, last_epoch, log_end_offset in rows:
+        old = known.get((topic_id, partition_id))
+        is_known = old is not None and old.partition_epoch == partition_epoch
+        since_ms = old.since_ms if old is not None and is_known else now_ms
+        taken[topic_id, partition_id] = ToldLogEnd(partition_epoch, last_epoch, log_end_offset, since_ms)
+    return taken

@@ -9,10 +9,10 @@ ControllerRegistration; DESIGN 12a for Identify.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
-from kraft.wire.rpc import InternalKey, RpcMessage
+from kraft.wire.rpc import InternalKey, RpcMessage, since
 
 EndpointRow = tuple[str, str, int, str]
 """(listener name, host, port, security protocol)."""
@@ -20,7 +20,13 @@ EndpointRow = tuple[str, str, int, str]
 FeatureRow = tuple[str, int, int]
 """(feature name, lowest level, highest level) that a node supports."""
 
+LogEndRow = tuple[UUID, int, int, int, int]
+"""(topic id, partition, partition epoch, newest leader epoch that the log knows or -1, log end offset), of a replica
+whose partition has neither ISR nor ELR."""
+
 SMALL_BYTES_MAX = 64 * 1024
+LOG_ENDS_MAX = 50_000
+HEARTBEAT_BYTES_MAX = SMALL_BYTES_MAX + LOG_ENDS_MAX * 64
 ALTER_PARTITION_BYTES_MAX = 64 * 1024 * 1024
 FORWARD_BYTES_MAX = 101 * 1024 * 1024
 """A forwarded request may be as large as a client's frame (socket.request.max.bytes), plus what is put around it."""
@@ -59,10 +65,12 @@ class RegisterBrokerResponse(RpcMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest(RpcMessage):
     """Sent to the active controller every `broker.heartbeat.interval.ms`, and once on every new connection to any
-    controller, so that each knows which connection is whose. `metadata_offset` is the last published one, exclusive."""
+    controller, so that each knows which connection is whose. `metadata_offset` is the last published one, exclusive.
+    `log_ends` has LOG_ENDS_MAX rows at most."""
 
     api_key = InternalKey.HEARTBEAT
-    bytes_max = SMALL_BYTES_MAX
+    max_version = 1
+    bytes_max = HEARTBEAT_BYTES_MAX
 
     broker_id: int
     broker_epoch: int
@@ -70,11 +78,13 @@ class HeartbeatRequest(RpcMessage):
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
+    log_ends: tuple[LogEndRow, ...] = field(default=(), metadata=since(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse(RpcMessage):
     api_key = InternalKey.HEARTBEAT
+    max_version = 1
     bytes_max = SMALL_BYTES_MAX
 
     error_code: int = 0

@@ -11,6 +11,7 @@ import pytest
 
 from kraft.client import Producer
 from kraft.image import PartitionState
+from kraft.image.partitions import NO_LEADER
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
@@ -106,3 +107,19 @@ async def kill_and_settle(cluster: SimCluster, node: int, *, lose_power: bool = 
 
 async def wait_whole(cluster: SimCluster) -> None:
     assert await cluster.wait_until(lambda: not cluster.trouble(), 20_000), cluster.trouble()
+
+
+async def die_together(cluster: SimCluster, *, lose_power: bool) -> int:
+    """Everybody dies in one moment, the leader by a power loss if wanted, and comes back after all others. Returns when
+    there is a leader, and gives who led before."""
+    leader = state_of(cluster).leader
+    for node in cluster.shape.node_ids:
+        cluster.crash(node, lose_power=lose_power and node == leader, is_noticed=False)
+    for node in cluster.shape.node_ids:
+        if node != leader:
+            cluster.start(node)
+    assert await cluster.wait_until(lambda: state_of(cluster).isr == (leader,), 10_000)
+    cluster.start(leader)
+    assert await cluster.wait_until(lambda: state_of(cluster).isr != (leader,), 10_000)
+    assert await cluster.wait_until(lambda: state_of(cluster).leader != NO_LEADER, 10_000)
+    return leader

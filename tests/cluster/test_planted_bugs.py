@@ -30,7 +30,7 @@ from kraft.sim.world import WorldOptions
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import VoteRequest
 
-from .stage import Story, checks_of, kill_and_settle, plant, play, produce, state_of, wait_whole
+from .stage import Story, checks_of, die_together, kill_and_settle, plant, play, produce, state_of, wait_whole
 
 
 def caught(monkeypatch: pytest.MonkeyPatch, story: Story, planting: Any, **stage: Any) -> set[str]:
@@ -193,6 +193,22 @@ def test_an_unclean_restart_that_stays_eligible_is_caught(monkeypatch: pytest.Mo
 
     planting = partial(plant, owner=partition_change, name="_keep_eligible", twin=twin, expected="6031b331")
     assert "K7" in caught(monkeypatch, one_after_the_other_dies, planting)
+
+
+async def all_die_and_the_leader_loses_power(cluster: SimCluster) -> None:
+    await produce(cluster, 20)
+    await die_together(cluster, lose_power=True)
+
+
+def test_a_last_known_leader_that_is_taken_back_without_a_look_at_its_log_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def twin(_image: Any, _context: Any, _topic_id: Any, _index: Any, state: Any, may_lead: Any) -> int:
+        last = state.last_known_elr[0] if len(state.last_known_elr) == 1 else -1
+        return last if not state.elr and may_lead(last, None) else -1
+
+    planting = partial(plant, owner=plans, name="choose_furthest", twin=twin, expected="bccb63a7")
+    assert "M5" in caught(monkeypatch, all_die_and_the_leader_loses_power, planting)
 
 
 async def writes_go_on_with_one_in_sync(cluster: SimCluster) -> None:

@@ -37,7 +37,6 @@ def build(
     election: Election = Election.ONLINE,
     min_isr: int = 2,
     connected: Iterable[int] | None = None,
-    last_known: bool = False,
     **target: Any,
 ) -> PartitionState:
     """The partition afterwards; the same object if nothing changes."""
@@ -46,7 +45,6 @@ def build(
     eligibility = Eligibility(
         may_lead=lambda broker_id, _directory: broker_id in up,
         is_connected=lambda broker_id: broker_id in linked,
-        last_known=last_known,
     )
     change = change_partition(
         TOPIC,
@@ -125,7 +123,7 @@ def test_an_unclean_leader_is_alone_in_the_isr_and_recovers() -> None:
 
 def test_without_unclean_election_no_replica_outside_isr_and_elr_leads() -> None:
     before = state(isr=(), leader=-1, elr=(3,), last_known_elr=(1,))
-    assert build(before, active=(1, 2), last_known=True) is before
+    assert build(before, active=(1, 2), furthest=1) is before
 
 
 def test_who_leaves_an_isr_that_is_then_too_small_is_eligible() -> None:
@@ -177,14 +175,21 @@ def test_the_only_member_that_restarted_uncleanly_is_remembered_as_last_leader()
     before = state(replicas=(1,), isr=(1,))
     after = build(before, active=(), isr=(), unclean_restarted=frozenset((1,)))
     assert (after.isr, after.elr, after.last_known_elr, after.leader) == ((), (), (1,), -1)
-    back = build(after, active=(1,), last_known=True)
+    back = build(after, active=(1,), furthest=1)
     assert (back.leader, back.isr) == (1, (1,))
     assert back.leader_recovery_state is RecoveryState.RECOVERING
 
 
-def test_the_last_known_leader_is_taken_back_only_if_it_may_lead() -> None:
+def test_the_replica_that_reaches_furthest_is_taken_only_if_it_may_lead() -> None:
     before = state(isr=(), leader=-1, last_known_elr=(1,))
-    assert build(before, active=(2,), last_known=True) is before
+    assert build(before, active=(2,), furthest=1) is before
+    assert build(before, active=(1, 2), furthest=2).leader == 2
+
+
+def test_an_unclean_election_takes_the_last_known_leader_before_another() -> None:
+    before = state(isr=(), leader=-1, last_known_elr=(2,))
+    assert build(before, active=(1, 2), election=Election.UNCLEAN).leader == 2
+    assert build(before, active=(1, 3), election=Election.UNCLEAN).leader == 1
 
 
 def test_a_replica_whose_directory_is_offline_is_not_elected() -> None:
@@ -255,7 +260,7 @@ def partitions(draw: st.DrawFn) -> PartitionState:
     unclean=st.sets(st.integers(1, 5), max_size=2),
     election=st.sampled_from(Election),
     min_isr=st.integers(1, 4),
-    last_known=st.booleans(),
+    furthest=st.integers(1, 5) | st.just(NO_LEADER),
 )
 def test_every_change_keeps_the_shape_of_a_partition(
     before: PartitionState,
@@ -264,7 +269,7 @@ def test_every_change_keeps_the_shape_of_a_partition(
     unclean: set[int],
     election: Election,
     min_isr: int,
-    last_known: bool,
+    furthest: int,
 ) -> None:
     isr = tuple(one for one in before.isr if one in keep and one not in unclean)
     after = build(
@@ -272,7 +277,7 @@ def test_every_change_keeps_the_shape_of_a_partition(
         active=active,
         election=election,
         min_isr=min_isr,
-        last_known=last_known,
+        furthest=furthest,
         isr=isr,
         unclean_restarted=frozenset(unclean),
     )
@@ -287,7 +292,7 @@ def test_every_change_keeps_the_shape_of_a_partition(
         assert after.elr == ()
     if after.leader != -1 and after.leader not in safe:
         assert after.leader_recovery_state is RecoveryState.RECOVERING
-        assert election is Election.UNCLEAN or (last_known and before.isr == () and before.last_known_elr)
+        assert election is Election.UNCLEAN or after.leader == furthest
     if after is not before:
         assert after.partition_epoch == before.partition_epoch + 1
         assert (after.leader_epoch > before.leader_epoch) == (after.leader != before.leader)

@@ -16,13 +16,16 @@ from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.client.admin import Admin as AdminClient
 from kraft.client.admin import NewTopic
 from kraft.control.probing import CONNECT_GRACE_MS
+from kraft.image.partitions import NO_LEADER
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
+from kraft.sim.cluster.workload import TOPIC
 from kraft.sim.world import WorldOptions
 from kraft.sim.world.filesystem import Directory
 from kraft.sim.world.options import MILLISECOND_NS
 from tests.cluster.stage import kill_and_settle, play, produce, state_of, wait_whole
+from tests.cluster.stage import die_together, kill_and_settle, play, produce, state_of, wait_whole
 
 BUSY_SNAPSHOTS = {
     "metadata.log.max.record.bytes.between.snapshots": "500",
@@ -240,5 +243,29 @@ def test_a_partition_that_was_done_keeps_its_success_while_the_rest_of_its_reque
                 await kill_and_settle(cluster, 2)
                 assert not cluster.image.is_alive(2)
                 cluster.world.heal_all()
+
+    assert not play(story)
+def test_of_brokers_that_died_together_one_that_lost_nothing_leads() -> None:
+    """All in sync had stopped uncleanly before anybody noticed (seed 131). The last known leader was taken back though
+    its power loss had cost it what the others still held, and acknowledged records were gone."""
+
+    async def story(cluster: SimCluster) -> None:
+        assert await produce(cluster, 20) == 20
+        leader = await die_together(cluster, lose_power=True)
+        assert state_of(cluster).leader not in (NO_LEADER, leader)
+        await wait_whole(cluster)
+        assert {cluster.marks(broker, TOPIC, 0) for broker in cluster.shape.broker_ids} == {(20, 20)}
+
+    assert not play(story)
+
+
+def test_brokers_that_died_together_and_lost_nothing_go_on_where_they_were() -> None:
+    """The last known leader was taken back without a look at its log, which nobody can tell from a loss (seed 123)."""
+
+    async def story(cluster: SimCluster) -> None:
+        assert await produce(cluster, 20) == 20
+        leader = await die_together(cluster, lose_power=False)
+        assert state_of(cluster).leader == leader
+        await wait_whole(cluster)
 
     assert not play(story)

@@ -1,0 +1,79 @@
+"""How far this broker's logs reach, for the partitions of which nobody is known to be complete (neither ISR nor ELR).
+
+The controller is told with every heartbeat, until there is a leader: it chooses the replica whose log reaches furthest.
+Invariant: only what stands still is told. The role without a leader is taken before the end is looked at, the log is
+open, and it is the log of the incarnation that tells. Source: KIP-966, unclean recovery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kraft.image.partitions import NO_LEADER, PartitionState
+from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LogEndRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kraft.broker.node.broker import Broker
+    from kraft.image import ImageDelta, MetadataImage
+
+
+class LogEnds:
+    """Follows the metadata; `rows` is what to tell now."""
+
+    def __init__(self, broker: Broker, changed: Callable[[], None]) -> None:
+        """`changed` is called when there is something new to tell."""
+        self._broker = broker
+        self._changed = changed
+        self._wanted: dict[tuple[UUID, int], int] = {}
+        """Partition epochs by topic id and partition."""
+
+    def load(self, image: MetadataImage) -> None:
+        """The logs are taken over as this image says."""
+        for topic in image.topics:
+            for index, state in topic.partitions():
+                self._look_at(topic.topic_id, index, state)
+
+    def published(self, image: MetadataImage, delta: ImageDelta) -> None:
+        """The roles of a newer image are taken."""
+        for topic_id, changed in delta.topics.items():
+            topic = image.topics.get_by_id(topic_id)
+            for index in changed.partitions:
+                self._look_at(topic_id, index, None if topic is None else topic.find(index))
+        if self._wanted and delta.deleted_topics:
+            self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
+
+    def rows(self) -> tuple[LogEndRow, ...]:
+        """What the logs that are open say, the first LOG_ENDS_MAX of them."""
+        rows: list[LogEndRow] = []
+        for (topic_id, index), partition_epoch in sorted(self._wanted.items()):
+            partition = self._broker.replicas.find(topic_id, index)
+            if partition is None or partition.log is None or partition.is_truncating:
+                continue
+            log = partition.log
+            rows.append((topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset))
+            if len(rows) == LOG_ENDS_MAX:
+                break
+        return tuple(rows)
+
+    def _look_at(self, topic_id: UUID, index: int, state: PartitionState | None) -> None:
+        if state is None or not self._is_wanted(state):
+            self._wanted.pop((topic_id, index), None)
+            return
+        self._wanted[topic_id, index] = state.partition_epoch
+        partition = self._broker.replicas.find(topic_id, index)
+        if partition is None or partition.log is not None:
+            self._changed()
+        else:
+            partition.when_open(self._changed)
+
+    def _is_wanted(self, state: PartitionState) -> bool:
+        return (
+            state.leader == NO_LEADER
+            and not state.isr
+            and not state.elr
+            and len(state.replicas) > 1
+            and self._broker.node_id in state.replicas
+        )

@@ -1,0 +1,57 @@
+"""Brokers tell how far their logs reach, of partitions of which nobody is known to be complete."""
+
+from __future__ import annotations
+
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.wire.rpc import decode_rpc, encode_rpc
+from kraft.wire.rpc_cluster import LOG_ENDS_MAX, HeartbeatRequest, LogEndRow
+from tests.cluster.stage import play, produce, state_of, wait_whole
+from tests.control.cluster import topic_id
+
+
+def rows_of(cluster: SimCluster, broker: int) -> tuple[LogEndRow, ...]:
+    node = cluster.watch.nodes[broker].node.broker
+    assert node is not None
+    return node.broker.lifecycle.heartbeat().log_ends
+
+
+def test_the_ends_are_told_while_nobody_is_left_in_isr_and_elr_and_only_then() -> None:
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 20)
+        before = state_of(cluster)
+        assert not rows_of(cluster, before.leader)
+        others = [broker for broker in before.replicas if broker != before.leader]
+        for broker in before.replicas:
+            cluster.crash(broker, lose_power=False, is_noticed=False)
+        await cluster.world.sleep_ms(500)
+        for broker in others:
+            cluster.start(broker)
+        assert await cluster.wait_until(lambda: all(map(cluster.image.is_alive, others)), 10_000)
+        assert not any(rows_of(cluster, broker) for broker in others if state_of(cluster).elr)
+        cluster.crash(others[0], lose_power=False, is_noticed=False)
+        cluster.start(before.leader)
+        assert await cluster.wait_until(lambda: not state_of(cluster).isr and not state_of(cluster).elr, 10_000)
+        await cluster.world.sleep_ms(100)
+        now = state_of(cluster)
+        topic = cluster.image.topics.get("orders")
+        assert topic is not None
+        expected = (topic.topic_id, 0, now.partition_epoch, before.leader_epoch, 20)
+        assert now.leader == -1
+        assert rows_of(cluster, others[1]) == (expected,)
+        cluster.start(others[0])
+        await wait_whole(cluster)
+        assert not any(rows_of(cluster, broker) for broker in before.replicas)
+
+    assert not play(story)
+
+
+def test_a_heartbeat_with_all_the_rows_that_it_may_have_can_be_sent() -> None:
+    big = 1 << 62
+    rows = tuple((topic_id(number), 1 << 30, 1 << 30, 1 << 30, big) for number in range(LOG_ENDS_MAX))
+    request = HeartbeatRequest(broker_id=1, broker_epoch=big, metadata_offset=big, log_ends=rows)
+    assert decode_rpc(HeartbeatRequest, 1, encode_rpc(request)) == request
+
+
+def test_a_controller_of_an_older_release_is_told_the_rest() -> None:
+    request = HeartbeatRequest(broker_id=1, broker_epoch=2, metadata_offset=3, log_ends=((topic_id(1), 0, 1, 2, 3),))
+    assert decode_rpc(HeartbeatRequest, 0, encode_rpc(request, 0)).log_ends == ()

@@ -1,0 +1,149 @@
+"""Partitions of which nobody is known to be complete: the replica whose log reaches furthest is taken (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.control import BrokerHeartbeat, ElectLeaderless
+from kraft.control.decision import ToldLogEnd
+from kraft.image import RecoveryState
+from kraft.image.events import BrokerRegistrationChange, PartitionChange
+from kraft.image.partitions import NO_LEADER
+from tests.control.cluster import Cluster, topic_id
+
+KEY = (topic_id(1), 0)
+
+
+def lost_partition(last_known: int = 3) -> Cluster:
+    """Three brokers are up again, and ISR and ELR are empty; so far none has told how far its log reaches."""
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    cluster.add_topic("orders", (3, 1, 2))
+    cluster.apply([PartitionChange(topic_id(1), 0, isr=(), leader=NO_LEADER, last_known_elr=(last_known,))])
+    return cluster
+
+
+def told(cluster: Cluster, broker_id: int, end: int, *, epoch: int = 0, **fields: Any) -> None:
+    """The broker has told this of its log, now."""
+    partition_epoch = cluster.partition("orders").partition_epoch
+    log_end = ToldLogEnd(partition_epoch, epoch, end, cluster.now_ms)._replace(**fields)
+    session = cluster.sessions[broker_id]
+    cluster.sessions[broker_id] = session._replace(log_ends={KEY: log_end}, last_heard_ms=cluster.now_ms)
+
+
+def beat(cluster: Cluster, broker_id: int) -> int:
+    """A heartbeat that told of the partition is decided. Gives its leader then."""
+    epoch = cluster.epoch(broker_id)
+    offset = cluster.image.offset
+    command = BrokerHeartbeat(broker_id=broker_id, broker_epoch=epoch, metadata_offset=offset, log_ends=(KEY,))
+    reply = cluster.decide_all(command)
+    assert not reply.is_fenced
+    return cluster.partition("orders").leader
+
+
+def test_the_replica_whose_log_reaches_furthest_is_taken_and_not_the_last_leader_that_lost_its_tail() -> None:
+    cluster = lost_partition()
+    told(cluster, 1, 141)
+    told(cluster, 2, 140)
+    told(cluster, 3, 5)
+    assert beat(cluster, 3) == 1
+    after = cluster.partition("orders")
+    assert (after.isr, after.elr, after.last_known_elr) == ((1,), (), ())
+    assert after.leader_recovery_state is RecoveryState.RECOVERING
+
+
+def test_a_higher_last_epoch_counts_more_than_a_longer_log() -> None:
+    cluster = lost_partition()
+    told(cluster, 1, 200, epoch=3)
+    told(cluster, 2, 120, epoch=4)
+    told(cluster, 3, 0, epoch=-1)
+    assert beat(cluster, 1) == 2
+
+
+def test_of_equal_logs_that_of_the_last_known_leader_is_taken() -> None:
+    cluster = lost_partition(last_known=2)
+    for broker_id in (1, 2, 3):
+        told(cluster, broker_id, 10)
+    assert beat(cluster, 3) == 2
+
+
+def test_a_replica_that_has_told_nothing_is_waited_for_as_long_as_a_session_lasts() -> None:
+    cluster = lost_partition()
+    told(cluster, 2, 7)
+    told(cluster, 3, 5)
+    since_ms = cluster.now_ms
+    assert beat(cluster, 3) == NO_LEADER
+    cluster.now_ms += cluster.context().session_timeout_ms - 1
+    told(cluster, 3, 5, since_ms=since_ms)
+    assert beat(cluster, 3) == NO_LEADER
+    cluster.now_ms += 1
+    assert beat(cluster, 3) == 2
+
+
+def test_nobody_is_taken_before_the_last_known_leader_is_back() -> None:
+    cluster = lost_partition()
+    told(cluster, 1, 7)
+    told(cluster, 2, 7)
+    cluster.now_ms += 2 * cluster.context().session_timeout_ms
+    assert beat(cluster, 1) == NO_LEADER
+    told(cluster, 3, 7)
+    cluster.fence(3)
+    assert beat(cluster, 1) == NO_LEADER
+
+
+@pytest.mark.parametrize("stale", ["partition epoch", "incarnation"])
+def test_what_was_told_of_an_earlier_state_or_by_an_earlier_incarnation_does_not_count(stale: str) -> None:
+    cluster = lost_partition()
+    told(cluster, 2, 7)
+    told(cluster, 3, 5)
+    told(cluster, 1, 141)
+    if stale == "partition epoch":
+        told(cluster, 1, 141, partition_epoch=cluster.partition("orders").partition_epoch - 1)
+    else:
+        cluster.sessions[1] = cluster.sessions[1]._replace(broker_epoch=cluster.epoch(1) - 1)
+    assert beat(cluster, 3) == NO_LEADER
+
+
+def test_a_replica_whose_broker_is_fenced_is_not_taken_however_long_its_log() -> None:
+    cluster = lost_partition()
+    told(cluster, 1, 141)
+    told(cluster, 2, 7)
+    told(cluster, 3, 5)
+    cluster.fence(1)
+    cluster.now_ms += cluster.context().session_timeout_ms
+    assert beat(cluster, 3) == 2
+
+
+def test_who_comes_back_last_is_judged_in_the_moment_in_which_it_is_unfenced() -> None:
+    cluster = lost_partition()
+    cluster.fence(3)
+    told(cluster, 1, 141)
+    told(cluster, 2, 141)
+    told(cluster, 3, 5)
+    command = BrokerHeartbeat(broker_id=3, broker_epoch=cluster.epoch(3), metadata_offset=cluster.image.offset)
+    decision = cluster.decide(command)
+    assert isinstance(decision.events[0], BrokerRegistrationChange)
+    assert cluster.partition("orders").leader == 1
+
+
+def test_the_only_replica_has_nobody_to_be_compared_with() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1)
+    cluster.add_topic("orders", (1,))
+    cluster.apply([PartitionChange(topic_id(1), 0, isr=(), leader=NO_LEADER, last_known_elr=(1,))])
+    cluster.decide_all(ElectLeaderless())
+    assert cluster.partition("orders").leader == 1
+
+
+@pytest.mark.parametrize("rest", [{"elr": (3,)}, {"last_known_elr": (3, 1)}])
+def test_where_somebody_is_left_or_nobody_in_particular_is_remembered_the_longest_log_is_no_reason(
+    rest: dict[str, tuple[int, ...]],
+) -> None:
+    cluster = lost_partition()
+    cluster.apply([PartitionChange(topic_id(1), 0, **rest)])  # type: ignore[arg-type]
+    cluster.fence(3)
+    told(cluster, 1, 141)
+    told(cluster, 2, 141)
+    assert beat(cluster, 1) == NO_LEADER

@@ -1,0 +1,30 @@
+"""What the active controller keeps of the brokers that it hears, beside the log."""
+
+from __future__ import annotations
+
+from kraft.control.decision import ToldLogEnd
+from kraft.node.controller_sessions import Sessions
+from tests.control.cluster import topic_id
+
+TOPIC = topic_id(1)
+
+
+def test_what_is_told_again_was_told_when_it_was_told_first() -> None:
+    sessions = Sessions(9_000)
+    sessions.heard(1, 5, 7, 100, 40, [(TOPIC, 0, 3, 2, 141), (TOPIC, 1, 8, -1, 0)])
+    sessions.heard(1, 5, 7, 300, 41, [(TOPIC, 0, 3, 2, 141), (TOPIC, 1, 9, -1, 0)])
+    assert sessions.view[1].log_ends == {
+        (TOPIC, 0): ToldLogEnd(3, 2, 141, since_ms=100),
+        (TOPIC, 1): ToldLogEnd(9, -1, 0, since_ms=300),
+    }
+
+
+def test_what_is_told_no_more_and_what_another_incarnation_told_is_forgotten() -> None:
+    sessions = Sessions(9_000)
+    row = (TOPIC, 0, 3, 2, 141)
+    sessions.heard(1, 5, 7, 100, 40, [row])
+    sessions.heard(1, 5, 7, 200, 40)
+    assert sessions.view[1].log_ends == {}
+    sessions.heard(1, 5, 7, 300, 40, [row])
+    sessions.heard(1, 6, 8, 400, 40, [row])
+    assert sessions.view[1].log_ends == {(TOPIC, 0): ToldLogEnd(3, 2, 141, since_ms=400)}
