@@ -3,7 +3,8 @@ checkpoints that are written for them.
 
 Invariants: a directory in which the device has failed is never written again (its lock and checkpoints are left as they
 are); a clean-shutdown file is taken away before the first write and written as the very last; a replica that may be in
-a directory that is offline is not made anew elsewhere. Source: broker-spec 2.2, 2.5, 2.11, 2.12; KIP-858.
+a directory that is offline is not made anew elsewhere; what the checkpoints say of a log that is gone is never taken
+for a new one's of the same name. Source: broker-spec 2.2, 2.5, 2.8, 2.11, 2.12; KIP-858.
 """
 
 from __future__ import annotations
@@ -44,9 +45,12 @@ class HostedDirectory:
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.forgotten: set[TopicPartition] = set()
+        """Logs that are gone, of which the checkpoint files may still have lines."""
         self.partitions: dict[Partition, None] = {}
         self.known_id: UUID | None = None
         self.checkpointing = trio.Lock()
+        self.forgetting = trio.Lock()
 
     @property
     def is_online(self) -> bool:
@@ -75,9 +79,12 @@ class HostedDirectory:
         self.storage = storage
 
     def forget(self, topic: str, index: int) -> None:
-        """The log is gone from here: so are its checkpoints' lines, at their next writing."""
+        """The log is gone from here: so are its checkpoints' lines, at their next writing, which must come before
+        another log of this name (`LogMaintenance.drop_forgotten`)."""
+        key = (topic, index)
         for marks in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
-            marks.pop((topic, index), None)
+            if marks.pop(key, None) is not None:
+                self.forgotten.add(key)
 
     # checkpoints: collect on the loop, write off it
 

@@ -91,6 +91,20 @@ class LogMaintenance:
     async def write_log_starts_of(self, directory: HostedDirectory) -> None:
         await self._write(directory, "log starts", directory.collect_log_starts)
 
+    async def drop_forgotten(self, directory: HostedDirectory, topic: str, index: int) -> None:
+        """Before a log of this name is made here: no checkpoint file has a line of an earlier one any more. After a
+        crash the new log would be taken for clean, or for committed, as far as the old one was."""
+        if (topic, index) not in directory.forgotten:
+            return
+        async with directory.forgetting:
+            if (topic, index) not in directory.forgotten:
+                return
+            dropped = set(directory.forgotten)
+            await self.write_high_watermarks_of(directory)
+            await self.write_recovery_points_of(directory)
+            await self.write_log_starts_of(directory)
+            directory.forgotten -= dropped
+
     async def _write(self, directory: HostedDirectory, what: str, collect: Callable[[], Offsets]) -> None:
         """Write a checkpoint if it is behind. When this returns the file says what holds now, also if an older one was
         being written: then it is looked at after that."""

@@ -1,7 +1,8 @@
 """Opening logs: a queue served by a few tasks, each of which opens one log at a time off the loop.
 
 Who waits for a log (a fetch, a produce) puts it first in line. A folder that belongs to another topic id (the topic was
-deleted and created again while this broker was away) is set aside as stray, never adopted (B41).
+deleted and created again while this broker was away) is set aside as stray, never adopted (B41). Nor is anything that
+the checkpoints say of it: their lines are dropped before the new log is made.
 Source: broker-spec 2.5, DESIGN 14.
 """
 
@@ -42,17 +43,17 @@ class OpenJob(NamedTuple):
     now_ms: int
     stray_id: UUID
 
-    def run(self) -> Log:
-        """Open (or make) the log, ready for a follower's appends. *Blocking.* DiskError, StorageCorrupt."""
+    def run(self) -> Log | None:
+        """Open (or make) the log, ready for a follower's appends. None if another topic's folder stood in its place: it
+        is set aside now, and the directory must forget it before the next try. *Blocking.* DiskError, StorageCorrupt.
+        """
         path = self.storage.partition_path(self.topic, self.number)
         found: UUID | None = None
-        is_renamed = False
         if self.disk.is_directory(path):
             found = read_partition_metadata(self.disk, path)
             if found is not None and found != self.topic_id:
                 self.storage.retire(self.topic, self.number, self.stray_id, STRAY_DIRECTORY_SUFFIX)
-                self.directory.forget(self.topic, self.number)
-                found, is_renamed = None, True
+                return None
         key = (self.topic, self.number)
         opened = Log.open_log(
             self.disk,
@@ -69,8 +70,6 @@ class OpenJob(NamedTuple):
             if plan is not None:
                 plan.run()
                 opened.mark_synced(plan)
-            if is_renamed:  # a folder that is only made is durable already
-                self.disk.sync_directory(self.directory.path)
         return opened
 
 
@@ -144,9 +143,7 @@ class LogOpener:
             async with partition.blocking:
                 if not partition.is_removed:  # else its retirement waits for this very lock
                     await manager.wait_retired(*path)
-                storage, opened = directory.storage, None
-                if storage is not None and not partition.is_removed:  # both may have changed while this waited
-                    opened = await manager.disk.offload(self._job(partition, directory, storage).run)
+                opened = await self._open_or_make(partition, directory)
         except DiskError as error:
             manager.directory_failed(directory, error)
         except StorageCorrupt as error:
@@ -158,6 +155,20 @@ class LogOpener:
             self._running -= 1
             self._busy_paths.discard(path)
             self._wake.set()
+
+    async def _open_or_make(self, partition: Partition, directory: HostedDirectory) -> Log | None:
+        """The log; None if the directory went offline or the replica went meanwhile. With the partition's lock."""
+        manager, key = self._manager, (partition.topic, partition.index)
+        opened: Log | None = None
+        while opened is None:
+            await manager.maintenance.drop_forgotten(directory, *key)
+            storage = directory.storage
+            if storage is None or partition.is_removed:
+                return None
+            opened = await manager.disk.offload(self._job(partition, directory, storage).run)
+            if opened is None:
+                directory.forget(*key)
+        return opened
 
     def _job(self, partition: Partition, directory: HostedDirectory, storage: LogDirectory) -> OpenJob:
         manager = self._manager

@@ -219,7 +219,10 @@ class ReplicaMoves:
         return True
 
     async def _open_copy(self, move: Move) -> Log:
-        manager, partition, storage = self._manager, move.partition, move.target.storage
+        manager, partition = self._manager, move.partition
+        move.target.forget(partition.topic, partition.index)  # what an earlier log of this name may have left
+        await manager.maintenance.drop_forgotten(move.target, partition.topic, partition.index)
+        storage = move.target.storage
         if storage is None:
             raise _GivenUp
         name = marked_directory_name(

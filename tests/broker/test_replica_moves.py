@@ -45,6 +45,29 @@ def test_a_replica_moves_under_writes_and_nothing_is_lost_or_doubled(seed: int, 
     play(work, seed=seed)
 
 
+def test_a_replica_that_comes_back_to_a_directory_finds_nothing_of_its_former_log_in_the_checkpoints() -> None:
+    """What was synced there once is not what is synced now: it may have been cut elsewhere."""
+
+    async def work(stage: Moving) -> None:
+        await stage.admin.topics.create(NewTopic("t", 1, configs={"flush.messages": "1"}))
+        await write(stage, 0, 5)
+        here, there = stage.path(), stage.other()
+        await stage.replicas().maintenance.write_recovery_points()
+
+        def recovery_point() -> int | None:
+            storage = stage.directory(here).storage
+            assert storage is not None
+            return storage.read_recovery_points().get(PART)
+
+        assert recovery_point() == 5
+        for path in (there, here):
+            await stage.move(path)
+            await stage.moved(path)
+        assert recovery_point() is None
+
+    play(work)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_follower_moves_while_its_leader_is_written_to_and_stays_in_sync(seed: int) -> None:
     async def work(stage: Moving) -> None:

@@ -1,12 +1,15 @@
-"""Checkpoints: what is on disk when a truncation goes on."""
+"""Checkpoints: what is on disk when a truncation goes on, and when a log is made where another one was."""
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from kraft.storage.log_dir import LogDirectory
-from tests.data_plane.plane import Plane, run
-from tests.data_plane.test_replication import produce_numbers
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from tests.data_plane.plane import Plane, batch, error, run, three, values
+from tests.data_plane.test_replication import NONE, produce_numbers, restart
 
 
 def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its_end() -> None:
@@ -34,5 +37,92 @@ def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its
             await maintenance.write_recovery_points_of(directory)
             assert on_disk() == 1, "appends go on from here"
         assert on_disk() == 1
+
+    run(test, combined=1)
+
+
+async def delete_orders(plane: Plane, broker_id: int = 1) -> None:
+    client = await plane.client(broker_id)
+    row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
+    answer = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name="orders")], timeout=5000)
+    assert answer.responses[0].error_code == 0
+    await plane.until(lambda: not plane.hosts(broker_id, "orders"))
+
+
+async def write_all(plane: Plane, broker_id: int) -> None:
+    maintenance = plane.cluster.node(broker_id).broker.broker.replicas.maintenance
+    await maintenance.write_high_watermarks()
+    await maintenance.write_recovery_points()
+
+
+def lines_of_orders(plane: Plane, broker_id: int = 1) -> list[int | None]:
+    """What the files say: high watermark, recovery point, log start."""
+    (directory,) = plane.cluster.node(broker_id).broker.broker.replicas.directories.online
+    storage = directory.storage
+    assert storage is not None
+    files = storage.read_high_watermarks(), storage.read_recovery_points(), storage.read_log_starts()
+    return [offsets.get(("orders", 0)) for offsets in files]
+
+
+@pytest.mark.parametrize("lose_power", [False, True])
+def test_a_topic_that_is_created_again_does_not_begin_where_its_predecessors_records_were_deleted(
+    lose_power: bool,
+) -> None:
+    """Up to the next writing of the checkpoint a crash would have applied the old log's start to the new log."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", flush_messages="1")
+        await produce_numbers(plane, 5)
+        assert error(await plane.delete_records("orders", 4)) == NONE
+        await write_all(plane, 1)
+        assert lines_of_orders(plane) == [5, 5, 4]
+        await delete_orders(plane)
+        await plane.create_topic("orders", flush_messages="1")
+        await produce_numbers(plane, 2)
+        (plane.world.power_off if lose_power else plane.world.kill)("b1")
+        await restart(plane, 1)
+        await plane.until(lambda: plane.partition("orders").leader is not None)
+        found = await plane.fetch("orders", 0, client=await plane.another_client())
+        assert (error(found), values(found.records)) == (NONE, [b"0", b"1"])
+
+    run(test, combined=1)
+
+
+def test_a_topic_that_was_created_again_while_its_broker_was_down_is_not_taken_for_its_predecessor() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=2)
+        await produce_numbers(plane, 5, broker_id=2)
+        await plane.until(lambda: plane.partition("orders").high_watermark == 5)
+        await write_all(plane, 1)
+        assert lines_of_orders(plane)[0] == 5
+        plane.world.kill("b1")
+        await delete_orders(plane, 2)
+        await plane.create_topic("orders", leader=2)
+        await restart(plane, 1)
+        await plane.until(lambda: plane.partition("orders").log is not None)
+        assert lines_of_orders(plane) == [None, None, None]
+        assert [name for name in plane.cluster.node(1).broker.broker.seam.disk.list("/data") if name.endswith("-stray")]
+
+    three(test)
+
+
+def test_one_writing_drops_the_lines_of_all_logs_that_are_gone() -> None:
+    """A hundred topics that are created again must not mean a hundred writings of each file."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", 20)
+        for index in range(20):
+            assert error(await plane.produce("orders", batch("one"), index)) == NONE
+        await write_all(plane, 1)
+        await delete_orders(plane)
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        (directory,) = replicas.directories.online
+        await plane.until(lambda: len(directory.forgotten) == 20)
+        await replicas.maintenance.drop_forgotten(directory, "orders", 7)
+        assert not directory.forgotten
+        storage = directory.storage
+        assert storage is not None
+        assert not storage.read_high_watermarks()
+        assert not storage.read_recovery_points()
 
     run(test, combined=1)

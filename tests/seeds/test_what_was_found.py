@@ -17,6 +17,7 @@ from kraft.client.admin import Admin as AdminClient
 from kraft.client.admin import NewTopic
 from kraft.control.probing import CONNECT_GRACE_MS
 from kraft.image.partitions import NO_LEADER
+from kraft.client.admin import Admin as AdminClient
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
@@ -266,6 +267,29 @@ def test_brokers_that_died_together_and_lost_nothing_go_on_where_they_were() -> 
         assert await produce(cluster, 20) == 20
         leader = await die_together(cluster, lose_power=False)
         assert state_of(cluster).leader == leader
+def test_a_topic_that_is_created_again_does_not_take_its_predecessors_high_watermark() -> None:
+    """It stood in the checkpoint up to its next writing: a leader that was killed before that came back with a record
+    that nobody else had, and took it for committed."""
+
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 10)
+        await cluster.world.sleep_ms(6_000)  # the high watermark is in the checkpoint
+        servers = cluster.shape.bootstrap_servers
+        async with AdminClient(bootstrap_servers=servers, seam=cluster.world.node("deleter")) as client:
+            await client.topics.delete(TOPIC)
+        admin = Admin(cluster)
+        await admin.create(TOPIC, 1)
+        admin.close()
+        await wait_whole(cluster)
+        leader = state_of(cluster).leader
+        for other in cluster.shape.broker_ids:
+            cluster.world.partition(host_name(leader), host_name(other))
+        await produce(cluster, 1, acks="1")
+        await kill_and_settle(cluster, leader)
+        cluster.world.heal_all()
+        assert await cluster.wait_until(lambda: state_of(cluster).leader not in (leader, -1), 10_000)
+        await produce(cluster, 2)
+        cluster.start(leader)
         await wait_whole(cluster)
 
     assert not play(story)
