@@ -7,6 +7,7 @@ whose prefix was deleted behind a snapshot.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -29,6 +30,8 @@ class ShadowLog:
 
     start_offset: int = 0
     durable_end: int = 0
+    pruned_to: int = 0
+    """Up to where a prefix was once deleted from it while the rest stayed (retention)."""
     batches: list[ShadowBatch] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
 
@@ -55,6 +58,8 @@ class ShadowLog:
         if keep and self._ends[keep - 1] <= start_offset:
             keep = 0
         removed = self.batches[keep:]
+        if keep and not removed and start_offset > self.start_offset:
+            self.pruned_to = max(self.pruned_to, start_offset)
         del self.batches[keep:]
         del self._ends[keep:]
         self.start_offset = max(self.start_offset, start_offset) if self.batches else start_offset
@@ -77,9 +82,10 @@ class ShadowLog:
         missing."""
         return any(before.next_offset < after.base_offset for before, after in pairwise(self.batches))
 
-    def content(self) -> tuple[tuple[int, int, int], ...]:
-        """(end offset, epoch, digest) of every batch."""
-        return tuple((batch.next_offset, batch.epoch, batch.digest) for batch in self.batches)
+    def content(self, start: int = 0) -> tuple[tuple[int, int, int], ...]:
+        """(end offset, epoch, digest) of every batch that ends behind `start`, also of a prefix deleted since."""
+        batches = self.batches[bisect_right(self._ends, start) :]
+        return tuple((batch.next_offset, batch.epoch, batch.digest) for batch in batches)
 
     def between(self, start: int, end: int) -> list[ShadowBatch]:
         """Batches with an end in (start, end]."""
@@ -100,6 +106,13 @@ class Shadows:
         return sorted(
             ((node, shadow) for (node, name), shadow in self._logs.items() if name == log), key=lambda x: x[0]
         )
+
+    def are_equal(self, log: TopicPartition | None, nodes: Iterable[int]) -> bool:
+        """Whether this log holds the same on all `nodes`, and ends where the others do. What any node deleted as a
+        prefix does not count: each does so on its own, and one that came later, or lost power, need not have had it."""
+        start = max((shadow.pruned_to for _, shadow in self.of(log)), default=0)
+        held = [self.log(node, log) for node in nodes]
+        return len({(shadow.end_offset, shadow.content(start)) for shadow in held}) <= 1
 
     def on_written(self, seen: BatchWritten) -> None:
         self.log(seen.node, seen.log).write(seen)

@@ -215,9 +215,8 @@ class ClusterRun:
         for topic in cluster.image.topics:
             for index, state in topic.partitions():
                 log = (cluster.watch.labels.of(topic.topic_id, topic.name), index)
-                held = {broker: suite.shadows.log(broker, log) for broker in state.replicas}
-                if len({shadow.content() for shadow in held.values()}) != 1:
-                    ends = {broker: shadow.end_offset for broker, shadow in held.items()}
+                if not suite.shadows.are_equal(log, state.replicas):
+                    ends = {broker: suite.shadows.log(broker, log).end_offset for broker in state.replicas}
                     report.fail("D2", "replicas differ at the end", partition=log, ends=ends)
                 for broker in state.replicas:
                     suite.durability.check_log(broker, log, "replica at the end")

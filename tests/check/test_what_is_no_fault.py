@@ -142,3 +142,25 @@ def test_a_replica_in_sync_that_holds_all_is_damaged_no_more() -> None:
     assert suite.damage.anyone()
     suite.observe(record(2, (1, 2), 0), 2)
     assert not suite.damage.anyone()
+
+
+def all_are_equal(*history: BatchWritten | LogCut) -> bool:
+    suite = Suite(frozenset({101}))
+    for at_ms, observation in enumerate(history):
+        suite.observe(observation, at_ms)
+    return suite.shadows.are_equal(TP, (1, 2))
+
+
+def test_what_retention_deleted_need_not_be_everywhere_and_what_it_left_must() -> None:
+    """Replica 2 loses power, fetches everything again, and has less of what is deleted since."""
+    ends = ((0, 2), (2, 4), (4, 6), (6, 8))
+    first, second, third, last = (batch(1, *end, log=TP) for end in ends)
+    again = [batch(2, *end, log=TP) for end in ends[1:]]
+    begun_anew, pruned = LogCut(2, TP, 2, 2), LogCut(1, TP, 4, 8)
+    whole = (first, second, third, last)
+    assert all_are_equal(*whole, pruned, begun_anew, *again)
+    assert all_are_equal(*whole, begun_anew, *again, pruned)
+    assert not all_are_equal(*whole, begun_anew, *again), "nobody deleted what is missing"
+    assert not all_are_equal(*whole, pruned, begun_anew, *again[:-1])
+    assert not all_are_equal(*whole, pruned, begun_anew, *again[:-1], batch(2, 6, 8, epoch=2, log=TP))
+    assert not all_are_equal(*whole, pruned, LogCut(2, TP, 6, 6), again[-1]), "one batch that retention left is missing"
