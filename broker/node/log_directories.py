@@ -164,8 +164,9 @@ class LogDirectories:
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
     def of_path(self, path: str) -> HostedDirectory | None:
-        """The directory that this path names, or lies in."""
-        return next((one for one in self.all if path == one.path or path.startswith(one.path + "/")), None)
+        """The directory that this path names, or lies in; the inner one, if one lies in another."""
+        found = [one for one in self.all if path == one.path or path.startswith(one.path + "/")]
+        return max(found, key=lambda one: len(one.path), default=None)
 
     def holding(self, topic: str, index: int, assigned: UUID | None = None) -> HostedDirectory | None:
         """The directory that has this log; of several (a crash fell into a move) the assigned one."""

@@ -335,12 +335,15 @@ class ReplicaManager:
         """The device refused in one of this partition's files: the directory of the file goes offline, which need not
         be the one where the replica is by now."""
         if not partition.is_removed:
-            self.disk_failed_at(error)
+            self.disk_failed_at(error, partition.directory)
 
-    def disk_failed_at(self, error: DiskError) -> None:
-        """As `disk_failed`, for files of no partition."""
-        directory = self.directories.of_path(error.path)
-        if directory is not None:
+    def disk_failed_at(self, error: DiskError, suspect: HostedDirectory | None = None) -> None:
+        """As `disk_failed`, for files of no partition. `suspect` goes offline if the path lies in no log directory: an
+        error that is not known to be harmless is not passed over."""
+        directory = self.directories.of_path(error.path) or suspect
+        if directory is None:
+            log.error("disk error outside of the log directories", path=error.path, error=str(error))
+        else:
             self.directory_failed(directory, error)
 
     def directory_failed(self, directory: HostedDirectory, error: DiskError) -> None:

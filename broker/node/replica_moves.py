@@ -210,7 +210,7 @@ class ReplicaMoves:
         except _GivenUp:
             return False
         except DiskError as error:
-            manager.disk_failed_at(error)
+            manager.disk_failed_at(error, move.target)
             return False
         except (StorageCorrupt, AppendRefused) as problem:
             log.error("replica cannot be moved", topic=partition.topic, partition=partition.index, error=str(problem))

@@ -296,3 +296,11 @@ def test_what_waits_for_the_budget_of_dirty_bytes_runs_only_as_far_as_there_is_r
                 assert offsets == expected
 
     run(test)
+
+
+def test_a_path_belongs_to_the_innermost_directory() -> None:
+    made = directories("/data", "/data/more", "/dat")
+    assert made.of_path("/data/t-0/00.log") is made.all[0]
+    assert made.of_path("/data/more/t-0/00.log") is made.of_path("/data/more") is made.all[1]
+    assert made.of_path("/data/moreover/t-0") is made.all[0]
+    assert made.of_path("/elsewhere") is made.of_path("") is None

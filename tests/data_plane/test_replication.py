@@ -435,6 +435,23 @@ def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> Non
     three(test, log_dirs="/data,/more")
 
 
+@pytest.mark.parametrize("path", ["", "/elsewhere/orders-0"])
+def test_an_error_whose_path_lies_in_no_log_directory_ends_the_directory_of_its_replica(path: str) -> None:
+    """It was passed over: the replica went on, on a device that had refused."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", 2, leader=1)
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        failing = next(one for one in replicas.directories.all if one.path == "/more")
+        (lost,) = [index for index in (0, 1) if plane.partition("orders", 1, index).directory is failing]
+        replicas.disk_failed(plane.partition("orders", 1, lost), DiskError("the device is gone", errno=5, path=path))
+        assert [one.path for one in replicas.directories.online] == ["/data"]
+        await plane.until(lambda: plane.leader("orders", lost) in (2, 3))
+        assert error(await plane.produce("orders", batch("taken"), 1 - lost)) == NONE
+
+    three(test, log_dirs="/data,/more")
+
+
 def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing_else_with_it() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 4, leader=1)
