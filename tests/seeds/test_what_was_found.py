@@ -11,13 +11,12 @@ from typing import Any
 import trio
 
 from kraft.client import Producer
-from kraft.control import BrokerHeartbeat, RebalanceLeaders
-from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.client.admin import Admin as AdminClient
 from kraft.client.admin import NewTopic
+from kraft.control import BrokerHeartbeat, RebalanceLeaders
 from kraft.control.probing import CONNECT_GRACE_MS
 from kraft.image.partitions import NO_LEADER
-from kraft.client.admin import Admin as AdminClient
+from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
@@ -25,7 +24,6 @@ from kraft.sim.cluster.workload import TOPIC
 from kraft.sim.world import WorldOptions
 from kraft.sim.world.filesystem import Directory
 from kraft.sim.world.options import MILLISECOND_NS
-from tests.cluster.stage import kill_and_settle, play, produce, state_of, wait_whole
 from tests.cluster.stage import die_together, kill_and_settle, play, produce, state_of, wait_whole
 
 BUSY_SNAPSHOTS = {
@@ -199,6 +197,8 @@ def test_leaders_that_are_balanced_while_a_broker_begins_to_stop_keep_no_inactiv
         await wait_whole(cluster)
 
     assert not play(story)
+
+
 def test_a_fence_names_the_connection_also_if_it_ended_before_the_controller_knew_the_broker() -> None:
     """Two controllers that have just started know no broker yet, but hear heartbeats of one, which dies and comes back.
     Whichever leads then forgot that it had ever heard it, and the fence named no connection."""
@@ -246,6 +246,8 @@ def test_a_partition_that_was_done_keeps_its_success_while_the_rest_of_its_reque
                 cluster.world.heal_all()
 
     assert not play(story)
+
+
 def test_of_brokers_that_died_together_one_that_lost_nothing_leads() -> None:
     """All in sync had stopped uncleanly before anybody noticed (seed 131). The last known leader was taken back though
     its power loss had cost it what the others still held, and acknowledged records were gone."""
@@ -267,6 +269,8 @@ def test_brokers_that_died_together_and_lost_nothing_go_on_where_they_were() -> 
         assert await produce(cluster, 20) == 20
         leader = await die_together(cluster, lose_power=False)
         assert state_of(cluster).leader == leader
+
+
 def test_a_topic_that_is_created_again_does_not_take_its_predecessors_high_watermark() -> None:
     """It stood in the checkpoint up to its next writing: a leader that was killed before that came back with a record
     that nobody else had, and took it for committed."""
