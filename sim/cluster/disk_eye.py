@@ -1,7 +1,8 @@
 """The eye on the disks: what the logs of a host hold and would keep, told as observations.
 
 It reads the simulated file system itself, so a node's own bookkeeping cannot fool it. Only what changed since the last
-look is parsed: an append costs what was appended, whatever the log's size.
+look is looked at: an append costs what was appended, whatever the log's size; an entry that comes or goes costs its
+directory. The host tells which files and which directories changed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from kraft.wire.records import check_crc, iter_headers
 METADATA_DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
 SEGMENT_SUFFIX = ".log"
+LOG_DIR = "dir-"
+"""How the names of a node's log directories begin if it has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,19 @@ class _LogView:
     start: int = 0
     """Where the log began when it was last told to be cut."""
     durable_end: int = 0
+    names: list[str] = field(default_factory=list)
+    """Of the files, in the order of the log. This and what follows is as of the last look at all files."""
+    is_torn: bool = False
+    """Some file but the last holds more than whole batches."""
+    count_before: int = 0
+    """Batches in all files but the last."""
+    front_durable: tuple[bool, int] = (False, 0)
+    """Whether all files but the last would be kept whole, and up to which offset."""
+    snapshot_end: int = 0
+
+    @property
+    def last(self) -> str | None:
+        return self.names[-1] if self.names else None
 
 
 class DiskEye:
@@ -121,43 +137,109 @@ class DiskEye:
         self._logs: dict[TopicPartition | None, _LogView] = {}
         self._state: tuple[Inode, int] | None = None
         self._snapshots: set[Inode] = set()
-        self._places: dict[Inode, TopicPartition | None] = {}
+        self._places: dict[Inode, tuple[TopicPartition | None, str]] = {}
+        self._folders_seen: dict[Directory, tuple[str, TopicPartition | Literal[False] | None]] = {}
+        """All folders by the last look at all of them: their names, and their logs."""
+        self._has_riddles = True
+        """Two folders of one log, or one that does not say yet whose log it is: any entry may change what they mean."""
         self._directories: dict[TopicPartition | None, Directory] = {}
         host.when_synced = self._look_at_metadata_votes
 
     def look(self) -> None:
         """Tell what changed."""
         host = self._host
-        if host.entries_changed:
-            host.entries_changed = False
-            host.touched.clear()
-            self._look_at_all()
+        if host.entries_changed or host.changed_directories:
+            changed, host.changed_directories = host.changed_directories, {}
+            if host.entries_changed or not self._knows_folders_of(changed):
+                host.entries_changed = False
+                host.touched.clear()
+                self._look_at_all()
+            else:
+                self._look_at_changed(changed)
         elif host.touched:
             touched, host.touched = host.touched, {}
-            logs = {self._places[inode]: None for inode in touched if inode in self._places}
-            for log in logs:
-                self._look_at_log(log, self._directories[log])
-                if log is None:
-                    self._look_at_votes(self._directories[log])
+            files: dict[TopicPartition | None, list[str]] = {}
+            for inode in touched:
+                place = self._places.get(inode)
+                if place is not None:
+                    files.setdefault(place[0], []).append(place[1])
+            for log, names in files.items():
+                self._look_at_files(log, names)
+
+    def _knows_folders_of(self, changed: dict[Directory, None]) -> bool:
+        """Whether the same folders hold the same logs as before, though these directories changed."""
+        if self._has_riddles:
+            return False
+        seen = self._folders_seen
+        inner = [directory for directory in changed if directory in seen and not seen[directory][0].startswith(LOG_DIR)]
+        if len(inner) < len(changed) and [(name, folder) for folder, (name, _) in seen.items()] != [*self._folders()]:
+            return False
+        return all(self._log_of(seen[folder][0], folder) == seen[folder][1] for folder in inner)
+
+    def _look_at_changed(self, changed: dict[Directory, None]) -> None:
+        """Some directories changed, and none came or went."""
+        touched, self._host.touched = self._host.touched, {}
+        files: dict[TopicPartition | None, list[str]] = {}
+        for inode in touched:
+            place = self._places.get(inode)
+            if place is not None:
+                files.setdefault(place[0], []).append(place[1])
+        for folder, (_, log) in self._folders_seen.items():
+            if log is False:
+                continue
+            if folder in changed:
+                self._look_at_folder(log, folder)
+            elif log in files:
+                self._look_at_files(log, files[log])
 
     def _look_at_all(self) -> None:
-        """Directories changed: find out again which file belongs to which log."""
+        """Directories came or went: find out again which folder holds which log."""
         self._places.clear()
         self._directories.clear()
+        self._folders_seen.clear()
+        self._has_riddles = False
         gone = dict.fromkeys(self._logs)
         for name, entry in self._folders():
             log = self._log_of(name, entry)
-            if log is not False:
+            self._folders_seen[entry] = (name, log)
+            if log is False:
+                self._has_riddles = self._has_riddles or _names_partition(name)
+            else:
                 gone.pop(log, None)
+                self._has_riddles = self._has_riddles or log in self._directories
                 self._directories[log] = entry
-                self._places.update({file: log for file in entry.entries.values() if isinstance(file, Inode)})
-                self._look_at_log(log, entry)
-                if log is None:
-                    self._look_at_votes(entry)
-                    self._look_at_snapshots(entry)
+                self._look_at_folder(log, entry)
         for log in gone:
             del self._logs[log]
             self._tell(LogCut(self._node, log, 0, 0))
+
+    def _look_at_folder(self, log: TopicPartition | None, folder: Directory) -> None:
+        """All files of a log."""
+        self._places.update(
+            {file: (log, name) for name, file in folder.entries.items() if isinstance(file, Inode)},
+        )
+        self._look_at_log(log, folder)
+        if log is None:
+            self._look_at_votes(folder)
+            self._look_at_snapshots(folder)
+
+    def _look_at_files(self, log: TopicPartition | None, names: list[str]) -> None:
+        """These files of a log changed, and its directory did not."""
+        view, directory = self._logs[log], self._directories[log]
+        last = view.last
+        segments = [name for name in names if name.endswith(SEGMENT_SUFFIX)]
+        if view.is_torn or self._has_riddles or any(name != last for name in segments):
+            self._look_at_log(log, directory)
+        elif segments or log is None:
+            if log is None and len(segments) < len(names):
+                view.snapshot_end = _snapshot_end(directory)
+            file = view.files[last] if segments and last is not None else None
+            same = file.update() if file is not None else None
+            if file is not None and same is not None:
+                self._tell_tail(log, view, file, same)
+            self._tell_durable(log, view, directory)
+        if log is None:
+            self._look_at_votes(directory)
 
     def _folders(self) -> Iterator[tuple[str, Directory]]:
         """All folders of the node's log directories; a node that has several has them below its own folder."""
@@ -165,7 +247,7 @@ class DiskEye:
         for name, entry in root.entries.items() if root is not None else ():
             if isinstance(entry, Directory):
                 yield name, entry
-                if name.startswith("dir-"):
+                if name.startswith(LOG_DIR):
                     for inner, folder in entry.entries.items():
                         if isinstance(folder, Directory):
                             yield inner, folder
@@ -174,15 +256,17 @@ class DiskEye:
         """The log that a directory holds: (topic, partition), None for the metadata log, False for no log."""
         if name == METADATA_DIRECTORY:
             return None
-        topic, dash, index = name.rpartition("-")
-        label = self._labels.of_directory(directory, topic) if dash and index.isdigit() else None
+        if not _names_partition(name):
+            return False
+        topic, _, index = name.rpartition("-")
+        label = self._labels.of_directory(directory, topic)
         return False if label is None else (label, int(index))
 
     def metadata_batches(self, start: int, end: int) -> list[bytes]:
         """The bytes of the metadata log's batches that end in (start, end]."""
         view = self._logs.get(None)
         found: list[bytes] = []
-        for name in sorted(view.files) if view is not None else ():
+        for name in view.names if view is not None else ():
             assert view is not None
             file = view.files[name]
             first = 0
@@ -221,30 +305,36 @@ class DiskEye:
                 changed[name] = same
         for name in replaced - segments.keys():
             del view.files[name]
-        is_torn = any(name != last and not file.is_whole for name, file in view.files.items())
-        if replaced or is_torn or any(name != last and view.files[name].batches for name in changed):
+        self._look_at_front(log, view, directory)
+        if replaced or view.is_torn or any(name != last and view.files[name].batches for name in changed):
             self._tell_all(log, view)
         elif last in changed:
             assert last is not None
             self._tell_tail(log, view, view.files[last], changed[last])
         self._tell_durable(log, view, directory)
 
+    @staticmethod
+    def _look_at_front(log: TopicPartition | None, view: _LogView, directory: Directory) -> None:
+        """What the files before the last one are, for the looks that find them unchanged."""
+        view.names = sorted(view.files)
+        front = [view.files[name] for name in view.names[:-1]]
+        view.is_torn = any(not file.is_whole for file in front)
+        view.count_before = sum(len(file.batches) for file in front)
+        view.front_durable = _durable_end(view, directory, view.names[:-1])
+        view.snapshot_end = _snapshot_end(directory) if log is None else 0
+
     def _tell_tail(self, log: TopicPartition | None, view: _LogView, file: _FileView, same: int) -> None:
         """Only the last file changed, behind its first `same` batches."""
-        lost = len(view.told) - self._count_before(view, file) - same
+        lost = len(view.told) - view.count_before - same
         if lost > 0:
             del view.told[-lost:]
             self._cut(log, view)
         self._write(log, view, file.batches[same:])
 
-    @staticmethod
-    def _count_before(view: _LogView, file: _FileView) -> int:
-        return sum(len(other.batches) for other in view.files.values() if other is not file)
-
     def _tell_all(self, log: TopicPartition | None, view: _LogView) -> None:
         """Files went, or one in the middle changed: compare the whole log, which ends in the first torn file."""
         now: list[Seen] = []
-        for name in sorted(view.files):
+        for name in view.names:
             now += view.files[name].batches
             if not view.files[name].is_whole:
                 break
@@ -275,18 +365,10 @@ class DiskEye:
             view.told.append(batch)
 
     def _tell_durable(self, log: TopicPartition | None, view: _LogView, directory: Directory) -> None:
-        end = 0
-        for name in sorted(view.files):
-            file = view.files[name]
-            if directory.durable.get(name) is not file.inode:
-                break
-            whole = bisect_right(file.ends, file.inode.safe_bytes)
-            if whole:
-                end = file.batches[whole - 1].next_offset
-            if whole < len(file.batches):
-                break
-        if log is None:
-            end = max(end, _snapshot_end(directory))
+        is_whole, end = view.front_durable
+        if is_whole:
+            _, end = _durable_end(view, directory, view.names[-1:], end)
+        end = max(end, view.snapshot_end)
         if end != view.durable_end:
             view.durable_end = end
             self._tell(LogDurable(self._node, log, end))
@@ -331,6 +413,26 @@ def _voters_of(data: Buffer, position: int) -> VoterKeys | None:
 def _first_offset(files: dict[str, _FileView]) -> int:
     """Where a log begins: the name of its first segment."""
     return int(min(files).removesuffix(SEGMENT_SUFFIX)) if files else 0
+
+
+def _names_partition(folder: str) -> bool:
+    """Whether a folder's name is one of a partition: topic-index."""
+    _, dash, index = folder.rpartition("-")
+    return bool(dash) and index.isdigit()
+
+
+def _durable_end(view: _LogView, directory: Directory, names: list[str], end: int = 0) -> tuple[bool, int]:
+    """Whether these files, which follow on `end`, would be kept whole, and the offset up to which a log would be."""
+    for name in names:
+        file = view.files[name]
+        if directory.durable.get(name) is not file.inode:
+            return False, end
+        whole = bisect_right(file.ends, file.inode.safe_bytes)
+        if whole:
+            end = file.batches[whole - 1].next_offset
+        if whole < len(file.batches):
+            return False, end
+    return True, end
 
 
 def _snapshot_end(directory: Directory) -> int:

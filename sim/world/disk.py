@@ -118,11 +118,11 @@ class FakeDisk:
 
     def _parent(self, path: str, verb: str) -> tuple[Directory, str]:
         """Where an entry of a directory is about to be changed."""
-        self._host.entries_changed = True
         directory, name = posixpath.split(path)
         parent = self._find(directory)
         if not isinstance(parent, Directory):
             raise _error(errno.ENOENT, path, verb, "its directory does not exist")
+        self._host.changed_directories[parent] = None
         return parent, name
 
     def _inode(self, path: str, verb: str) -> Inode:
@@ -294,7 +294,7 @@ class FakeDisk:
         directory.sync()
         if self._host.when_synced is not None:
             self._host.when_synced()
-        self._host.entries_changed = True
+        self._host.changed_directories[directory] = None
 
     def lock(self, path: str) -> Lock:
         self._incarnation.check()

@@ -42,7 +42,9 @@ class Host:
         self.touched: dict[Inode, None] = {}
         """Files that changed since an observer emptied this."""
         self.entries_changed = True
-        """Some directory changed since an observer took this back."""
+        """Any directory may have changed since an observer took this back."""
+        self.changed_directories: dict[Directory, None] = {}
+        """Directories of which entries came, went or became durable since an observer emptied this."""
         self.when_synced: Callable[[], None] | None = None
         """For an observer: the entries of some directory have just become durable."""
         self.incarnation: Incarnation | None = None
