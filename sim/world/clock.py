@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import trio
-
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MILLISECOND_NS, SECOND_NS, WorldOptions
 from kraft.sim.world.schedule import Schedule
@@ -22,7 +20,7 @@ class HostClock:
     """What outlives a process: drift, the monotonic clock since boot, and how wrong the wall clock is."""
 
     def __init__(self, schedule: Schedule, chance: NamedRandom, options: WorldOptions) -> None:
-        self._schedule = schedule
+        self.schedule = schedule
         self._chance = chance
         self._rate_ppm = PPM + _around(chance, options.drift_ppm_max)
         self._boot_ns = chance.below(1000 * SECOND_NS)
@@ -33,7 +31,7 @@ class HostClock:
         self._boot_ns = self._chance.below(SECOND_NS) - self._drifted()
 
     def _drifted(self) -> int:
-        return self._schedule.now_ns * self._rate_ppm // PPM
+        return self.schedule.now_ns * self._rate_ppm // PPM
 
     def monotonic_ns(self) -> int:
         return self._boot_ns + self._drifted()
@@ -66,7 +64,7 @@ class NodeClock:
 
     async def sleep_ms(self, duration_ms: float) -> None:
         self._incarnation.check()
-        await trio.sleep(self._host.virtual_seconds(max(0.0, duration_ms)))
+        await self._host.schedule.sleep(self._host.virtual_seconds(max(0.0, duration_ms)))
         await self._incarnation.pass_gate()
 
 

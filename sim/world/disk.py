@@ -317,7 +317,7 @@ class FakeDisk:
         delay_ns = options.sync_delay_min_ns + self._chance.below(options.sync_delay_jitter_ns + 1)
         if self._chance.one_in(options.slow_sync_one_in):
             delay_ns += options.slow_sync_ns
-        await trio.sleep((delay_ns + self._extra_ns()) / 1e9)
+        await self._schedule.sleep((delay_ns + self._extra_ns()) / 1e9)
         await self._incarnation.pass_gate()
         self.settle(file, mark)
 
@@ -331,9 +331,11 @@ class FakeDisk:
             return function(*arguments)
         finally:
             # As with a thread that cannot be abandoned: the effect is there, and a cancel waits for it.
-            with trio.CancelScope(shield=True):
-                await trio.sleep(delay_ns / 1e9)
-                await self._incarnation.pass_gate()
+            await self._schedule.sleep(delay_ns / 1e9, is_shielded=True)
+            if self._incarnation.paused:
+                with trio.CancelScope(shield=True):
+                    await self._incarnation.pass_gate()
+            self._incarnation.check()
 
     def _extra_ns(self) -> int:
         extra_ns = self._host.disk_extra_ns
@@ -349,7 +351,7 @@ class FakeDisk:
         self._incarnation.check()
         await trio.lowlevel.checkpoint()
         while self.dirty_budget_full:
-            await trio.sleep(BUDGET_POLL_NS / 1e9)
+            await self._schedule.sleep(BUDGET_POLL_NS / 1e9)
             self._incarnation.check()
             self._host.write_back()
 

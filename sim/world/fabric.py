@@ -92,12 +92,12 @@ class Fabric:
     async def wait_crossing(self, source: Host, target: Host) -> None:
         """Suspend until one small packet, sent again as long as it takes, has crossed this link."""
         while True:
-            await trio.sleep(self.delay_ns(source, target) / 1e9)
+            await self.schedule.sleep(self.delay_ns(source, target) / 1e9)
             if not self.is_cut(source, target) and target.powered:
                 return
             await self._changed.wait()
             resend_ns = self.link_chance(source, target).below(self.options.redial_delay_ns + 1)
-            await trio.sleep(resend_ns / 1e9)
+            await self.schedule.sleep(resend_ns / 1e9)
 
     def host_at(self, address: str) -> Host | None:
         return self.hosts.get(address)

@@ -130,7 +130,7 @@ class FakeNetwork:
 
     async def _take_a_moment(self) -> None:
         """No failure is free: who dials again at once must not stop time."""
-        await trio.sleep(self.fabric.options.delay_min_ns / 1e9)
+        await self.fabric.schedule.sleep(self.fabric.options.delay_min_ns / 1e9)
 
     async def _connect(self, peer: Peer) -> Endpoint:
         """Cross to the other host, be accepted there, and cross back."""

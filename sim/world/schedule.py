@@ -3,7 +3,9 @@
 trio asks a clock how long to sleep only when no task can run. That is where this clock works: it takes the world's
 events in order of time and runs them there and then, until one of them makes a task runnable or trio's own next
 deadline comes first; then time stands at that point and trio goes on. So bytes travel and connections answer without a
-single turn of trio's loop. Time is an integer of nanoseconds; floats exist only where trio wants them.
+single turn of trio's loop. Tasks that only sleep are kept here too: they are most of trio's deadlines, and to wake one
+is much cheaper than to cancel a scope around it. Time is an integer of nanoseconds; floats exist only where trio wants
+them.
 
 An event must not raise: callers guard what is not theirs.
 """
@@ -23,6 +25,22 @@ FULL_COLLECT_EVENTS = 2_000_000
 Event = tuple[int, int, Callable[[], None]]
 
 
+class _Sleeper:
+    """A task that sleeps; None once it was cancelled."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: trio.lowlevel.Task) -> None:
+        self.task: trio.lowlevel.Task | None = task
+
+    def abort(self, _: object) -> trio.lowlevel.Abort:
+        self.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def refuse_abort(self, _: object) -> trio.lowlevel.Abort:
+        return trio.lowlevel.Abort.FAILED
+
+
 class Schedule(trio.abc.Clock):
     """The heap, the time, and trio's view of both. `on_deadlock` is called when nothing at all is left to happen."""
 
@@ -30,6 +48,7 @@ class Schedule(trio.abc.Clock):
         self.now_ns = 0
         self.events_run = 0
         self._heap: list[Event] = []
+        self._sleepers: list[tuple[float, int, _Sleeper]] = []
         self._number = 0
         self._on_deadlock = on_deadlock
 
@@ -42,6 +61,21 @@ class Schedule(trio.abc.Clock):
         self._number += 1
         heapq.heappush(self._heap, (self.now_ns + delay_ns, self._number, event))
 
+    async def sleep(self, seconds: float, *, is_shielded: bool = False) -> None:
+        """As `trio.sleep`, with no cancel scope to pay for. Shielded, a cancel waits until it is over."""
+        if seconds <= 0 and not is_shielded:
+            await trio.lowlevel.checkpoint()
+            return
+        sleeper = _Sleeper(trio.lowlevel.current_task())
+        self._number += 1
+        heapq.heappush(self._sleepers, (self.current_time() + seconds, self._number, sleeper))
+        if is_shielded:
+            await trio.lowlevel.wait_task_rescheduled(sleeper.refuse_abort)
+            return
+        await trio.lowlevel.wait_task_rescheduled(sleeper.abort)
+        if trio.current_effective_deadline() == -math.inf:  # cancelled between its waking and its turn
+            await trio.lowlevel.checkpoint()
+
     # trio.abc.Clock
 
     def start_clock(self) -> None:
@@ -53,27 +87,42 @@ class Schedule(trio.abc.Clock):
     def deadline_to_sleep_time(self, deadline: float) -> float:
         runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner
         heap = self._heap
-        while heap and _reaches(heap[0][0], deadline):
+        deadline = min(deadline, self._next_sleeper())
+        while heap and heap[0][0] / 1e9 <= deadline:
             self.now_ns, _, event = heapq.heappop(heap)
             event()
             self.events_run += 1
             if not self.events_run % YOUNG_COLLECT_EVENTS:
                 gc.collect(2 if not self.events_run % FULL_COLLECT_EVENTS else 1)
             if runner.runq:
+                self._wake_sleepers()
                 return 0
-            deadline = runner.deadlines.next_deadline()
+            deadline = min(runner.deadlines.next_deadline(), self._next_sleeper())
         if deadline == math.inf:
             self._on_deadlock()
         else:
             self._jump_to(deadline)
+            self._wake_sleepers()
         return 0
+
+    def _next_sleeper(self) -> float:
+        """When the next task that sleeps is due."""
+        sleepers = self._sleepers
+        while sleepers:
+            if sleepers[0][2].task is not None:
+                return sleepers[0][0]
+            heapq.heappop(sleepers)
+        return math.inf
+
+    def _wake_sleepers(self) -> None:
+        now = self.current_time()
+        while self._next_sleeper() <= now:
+            task = heapq.heappop(self._sleepers)[2].task
+            assert task is not None
+            trio.lowlevel.reschedule(task)
 
     def _jump_to(self, deadline: float) -> None:
         when_ns = math.ceil(deadline * 1e9)
         while when_ns / 1e9 < deadline:
             when_ns += 1
         self.now_ns = max(self.now_ns, when_ns)
-
-
-def _reaches(when_ns: int, deadline: float) -> bool:
-    return when_ns / 1e9 <= deadline

@@ -153,11 +153,11 @@ class World:
 
     async def sleep_ms(self, duration_ms: float) -> None:
         """Let virtual time pass."""
-        await trio.sleep(duration_ms / 1000)
+        await self._schedule.sleep(duration_ms / 1000)
 
     async def sleep_until_ns(self, when_ns: int) -> None:
         """Let virtual time pass until then; a checkpoint at least."""
-        await trio.sleep(max(0, when_ns - self.now_ns) / 1e9)
+        await self._schedule.sleep(max(0, when_ns - self.now_ns) / 1e9)
 
     def stop(self, reason: BaseException) -> None:
         """End the run here and now, from wherever: `run` raises `reason`. What a connection of a node without a main
