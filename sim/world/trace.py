@@ -24,10 +24,13 @@ class Trace:
         self.lines: deque[str] = deque(maxlen=lines_kept)
         self._keep = lines_kept > 0
         self._rolling = hashlib.blake2b(digest_size=16)
+        self._unhashed: list[bytes] = []
         self._labels: dict[tuple[str, str], int] = {}
 
     @property
     def digest(self) -> str:
+        self._rolling.update(b"".join(self._unhashed))
+        self._unhashed.clear()
         return self._rolling.hexdigest()
 
     def add(self, now_ns: int, node: str, kind: str, payload: Buffer = b"") -> None:
@@ -37,7 +40,7 @@ class Trace:
             label = self._labels[node, kind] = crc32c(f"{node}/{kind}".encode())
         self.events += 1
         check = crc32c(payload)
-        self._rolling.update(_EVENT.pack(self.events, now_ns, label, check))
+        self._unhashed.append(_EVENT.pack(self.events, now_ns, label, check))
         if not self.events % EVENTS_PER_CHECKPOINT:
             self.checkpoints.append(self.digest)
         if self._keep:
