@@ -114,8 +114,21 @@ class NodeEye:
         self._look_at_quorum()
         self._look_at_image()
         if self.node.broker is not None:
+            looks = self._partitions
             for partition in self.node.broker.broker.replicas.hosted():
-                self._look_at_partition(partition)
+                # One look per partition and pass: what follows is the whole cost of one that did not change.
+                look, log, leader = looks.get(partition), partition.log, partition.leader
+                if (
+                    look is None
+                    or log is None
+                    or look.log_end_offset != log.log_end_offset
+                    or look.high_watermark != partition.high_watermark
+                    or look.log_start_offset != log.log_start_offset
+                    or look.state is not partition.state
+                    or look.leader is not leader
+                    or (leader is not None and look.maximal is not leader.isr.maximal)
+                ):
+                    self._look_at_partition(partition)
 
     def _look_at_quorum(self) -> None:
         raft = self.node.quorum.replica
@@ -172,18 +185,7 @@ class NodeEye:
         log, state, leader = partition.log, partition.state, partition.leader
         if log is None or state is None:
             return
-        look = self._partitions.get(partition)
         maximal = None if leader is None else leader.isr.maximal
-        if (
-            look is not None
-            and look.log_end_offset == log.log_end_offset
-            and look.high_watermark == partition.high_watermark
-            and look.log_start_offset == log.log_start_offset
-            and look.state is state
-            and look.leader is leader
-            and look.maximal is maximal
-        ):
-            return
         look = _Look(log.log_end_offset, partition.high_watermark, log.log_start_offset, state, leader, maximal)
         self._partitions[partition] = look
         seen = PartitionSeen(
