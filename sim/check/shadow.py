@@ -99,7 +99,10 @@ class Shadows:
         self._logs: dict[tuple[int, TopicPartition | None], ShadowLog] = {}
 
     def log(self, node: int, log: TopicPartition | None) -> ShadowLog:
-        return self._logs.setdefault((node, log), ShadowLog())
+        shadow = self._logs.get((node, log))
+        if shadow is None:
+            shadow = self._logs[node, log] = ShadowLog()
+        return shadow
 
     def of(self, log: TopicPartition | None) -> list[tuple[int, ShadowLog]]:
         """(node, log) of every node that has this log, by node."""
