@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from kraft.deploy.launch.imports import TEST_TOOLS, hide_modules
 from kraft.sim.cluster.run import RunResult, RunSettings, run_seed
 
 T = TypeVar("T")
@@ -16,11 +17,14 @@ RUNS_PER_PROCESS = 25
 
 
 def in_processes(function: Callable[[int], T], seeds: Iterable[int], jobs: int) -> Iterator[T]:
-    """`function` of each seed, in order, by so many processes; with one job, in this one."""
+    """`function` of each seed, in order, by so many processes; with one job, in this one.
+
+    As in nodes' processes, kio finds no hypothesis: importing that takes a run's time, and warns."""
     if jobs <= 1:
         yield from map(function, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=RUNS_PER_PROCESS) as pool:
+    spawning = multiprocessing.get_context("spawn")
+    with spawning.Pool(jobs, hide_modules, (TEST_TOOLS,), maxtasksperchild=RUNS_PER_PROCESS) as pool:
         yield from pool.imap(function, seeds)
 
 
