@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from uuid import UUID
 
 from kraft.image import events
 from kraft.image.events import Event, encode_event, written_version
 from kraft.image.image import METADATA_VERSION_FEATURE, MetadataImage
-from kraft.image.partitions import TopicImage
+from kraft.image.partitions import Leaf, TopicImage
 
 
 def dump(image: MetadataImage) -> Iterator[Event]:
     """The snapshot's events: features first (they say how to read the rest), then brokers, topics, configs."""
+    yield from _dump_before_topics(image)
+    for topic in image.topics:
+        yield from _dump_topic(topic)
+    yield from _dump_after_topics(image)
+
+
+def _dump_before_topics(image: MetadataImage) -> Iterator[Event]:
     if image.cluster_id is not None:
         yield events.ClusterIdentity(image.cluster_id)
     for name in sorted(image.features, key=lambda feature: (feature != METADATA_VERSION_FEATURE, feature)):
@@ -39,8 +47,9 @@ def dump(image: MetadataImage) -> Iterator[Event]:
             broker.log_dirs,
             broker.features,
         )
-    for topic in image.topics:
-        yield from _dump_topic(topic)
+
+
+def _dump_after_topics(image: MetadataImage) -> Iterator[Event]:
     for resource_type, resource_name in image.sorted_config_keys():
         for name, value in sorted(image.configs[resource_type, resource_name].items()):
             yield events.Config(int(resource_type), resource_name, name, value)
@@ -70,14 +79,9 @@ def _dump_topic(topic: TopicImage) -> Iterator[Event]:
 
 def encoded_dump(image: MetadataImage, events_per_chunk: int) -> Iterator[list[bytes]]:
     """The dump as chunks of encoded events, in the versions that the finalized metadata.version allows."""
-    metadata_version = image.metadata_version
-    versions: dict[type[Event], int] = {}
     chunk: list[bytes] = []
-    for event in dump(image):
-        event_class = type(event)
-        if event_class not in versions:
-            versions[event_class] = written_version(event_class, metadata_version)
-        chunk.append(encode_event(event, versions[event_class]))
+    for value in _encoded(dump(image), image.metadata_version):
+        chunk.append(value)
         if len(chunk) == events_per_chunk:
             yield chunk
             chunk = []
@@ -85,11 +89,44 @@ def encoded_dump(image: MetadataImage, events_per_chunk: int) -> Iterator[list[b
         yield chunk
 
 
+def _encoded(dumped: Iterator[Event], metadata_version: int) -> Iterator[bytes]:
+    versions: dict[type[Event], int] = {}
+    for event in dumped:
+        event_class = type(event)
+        if event_class not in versions:
+            versions[event_class] = written_version(event_class, metadata_version)
+        yield encode_event(event, versions[event_class])
+
+
+class Digester:
+    """Digests of one image after another. A topic is encoded again when its value is another one: its leaves are tuples
+    all the way down, so the same leaves are the same value."""
+
+    def __init__(self) -> None:
+        self._topics: dict[UUID, tuple[tuple[Leaf, ...], str, int, bytes]] = {}
+
+    def digest(self, image: MetadataImage) -> str:
+        """A canonical digest: equal exactly for equal images at the same offset."""
+        version, before, topics = image.metadata_version, self._topics, {}
+        hashed = hashlib.sha256(f"{image.offset}:".encode())
+        hashed.update(_framed(_dump_before_topics(image), version))
+        for topic in image.topics:
+            known = before.get(topic.topic_id)
+            if known is None or known[0] is not topic.leaves or known[1:3] != (topic.name, version):
+                known = (topic.leaves, topic.name, version, _framed(_dump_topic(topic), version))
+            topics[topic.topic_id] = known
+            hashed.update(known[-1])
+        self._topics = topics
+        hashed.update(_framed(_dump_after_topics(image), version))
+        return hashed.hexdigest()
+
+
+def _framed(dumped: Iterator[Event], metadata_version: int) -> bytes:
+    """Encoded events, each behind its size."""
+    encoded = _encoded(dumped, metadata_version)
+    return b"".join([part for value in encoded for part in (len(value).to_bytes(4, "big"), value)])
+
+
 def digest(image: MetadataImage) -> str:
     """A canonical digest: equal exactly for equal images at the same offset."""
-    hashed = hashlib.sha256(f"{image.offset}:".encode())
-    for chunk in encoded_dump(image, 1024):
-        for value in chunk:
-            hashed.update(len(value).to_bytes(4, "big"))
-            hashed.update(value)
-    return hashed.hexdigest()
+    return Digester().digest(image)

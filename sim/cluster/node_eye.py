@@ -15,7 +15,7 @@ from kraft.broker.node.partition import Partition
 from kraft.broker.node.serve import Node
 from kraft.broker.replica.leader import LeaderState
 from kraft.control import Decision, FenceBrokers, FenceCause
-from kraft.image.dump import digest
+from kraft.image.dump import Digester
 from kraft.image.partitions import PartitionState
 from kraft.node.controller import Controller
 from kraft.node.controller_commands import NOBODY, Waiter
@@ -86,6 +86,7 @@ class NodeEye:
         self._quorum: tuple[int, bool, int | None, int | None, int, int] | None = None
         self._voters: tuple[int, bool, VoterSet] | None = None
         self._published = 0
+        self._digester = Digester()
         self._partitions: dict[Partition, _Look] = {}
         self._tags: list[_Tag] = []
         if node.controller is not None:
@@ -179,7 +180,9 @@ class NodeEye:
         if image.offset != self._published:
             self._published = image.offset
             committed = self.node.quorum.high_watermark
-            self._tell(ImagePublished(self._id, self._incarnation, image.offset, digest(image), committed))
+            self._tell(
+                ImagePublished(self._id, self._incarnation, image.offset, self._digester.digest(image), committed)
+            )
 
     def _look_at_partition(self, partition: Partition) -> None:
         log, state, leader = partition.log, partition.state, partition.leader

@@ -25,6 +25,7 @@ from kraft.image import (
     replay,
     replay_with_delta,
 )
+from kraft.image.dump import Digester
 from kraft.image.events import (
     BrokerRegistrationChange,
     ClearElr,
@@ -134,6 +135,22 @@ def test_the_digest_differs_with_any_difference() -> None:
     ]
     digests = {digest(image), *(digest(image_of(change, base=image)) for change in changes)}
     assert len(digests) == len(changes) + 1
+
+
+def test_a_digester_of_many_images_says_what_a_fresh_one_does() -> None:
+    digester, image = Digester(), small_cluster()
+    changes: list[Event] = [
+        PartitionChange(identity(2), 599, isr=(1,)),
+        Config(2, "orders", "retention.ms", "6"),
+        PartitionChange(identity(2), 300, isr=(1,)),
+        RemoveTopic(identity(1)),
+        Topic("orders", identity(9)),
+    ]
+    assert digester.digest(image) == digest(image)
+    for change in changes:
+        before, image = image, image_of(change, base=image)
+        assert digester.digest(image) == digest(image)
+    assert digester.digest(before) == digest(before)
 
 
 DIGEST_PROGRAM = """
