@@ -8,7 +8,6 @@ meanwhile is for the next one (group commit). Files are read or changed off the 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -217,7 +216,7 @@ class QuorumDriver:
                     self._append(action)
             if ready.chunk is not None and ready.chunk.is_last:
                 self._inbox.appendleft(await self._install(ready))
-                ready = replace(ready, chunk=None, discard_download=False)
+                ready = ready._replace(chunk=None, discard_download=False)
             # No checkpoint from here on: the world catches up with the core in one step.
             self._slow = None
             self._finish(ready)

@@ -67,6 +67,7 @@ class Core:
         "leader_id",
         "log",
         "next_request_id",
+        "node_id",
         "now_ms",
         "out",
         "outstanding",
@@ -87,6 +88,7 @@ class Core:
         bootstrap: tuple[Address, ...],
     ) -> None:
         self.identity = identity
+        self.node_id = identity.key.node_id
         self.settings = settings
         self.log = log
         self.bootstrap = bootstrap
@@ -112,10 +114,6 @@ class Core:
     # who we are
 
     @property
-    def node_id(self) -> int:
-        return self.identity.key.node_id
-
-    @property
     def voters(self) -> VoterSet:
         """The latest set in the log, committed or not."""
         return self.log.voters.latest
@@ -134,7 +132,7 @@ class Core:
 
     @property
     def is_sole_voter(self) -> bool:
-        return len(self.voters) == 1 and self.is_voter
+        return len(self.voters.ids) == 1 and self.is_voter
 
     # what others are told
 

@@ -312,9 +312,10 @@ def _hear(core: Core, leader: Leader, key: ReplicaKey) -> Progress | None:
         return None
     progress = leader.progress.setdefault(replica_name(key), Progress())
     progress.last_fetch_ms = core.now_ms
-    if core.voters.includes(key):
+    voters = core.voters
+    if voters.includes(key):
         leader.heard.add(key.node_id)
-        needed = majority_of(len(core.voters)) - (1 if core.is_voter else 0)
+        needed = majority_of(len(voters.ids)) - (1 if core.is_voter else 0)
         if len(leader.heard) >= needed:
             leader.heard.clear()
             leader.check_quorum_deadline_ms = core.now_ms + core.settings.check_quorum_ms
@@ -325,12 +326,9 @@ def _progress_of_voter(core: Core, leader: Leader, node_id: int) -> Progress | N
     voter = core.voters.find(node_id)
     if voter is None:
         return None
-    named = voter.key.directory_id
-    found = [
-        progress
-        for (replica_id, directory_id), progress in leader.progress.items()
-        if replica_id == node_id and (named is None or directory_id == named)
-    ]
+    if voter.key.directory_id is not None:
+        return leader.progress.get(replica_name(voter.key))
+    found = [progress for (replica_id, _), progress in leader.progress.items() if replica_id == node_id]
     # A configured voter may have come back with a new disk: the directory that fetched last is the one that counts.
     return max(found, key=lambda progress: progress.last_fetch_ms) if found else None
 
@@ -345,10 +343,9 @@ def advance_high_watermark(core: Core, leader: Leader) -> None:
     voters = core.voters.ids
     if not voters:
         return
+    local_id = core.node_id if core.is_voter else None
     ends = [
-        core.log.synced_end_offset
-        if node_id == core.node_id and core.is_voter
-        else _end_offset_of_voter(core, leader, node_id)
+        core.log.synced_end_offset if node_id == local_id else _end_offset_of_voter(core, leader, node_id)
         for node_id in voters
     ]
     offset = min(majority_offset(ends), core.log.end_offset)

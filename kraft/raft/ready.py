@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from kraft.raft.identity import ReplicaKey, VoterSet
 from kraft.raft.log_view import BatchSummary, SnapshotId
@@ -151,8 +152,9 @@ class Leadership:
     epoch_start_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
+    """One is made at every step: a tuple is frozen as well, and made in half the time."""
+
     quorum_state: QuorumState | None = None
     log: tuple[LogAction, ...] = ()
     discard_download: bool = False

@@ -32,7 +32,7 @@ def vote_before_sync(plant: Planting) -> None:
     def twin(self: QuorumDriver, ready: Any) -> None:
         for answer in ready.answers:
             self._answers.give(answer)
-        original(self, replace(ready, answers=()))
+        original(self, ready._replace(answers=()))
 
     plant.replace(QuorumDriver, "_carry_out", twin)
 
