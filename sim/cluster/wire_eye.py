@@ -282,19 +282,22 @@ class WireEye:
         direction.handled += count
         while direction.due and direction.due[0][0] <= direction.handled:
             direction.due.popleft()[1]()
+        self._before = None
+        if not direction.ballots or direction.ballots[0][0] > direction.handled:
+            return
         handled: list[bool] = []
         while direction.ballots and direction.ballots[0][0] <= direction.handled:
             handled.append(direction.ballots.popleft()[1])
         node = node_of(endpoint.incoming.target.name)
-        only_prevotes = bool(handled) and all(handled) and node is not None
-        self._before = self._view.quorum_state_of(node) if only_prevotes and node is not None else None
+        if node is not None and all(handled):
+            self._before = self._view.quorum_state_of(node)
 
     def received(self, endpoint: Endpoint, count: int) -> None:
         """They were handled."""
-        node = node_of(endpoint.incoming.target.name)
-        if self._before is not None and node is not None:
-            self._view.prevote_answered(node, self._before)
-        self._before = None
+        before, self._before = self._before, None
+        node = node_of(endpoint.incoming.target.name) if before is not None else None
+        if before is not None and node is not None:
+            self._view.prevote_answered(node, before)
 
     # probes
 
