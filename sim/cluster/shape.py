@@ -94,7 +94,6 @@ def host_name(node_id: int) -> str:
 
 
 @cache
-@cache
 def node_of(name: str) -> int | None:
     """The id of the node that has this name; None for a client."""
     prefix, _, number = name.partition("-")
