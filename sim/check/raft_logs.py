@@ -297,8 +297,9 @@ class CommitRule(Check):
 
 
 class CommittedIsKept(Check):
-    """Deletion of a prefix behind a snapshot is no truncation; what a disk loses while its node is down is a fault. If
-    that leaves a hole in the log of an observer, which does not sync, the log is begun anew behind it."""
+    """Deletion of a prefix behind a snapshot is no truncation. What a disk loses while its node is down is a fault, and
+    an observer, which does not sync and acknowledges nothing, may lose what it likes then. A voter comes back with all
+    that was committed and on its disk, in its log or in a snapshot, unless the disk is another one."""
 
     id: ClassVar[str] = "R11"
     statement: ClassVar[str] = "No replica truncates a committed record."
@@ -308,22 +309,45 @@ class CommittedIsKept(Check):
         self._shadows = shadows
         self._ledger = ledger
         self._down: set[int] = set()
+        self._voters: set[int] = set()
+        """Nodes that were voters when they were last looked at."""
+        self._kept: dict[int, int] = {}
+        """How far the committed log reaches on the disks of voters that went down and were not seen since."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {LogCut: self.cut, NodeDown: self.down, Restarted: self.restarted}
+        return {LogCut: self.cut, NodeDown: self.down, Restarted: self.restarted, RoleSeen: self.role}
 
     def down(self, seen: NodeDown) -> None:
         self._down.add(seen.node)
+        if seen.node in self._voters:
+            durable_end = self._shadows.log(seen.node, None).durable_end
+            self._kept.setdefault(seen.node, min(durable_end, self._ledger.end_offset))
 
     def restarted(self, seen: Restarted) -> None:
         self._down.discard(seen.node)
+        if seen.wiped:
+            self._kept.pop(seen.node, None)
+
+    def role(self, seen: RoleSeen) -> None:
+        if seen.is_voter:
+            self._voters.add(seen.node)
+        else:
+            self._voters.discard(seen.node)
+        kept = self._kept.pop(seen.node, 0)
+        if kept:
+            self.count()
+        if seen.log_end_offset < kept:
+            self.fail(
+                "a voter came back without what was committed and on its disk",
+                node=seen.node,
+                log_end=seen.log_end_offset,
+                kept=kept,
+            )
 
     def cut(self, seen: LogCut) -> None:
         if seen.log is not None or seen.node in self._down:
             return
         shadow = self._shadows.log(seen.node, None)
-        if shadow.has_hole():
-            return
         for batch in shadow.between(seen.end_offset, shadow.end_offset):
             self.count()
             if batch.next_offset <= shadow.durable_end and self._ledger.batches.get(batch.next_offset) == (

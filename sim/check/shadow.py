@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, TopicPartition
 
@@ -76,11 +75,6 @@ class ShadowLog:
         """The batch that holds the record at `offset`, or the first behind it across a hole."""
         index = bisect_right(self._ends, offset)
         return self.batches[index] if index < len(self.batches) else None
-
-    def has_hole(self) -> bool:
-        """Whether a batch begins behind the end of the one before it: of a log that is not compacted, something is
-        missing."""
-        return any(before.next_offset < after.base_offset for before, after in pairwise(self.batches))
 
     def content(self, start: int = 0) -> tuple[tuple[int, int, int], ...]:
         """(end offset, epoch, digest) of every batch that ends behind `start`, also of a prefix deleted since."""

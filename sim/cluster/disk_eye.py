@@ -102,8 +102,9 @@ class _FileView:
 
 @dataclass(slots=True)
 class _LogView:
-    """What was told of a log."""
+    """What was told of a log. `has_holes`: offsets may be missing in it (it is compacted), between files too."""
 
+    has_holes: bool
     files: dict[str, _FileView] = field(default_factory=dict)
     told: list[Seen] = field(default_factory=list)
     start: int = 0
@@ -111,17 +112,30 @@ class _LogView:
     durable_end: int = 0
     names: list[str] = field(default_factory=list)
     """Of the files, in the order of the log. This and what follows is as of the last look at all files."""
-    is_torn: bool = False
-    """Some file but the last holds more than whole batches."""
+    is_broken: bool = False
+    """It cannot be read up to its last file."""
     count_before: int = 0
     """Batches in all files but the last."""
     front_durable: tuple[bool, int] = (False, 0)
-    """Whether all files but the last would be kept whole, and up to which offset."""
+    """Whether all files but the last would be kept whole and can be read, and up to which offset."""
     snapshot_end: int = 0
 
     @property
     def last(self) -> str | None:
         return self.names[-1] if self.names else None
+
+    def readable(self) -> list[_FileView]:
+        """The files that are a log, in order: up to the first torn one, or the first that does not join the one before
+        it, when a power loss brought back the name of a deleted file and not its bytes."""
+        files: list[_FileView] = []
+        end = 0
+        for name in sorted(self.files):
+            file, base = self.files[name], _base_offset(name)
+            if files and (not files[-1].is_whole or (base > end and not self.has_holes)):
+                break
+            files.append(file)
+            end = file.batches[-1].next_offset if file.batches else base
+        return files
 
 
 class DiskEye:
@@ -228,7 +242,7 @@ class DiskEye:
         view, directory = self._logs[log], self._directories[log]
         last = view.last
         segments = [name for name in names if name.endswith(SEGMENT_SUFFIX)]
-        if view.is_torn or self._has_riddles or any(name != last for name in segments):
+        if view.is_broken or self._has_riddles or any(name != last for name in segments):
             self._look_at_log(log, directory)
         elif segments or log is None:
             if log is None and len(segments) < len(names):
@@ -288,7 +302,7 @@ class DiskEye:
     def _look_at_log(self, log: TopicPartition | None, directory: Directory) -> None:
         view = self._logs.get(log)
         if view is None:
-            view = self._logs[log] = _LogView()
+            view = self._logs[log] = _LogView(has_holes=log is not None)
         segments = {name: inode for name, inode in directory.entries.items() if _is_segment(name, inode)}
         last = max(segments, default=None)
         changed: dict[str, int] = {}
@@ -306,7 +320,7 @@ class DiskEye:
         for name in replaced - segments.keys():
             del view.files[name]
         self._look_at_front(log, view, directory)
-        if replaced or view.is_torn or any(name != last and view.files[name].batches for name in changed):
+        if replaced or view.is_broken or any(name != last and view.files[name].batches for name in changed):
             self._tell_all(log, view)
         elif last in changed:
             assert last is not None
@@ -317,10 +331,12 @@ class DiskEye:
     def _look_at_front(log: TopicPartition | None, view: _LogView, directory: Directory) -> None:
         """What the files before the last one are, for the looks that find them unchanged."""
         view.names = sorted(view.files)
-        front = [view.files[name] for name in view.names[:-1]]
-        view.is_torn = any(not file.is_whole for file in front)
-        view.count_before = sum(len(file.batches) for file in front)
-        view.front_durable = _durable_end(view, directory, view.names[:-1])
+        readable = len(view.readable())
+        view.is_broken = readable < len(view.names)
+        front = view.names[: readable if view.is_broken else -1]
+        view.count_before = sum(len(view.files[name].batches) for name in view.names[:-1])
+        is_whole, end = _durable_end(view, directory, front)
+        view.front_durable = is_whole and not view.is_broken, end
         view.snapshot_end = _snapshot_end(directory) if log is None else 0
 
     def _tell_tail(self, log: TopicPartition | None, view: _LogView, file: _FileView, same: int) -> None:
@@ -332,12 +348,8 @@ class DiskEye:
         self._write(log, view, file.batches[same:])
 
     def _tell_all(self, log: TopicPartition | None, view: _LogView) -> None:
-        """Files went, or one in the middle changed: compare the whole log, which ends in the first torn file."""
-        now: list[Seen] = []
-        for name in view.names:
-            now += view.files[name].batches
-            if not view.files[name].is_whole:
-                break
+        """Files went, or one in the middle changed: compare the whole log, as far as it can be read."""
+        now = [batch for file in view.readable() for batch in file.batches]
         start = now[0].base_offset if now else _first_offset(view.files)
         deleted = 0
         while deleted < len(view.told) and view.told[deleted].next_offset <= start:
@@ -412,7 +424,12 @@ def _voters_of(data: Buffer, position: int) -> VoterKeys | None:
 
 def _first_offset(files: dict[str, _FileView]) -> int:
     """Where a log begins: the name of its first segment."""
-    return int(min(files).removesuffix(SEGMENT_SUFFIX)) if files else 0
+    return _base_offset(min(files)) if files else 0
+
+
+def _base_offset(segment: str) -> int:
+    """Where a segment begins, by its file's name."""
+    return int(segment.removesuffix(SEGMENT_SUFFIX))
 
 
 def _names_partition(folder: str) -> bool:

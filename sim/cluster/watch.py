@@ -86,7 +86,8 @@ class ClusterWatch:
         self._disks = {
             node: DiskEye(node, world.host(host_name(node)), self.tell, self.labels) for node in shape.node_ids
         }
-        self._losing_power: int | None = None
+        self._losing: int | None = None
+        """The node of whose disk a fault takes bytes that count, right now."""
         self._roles: dict[int, RoleSeen] = {}
         self._active_since: dict[int, int] = {}
         self._leaders: dict[int, int] = {}
@@ -105,9 +106,9 @@ class ClusterWatch:
         """To the checks; what the watch itself keeps comes first."""
         if isinstance(observation, RoleSeen):
             self._role_seen(observation)
-        elif isinstance(observation, LogCut) and observation.node == self._losing_power:
+        elif isinstance(observation, LogCut) and observation.node == self._losing:
             log, end = observation.log, self.suite.shadows.log(observation.node, observation.log).end_offset
-            if log is not None and observation.end_offset < end and not self.shape.is_durable:
+            if log is not None and observation.end_offset < end:
                 self.suite.damage.lost(observation.node, log)
         self.chronicle.observe(observation, self.fold.image)
         self.suite.observe(observation, self.now_ms)
@@ -122,18 +123,18 @@ class ClusterWatch:
         self.tell(Restarted(node_id, incarnation, clean=clean, wiped=wiped))
 
     def wiped(self, node_id: int) -> None:
-        """The disk of a node that is down is empty now."""
-        self._losing_power = node_id
-        self._disks[node_id].look()
-        self._losing_power = None
+        """The disk of a node that is down is empty now: what was synced is gone as well."""
+        self._look_at_loss(node_id)
 
     def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:
-        """A node has crashed. `is_noticed`: others are able to notice it at once (K6)."""
+        """A node has crashed. `is_noticed`: others are able to notice it at once (K6). Where each record is synced, a
+        power loss excuses nothing."""
         was_active = self.active_controller == node_id
         self._down(node_id)
-        self._losing_power = node_id if lost_power else None
-        self._disks[node_id].look()
-        self._losing_power = None
+        if lost_power and not self.shape.is_durable:
+            self._look_at_loss(node_id)
+        else:
+            self._disks[node_id].look()
         if not lost_power:
             role = "controller" if node_id in self.shape.controller_ids else "broker"
             died = ProcessDied(node_id, frozenset({role}), was_active, is_noticed, self.now_ms)
@@ -143,6 +144,12 @@ class ClusterWatch:
         """A node has ended in order."""
         self._down(node_id)
         self._disks[node_id].look()
+
+    def _look_at_loss(self, node_id: int) -> None:
+        """What a disk has lost since the last look is damage."""
+        self._losing = node_id
+        self._disks[node_id].look()
+        self._losing = None
 
     def _down(self, node_id: int) -> None:
         """A life is over, and with it its connections."""

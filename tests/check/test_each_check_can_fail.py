@@ -152,6 +152,10 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "R9 without an own record": ([*META, leader(hw=3, leo=3)], [leader(102, 2, hw=3, leo=3)]),
     "R11": ([*META, leader(hw=3, leo=3), written(102, 3, 4), LogCut(102, None, 0, 3)], [LogCut(102, None, 0, 2)]),
+    "R11 by a voter that comes back with less": (
+        [*META, leader(hw=3, leo=3), follower(leo=3), NodeDown(102), Restarted(102, 2, False, False), follower(leo=3)],
+        [NodeDown(102), LogCut(102, None, 0, 2), Restarted(102, 3, False, False), follower(leo=2)],
+    ),
     "R12": ([*META, leader(hw=3, leo=3)], [LogCut(103, None, 0, 0), written(103, 0, 3, digest=9)]),
     "R15": (
         [*META, leader(hw=3, leo=3), ImagePublished(101, 1, 3, "a", 3), SnapshotSeen(101, 3, 1, "a")],

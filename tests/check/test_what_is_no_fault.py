@@ -15,6 +15,7 @@ from kraft.sim.check.observations import (
     NodeDown,
     PartitionRecorded,
     PartitionSeen,
+    ProduceAnswered,
     Restarted,
     RoleSeen,
 )
@@ -52,11 +53,41 @@ def committed(node: int) -> tuple[object, ...]:
     return (*written, LogDurable(101, None, 6), LogDurable(node, None, 6), role)
 
 
-def test_a_log_with_a_hole_may_be_begun_anew_and_a_whole_one_may_not() -> None:
-    cut = LogCut(1, None, 2, 2)
-    assert "R11" in findings(*committed(1), cut)
-    lost = (NodeDown(1), LogCut(1, None, 0, 2), batch(1, 4, 6), LogDurable(1, None, 6), Restarted(1, 2, False, False))
-    assert "R11" not in findings(*committed(1), *lost, cut)
+def back(node: int, end: int, *, is_voter: bool, wiped: bool = False) -> tuple[object, ...]:
+    """A node lost power, its disk kept what is below `end`, and it runs again."""
+    before = RoleSeen(node, 1, 1, False, 101, is_voter, 6, 6, 0)
+    after = RoleSeen(node, 2, 1, False, 101, is_voter, -1, end, 0)
+    return (before, NodeDown(node), LogCut(node, None, 0, end), Restarted(node, 2, False, wiped), after)
+
+
+def test_an_observer_may_lose_what_is_committed_with_its_power_and_in_no_other_way() -> None:
+    assert "R11" not in findings(*committed(1), *back(1, 2, is_voter=False))
+    assert "R11" in findings(*committed(1), LogCut(1, None, 2, 2))
+
+
+def test_a_voter_comes_back_with_what_was_on_its_disk_unless_that_is_another_one() -> None:
+    assert "R11" not in findings(*committed(102), *back(102, 6, is_voter=True))
+    assert "R11" in findings(*committed(102), *back(102, 4, is_voter=True))
+    assert "R11" not in findings(*committed(102), *back(102, 0, is_voter=True, wiped=True))
+
+
+def test_what_a_voter_had_not_synced_may_be_gone() -> None:
+    some, (durable, role) = committed(102)[:-2], committed(102)[-2:]
+    assert isinstance(durable, LogDurable)
+    assert "R11" not in findings(*some, LogDurable(102, None, 4), role, *back(102, 4, is_voter=True))
+
+
+def seen(high_watermark: int, isr: tuple[int, ...], epoch: int = 0) -> PartitionSeen:
+    """What leader 1 shows, of a log of six records that two have to hold."""
+    members = frozenset(isr)
+    return PartitionSeen(1, 1, TP, True, epoch, members, members, 2, 0, high_watermark, high_watermark, 6)
+
+
+def test_an_answer_may_leave_when_fewer_are_in_sync_than_when_its_batch_was_committed() -> None:
+    late = ProduceAnswered(1, TP, 4, 6, 0, 0, 1, 2)
+    assert "D11" not in findings(seen(4, (1, 2)), seen(4, (1,)), late)
+    assert "D11" in findings(seen(3, (1, 2)), seen(4, (1,)), late), "it was committed when too few were in sync"
+    assert "D11" in findings(seen(4, (1, 2), epoch=1), seen(4, (1,)), late), "nor by what another epoch has shown"
 
 
 def test_what_a_power_loss_leaves_on_a_disk_is_no_log_yet() -> None:

@@ -209,6 +209,32 @@ def test_a_log_ends_where_the_first_of_its_files_is_torn() -> None:
     assert bench.look() == [LogCut(1, LOG, 0, 1)]
 
 
+METADATA = "/data/1/__cluster_metadata-0"
+
+
+def test_the_metadata_log_ends_where_the_next_file_does_not_join() -> None:
+    """A power loss brought back the name of a segment that was deleted, and none of its bytes."""
+    bench = Bench()
+    bench.disk.make_directory(METADATA)
+    bench.write(f"{METADATA}/{2:020}.log", batch(2))
+    bench.sync(f"{METADATA}/{2:020}.log")
+    bench.disk.sync_directory(METADATA)
+    assert ends(bench.look()) == [3]
+    bench.write(f"{METADATA}/{0:020}.log")
+    told = bench.look()
+    assert LogCut(1, None, 0, 0) in told
+    assert not [seen for seen in told if isinstance(seen, LogDurable) and seen.end_offset > 0]
+    bench.write(f"{METADATA}/{0:020}.log", batch(0), batch(1))
+    assert ends(bench.look()) == [1, 2, 3]
+
+
+def test_a_log_that_may_be_compacted_goes_on_behind_a_hole() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0))
+    bench.write(SECOND, batch(2))
+    assert ends(bench.look()) == [1, 3]
+
+
 def test_a_log_that_begins_anew_behind_all_that_it_held_is_cut_first() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))

@@ -146,7 +146,7 @@ def test_commit_by_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         original(core, role)
         role.epoch_start_offset = kept
 
-    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "79188f39")
+    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "0f2bb0df")
     assert first_catch(hard_chaos) == "R9"
 
 
@@ -159,7 +159,7 @@ def test_a_leader_that_counts_its_unsynced_tail_is_caught(monkeypatch: pytest.Mo
         original(core, role)
         core.log.synced_end_offset = kept
 
-    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "79188f39")
+    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "0f2bb0df")
     real_append = leader.append_events
 
     def append(core: Core, payload: Any) -> None:

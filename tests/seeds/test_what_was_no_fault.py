@@ -1,0 +1,130 @@
+"""What runs of the simulator showed and a check called a fault, wrongly: each as a short story that failed until the
+check was mended. That the mended check still finds what it is for is shown in tests/check.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from kraft.client import Producer
+from kraft.client.admin import Admin, NewTopic
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.disk_eye import METADATA_DIRECTORY
+from kraft.sim.world.filesystem import Directory, Inode
+from kraft.storage.snapshots import SnapshotId
+from tests.cluster.stage import kill_and_settle, play, produce, state_of, wait_whole
+from tests.seeds.test_what_was_found import BUSY_SNAPSHOTS, folder_of, make_metadata
+
+DURABLE = {"log.flush.interval.messages": "1"}
+
+
+def test_an_empty_disk_excuses_an_eligible_replica_also_where_each_record_is_synced() -> None:
+    """It stays eligible while it is down, for nobody can know; its new registration ends that (seed 126)."""
+
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 5)
+        leader, (first, second) = (
+            state_of(cluster).leader,
+            [one for one in (1, 2, 3) if one != state_of(cluster).leader],
+        )
+        await kill_and_settle(cluster, first)
+        cluster.crash(second, lose_power=False, is_noticed=False)
+        cluster.wipe(second)
+        await cluster.world.sleep_ms(500)
+        assert (state_of(cluster).isr, state_of(cluster).elr) == ((leader,), (second,))
+        before = cluster.image.brokers[second]
+        cluster.start(second, wiped=True)
+        while cluster.image.brokers[second].broker_epoch == before.broker_epoch:
+            await cluster.world.sleep_ms(0.2)
+        assert second not in (*state_of(cluster).isr, *state_of(cluster).elr)
+        cluster.start(first)
+        await wait_whole(cluster)
+
+    assert not play(story, overrides=DURABLE)
+
+
+def test_a_brokers_metadata_log_is_begun_anew_behind_a_hole_that_a_power_loss_has_left() -> None:
+    """The name of a trimmed segment comes back without its bytes, which a broker does not sync, and the segment behind
+    it is whole. The newest snapshot has what is missing, and the rest is fetched again (seed 78)."""
+
+    async def story(cluster: SimCluster) -> None:
+        folder = folder_of(cluster, f"{cluster.shape.log_dirs_of(3)[0]}/{METADATA_DIRECTORY}")
+        shadow = cluster.watch.suite.shadows.log(3, None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(make_metadata, cluster, 100)
+            assert await cluster.wait_until(lambda: was_just_trimmed(folder, shadow.end_offset), 20_000, poll_ms=1)
+            nursery.cancel_scope.cancel()
+        keep_the_last_segment_alone(folder)
+        await kill_and_settle(cluster, 3, lose_power=True)
+        empty, whole = segments_of(folder)
+        assert not empty.data
+        assert whole.data
+        cluster.start(3)
+        await wait_whole(cluster)
+        assert empty not in folder.entries.values()
+
+    assert not play(story, overrides=BUSY_SNAPSHOTS)
+
+
+def was_just_trimmed(folder: Directory, end_offset: int) -> bool:
+    """One segment was deleted and nothing of it is on the device; the next one is there by name, and has something that
+    the newest snapshot has not."""
+    gone = [change.source for change in folder.pending if change.source is not None and change.source.endswith(".log")]
+    lost = [file for name in gone if isinstance(file := folder.durable.get(name), Inode) and not file.durable]
+    left = [name for name in folder.entries if name.endswith(".log")]
+    snapshots = [found.end_offset for name in folder.durable if (found := SnapshotId.parse(name)) is not None]
+    return len(gone) == len(lost) == len(left) == 1 and left[0] in folder.durable and max(snapshots) < end_offset
+
+
+def keep_the_last_segment_alone(folder: Directory) -> None:
+    """What the device does with what was not synced: no change of the directory reaches it, no byte of a file that was
+    deleted, and all of the others."""
+    folder.pending.clear()
+    for name, file in folder.entries.items():
+        assert isinstance(file, Inode)
+        if name.endswith(".deleted"):
+            file.pending.clear()
+        else:
+            file.settle(file.mark)
+
+
+def segments_of(folder: Directory) -> list[Inode]:
+    files = [folder.entries[name] for name in sorted(folder.entries) if name.endswith(".log")]
+    return [file for file in files if isinstance(file, Inode)]
+
+
+def test_an_answer_that_waited_for_another_partition_is_judged_by_when_its_batch_was_committed() -> None:
+    """One request for two partitions: the first is acknowledged, its in-sync set shrinks while the second one waits,
+    and then the answer leaves (seed 78)."""
+
+    async def story(cluster: SimCluster) -> None:
+        seam = cluster.world.node("client")
+        servers = cluster.shape.bootstrap_servers
+        async with Admin(bootstrap_servers=servers, seam=seam) as admin:
+            await admin.topics.create(NewTopic("soon", assignment={0: (1, 2)}))
+            await admin.topics.create(NewTopic("late", assignment={0: (1, 3)}))
+        await wait_whole(cluster)
+        async with Producer(bootstrap_servers=servers, linger_ms=20, delivery_timeout_ms=60_000, seam=seam) as producer:
+            await producer.send("soon", b"warm")
+            await producer.send("late", b"warm")
+            cluster.crash(3, lose_power=False, is_noticed=False)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(producer.send, "soon", b"value")
+                nursery.start_soon(producer.send, "late", b"value")
+                await cluster.world.sleep_ms(500)
+                await kill_and_settle(cluster, 2)
+                assert isr_of(cluster, "soon") == isr_of(cluster, "late") == (1,)
+                cluster.start(3)
+                await cluster.wait_until(lambda: isr_of(cluster, "late") == (1, 3), 10_000)
+                await cluster.world.sleep_ms(500)
+                assert isr_of(cluster, "soon") == (1,)
+                cluster.start(2)
+        await wait_whole(cluster)
+
+    assert not play(story)
+
+
+def isr_of(cluster: SimCluster, name: str) -> tuple[int, ...]:
+    topic = cluster.image.topics.get(name)
+    assert topic is not None
+    return tuple(sorted(topic.partition(0).isr))
