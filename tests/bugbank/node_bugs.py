@@ -96,7 +96,8 @@ def truncate_by_high_watermark(plant: Planting) -> None:
 
     def twin(self: OpenJob) -> Any:
         log = original(self)
-        log.truncate_to(self.directory.high_watermarks.get((self.topic, self.number), 0), self.now_ms)
+        if log is not None:
+            log.truncate_to(self.directory.high_watermarks.get((self.topic, self.number), 0), self.now_ms)
         return log
 
     plant.replace(OpenJob, "run", twin)
