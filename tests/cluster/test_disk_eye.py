@@ -307,3 +307,41 @@ def test_a_snapshot_is_told_once_and_stands_for_all_below_it() -> None:
     assert snapshot.digest == digest(ImageBuilder(EMPTY_IMAGE).build(7, 2))
     assert LogDurable(1, None, 7) in told
     assert bench.look() == []
+
+
+def test_a_folder_that_leaves_one_of_several_log_directories_is_told_at_once() -> None:
+    bench = Bench()
+    place = "/data/1/dir-a/orders-3"
+    bench.disk.make_directory(place)
+    write_partition_metadata(bench.disk, place, TOPIC_ID)
+    bench.write(f"{place}/00000000000000000000.log", batch(0))
+    assert ends(bench.look()) == [1]
+    bench.disk.rename(place, "/data/1/dir-a/orders-3.0123-delete")
+    assert bench.look() == [LogCut(1, ("orders", 3), 0, 0)]
+
+
+def test_an_entry_of_one_log_leaves_another_log_to_be_looked_at_for_what_was_written_to_it() -> None:
+    bench = Bench()
+    other = "/data/1/orders-1"
+    bench.disk.make_directory(other)
+    write_partition_metadata(bench.disk, other, TOPIC_ID)
+    bench.write(FIRST, batch(0))
+    bench.write(f"{other}/00000000000000000000.log", batch(0))
+    bench.look()
+    bench.write(FIRST, batch(1))
+    bench.write(f"{other}/00000000000000000001.log", batch(1))
+    assert [(seen.log, seen.next_offset) for seen in bench.look() if isinstance(seen, BatchWritten)] == [
+        (LOG, 2),
+        (("orders", 1), 2),
+    ]
+
+
+def test_a_file_before_the_last_one_that_becomes_durable_is_told() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2))
+    bench.disk.open(SECOND).sync_blocking()
+    bench.disk.sync_directory(PLACE)
+    assert not [seen for seen in bench.look() if isinstance(seen, LogDurable)]
+    bench.disk.open(FIRST).sync_blocking()
+    assert bench.look() == [LogDurable(1, LOG, 3)]

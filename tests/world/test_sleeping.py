@@ -1,0 +1,80 @@
+"""Tasks that sleep in a world: woken at their time, cancelled at once, and never in time's way."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from kraft.sim.world import Deadlock, World
+
+
+def test_sleepers_wake_in_the_order_of_their_times() -> None:
+    woken: list[tuple[int, int]] = []
+
+    async def sleeper(world: World, duration_ms: int) -> None:
+        await world.sleep_ms(duration_ms)
+        woken.append((duration_ms, world.now_ns))
+
+    async def main(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            for duration_ms in (30, 10, 20, 10):
+                nursery.start_soon(sleeper, world, duration_ms)
+
+    World(1).run(main)
+    assert woken == [(ms, ms * 1_000_000) for ms in (10, 10, 20, 30)]
+
+
+def test_a_sleep_that_is_cancelled_ends_at_once_and_time_goes_by_others() -> None:
+    async def main(world: World) -> None:
+        with trio.move_on_after(0.001) as scope:
+            await world.sleep_ms(60_000)
+        assert scope.cancelled_caught
+        assert world.now_ns == 1_000_000
+        await world.sleep_ms(2)
+        assert world.now_ns == 3_000_000
+
+    World(1).run(main)
+
+
+def test_a_sleep_that_was_cancelled_is_nothing_that_can_still_happen() -> None:
+    times: list[int] = []
+
+    async def main(world: World) -> None:
+        with trio.move_on_after(0.001):
+            await world.sleep_ms(60_000)
+        times.append(world.now_ns)
+        try:
+            await trio.sleep_forever()
+        finally:
+            times.append(world.now_ns)
+
+    with pytest.raises(Deadlock):
+        World(1).run(main)
+    assert times == [1_000_000, 1_000_000]
+
+
+def test_a_cancel_that_comes_with_the_end_of_a_sleep_is_not_lost() -> None:
+    async def main(world: World) -> None:
+        reached: list[str] = []
+        with trio.move_on_after(0.010):
+            await world.sleep_ms(10)
+            reached.append("past the sleep")
+        assert not reached
+
+    for seed in range(5):
+        World(seed).run(main)
+
+
+def test_a_call_to_a_disk_that_was_begun_takes_its_time_though_its_caller_is_cancelled() -> None:
+    async def main(world: World) -> None:
+        disk = world.node("server").disk
+        done: list[int] = []
+        with trio.move_on_after(1e-6) as scope:
+            await disk.offload(lambda: done.append(world.now_ns))
+            await trio.lowlevel.checkpoint()
+            done.append(-1)
+        assert scope.cancelled_caught
+        assert done == [0]
+        assert world.now_ns > 1_000
+
+    World(1).run(main)
