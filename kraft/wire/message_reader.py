@@ -61,6 +61,13 @@ def _tags(data: memoryview, position: int, known: dict[int, tuple[str, Read]]) -
     return values, position
 
 
+def _skip_tags(data: memoryview, position: int) -> int:
+    """Behind the tagged fields, none of which is known; as a rule there are none."""
+    if position < len(data) and not data[position]:
+        return position + 1
+    return _tags(data, position, {})[1]
+
+
 @cache
 def compile_reader(wire: Any, target: Any) -> Read:
     """`read(data, position) -> (message of class target, next position)` for the version of class `wire`. The function
@@ -171,6 +178,9 @@ class _Reader:
         return read
 
     def tags(self, fields: list[Field]) -> None:
+        if not fields:
+            self.line(f"position = {self.name(_skip_tags)}(data, position)")
+            return
         known: dict[int, tuple[str, Read]] = {}
         for field in fields:
             read = self.array(field) if field.is_array else self.single(field)

@@ -97,7 +97,15 @@ def read_text(data: memoryview, position: int, size: int) -> tuple[str, int]:
 
 def read_compact_string(data: memoryview, position: int) -> tuple[str | None, int]:
     size, position = read_unsigned(data, position)
-    return read_text(data, position, size - 1) if size else (None, position)
+    if not size:
+        return None, position
+    end = position + size - 1
+    if end > len(data):
+        raise WireError(f"{size - 1} bytes are announced at byte {position}, {len(data) - position} are left")
+    try:
+        return str(data[position:end], "utf-8"), end
+    except UnicodeDecodeError:
+        raise WireError(f"the string at byte {position} is not UTF-8") from None
 
 
 def read_string(data: memoryview, position: int) -> tuple[str | None, int]:
