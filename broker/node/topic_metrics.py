@@ -21,9 +21,9 @@ NAMES = {
 
 
 class TopicMeters:
-    """One topic's meters."""
+    """One topic's meters, each of them made when it is first asked for: as Kafka's. `made`: those that were."""
 
-    __slots__ = tuple(NAMES)
+    __slots__ = ("_metrics", "_topic", "made", *NAMES)
 
     messages_in: Meter
     bytes_in: Meter
@@ -34,8 +34,17 @@ class TopicMeters:
     failed_fetches: Meter
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
-        for attribute, name in NAMES.items():
-            setattr(self, attribute, metrics.meter(GROUP, TYPE, name, topic=topic))
+        self._metrics = metrics
+        self._topic = topic
+        self.made: dict[str, Meter] = {}
+
+    def __getattr__(self, attribute: str) -> Meter:
+        """A meter that is not there yet."""
+        if attribute not in NAMES:
+            raise AttributeError(attribute)
+        meter = self.made[attribute] = self._metrics.meter(GROUP, TYPE, NAMES[attribute], topic=self._topic)
+        setattr(self, attribute, meter)
+        return meter
 
 
 class TopicMetrics:
@@ -58,14 +67,14 @@ class TopicMetrics:
     def forget(self, topic: str) -> None:
         """The topic has no replica here any more; its counts stay in the totals."""
         meters = self._topics.pop(topic, None)
-        if meters is not None:
-            for attribute in NAMES:
-                self._gone[attribute] += getattr(meters, attribute).count
+        if meters is not None and meters.made:
+            for attribute, meter in meters.made.items():
+                self._gone[attribute] += meter.count
             self._metrics.remove(tag="topic", value=topic)
 
     def _total(self, attribute: str) -> Callable[[], float]:
         def total() -> float:
-            here: int = sum(getattr(meters, attribute).count for meters in self._topics.values())
-            return self._gone[attribute] + here
+            made = (meters.made.get(attribute) for meters in self._topics.values())
+            return self._gone[attribute] + sum(meter.count for meter in made if meter is not None)
 
         return total
