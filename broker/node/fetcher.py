@@ -8,13 +8,16 @@ Invariants:
 - a partition that is being cut, has failed or backs off is not in the request, and the others go on;
 - a partition whose answer had records goes behind the others in a full request: what had no room comes first;
 - when a partition is added while a long poll is parked at the leader, a second request ends that poll at once: a new
-  leader is never waited for because of an idle one.
+  leader is never waited for because of an idle one;
+- a session that many partitions join is told of them in several requests, none of which waits at the leader.
 Source: broker-spec 3.1 to 3.3; KIP-227.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -44,6 +47,8 @@ REDIAL_MS_FIRST = 20
 THROTTLE_MS = 100
 """How long a throttled replica is left out before the rate is looked at again."""
 IN_FLIGHT_MAX = 2
+WISHES_MAX = 1_000
+"""Partitions that one request of a session names, so that neither side is busy with it for long."""
 CLOSE_SESSION = -1
 EPOCH_MAX = 2**31 - 1
 
@@ -92,6 +97,8 @@ class LeaderFetcher:
         self._answered: dict[Key, Wish] = {}
         """What it held when the request was read whose answer came last."""
         self._holds = 0
+        self._adds = False
+        """The request that is being made names partitions that the session does not hold yet."""
         self._changed: dict[Key, None] = {}
         self._throttled: dict[Key, None] = {}
         """Left out for now because of follower.replication.throttled.rate."""
@@ -246,6 +253,8 @@ class LeaderFetcher:
                 return
             self._changed = dict.fromkeys(self._followed)
         mentioned, forgotten = self._wishes()
+        while self._changed and not (mentioned or forgotten):
+            mentioned, forgotten = self._wishes()
         if self._told:
             epoch = self._epoch
             self._epoch = 1 if epoch >= EPOCH_MAX else epoch + 1
@@ -254,8 +263,9 @@ class LeaderFetcher:
         else:
             epoch, mentioned, forgotten = CLOSE_SESSION, {}, []
         fetch = FetchRequest(
-            # the first answer gives the session's id, without which nothing can be added
-            max_wait_ms=0 if self._is_first or epoch == CLOSE_SESSION else self._max_wait_ms,
+            # the first answer gives the session's id, without which nothing can be added; and a leader looks at a
+            # partition that has joined again and again until it has told of it
+            max_wait_ms=0 if self._is_first or self._adds or epoch == CLOSE_SESSION else self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._response_bytes_max,
             topics=_by_topic(mentioned, self._partition_bytes_max),
@@ -287,8 +297,8 @@ class LeaderFetcher:
         mentioned: dict[Key, Wish] = {}
         forgotten: list[Key] = []
         told = self._told
-        changed, self._changed = self._changed, {}
-        for key in changed:
+        self._adds = False
+        for key in self._next_changed():
             followed = self._followed.get(key)
             if followed is not None and followed.partition.follower_throttled and self._must_wait(followed):
                 followed = None
@@ -297,9 +307,22 @@ class LeaderFetcher:
                     forgotten.append(key)
                 continue
             wish = followed.wish()
-            if told.get(key) != wish:
+            before = told.get(key)
+            if before != wish:
+                self._adds = self._adds or (before is None and self._session_id != 0)
                 told[key] = mentioned[key] = wish
         return mentioned, forgotten
+
+    def _next_changed(self) -> Iterable[Key]:
+        """As many as the next request names: all of them where each request stands alone."""
+        changed = self._changed
+        if len(changed) <= WISHES_MAX or not (self._is_first or self._session_id):
+            self._changed = {}
+            return changed
+        taken = list(islice(changed, WISHES_MAX))
+        for key in taken:
+            del changed[key]
+        return taken
 
     def _must_wait(self, followed: FollowedPartition) -> bool:
         """Whether a throttled replica that is not in sync is left out because the rate is exceeded. It is looked at
