@@ -58,6 +58,8 @@ async def _directory(broker: Broker, directory: HostedDirectory, wanted: set[Top
             continue
         if partition.log is not None:
             sizes[key] = partition.log.size_bytes
+        elif partition.is_blank:
+            sizes[key] = 0
         elif directory.storage is not None:
             closed[key] = directory.storage.partition_path(*key)
     try:

@@ -113,7 +113,7 @@ class _Listing:
             return OffsetAnswer(found)
         if first_version is None or self._asker.version < first_version:
             return OffsetAnswer(ErrorCode.UNSUPPORTED_VERSION)
-        if timestamp >= 0 or timestamp == MAX_TIMESTAMP or found.log is None:
+        if timestamp >= 0 or timestamp == MAX_TIMESTAMP or found.readable is None:
             return found, timestamp, epoch
         return list_offset(found, self._asker, timestamp, epoch)
 
@@ -205,23 +205,23 @@ class _Listing:
 
 
 def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
-    """Hosted with an open log, the leader epoch, then leadership."""
+    """Hosted with a log that can be read, the leader epoch, then leadership."""
     if partition.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     error = leader_epoch_error(partition, epoch)
     if error != ErrorCode.NONE:
         return error
-    if partition.log is None or (partition.leader is None and asker.replica_id != DEBUG_REPLICA):
+    if partition.readable is None or (partition.leader is None and asker.replica_id != DEBUG_REPLICA):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.NONE
 
 
 def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) -> OffsetAnswer:
-    """The offset for one of the special timestamps of an open log, MAX_TIMESTAMP excepted."""
+    """The offset for one of the special timestamps of an open or blank log, MAX_TIMESTAMP excepted."""
     error = check(partition, asker, epoch)
     if error != ErrorCode.NONE:
         return OffsetAnswer(error)
-    log = partition.log
+    log = partition.readable
     assert log is not None
     if timestamp == LATEST:
         error = not_available(partition, asker)
@@ -236,10 +236,11 @@ def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) 
 
 def end_offset(partition: Partition, asker: Asker) -> int:
     """Where the log ends for this asker."""
-    assert partition.log is not None
+    log = partition.readable
+    assert log is not None
     if not asker.is_consumer:
-        return partition.log.log_end_offset
-    return partition.last_stable_offset if asker.read_committed else partition.high_watermark
+        return log.log_end_offset
+    return log.last_stable_offset if asker.read_committed else partition.high_watermark
 
 
 def not_available(partition: Partition, asker: Asker) -> ErrorCode:

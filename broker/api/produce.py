@@ -259,7 +259,8 @@ class _Produce:
             slot.refuse(error)
             return
         leader = partition.leader
-        log_start = -1 if partition.log is None else partition.log.log_start_offset
+        readable = partition.readable
+        log_start = -1 if readable is None else readable.log_start_offset
         if self._produce.acks == ACKS_ALL and leader is not None and not leader.has_enough_replicas:
             slot.finish(
                 ProduceResult(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -173,8 +174,11 @@ class BrokerNode:
         await broker.replicas.load(image)
         newest = self._publisher.image
         if newest is not image:
-            broker.replicas.apply_delta(image, newest, ImageDelta.between(image, newest))
-        broker.groups.metadata_loaded(newest)
+            broker.replicas.apply_delta(
+                image, newest, ImageDelta.between(image, newest), partial(broker.groups.metadata_loaded, newest)
+            )
+        else:
+            broker.groups.metadata_loaded(newest)
         self._nursery.start_soon(broker.groups.expire_forever)
         self._applied = newest
         broker.lifecycle.logs_loaded(newest)
@@ -186,8 +190,8 @@ class BrokerNode:
         self.broker.dynamic_configs.apply(new, delta)
         self.broker.departed.published(old, new, delta)
         if self._applied is not None:
-            self.broker.replicas.apply_delta(old, new, delta)
-            self.broker.groups.metadata_published(new, delta)
+            then = partial(self.broker.groups.metadata_published, new, delta)
+            self.broker.replicas.apply_delta(old, new, delta, then)
             self._applied = new
         self.broker.lifecycle.metadata_published(new, delta)
         if self.broker.metadata_topic.published():

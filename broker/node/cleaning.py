@@ -147,7 +147,7 @@ class LogCleaner:
         state = self.state
         state.last_run_ms = self._manager.clock.monotonic_ms()
         state.uncleanable = {one: size for one, size in state.uncleanable.items() if not one.is_removed}
-        candidates = [candidate for one in self._manager.hosted() if (candidate := await self._look_at(one))]
+        candidates = [candidate for one in self._manager.with_open_logs() if (candidate := await self._look_at(one))]
         state.dirty_ratio_max = max((one.cleanable.dirty_ratio for one in candidates), default=0.0)
         state.compaction_delay_ms_max = max((one.cleanable.delay_ms for one in candidates), default=0)
         due = [one for one in candidates if one.cleanable.is_due(one.log.config) and one.partition not in self._busy]

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
+from kraft.broker.node.blank_log import BLANK_LOG
 from kraft.seam import Random
 from kraft.wire.error_codes import ErrorCode
 
@@ -114,8 +115,11 @@ class FetchedPartition:
     def partition_changed(self) -> None:
         """The partition has moved in this pass: note it, and wake a parked fetch if there is something for it."""
         partition, session = self.partition, self.session
-        log = partition.log if partition is not None else None
-        if partition is None or log is None or partition.leader_epoch != self.seen_leader_epoch:
+        if partition is None or partition.leader_epoch != self.seen_leader_epoch:
+            session.note(self)
+            return
+        log = partition.log or (BLANK_LOG if partition.is_blank else None)
+        if log is None:
             session.note(self)
             return
         log_end = log.log_end_offset
@@ -126,7 +130,7 @@ class FetchedPartition:
                 self.is_behind = True
                 partition.leader.was_caught_up(session.replica_id, self.fetch_offset, session.used_ms)
         else:
-            end = partition.last_stable_offset if session.read_committed else partition.high_watermark
+            end = log.last_stable_offset if session.read_committed else partition.high_watermark
         if end > self.fetch_offset or not log.log_start_offset <= self.fetch_offset <= log_end:
             session.note(self)
         elif partition.high_watermark != self.known_high_watermark or log.log_start_offset != self.known_log_start:

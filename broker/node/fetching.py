@@ -321,7 +321,7 @@ class FetchOperation(Parked):
         """There was no room in this answer for what the partition has."""
         partition = entry.partition
         if partition is None or partition.log is None:
-            return True
+            return partition is None or not partition.is_blank
         if self.is_follower:
             return partition.log.log_end_offset > entry.fetch_offset
         end = partition.last_stable_offset if self.params.read_committed else partition.high_watermark

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from kraft.broker.node.blank_log import BLANK_LOG, BlankLog
 from kraft.broker.node.partition_following import append_from_leader, note_truncated, take_leader_marks
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.replica.follower import (
@@ -48,7 +49,7 @@ class LogView:
 
     __slots__ = ("_log", "high_watermark")
 
-    def __init__(self, log: Log, high_watermark: int) -> None:
+    def __init__(self, log: Log | BlankLog, high_watermark: int) -> None:
         self._log = log
         self.high_watermark = high_watermark
 
@@ -73,9 +74,8 @@ class FollowedPartition:
         self.fetcher = fetcher
         self.partition = partition
         self.is_over = False
-        opened = self._log
-        latest = opened.epochs.latest_epoch
-        view = LogView(opened, partition.high_watermark)
+        latest = self._readable.epochs.latest_epoch
+        view = LogView(self._readable, partition.high_watermark)
         self.state = FollowerState(fetcher.leader_id, leader_epoch, start_offset(view, latest), latest)
 
     @property
@@ -84,14 +84,23 @@ class FollowedPartition:
         assert opened is not None
         return opened
 
+    @property
+    def _readable(self) -> Log | BlankLog:
+        """The log; an empty one of a replica that was never written."""
+        return BLANK_LOG if self.partition.is_blank else self._log
+
     def wish(self) -> tuple[int, int, int, int]:
         """(fetch offset, leader epoch, last fetched epoch, log start offset) for the next request."""
         state = self.state
-        return state.fetch_offset, state.leader_epoch, state.last_fetched_epoch, self._log.log_start_offset
+        return state.fetch_offset, state.leader_epoch, state.last_fetched_epoch, self._readable.log_start_offset
 
     def take(self, result: FetchResult, sent_offset: int, sent_epoch: int) -> None:
         """The leader's answer to what was sent."""
         state = self.state
+        if self.partition.is_blank and result.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            if not _says_nothing(result):
+                self._open_log()
+            return
         if (
             result.error_code == ErrorCode.NONE
             and result.diverging_epoch is None
@@ -101,7 +110,7 @@ class FollowedPartition:
         ):  # the usual answer, for which `decide_answer` would say APPEND
             self._append(result)
             return
-        view = LogView(self._log, self.partition.high_watermark)
+        view = LogView(self._readable, self.partition.high_watermark)
         step = decide_answer(self.state, Sent(sent_offset, sent_epoch), view, result.error_code, result.diverging_epoch)
         kind = step.kind
         if kind is StepKind.APPEND:
@@ -122,6 +131,11 @@ class FollowedPartition:
             self._back_off()
         elif kind is StepKind.STOP:
             self._set(FollowerStatus.STOPPED)
+
+    def _open_log(self) -> None:
+        """The leader has something for a replica that was never written: make the log, then ask again."""
+        self._set(FollowerStatus.BACKOFF)
+        self.partition.when_open(self._resume)
 
     # appending
 
@@ -200,10 +214,10 @@ class FollowedPartition:
 
     def _resume(self) -> None:
         """Fetch on from the log's end."""
-        if self.is_over or self.partition.log is None:
+        if self.is_over or (self.partition.log is None and not self.partition.is_blank):
             return
-        opened = self._log
-        self.state.resume(opened.log_end_offset, opened.epochs.latest_epoch)
+        readable = self._readable
+        self.state.resume(readable.log_end_offset, readable.epochs.latest_epoch)
         self.fetcher.changed(self)
         self.fetcher.nudge()
         self.fetcher.manager.request_pass()
@@ -314,6 +328,17 @@ class Retry(Parked):
 
     def expire(self) -> None:
         self._followed.retry()
+
+
+def _says_nothing(result: FetchResult) -> bool:
+    """What a leader tells of an empty log."""
+    return (
+        result.error_code == ErrorCode.NONE
+        and result.diverging_epoch is None
+        and not result.records
+        and result.high_watermark <= 0
+        and result.log_start_offset <= 0
+    )
 
 
 def _listed_offset(body: memoryview) -> int | None:

@@ -48,6 +48,8 @@ class HostedDirectory:
         self.forgotten: set[TopicPartition] = set()
         """Logs that are gone, of which the checkpoint files may still have lines."""
         self.partitions: dict[Partition, None] = {}
+        self.open_logs: dict[Partition, None] = {}
+        """Those of them whose log is open: what timers look at."""
         self.known_id: UUID | None = None
         self.checkpointing = trio.Lock()
         self.forgetting = trio.Lock()
@@ -90,20 +92,20 @@ class HostedDirectory:
 
     def collect_high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermark of every replica here."""
-        for partition in self.partitions:
+        for partition in self.open_logs:
             if partition.log is not None:
                 self.high_watermarks[partition.topic, partition.index] = partition.high_watermark
         return dict(self.high_watermarks)
 
     def collect_recovery_points(self) -> dict[TopicPartition, int]:
-        for partition in self.partitions:
+        for partition in self.open_logs:
             if partition.log is not None:
                 self.recovery_points[partition.topic, partition.index] = partition.log.recovery_point
         return dict(self.recovery_points)
 
     def collect_log_starts(self) -> dict[TopicPartition, int]:
         """Only of logs whose start is above their first segment's base."""
-        for partition in self.partitions:
+        for partition in self.open_logs:
             if partition.log is None:
                 continue
             key = (partition.topic, partition.index)
@@ -115,7 +117,7 @@ class HostedDirectory:
 
     def collect_cleaner_offsets(self) -> dict[TopicPartition, int]:
         """How far logs are compacted; what was cut off a log since is not."""
-        for partition in self.partitions:
+        for partition in self.open_logs:
             key = (partition.topic, partition.index)
             if partition.log is not None and key in self.cleaner_offsets:
                 self.cleaner_offsets[key] = min(self.cleaner_offsets[key], partition.log.active.base_offset)

@@ -35,7 +35,9 @@ class LogFlusher:
         """Ask for the sync of each log that has had unsynced bytes for its flush.ms."""
         now_ms = self._manager.clock.monotonic_ms()
         unsynced = [
-            partition for partition in self._manager.hosted() if partition.log is not None and partition.log.unsynced
+            partition
+            for partition in self._manager.with_open_logs()
+            if partition.log is not None and partition.log.unsynced
         ]
         self._unsynced_since_ms = {
             partition: self._unsynced_since_ms.get(partition, now_ms - self._interval_ms) for partition in unsynced

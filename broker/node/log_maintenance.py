@@ -60,7 +60,7 @@ class LogMaintenance:
         while True:
             await self._manager.clock.sleep_ms(self._producers_ms)
             now_ms = self._manager.clock.wall_ms()
-            for partition in self._manager.hosted():
+            for partition in self._manager.with_open_logs():
                 if partition.log is not None:
                     partition.log.expire_producers(now_ms)
 
@@ -128,11 +128,14 @@ class LogMaintenance:
     # retention
 
     async def apply_retention(self) -> None:
-        """One round over all open logs."""
-        for partition in self._manager.hosted():
+        """One round over all open logs. Those that were found at start and not needed since are opened for it."""
+        for partition in self._manager.with_open_logs():
             if partition.log is not None:
                 async with partition.blocking:  # no truncation, and no replacement by the cleaner, is under way
                     await self._retain(partition)
+        for partition in self._manager.hosted():
+            if partition.waits_for_log:
+                self._manager.open_soon(partition)
         self._manager.request_pass()
 
     async def _retain(self, partition: Partition) -> None:

@@ -2,6 +2,7 @@
 
 Invariants:
 - an append, the producer state, the log end and the high watermark move together, with no checkpoint between;
+- a replica that was never written is blank: it leads and follows without a log, which is made at the first append;
 - it takes appends only while it leads, its log is open, and the entry of its leader epoch is on disk (`appendable`);
   until then produces wait in their order of arrival (`pending`);
 - what waits for it is told within the same pass: changes are noted in `host.changed` and settled at its end;
@@ -18,6 +19,7 @@ from uuid import UUID
 
 import trio
 
+from kraft.broker.node.blank_log import BlankLog, blank_log
 from kraft.broker.node.gates import Resource, ResourceType
 from kraft.broker.node.partition_host import PartitionHost, PendingAppend, Waiting, Watcher
 from kraft.broker.node.replication_quota import is_throttled
@@ -42,7 +44,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 class Partition:
-    """One replica of this broker. `log` is None until it is open (or after its directory went offline)."""
+    """One replica of this broker. `log` is None until it is open (or after its directory went offline); `is_blank`: it
+    has no folder, and counts as empty, until somebody needs the log."""
 
     __slots__ = (
         "__weakref__",
@@ -57,6 +60,7 @@ class Partition:
         "high_watermark",
         "host",
         "index",
+        "is_blank",
         "is_internal",
         "is_offline",
         "is_removed",
@@ -102,6 +106,7 @@ class Partition:
         self.becoming_ready = False
         self.active_segment: Segment | None = None
         self.sync_running = False
+        self.is_blank = False
         self.is_offline = False
         self.is_removed = False
         self.is_truncating = False
@@ -131,7 +136,23 @@ class Partition:
     @property
     def waits_for_log(self) -> bool:
         """The log is being opened, or cut: it can be read soon."""
-        return (self.log is None or self.is_truncating) and not self.is_offline and not self.is_removed
+        return (
+            (self.is_truncating or (self.log is None and not self.is_blank))
+            and not self.is_offline
+            and not self.is_removed
+        )
+
+    @property
+    def leads(self) -> bool:
+        """By the newest metadata that were taken, be the log open or not."""
+        return self.state is not None and self.state.leader == self.host.node_id and not self.is_offline
+
+    @property
+    def readable(self) -> Log | BlankLog | None:
+        """What a reader looks at: the log, or an empty one of a replica that was never written. None: not open."""
+        if self.is_blank:
+            return blank_log(self.leader_epoch if self.leads else -1)
+        return self.log
 
     @property
     def was_open(self) -> bool:
@@ -168,13 +189,16 @@ class Partition:
 
     def opened(self, log: Log, high_watermark: int) -> None:
         """The log is open; the role taken meanwhile begins to work. `high_watermark` is the checkpointed one."""
-        self.log = log
-        self.active_segment = log.active
+        self._take_log(log)
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         log.update_high_watermark(self.high_watermark)
         state = self.state
-        if state is not None and state.leader == self.host.node_id:
+        if self.is_blank and self.leader is not None and log.log_end_offset == 0:  # it goes on with what it knows
+            log.epochs.assign(self.leader.leader_epoch, 0)
+            self.go_on()
+        elif state is not None and state.leader == self.host.node_id:
             self._begin_to_lead(state)
+        self.is_blank = False
         self.host.changed[self] = None
         waiters, self.opening_waiters = self.opening_waiters, []
         for resume in waiters:
@@ -182,11 +206,16 @@ class Partition:
 
     def replaced(self, log: Log) -> None:
         """Another log, with the same content and all of it on the device, has taken the place of this one's."""
-        self.log = log
-        self.active_segment = log.active
+        self._take_log(log)
         self.appendable = False
         self.go_on()
         self.host.changed[self] = None
+
+    def _take_log(self, log: Log) -> None:
+        self.log = log
+        self.active_segment = log.active
+        if self.directory is not None:
+            self.directory.open_logs[self] = None
 
     def go_on(self) -> None:
         """Appends were held up for a moment: those that wait are next."""
@@ -209,7 +238,10 @@ class Partition:
         self._drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _drop(self, error: ErrorCode) -> None:
+        if self.directory is not None:
+            self.directory.open_logs.pop(self, None)
         self.log = None
+        self.is_blank = False
         self.leader = None
         self.appendable = False
         self._fail_waiting(error)
@@ -226,7 +258,7 @@ class Partition:
         self.appendable = False
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.leader = None
-        if self.log is not None and not self.is_truncating:
+        if self.is_blank or (self.log is not None and not self.is_truncating):
             self._begin_to_lead(state)
         self.host.changed[self] = None
 
@@ -248,14 +280,16 @@ class Partition:
 
     def _begin_to_lead(self, state: PartitionState) -> None:
         log = self.log
-        assert log is not None
-        log.epochs.assign(state.leader_epoch, log.log_end_offset)
+        log_end_offset = own_share = 0
+        if log is not None:
+            log_end_offset, own_share = log.log_end_offset, self._own_share(log)
+            log.epochs.assign(state.leader_epoch, log_end_offset)
         now_ms = self.host.clock.monotonic_ms()
         self.leader = LeaderState(
             self.host.node_id,
             state,
-            log_end_offset=log.log_end_offset,
-            own_share=self._own_share(log),
+            log_end_offset=log_end_offset,
+            own_share=own_share,
             high_watermark=self.high_watermark,
             min_isr=self.config.min_insync_replicas,
             lag_ms_max=self.host.lag_ms_max,
@@ -396,10 +430,10 @@ class Partition:
         """Whether this replica is not in the in-sync set that metadata name."""
         return self.state is None or replica_id not in self.state.isr
 
-    def check_lag(self, now_ms: int) -> None:
+    def check_lag(self) -> None:
         """The in-sync timer."""
         if self.leader is not None:
-            proposal = self.leader.check_lag(now_ms)
+            proposal = self.leader.check_lag(self.host.clock.monotonic_ms())
             if proposal is not None:
                 self.host.propose_isr(self, proposal)
 

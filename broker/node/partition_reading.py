@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kraft.broker.node.blank_log import BlankLog
 from kraft.broker.node.fetch_sessions import FetchedPartition
 from kraft.broker.node.partition_checks import leader_epoch_error
 from kraft.broker.replica.selector import ReplicaView, select_rack_aware
@@ -66,6 +67,8 @@ def read_partition(
         return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
     log = partition.log
     if log is None:
+        if partition.is_blank:
+            return _read_blank(partition, entry, params, counts_progress=counts_progress)
         partition.host.want_open(partition)
         return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     entry.seen_leader_epoch = partition.leader_epoch
@@ -103,6 +106,23 @@ def read_partition(
     return FetchResult(entry.index, 0, high_watermark, stable, log_start, aborted, -1, ranges)
 
 
+def _read_blank(
+    partition: Partition, entry: FetchedPartition, params: FetchParams, *, counts_progress: bool
+) -> FetchResult:
+    """The same for a replica that was never written: nothing is read."""
+    entry.seen_leader_epoch = partition.leader_epoch
+    log = partition.readable
+    assert log is not None
+    refusal = _refusal(partition, log, entry, params)
+    if refusal is not None:
+        return refusal
+    if entry.fetch_offset != 0:
+        return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    if counts_progress:
+        partition.follower_fetched(params.replica_id, 0, entry.log_start_offset, 0, params.replica_epoch)
+    return FetchResult(entry.index, 0, 0, 0, 0, [] if params.read_committed else None)
+
+
 def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> bool:
     """We lead in the epoch that the asker knows, it is a consumer or a follower of today's incarnation, and its
     history ends in our latest epoch: then `_refusal` has nothing to refuse."""
@@ -119,7 +139,9 @@ def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: F
     )
 
 
-def _refusal(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> FetchResult | None:
+def _refusal(
+    partition: Partition, log: Log | BlankLog, entry: FetchedPartition, params: FetchParams
+) -> FetchResult | None:
     """The checks before the read: epoch, leadership, membership, divergence. A log that is being cut, which nobody
     leads, is not looked at: what a read finds in it meanwhile says nothing."""
     if entry.leader_epoch >= 0:

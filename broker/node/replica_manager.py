@@ -3,8 +3,9 @@
 Order of a node's life: `open_directories` (locks, meta.properties, clean-shutdown files) → registration → `run` in the
 background → `load(image)` at the first publish → `apply_delta` at every later one → `shutdown` after `run` has ended.
 
-Invariants: roles are taken in the order deletes, leaders, followers; a fetcher is stopped before the role changes, so
-that a late answer finds nothing; a replica is known by topic id, and by name only while that name is its topic's.
+Invariants: roles are taken in the order deletes, leaders, followers, in turns if there are many; a fetcher is stopped
+before the role changes, so that a late answer finds nothing; a replica is known by topic id, and by name only while
+that name is its topic's.
 Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
 """
 
@@ -31,13 +32,13 @@ from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.replica_metrics import register_replica_metrics
 from kraft.broker.node.replica_moves import ReplicaMoves
-from kraft.broker.node.replica_roles import ReplicaRoles
+from kraft.broker.node.replica_roles import Assigned, ReplicaRoles
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
 from kraft.broker.node.topic_metrics import TopicMetrics
 from kraft.broker.node.topic_rules import log_config
+from kraft.broker.node.turns import Turns
 from kraft.broker.replica.isr import IsrProposal
-from kraft.image.partitions import PartitionState
 from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
 from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.handles import FileCache
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from kraft.broker.node.services import DataPlaneServices
     from kraft.image.delta import ImageDelta
     from kraft.image.image import MetadataImage
-    from kraft.image.partitions import TopicImage
 
 log = structlog.get_logger("kraft.broker.replicas")
 
@@ -96,8 +96,10 @@ class ReplicaManager:
         self.assignments = DirectoryAssignments(services)
         self.moves = ReplicaMoves(self)
         self.roles = ReplicaRoles(self)
+        self._turns = Turns(self.clock, self.start_task, self._turn_over)
         self.topics: dict[TopicKey, dict[int, Partition]] = {}
-        self._image: MetadataImage | None = None
+        self.image = services.image
+        """The newest one whose roles are taken, or are being taken."""
         self._nursery: trio.Nursery | None = None
         self._ids_at_start: tuple[UUID, ...] = ()
         self._previous_broker_epoch = -1
@@ -159,25 +161,26 @@ class ReplicaManager:
         """First publish: set stray logs aside, take every role that `image` gives, and, after an unclean stop, recover
         all logs before this returns. `run` must be under way."""
         self._take_brokers(image)
-        self._image = image
+        self.image = image
         self.moves.take_found(image)
         for directory in self.directories.online:
             for topic, index in directory.found.partitions:
                 if not self._is_hosted(image, topic, index) or self._is_elsewhere(image, directory, topic, index):
                     self.retirement.set_aside(directory, topic, index)
             self.retirement.remove_later(list(directory.found.to_delete))
-        states = [
-            (topic, index, state)
-            for topic in image.topics
-            for index, state in topic.partitions()
-            if self.node_id in state.replicas
-        ]
-        self.roles.take(states, is_new=lambda topic, index: False)
+        self._turns.add(
+            self.roles.take,
+            [
+                Assigned(topic.topic_id, index)
+                for topic in image.topics
+                for index, state in topic.partitions()
+                if self.node_id in state.replicas
+            ],
+        )
+        await self._turns.finish()
         if not all(directory.is_clean for directory in self.directories.online):
             await self._opener.wait_idle()
             await self.assignments.wait_settled()
-        else:
-            await trio.lowlevel.checkpoint()
         self.request_pass()
 
     async def shutdown(self, *, clean: bool = True) -> None:
@@ -193,9 +196,9 @@ class ReplicaManager:
     async def _close_directory(self, directory: HostedDirectory, broker_epoch: int) -> None:
         storage = directory.storage
         assert storage is not None
-        logs = [partition.log for partition in directory.partitions if partition.log is not None]
+        logs = [partition.log for partition in directory.open_logs if partition.log is not None]
         closed_all = all(
-            partition.log is not None or (directory.is_clean and not partition.was_open)
+            partition.log is not None or partition.is_blank or (directory.is_clean and not partition.was_open)
             for partition in directory.partitions
         )
 
@@ -243,6 +246,10 @@ class ReplicaManager:
         return [
             partition for key, hosted in self.topics.items() if isinstance(key, UUID) for partition in hosted.values()
         ]
+
+    def with_open_logs(self) -> list[Partition]:
+        """Every hosted replica whose log is open: a log that nobody uses gives the timers nothing to do."""
+        return [partition for directory in self.directories.all for partition in directory.open_logs]
 
     async def wait_open(self, partition: Partition) -> None:
         """Suspend until the partition's log is open, or never will be."""
@@ -324,7 +331,7 @@ class ReplicaManager:
     async def _wait_for_budget(self) -> None:
         await self.disk.wait_dirty_budget()
         self._waits_for_budget = False
-        for partition in self.hosted():
+        for partition in self.with_open_logs():
             if partition.pending:
                 partition.run_pending()
         self.request_pass()
@@ -409,36 +416,44 @@ class ReplicaManager:
 
     # roles
 
-    def apply_delta(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
-        """Take the roles of a newer image: deletes, then leaders, then followers. Never suspends; opening logs and
-        fetching go on in the tasks of `run`."""
-        self._image = new
+    def apply_delta(
+        self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Take the roles of a newer image: deletes, then leaders, then followers; call `then` when that is done. Never
+        suspends: what does not fit into one turn is done in others, in order, each role by the newest image of its
+        time; opening logs and fetching go on in the tasks of `run`."""
+        self.image = new
+        turns = self._turns
         if delta.brokers:
             self._take_brokers(new)
         for topic_id in delta.deleted_topics:
-            for partition in list(self.topics.get(topic_id, {}).values()):
-                self.roles.remove(partition)
+            turns.add(self.roles.take, [Assigned(topic_id, index) for index in self.topics.get(topic_id, ())])
         if delta.configs:
-            self._take_configs(delta)
-        states: list[tuple[TopicImage, int, PartitionState]] = []
-        for topic_id, topic_delta in delta.topics.items():
-            topic = new.topics.get_by_id(topic_id)
-            if topic is not None:
-                for index in topic_delta.partitions:
-                    state = topic.find(index)
-                    if state is not None:
-                        states.append((topic, index, state))
-
-        def is_new(topic: TopicImage, index: int) -> bool:
-            before = old.topics.get_by_id(topic.topic_id)
-            state = before.find(index) if before is not None else None
-            return state is None or self.node_id not in state.replicas
-
-        self.roles.take(states, is_new)
+            turns.add(self._take_config, self._configured(delta))
+        turns.add(self.roles.take, self._assigned(old, new, delta))
         if delta.brokers:
             self.roles.redirect(delta.brokers)
-            for partition in self.hosted():
-                partition.eligible_changed()
+            turns.add(Partition.eligible_changed, self.hosted())
+        turns.add(lambda call: call(), (then,))
+        turns.start()
+
+    def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> list[Assigned]:
+        """The partitions of a delta that concern this broker: those that it leads first."""
+        node_id = self.node_id
+        leading: list[Assigned] = []
+        others: list[Assigned] = []
+        for topic_id, topic_delta in delta.topics.items():
+            topic, before = new.topics.get_by_id(topic_id), old.topics.get_by_id(topic_id)
+            for index in topic_delta.partitions:
+                state = None if topic is None else topic.find(index)
+                known = None if before is None else before.find(index)
+                is_new = known is None or node_id not in known.replicas
+                if state is not None and not (is_new and node_id not in state.replicas):
+                    (leading if state.leader == node_id else others).append(Assigned(topic_id, index, is_new))
+        return leading + others
+
+    def _turn_over(self) -> None:
+        self.roles.nudge()
         self.request_pass()
 
     # what else an image says
@@ -447,14 +462,19 @@ class ReplicaManager:
         self.eligible = {broker.broker_id: broker.broker_epoch for broker in image.sorted_brokers() if broker.is_active}
         self.racks = {broker.broker_id: broker.rack for broker in image.sorted_brokers()}
 
-    def _take_configs(self, delta: ImageDelta) -> None:
-        everything = any(kind is ConfigResourceType.BROKER for kind, _ in delta.configs)
-        named = {name for kind, name in delta.configs if kind is ConfigResourceType.TOPIC}
-        for partition in self.hosted():
-            if everything or partition.topic in named:
-                partition.configure(self.services.dynamic_configs.topic(partition.topic))
-                if partition.log is not None:
-                    partition.log.update_config(log_config(partition.config, self.producer_id_expiration_ms))
+    def _configured(self, delta: ImageDelta) -> list[Partition]:
+        """The replicas whose topics have other settings now."""
+        if any(kind is ConfigResourceType.BROKER for kind, _ in delta.configs):
+            return self.hosted()
+        named = [name for kind, name in delta.configs if kind is ConfigResourceType.TOPIC]
+        return [partition for name in named for partition in self.topics.get(name, {}).values()]
+
+    def _take_config(self, partition: Partition) -> None:
+        if partition.is_removed:
+            return
+        partition.configure(self.services.dynamic_configs.topic(partition.topic))
+        if partition.log is not None:
+            partition.log.update_config(log_config(partition.config, self.producer_id_expiration_ms))
 
     def _is_hosted(self, image: MetadataImage, topic: str, index: int) -> bool:
         known = image.topics.get(topic)
@@ -477,7 +497,6 @@ class ReplicaManager:
             self.check_lag()
 
     def check_lag(self) -> None:
-        """One round of the in-sync timer."""
-        now_ms = self.clock.monotonic_ms()
-        for partition in self.hosted():
-            partition.check_lag(now_ms)
+        """One round of the in-sync timer, in turns."""
+        self._turns.add(Partition.check_lag, self.hosted())
+        self._turns.start()

@@ -37,15 +37,16 @@ def register_replica_metrics(manager: ReplicaManager, metrics: Metrics) -> None:
 
 
 def _leads(partition: Partition) -> bool:
-    return partition.leader is not None
+    return partition.leads
 
 
 def _is_under_replicated(partition: Partition) -> bool:
     """Fewer in sync than assigned, those that are only being added not counted."""
     state = partition.state
-    if partition.leader is None or state is None:
+    if state is None or not partition.leads:
         return False
-    return len(partition.leader.isr.committed) < len(set(state.replicas) - set(state.adding))
+    in_sync = state.isr if partition.leader is None else partition.leader.isr.committed
+    return len(in_sync) < len(set(state.replicas) - set(state.adding))
 
 
 def _is_under_min_isr(partition: Partition) -> bool:

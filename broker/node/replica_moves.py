@@ -380,6 +380,7 @@ class ReplicaMoves:
         future.take_marks_of(source)
         source.release()
         directory.partitions.pop(partition, None)
+        directory.open_logs.pop(partition, None)
         directory.forget(*key)
         directory.held.discard(key)
         target.held.add(key)

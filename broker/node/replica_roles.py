@@ -7,8 +7,9 @@ Source: kraft-spec C.3; broker-spec 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 import structlog
 
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.replicas")
 
 
+class Assigned(NamedTuple):
+    """A partition whose state this broker has to look at. `is_new`: it was assigned to this broker just now."""
+
+    topic_id: UUID
+    number: int
+    is_new: bool = False
+
+
 class ReplicaRoles:
     """The roles of one broker's replicas. All plain calls."""
 
@@ -37,30 +46,25 @@ class ReplicaRoles:
         """One for each broker that was ever followed."""
         return list(self._fetchers.values())
 
-    def take(
-        self,
-        states: Iterable[tuple[TopicImage, int, PartitionState]],
-        is_new: Callable[[TopicImage, int], bool],
-    ) -> None:
-        leading: list[tuple[Partition, PartitionState, RoleChange]] = []
-        following: list[tuple[Partition, PartitionState, RoleChange]] = []
-        for topic, index, state in states:
-            partition = self._manager.find(topic.topic_id, index)
-            change = decide_role(self._manager.node_id, None if partition is None else partition.state, state)
-            if change is RoleChange.REMOVE:
-                if partition is not None:
-                    self.remove(partition)
-                continue
-            if change is RoleChange.IGNORE:
-                continue
+    def take(self, assigned: Assigned) -> None:
+        """What the newest image makes of one partition. `nudge` when all are taken."""
+        topic_id, index, is_new = assigned
+        manager = self._manager
+        topic = manager.image.topics.get_by_id(topic_id)
+        state = None if topic is None else topic.find(index)
+        partition = manager.find(topic_id, index)
+        change = decide_role(manager.node_id, None if partition is None else partition.state, state)
+        if topic is None or state is None or change is RoleChange.REMOVE:
+            if partition is not None:
+                self.remove(partition)
+        elif change is not RoleChange.IGNORE:
             if partition is None:
-                partition = self._host(topic, index, state, is_new=is_new(topic, index))
+                partition = self._host(topic, index, state, is_new=is_new)
             leads = change in (RoleChange.LEAD, RoleChange.KEEP_LEADING)
-            (leading if leads else following).append((partition, state, change))
-        for partition, state, change in leading:
-            self._lead(partition, state, change)
-        for partition, state, change in following:
-            self._follow(partition, state, change)
+            (self._lead if leads else self._follow)(partition, state, change)
+
+    def nudge(self) -> None:
+        """The fetchers tell the leaders what has changed."""
         for fetcher in self._fetchers.values():
             fetcher.nudge()
 
@@ -68,6 +72,7 @@ class ReplicaRoles:
         if change is RoleChange.LEAD:
             self.stop_fetching(partition)
             partition.lead(state)
+            self._look_after_log(partition)
         else:
             partition.keep_leading(state)
 
@@ -75,6 +80,7 @@ class ReplicaRoles:
         if change is RoleChange.FOLLOW:
             self.stop_fetching(partition)
             partition.follow(state)
+            self._look_after_log(partition)
             self.begin_to_follow(partition)
         else:
             partition.state = state
@@ -100,14 +106,33 @@ class ReplicaRoles:
                 self._manager.report_lost(partition)  # the controller cannot know that it was there
             return partition
         partition.directory = directory
+        partition.is_blank = (topic.name, index) not in directory.held
         directory.partitions[partition] = None
-        self._manager.open_soon(partition)
         return partition
+
+    def _look_after_log(self, partition: Partition) -> None:
+        """A role was taken: open the log, unless it can wait. It can if there is none yet; and if we follow nobody and
+        nothing of it is to be recovered: followers and clients ask for it when they need it."""
+        directory, state = partition.directory, partition.state
+        if directory is None or state is None or partition.log is not None or partition.is_offline:
+            return
+        assignments = self._manager.assignments
+        if partition.is_blank:
+            assignments.report(partition, directory.directory_id)
+        elif not (
+            state.leader in (NO_LEADER, self._manager.node_id)
+            and directory.is_clean
+            and assignments.is_known(partition, directory.directory_id)
+            and (partition.topic, partition.index) not in self._manager.directories.interrupted
+        ):
+            self._manager.open_soon(partition)
 
     def begin_to_follow(self, partition: Partition) -> None:
         """Fetch from the leader, if there is one and the log is open and not being cut; else that comes later."""
         state = partition.state
-        if state is None or partition.log is None or state.leader in (NO_LEADER, self._manager.node_id):
+        if state is None or state.leader in (NO_LEADER, self._manager.node_id):
+            return
+        if partition.log is None and not partition.is_blank:
             return
         if partition.is_truncating:
             return
@@ -136,10 +161,12 @@ class ReplicaRoles:
                     del self._manager.topics[partition.topic]
                     self._manager.topic_metrics.forget(partition.topic)
         opened = partition.log
+        has_folder = not partition.is_blank or partition.blocking.locked()  # or it is just being made
         partition.removed()
         if partition.directory is not None:
             partition.directory.partitions.pop(partition, None)
-            self._manager.retirement.retire(partition, opened)
+            if has_folder:
+                self._manager.retirement.retire(partition, opened)
 
     def redirect(self, brokers: Iterable[int]) -> None:
         """A broker that came back may be reached elsewhere: its fetcher reads the endpoint anew when it dials."""

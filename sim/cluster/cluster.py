@@ -146,13 +146,14 @@ class SimCluster:
         return ""
 
     def marks(self, broker: int, topic: str, index: int) -> tuple[int, int] | None:
-        """(high watermark, log end) of a replica; None if its log is not open."""
+        """(high watermark, log end) of a replica; None if its log cannot be read yet."""
         eye = self.watch.nodes.get(broker)
         node = None if eye is None else eye.node.broker
         replica = None if node is None else node.broker.replicas.partition(topic, index)
-        if replica is None or replica.log is None:
+        log = None if replica is None else replica.readable
+        if replica is None or log is None:
             return None
-        return replica.high_watermark, replica.log.log_end_offset
+        return replica.high_watermark, log.log_end_offset
 
     def is_in_sync(self, node_id: int) -> bool:
         """Whether a node that was down is all back: it runs, and a broker is unfenced and in each of its ISRs."""

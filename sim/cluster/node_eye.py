@@ -185,7 +185,7 @@ class NodeEye:
             )
 
     def _look_at_partition(self, partition: Partition) -> None:
-        log, state, leader = partition.log, partition.state, partition.leader
+        log, state, leader = partition.readable, partition.state, partition.leader
         if log is None or state is None:
             return
         maximal = None if leader is None else leader.isr.maximal

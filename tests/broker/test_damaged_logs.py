@@ -60,6 +60,7 @@ def test_a_damaged_leader_is_replaced_and_comes_back_when_its_folder_was_moved_a
         del log_file(plane, "b1").data[-10:]  # of a log that was closed in order: found when it is opened
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
+        plane.cluster.node(1).broker.broker.replicas.want_open(plane.partition("orders", 1))
         await plane.until(lambda: state_of(plane, 1).directory_of(1) == LOST_DIRECTORY)
         assert state_of(plane, 1).leader == -1
         assert 1 not in (*state_of(plane, 1).isr, *state_of(plane, 1).elr)

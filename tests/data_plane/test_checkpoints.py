@@ -16,7 +16,7 @@ def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1")
         partition = plane.partition("orders")
-        directory, log = partition.directory, partition.log
+        directory = partition.directory
         maintenance = plane.cluster.node(1).broker.broker.replicas.maintenance
 
         def on_disk() -> int:
@@ -24,6 +24,7 @@ def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its
             return storage.read_recovery_points()["orders", 0]
 
         await produce_numbers(plane, 1)
+        log = partition.log
         await plane.until(lambda: log.recovery_point == 1)
         await maintenance.write_recovery_points()
         await produce_numbers(plane, 1, first=1)

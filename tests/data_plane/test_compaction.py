@@ -347,7 +347,7 @@ def test_a_header_that_the_look_for_dirty_logs_finds_damaged_ends_the_replica_an
         damage(plane, path, position=16)
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
-        await plane.until(lambda: plane.partition("orders").leader is not None)
+        await manager(plane).wait_open(plane.partition("orders"))
         assert not await cleaner(plane).clean_dirtiest()
         assert plane.partition("orders").is_offline
         assert plane.is_up(1)

@@ -360,9 +360,9 @@ def test_a_topic_that_is_created_again_begins_empty() -> None:
         await restart(plane, 3)
         await plane.create_topic("orders", leader=3)
         await plane.until(lambda: plane.partition("orders", 3).leader is not None)
-        await plane.until(lambda: plane.partition("orders", 3).log is not None)
-        assert plane.partition("orders", 3).log.log_end_offset == 0
+        assert plane.partition("orders", 3).is_blank
         await produce_numbers(plane, 2, broker_id=3)
+        assert plane.partition("orders", 3).log.log_end_offset == 2
         await settled(plane)
         names = plane.cluster.node(3).broker.broker.seam.disk.list("/data")
         assert [name for name in names if name.endswith("-stray")]
@@ -463,8 +463,10 @@ def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing
         client = await plane.client(3)
         answer = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name="orders")], timeout=5000)
         assert answer.responses[0].error_code == 0
-        await plane.create_topic("orders", 4, leader=1)  # its logs wait for the old folders to be renamed
+        await plane.create_topic("orders", 4, leader=1)
         replicas = plane.cluster.node(1).broker.broker.replicas
+        for one in replicas.hosted():  # they wait for the old folders to be renamed
+            replicas.open_soon(one)
         (failed,) = [directory for directory in replicas.directories.all if directory.path == "/more"]
         await plane.until(lambda: not failed.is_online)
         await plane.until(lambda: all(one.is_offline or one.log is not None for one in replicas.hosted()))

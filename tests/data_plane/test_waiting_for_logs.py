@@ -149,7 +149,7 @@ def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_the_disk(
         await plane.stop(1)
         plane.cluster.start(1)  # with the log's file closed, after the log was opened
         await plane.cluster.wait_ready()
-        await plane.until(lambda: plane.partition("orders").leader is not None)
+        await plane.cluster.node(1).broker.broker.replicas.wait_open(plane.partition("orders"))
         assert await first_gives_way(plane, lambda: plane.world.slow_disk("b1", 60_000)) == [b"1"]
 
     run(test)

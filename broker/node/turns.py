@@ -1,0 +1,74 @@
+"""Turns: work of many small pieces, done on the loop in their order, a few milliseconds at a time.
+
+What fits into one turn is done at once, so that small work is over when `start` returns; others run between two turns.
+Source: DESIGN 10 and 14.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import trio
+
+from kraft.seam import Clock
+
+T = TypeVar("T")
+
+TURN_NS_MAX = 5_000_000
+"""How long others wait for a turn's end, but for the piece that is under way."""
+
+
+class Turns:
+    """A queue of pieces. `after_turn` is called at the end of each turn in which something was done."""
+
+    def __init__(self, clock: Clock, start_task: Callable[..., None], after_turn: Callable[[], None]) -> None:
+        self._clock = clock
+        self._start_task = start_task
+        self._after_turn = after_turn
+        self._queue: deque[tuple[Callable[[Any], None], Iterator[Any]]] = deque()
+        self._is_running = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._queue
+
+    def add(self, work: Callable[[T], None], pieces: Iterable[T]) -> None:
+        """Do `work` for each of `pieces`, after what was added before. The pieces are taken one by one."""
+        self._queue.append((work, iter(pieces)))
+
+    def start(self) -> None:
+        """Take a turn now; a task takes the others, if any are left."""
+        if not self._is_running and self._take():
+            self._is_running = True
+            self._start_task(self._go_on)
+
+    async def finish(self) -> None:
+        """Suspend until everything is done."""
+        while self._take():
+            await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+
+    async def _go_on(self) -> None:
+        try:
+            await self.finish()
+        finally:
+            self._is_running = False
+
+    def _take(self) -> bool:
+        """One turn. True if something is left."""
+        queue, clock = self._queue, self._clock
+        if not queue:
+            return False
+        end_ns = clock.monotonic_ns() + TURN_NS_MAX
+        while queue and clock.monotonic_ns() < end_ns:
+            work, pieces = queue[0]
+            for piece in pieces:
+                work(piece)
+                if clock.monotonic_ns() >= end_ns:
+                    break
+            else:
+                queue.popleft()
+        self._after_turn()
+        return bool(queue)

@@ -1,0 +1,84 @@
+"""Turns: long work on the loop in short pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from kraft.broker.node.turns import TURN_NS_MAX, Turns
+
+
+class Watch:
+    """A clock that moves when it is told."""
+
+    now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+class Bench:
+    """Turns whose pieces take a while each."""
+
+    def __init__(self, piece_ns: int) -> None:
+        self.clock = Watch()
+        self.done: list[Any] = []
+        self.tasks: list[Callable[[], Any]] = []
+        self.turns = Turns(self.clock, self.tasks.append, lambda: self.done.append("over"))  # type: ignore[arg-type]
+        self._piece_ns = piece_ns
+
+    def work(self, piece: Any) -> None:
+        self.done.append(piece)
+        self.clock.now_ns += self._piece_ns
+
+
+def test_what_fits_into_one_turn_is_done_when_start_returns() -> None:
+    bench = Bench(TURN_NS_MAX // 10)
+    bench.turns.add(bench.work, "ab")
+    bench.turns.add(bench.work, "c")
+    bench.turns.start()
+    assert bench.done == ["a", "b", "c", "over"]
+    assert bench.turns.is_idle
+    assert not bench.tasks
+
+
+def test_long_work_lets_others_run_between_turns_and_keeps_its_order() -> None:
+    bench = Bench(TURN_NS_MAX // 2)
+
+    async def other() -> None:
+        while not bench.turns.is_idle:
+            bench.done.append("other")
+            await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        bench.turns.add(bench.work, "abc")
+        bench.turns.start()
+        assert bench.done == ["a", "b", "over"]
+        bench.turns.add(bench.work, "de")
+        bench.turns.start()
+        assert bench.done == ["a", "b", "over"], "there is a task for it already"
+        (task,) = bench.tasks
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(task)
+            nursery.start_soon(other)
+
+    trio.run(main)
+    pieces = [one for one in bench.done if len(one) == 1]
+    assert pieces == list("abcde")
+    between = bench.done[bench.done.index("c") : bench.done.index("e")]
+    assert "other" in between
+
+
+def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
+    bench = Bench(TURN_NS_MAX)
+
+    async def main() -> None:
+        for pieces in ("ab", "cd"):
+            bench.turns.add(bench.work, pieces)
+            bench.turns.start()
+            await bench.tasks.pop()()
+
+    trio.run(main)
+    assert [one for one in bench.done if one != "over"] == list("abcd")
