@@ -47,7 +47,7 @@ REDIAL_MS_FIRST = 20
 THROTTLE_MS = 100
 """How long a throttled replica is left out before the rate is looked at again."""
 IN_FLIGHT_MAX = 2
-WISHES_MAX = 1_000
+WISHES_MAX = 500
 """Partitions that one request of a session names, so that neither side is busy with it for long."""
 CLOSE_SESSION = -1
 EPOCH_MAX = 2**31 - 1

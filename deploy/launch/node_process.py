@@ -122,7 +122,10 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
 
     from kraft.broker.node.serve import serve
     from kraft.runtime import RuntimeSettings, open_seam
+    from kraft.runtime.garbage import GarbagePolicy
 
+    garbage = GarbagePolicy()
+    garbage.start()
     settings = RuntimeSettings(
         connections_idle_ms=config.integer("connections.max.idle.ms"),
         listen_backlog=config.integer("socket.listen.backlog.size"),
@@ -132,6 +135,7 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
     links, replies = (None, None) if faults is None else (faults.links, faults.replies)
     opening = open_seam(node_name=str(config.node_id), settings=settings, links=links)
     async with opening as seam, trio.open_nursery() as nursery:
+        nursery.start_soon(garbage.run)
         if faults is not None:
             await nursery.start(faults.run, config.string(FAULT_CONTROL_KEY))
         serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies)
