@@ -19,7 +19,7 @@ from typing import Any
 
 from kraft.seam import WireError
 from kraft.wire.message_schema import ENTITY, Field, fields_of
-from kraft.wire.message_writer import STRUCT_CODES
+from kraft.wire.message_writer import SHARED_MAX, SHARED_MIN, STRUCT_CODES
 from kraft.wire.primitives import (
     read_array_count,
     read_byte_string,
@@ -32,6 +32,9 @@ from kraft.wire.primitives import (
 from kraft.wire.varints import read_unsigned
 
 Read = Callable[[memoryview, int], tuple[Any, int]]
+
+SHARED_BYTES_MAX = 65_536
+"""Arrays of more bytes are not remembered."""
 
 
 def _duration(milliseconds: int) -> timedelta:
@@ -175,7 +178,7 @@ class _Reader:
                 items.append(item)
             return tuple(items), position
 
-        return read
+        return _shared(read) if field.kind == ENTITY else read
 
     def tags(self, fields: list[Field]) -> None:
         if not fields:
@@ -203,6 +206,23 @@ def _fixed_reader(kind: str, form: struct.Struct) -> Read:
     def read(data: memoryview, position: int) -> tuple[Any, int]:
         (value,) = form.unpack_from(data, position)
         return (value if convert is None else convert(value)), position + form.size
+
+    return read
+
+
+def _shared(read_array: Read) -> Read:
+    """Many topics may share one array (their settings): the same bytes as the last time are the same value."""
+    last: list[tuple[bytes, tuple[Any, ...]]] = [(b"", ())]
+
+    def read(data: memoryview, position: int) -> tuple[Any, int]:
+        known, items = last[0]
+        end = position + len(known)
+        if known and data[position:end] == known:
+            return items, end
+        items, end = read_array(data, position)
+        if items is not None and SHARED_MIN <= len(items) <= SHARED_MAX and end - position <= SHARED_BYTES_MAX:
+            last[0] = bytes(data[position:end]), items
+        return items, end
 
     return read
 
