@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraft.broker.node.broker import Broker
+    from kraft.broker.node.partition import Partition
     from kraft.image import ImageDelta, MetadataImage
 
 
@@ -46,13 +47,13 @@ class LogEnds:
             self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
 
     def rows(self) -> tuple[LogEndRow, ...]:
-        """What the logs that are open say, the first LOG_ENDS_MAX of them."""
+        """What the logs that can be read say, the first LOG_ENDS_MAX of them."""
         rows: list[LogEndRow] = []
         for (topic_id, index), partition_epoch in sorted(self._wanted.items()):
             partition = self._broker.replicas.find(topic_id, index)
-            if partition is None or partition.log is None or partition.is_truncating:
+            log = None if partition is None or partition.is_truncating else partition.readable
+            if partition is None or log is None or not _has_role_of(partition, partition_epoch):
                 continue
-            log = partition.log
             rows.append((topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset))
             if len(rows) == LOG_ENDS_MAX:
                 break
@@ -64,7 +65,7 @@ class LogEnds:
             return
         self._wanted[topic_id, index] = state.partition_epoch
         partition = self._broker.replicas.find(topic_id, index)
-        if partition is None or partition.log is not None:
+        if partition is None or partition.readable is not None:
             self._changed()
         else:
             partition.when_open(self._changed)
@@ -77,3 +78,8 @@ class LogEnds:
             and len(state.replicas) > 1
             and self._broker.node_id in state.replicas
         )
+
+
+def _has_role_of(partition: Partition, partition_epoch: int) -> bool:
+    """Whether the role of this partition epoch is taken: many are taken in turns."""
+    return partition.state is not None and partition.state.partition_epoch == partition_epoch
