@@ -163,8 +163,8 @@ def fence_first(*arguments: Any) -> Any:
     return replace(decided, events=tuple(reversed(decided.events)))
 
 
-def unfence_in_between(broker: Any, being_fenced: frozenset[int]) -> Any:
-    return honest_state(broker, frozenset())
+def unfence_in_between(context: Any, broker: Any) -> Any:
+    return honest_state(replace(context, being_fenced=frozenset()), broker)
 
 
 def connections_do_not_matter(self: Any, broker_id: int) -> bool:
