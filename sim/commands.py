@@ -6,7 +6,7 @@
     kraft sim shrink FILE                the smallest plan that fails in the same way
     kraft sim report FILE                what happened, as text and as a page
     kraft sim determinism                whether a seed is one run
-    kraft sim cores --seeds 1000         raft cores alone, thousands of schedules in minutes
+    kraft sim cores --seeds 1000         cores alone (raft, replicas), thousands of schedules in minutes
 
 Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not, 2 for a file that is no plan.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 FRESH_SEEDS = 1 << 31
 CORES_SEEDS = 100
 TRACE_LINES = 40
+
+
+class CoresKind(Enum):
+    """What `kraft sim cores` runs."""
+
+    RAFT = "raft"
+    REPLICAS = "replicas"
+    BOTH = "both"
+
 
 app = typer.Typer(
     help="The in-memory cluster under faults: run seeds; replay, shrink and tell what failed.",
@@ -153,24 +163,31 @@ def cold_starts(
 def cores(
     seed: Annotated[int | None, typer.Option(help="The first seed, or the only one.", min=0)] = None,
     seeds: Annotated[int | None, typer.Option(help="How many, from --seed or 1 on; default: 100.", min=1)] = None,
+    what: Annotated[CoresKind, typer.Option(help="Quorums of raft cores, the replicas of partitions, or both.")] = (
+        CoresKind.BOTH
+    ),
     seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 10,
     no_checks: Annotated[bool, typer.Option("--no-checks", help="Only drive the cores: how fast are they?")] = False,
     jobs: Jobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Show the last steps of a run that fails.")] = False,
 ) -> None:
-    """Raft cores alone on a heap of events: quorums of 1 to 5 voters and observers under crashes and partitions."""
-    from kraft.sim.cores.campaign import CoresSettings, run_campaign
+    """Cores alone on a heap of events: quorums of raft cores under crashes and partitions, and the replicas of a
+    partition against the controller's decisions."""
+    from kraft.sim.cores.campaign import CoresCampaign, run_campaign
+    from kraft.sim.cores.runs import RUNNERS, CoresSettings
 
     count = seeds if seeds is not None else CORES_SEEDS if seed is None else 1
     first = 1 if seed is None else seed
-    settings = CoresSettings(int(seconds * 1000), is_checked=not no_checks, trace_lines=TRACE_LINES if log else 0)
-    campaign = run_campaign(
-        range(first, first + count), settings, min(_processes(jobs), count), _say_nothing if as_json else print
-    )
+    campaigns: dict[str, CoresCampaign] = {}
+    for kind in RUNNERS if what is CoresKind.BOTH else (what.value,):
+        settings = CoresSettings(int(seconds * 1000), not no_checks, TRACE_LINES if log else 0, kind)
+        campaigns[kind] = run_campaign(
+            range(first, first + count), settings, min(_processes(jobs), count), _say_nothing if as_json else print
+        )
     if as_json:
-        print(json.dumps(campaign.as_json()))
-    raise typer.Exit(1 if campaign.failures else 0)
+        print(json.dumps({kind: campaign.as_json() for kind, campaign in campaigns.items()}))
+    raise typer.Exit(1 if any(campaign.failures for campaign in campaigns.values()) else 0)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`kraft sim cores`: many seeds of raft cores alone, what is told of them, and that a seed is one run."""
+"""`kraft sim cores`: many seeds of cores alone, what is told of them, and that a seed of raft cores is one run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from kraft.broker.replica import follower as replica_follower
 from kraft.raft import follower
 from kraft.raft.core import Core
 from kraft.sim.commands import app
-from kraft.sim.cores.campaign import CoresCampaign, CoresSettings, run_campaign, run_seed
+from kraft.sim.cores.campaign import CoresCampaign, run_campaign
 from kraft.sim.cores.chaos import shape_of
+from kraft.sim.cores.runs import REPLICAS, CoresSettings, run_seed
 
 SHORT = CoresSettings(duration_ms=2_000, trace_lines=1_000_000)
 TRACE_HASH = """
@@ -48,36 +50,61 @@ def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_tells_what_was_done_how_fast_and_what_was_seen() -> None:
     code, said = kraft_sim("--seeds", "6")
     assert code == 0
-    assert "6 of 6 seeds passed, all checks on" in said
-    assert "steps (inputs to cores)" in said
-    assert "steps per CPU second" in said
+    assert "raft: 6 of 6 seeds passed, all checks on" in said
+    assert "replicas: 6 of 6 seeds passed, all checks on" in said
+    assert said.count("steps (inputs to cores)") == said.count("steps per CPU second") == 2
     assert "kill " in said
     assert "R9 " in said
+    assert "D4 " in said
+
+
+def test_one_kind_of_cores_runs_by_itself() -> None:
+    code, said = kraft_sim("--seeds", "2", "--what", "replicas")
+    assert code == 0
+    assert "raft:" not in said
+    assert "replicas: 2 of 2 seeds passed" in said
 
 
 def test_the_figures_come_as_json_too() -> None:
     code, said = kraft_sim("--seeds", "3", "--json")
-    figures = json.loads(said)
+    kinds = json.loads(said)
     assert code == 0
-    assert figures["seeds"] == 3
-    assert figures["steps"] > 1_000
-    assert figures["steps_per_cpu_second"] > 0
-    assert figures["seen"]["R7"] > 0
-    assert figures["failures"] == []
+    assert set(kinds) == {"raft", "replicas"}
+    for figures, check, steps in ((kinds["raft"], "R7", 1_000), (kinds["replicas"], "D2", 500)):
+        assert figures["seeds"] == 3
+        assert figures["steps"] > steps
+        assert figures["steps_per_cpu_second"] > 0
+        assert figures["happened"]["election"] > 0
+        assert figures["seen"][check] > 0
+        assert figures["failures"] == []
 
 
 def test_a_planted_bug_is_found_and_its_seed_finds_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     acknowledge_before_the_sync(monkeypatch)
     code, said = kraft_sim("--seeds", "4", "--json")
     assert code == 1
-    first, *_ = json.loads(said)["failures"]
+    first, *_ = json.loads(said)["raft"]["failures"]
     assert first["check"] == "R19"
-    code, said = kraft_sim("--seed", str(first["seed"]), "--log")
+    code, said = kraft_sim("--what", "raft", "--seed", str(first["seed"]), "--log")
     assert code == 1
     assert first["evidence"] in said
-    assert f"kraft sim cores --seed {first['seed']} --seconds 3 --log" in said
+    assert f"kraft sim cores --what raft --seed {first['seed']} --seconds 3 --log" in said
     assert "MetadataFetchRequest" in said
     assert "0 of 1 seeds passed" in said
+
+
+def test_a_bug_that_is_planted_in_the_replicas_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_follower, "truncation_offset", lambda log, epoch, end: log.high_watermark)
+    code, said = kraft_sim("--seeds", "20", "--what", "replicas", "--json")
+    assert code == 1
+    first, *_ = json.loads(said)["replicas"]["failures"]
+    assert first["check"] == "D9"
+    code, said = kraft_sim("--seed", str(first["seed"]), "--log")
+    assert code == 1
+    assert "raft: 1 of 1 seeds passed" in said
+    assert first["evidence"] in said
+    assert f"kraft sim cores --what replicas --seed {first['seed']} --seconds 3 --log" in said
+    assert "replicas: 0 of 1 seeds passed" in said
 
 
 def test_without_checks_the_same_bug_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +159,11 @@ def test_seeds_have_every_number_of_voters_and_of_observers() -> None:
 
 def test_seeds_run_in_processes_of_their_own_come_to_the_same() -> None:
     def figures(campaign: CoresCampaign) -> tuple[object, ...]:
-        return (campaign.steps, campaign.elections, campaign.seen, campaign.faults)
+        return (campaign.steps, campaign.happened, campaign.seen, campaign.faults)
 
-    settings = CoresSettings(duration_ms=500)
-    alone, together = (run_campaign(range(1, 9), settings, jobs, lambda line: None) for jobs in (1, 2))
-    assert figures(alone) == figures(together)
+    for settings in (CoresSettings(duration_ms=500), CoresSettings(duration_ms=500, what=REPLICAS)):
+        alone, together = (run_campaign(range(1, 9), settings, jobs, lambda line: None) for jobs in (1, 2))
+        assert figures(alone) == figures(together)
 
 
 def test_over_a_few_seeds_every_check_sees_something() -> None:

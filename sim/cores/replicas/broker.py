@@ -1,0 +1,371 @@
+"""One broker: its log, its role, and its life in the cluster (registration, heartbeats, unfencing, stopping in order).
+
+Driven as `kraft.broker.node.broker_node`, `lifecycle` and `replica_roles` drive it: it takes no role before it has seen
+its own registration, serves nobody before it is unfenced, never takes an older image, and a role that is taken while
+the log is being cut begins when that is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kraft.broker.replica.role import RoleChange, decide_role
+from kraft.control.commands import BrokerHeartbeat, RegisterBrokerCommand
+from kraft.control.features import SUPPORTED_FEATURES
+from kraft.image import Endpoint, MetadataImage, PartitionState
+from kraft.image.partitions import NO_LEADER
+from kraft.sim.cores.replicas.following import Following
+from kraft.sim.cores.replicas.leading import Leading
+from kraft.sim.cores.replicas.links import Process
+from kraft.sim.cores.replicas.log import ReplicaLog
+from kraft.sim.cores.replicas.messages import Fetch, Fetched, Listed, ListOffset
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.sim.cores.replicas.world import ReplicaWorld
+
+LOOK_MS = 40
+"""How often a broker looks at its timers."""
+ASK_TIMEOUT_MS = 300
+"""A request to the controller without an answer for so long is given up."""
+LOAD_MS = (1, 30)
+"""Loading the log, after the broker has caught up."""
+SYNC_EVERY_MS = 250
+CHECKPOINT_EVERY_MS = 200
+HASTY_HEARTBEAT_MS = 50
+"""Between heartbeats that ask for something: to be unfenced, or to stop."""
+
+
+class Broker(Process):
+    """What survives a crash is `log` and `clean_epoch`; `begin_life` makes the rest anew."""
+
+    def __init__(self, world: ReplicaWorld, node_id: int, directory: UUID) -> None:
+        super().__init__(node_id)
+        self.world = world
+        self.directory = directory
+        self.log = ReplicaLog()
+        self.clean_epoch = -1
+        """The broker epoch that the last stop left behind, if that was a clean one."""
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """Nothing is known but what the disk holds."""
+        self.life += 1
+        self.inbox.clear()
+        self.paused_until = 0
+        self.incarnation_id = self.world.chance.uuid()
+        self.broker_epoch = self.previous_epoch = -1
+        self.image: MetadataImage | None = None
+        self.state: PartitionState | None = None
+        """What it acts on; its role is `leading` or `following`."""
+        self.leading: Leading | None = None
+        self.following: Following | None = None
+        self.eligible: dict[int, int] = {}
+        self.is_loading = self.is_loaded = self.is_released = False
+        """Its log is being opened; it has taken its first role; it was unfenced once, and serves others."""
+        self.is_truncating = self.is_syncing = False
+        self.wants_stop = False
+        self._asked: dict[str, tuple[int, int]] = {}
+        """What is asked of the controller → (token, since when)."""
+        self._unread: list[tuple[Any, Any]] = []
+        """Requests that came before it was unfenced."""
+        self._heartbeat_ms = self._lag_look_ms = self._sync_ms = self._checkpoint_ms = 0
+        self._hears_that_it_is_fenced = True
+
+    # life
+
+    def start(self) -> None:
+        """The process starts: it registers, and looks at its timers from now on."""
+        self.is_up = True
+        self.log.reopen()
+        self.previous_epoch, self.clean_epoch = self.clean_epoch, -1
+        self.world.witness.on_start(self, is_clean=self.previous_epoch >= 0)
+        self._register()
+        self.world.after(self, LOOK_MS, self._look)
+
+    def die(self, keep: int | None = None) -> None:
+        """The process ends; by a power loss if `keep` is given, which leaves so many batches."""
+        self.is_up = False
+        if keep is not None:
+            self.world.witness.on_power_loss(self, self.log.lose_unsynced(keep))
+        self.begin_life()
+
+    def _stop(self) -> None:
+        """Everything is handed over: sync, leave the mark of a clean stop, and end."""
+        self.log.synced = len(self.log.batches)
+        self.log.checkpoint = self.log.high_watermark
+        epoch = self.broker_epoch
+        self.world.controller.connection_ended(self)
+        self.die()
+        self.clean_epoch = epoch
+
+    def _look(self) -> None:
+        now, world = self.world.now, self.world
+        for what, (_, since) in list(self._asked.items()):
+            if now - since >= ASK_TIMEOUT_MS:
+                del self._asked[what]
+                self._answered(what, None)
+        pause = HASTY_HEARTBEAT_MS if self.is_loaded and self._hears_that_it_is_fenced else world.settings.heartbeat_ms
+        if self.broker_epoch < 0:
+            self._register()
+        elif now - self._heartbeat_ms >= pause or self.wants_stop:
+            self._heartbeat()
+        if self.leading is not None:
+            self._look_at_followers(self.leading)
+        elif self.following is not None:
+            self.following.expire()
+        if now - self._sync_ms >= SYNC_EVERY_MS:
+            self.want_sync()
+        if now - self._checkpoint_ms >= CHECKPOINT_EVERY_MS:
+            self._checkpoint_ms = now
+            self.log.checkpoint = self.log.high_watermark
+        world.after(self, LOOK_MS, self._look)
+
+    def _look_at_followers(self, leading: Leading) -> None:
+        world = self.world
+        leading.expire_parked()
+        if world.odds.trim and world.chance.below(1000) < world.odds.trim:
+            leading.trim()
+        if world.now - self._lag_look_ms >= world.settings.lag_ms_max // 2:
+            self._lag_look_ms = world.now
+            leading.check_lag()
+            world.stepped(self, "check lag")
+
+    # the disk
+
+    def want_sync(self) -> None:
+        """Sync the log, unless that is under way."""
+        if self.is_syncing or self.is_truncating or self.log.synced == len(self.log.batches):
+            return
+        self.is_syncing = True
+        self._sync_ms = self.world.now
+        world, log = self.world, self.log
+        last = log.batches[-1]
+        world.after(self, world.between(world.odds.sync), self._synced, last.next_offset, last.chain)
+
+    def _synced(self, end: int, chain: int) -> None:
+        """The disk holds what ended at `end`, if that has not been cut meanwhile."""
+        self.is_syncing = False
+        log = self.log
+        if log.chain_at(end) == chain:
+            log.synced = max(log.synced, log.position(end))
+        if self.leading is not None:
+            self.leading.synced()
+            self.world.stepped(self, "synced")
+        if self.world.odds.waits_for_disk:
+            if log.synced < len(log.batches):
+                self.want_sync()
+            elif self.following is not None:
+                self.following.synced()
+
+    # the controller
+
+    def is_asking(self, what: str) -> bool:
+        """Whether an answer to this is awaited."""
+        return what in self._asked
+
+    def ask(self, what: str, command: Any) -> None:
+        """Ask the controller; `what` names the kind, of which one is under way at a time."""
+        world = self.world
+        token = world.next_token()
+        self._asked[what] = (token, world.now)
+        world.send(self, world.controller, world.controller.receive, self, self.life, what, token, command)
+
+    def is_waiting_for(self, life: int, what: str, token: int) -> bool:
+        """False if the request was given up: its connection is closed, and it does not arrive. What a process that is
+        dead had sent does."""
+        return life != self.life or self._asked.get(what, (0, 0))[0] == token
+
+    def receive_answer(self, what: str, token: int, reply: Any) -> None:
+        """The controller's answer."""
+        if self._asked.get(what, (0, 0))[0] == token:
+            del self._asked[what]
+            self._answered(what, reply)
+
+    def _answered(self, what: str, reply: Any) -> None:
+        if what == "alter":
+            if self.leading is not None:
+                self.leading.answered(reply)
+                self.world.stepped(self, "altered", reply)
+        elif reply is None or reply.error_code != ErrorCode.NONE:
+            return  # asked again at the next look
+        elif what == "register":
+            self.broker_epoch = reply.broker_epoch
+            self._published()
+        else:
+            self._hears_that_it_is_fenced = reply.is_fenced
+            if reply.should_shut_down and self.wants_stop:
+                self._stop()
+
+    def _register(self) -> None:
+        if not self.is_asking("register"):
+            self.ask(
+                "register",
+                RegisterBrokerCommand(
+                    cluster_id=self.world.cluster_id,
+                    broker_id=self.node_id,
+                    incarnation_id=self.incarnation_id,
+                    endpoints=(Endpoint("PLAINTEXT", f"n{self.node_id}", 9092),),
+                    log_dirs=(self.directory,),
+                    features=SUPPORTED_FEATURES,
+                    previous_broker_epoch=self.previous_epoch,
+                ),
+            )
+
+    def _heartbeat(self) -> None:
+        if self.is_asking("heartbeat"):
+            return
+        self._heartbeat_ms = self.world.now
+        self.ask(
+            "heartbeat",
+            BrokerHeartbeat(
+                broker_id=self.node_id,
+                broker_epoch=self.broker_epoch,
+                metadata_offset=-1 if self.image is None else self.image.offset,
+                want_fence=not self.is_loaded,
+                want_shut_down=self.wants_stop,
+            ),
+        )
+
+    # metadata
+
+    def receive_image(self, image: MetadataImage) -> None:
+        """The committed metadata, as of some offset."""
+        if self.image is None or image.offset > self.image.offset:
+            self.image = image
+            self._published()
+
+    def _published(self) -> None:
+        image = self.image
+        if image is None or self.broker_epoch < 0:
+            return
+        if self.is_loaded:
+            self._apply(image)
+        elif not self.is_loading:
+            own = image.brokers.get(self.node_id)
+            if own is not None and own.broker_epoch == self.broker_epoch:
+                self.is_loading = True
+                self.world.after(self, self.world.between(LOAD_MS), self._load)
+        own = image.brokers.get(self.node_id)
+        if self.is_loaded and own is not None and own.broker_epoch == self.broker_epoch and not own.fenced:
+            self._release()
+
+    def _load(self) -> None:
+        """The log is open: take the role of the newest image, and ask to be unfenced."""
+        assert self.image is not None
+        self.is_loaded = True
+        self._apply(self.image)
+        self._heartbeat()
+
+    def _release(self) -> None:
+        """Unfenced: what waited is served."""
+        self.is_released = True
+        unread, self._unread = self._unread, []
+        for handler, request in unread:
+            handler(request)
+
+    def _apply(self, image: MetadataImage) -> None:
+        eligible = {
+            broker_id: image.brokers[broker_id].broker_epoch
+            for broker_id in image.broker_ids()
+            if image.brokers[broker_id].is_active
+        }
+        has_changed = eligible != self.eligible
+        self.eligible = eligible
+        state = self.world.partition_of(image)
+        if state is not self.state and state != self.state:
+            self._take_role(state)
+        if has_changed and self.leading is not None:
+            self.leading.eligible_changed()
+        self.world.stepped(self, "image", image.offset)
+
+    def _take_role(self, state: PartitionState) -> None:
+        change = decide_role(self.node_id, self.state, state)
+        if change is RoleChange.IGNORE:
+            return
+        self.state = state
+        if change is RoleChange.KEEP_LEADING:
+            if self.leading is not None:
+                self.leading.metadata_changed(state)
+        elif change is RoleChange.LEAD:
+            self.leading = self.following = None
+            self._begin_to_lead(state)
+        elif change is RoleChange.FOLLOW:
+            self.leading = self.following = None
+            self._begin_to_follow(state)
+
+    def _begin_to_lead(self, state: PartitionState) -> None:
+        if not self.is_truncating:
+            self.leading = Leading(self, state)
+            self.leading.begin(state)
+
+    def _begin_to_follow(self, state: PartitionState) -> None:
+        if not self.is_truncating and state.leader != NO_LEADER:
+            self.following = Following(self, state)
+            self.following.begin()
+
+    def cut_done(self) -> None:
+        """The log has been cut: a role that was taken meanwhile begins."""
+        state = self.state
+        if state is None or self.leading is not None or self.following is not None:
+            return
+        if state.leader == self.node_id:
+            self._begin_to_lead(state)
+        else:
+            self._begin_to_follow(state)
+
+    # other brokers and producers
+
+    def on_fetch(self, fetch: Fetch) -> None:
+        """A follower asks."""
+        if not self.is_released:
+            self._unread.append((self.on_fetch, fetch))
+            return
+        error = self._epoch_error(fetch.leader_epoch)
+        if error is not ErrorCode.NONE:
+            self.answer_fetch(Fetched(fetch, error))
+        elif self.leading is None:
+            self.answer_fetch(Fetched(fetch, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        else:
+            self.leading.fetch(fetch)
+            self.world.stepped(self, "fetch", fetch)
+
+    def answer_fetch(self, fetched: Fetched) -> None:
+        """Send this to who asked."""
+        follower = self.world.brokers[fetched.fetch.replica_id]
+        self.world.send_between_brokers(self, follower, follower.on_fetched, fetched)
+
+    def on_fetched(self, fetched: Fetched) -> None:
+        """A leader answers. What this process has not asked for is not read: it came on no connection of its own."""
+        if self.following is not None and fetched.fetch.broker_epoch == self.broker_epoch:
+            self.following.take(fetched)
+            self.world.stepped(self, "fetched", fetched)
+
+    def on_list_offset(self, asked: ListOffset) -> None:
+        """A follower asks for our ends."""
+        offset = None
+        leading = self.leading
+        if self.is_released and leading is not None and asked.leader_epoch == leading.core.leader_epoch:
+            offset = self.log.log_end_offset if asked.latest is None else self.log.log_start_offset
+        follower = self.world.brokers[asked.replica_id]
+        self.world.send_between_brokers(self, follower, follower.on_listed, Listed(asked, offset))
+
+    def on_listed(self, listed: Listed) -> None:
+        """A leader tells its ends."""
+        if self.following is not None:
+            self.following.listed(listed)
+            self.world.stepped(self, "listed", listed)
+
+    def on_produce(self, count: int, all_in_sync: bool) -> None:
+        """A producer sends so many records."""
+        if self.is_released and self.leading is not None:
+            taken = self.leading.produce(count, all_in_sync=all_in_sync)
+            self.world.stepped(self, "produce", count, all_in_sync, taken)
+
+    def _epoch_error(self, asked: int) -> ErrorCode:
+        """The asker's leader epoch against ours (`kraft.broker.node.partition_checks`)."""
+        epoch = -1 if self.state is None else self.state.leader_epoch
+        if asked < epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH if asked > epoch else ErrorCode.NONE

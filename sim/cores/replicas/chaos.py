@@ -1,0 +1,191 @@
+"""A schedule of faults for the replicas of a partition: kills, power losses, stops in order, pauses, partitions of the
+network, controllers that change; then everything is healed, and the replicas must become whole and equal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from kraft.sim.cores.chaos import Stuck
+from kraft.sim.cores.replicas.checks import ReplicaChecks
+from kraft.sim.cores.replicas.links import ReplicaOdds
+from kraft.sim.cores.replicas.witness import ReplicaWitness
+from kraft.sim.cores.replicas.world import ReplicaSettings, ReplicaWorld
+
+WRITE_INTERVAL_MS = 12
+HEALED_MS_MAX = 20_000
+"""All replicas are in sync, and later equal, within so much time after the last fault."""
+PROGRESS_MS = 1_000
+"""Something is acknowledged in so much time without faults."""
+ALWAYS_SEEN = ("D2", "D3", "D4", "D5", "D6", "D8", "D11", "K7", "M3", "M5", "M6", "M7", "M9")
+"""Checks that no run may leave without input."""
+
+
+def replica_odds_of(seed: int) -> ReplicaOdds:
+    """How hard the world of this seed is."""
+    return ReplicaOdds(
+        latency=(1, 1 + seed % 11),
+        sync=(1, 1 + seed % 40),
+        commit=(1, 1 + seed % 17),
+        loss=seed % 4 * 5,
+        twice=seed % 3 * 10,
+        trim=seed % 2 * 30,
+        waits_for_disk=seed % 5 == 0,
+    )
+
+
+def replica_shape_of(seed: int) -> tuple[int, int]:
+    """How many replicas the world of this seed has, and min.insync.replicas."""
+    return ((3, 2), (3, 1), (5, 3), (4, 2), (2, 1), (1, 1), (3, 2), (2, 2))[seed % 8]
+
+
+def world_of(seed: int, witness: ReplicaWitness | None = None) -> ReplicaWorld:
+    """The world of this seed, with all checks if nothing else is given."""
+    replicas, min_isr = replica_shape_of(seed)
+    settings = ReplicaSettings(min_isr=min_isr, lag_ms_max=400 + seed % 3 * 300)
+    return ReplicaWorld(
+        seed,
+        replicas,
+        odds=replica_odds_of(seed),
+        settings=settings,
+        witness=ReplicaChecks() if witness is None else witness,
+    )
+
+
+class ReplicaChaos:
+    """One fault after the other; half of them hit the leader."""
+
+    def __init__(self, world: ReplicaWorld) -> None:
+        self.faults: Counter[str] = Counter()
+        self._world = world
+        self._is_over = False
+
+    def run(self, duration_ms: int) -> None:
+        """So much time of faults, then the healed replicas' progress. Raises `Violation` or `Stuck`."""
+        world = self._world
+        world.controller.start()
+        world.start()
+        world.write_every(WRITE_INTERVAL_MS)
+        world.at(300, self._fault)
+        world.run(duration_ms)
+        self._is_over = True
+        self._demand_progress()
+
+    # faults
+
+    def _fault(self) -> None:
+        if self._is_over:
+            return
+        world, chance = self._world, self._world.chance
+        up = [one for one, broker in world.brokers.items() if broker.is_up]
+        fault = _FAULTS[chance.below(len(_FAULTS))]
+        victim = up[chance.below(len(up))] if up else 1
+        leader = world.state.leader
+        if leader in up and chance.below(2):
+            victim = leader
+        if fault(self, victim):
+            self.faults[fault.__name__.removeprefix("_")] += 1
+        world.at(50 + chance.below(700), self._fault)
+
+    def _kill(self, victim: int) -> bool:
+        self._world.kill(victim)
+        self._start_within(1500, victim)
+        return True
+
+    def _lose_power(self, victim: int) -> bool:
+        self._world.lose_power(victim)
+        self._start_within(1500, victim)
+        return True
+
+    def _start_within(self, limit_ms: int, node_id: int) -> None:
+        self._world.at(1 + self._world.chance.below(limit_ms), self._world.start, node_id)
+
+    def _stop(self, victim: int) -> bool:
+        world = self._world
+        world.stop(victim)
+        world.at(500 + world.chance.below(1500), world.start, victim)
+        return True
+
+    def _pause(self, victim: int) -> bool:
+        world = self._world
+        world.pause(world.brokers[victim], 1 + world.chance.below(2500))
+        return True
+
+    def _split(self, victim: int) -> bool:
+        world = self._world
+        every = (0, *world.brokers)
+        group = tuple(one for one in every if world.chance.below(2))
+        world.partition(group, tuple(one for one in every if one not in group))
+        world.at(1 + world.chance.below(2000), world.heal)
+        return True
+
+    def _mute(self, victim: int) -> bool:
+        """What it says is not heard, in one direction of some of its links."""
+        world = self._world
+        world.cut |= {(victim, one) for one in (0, *world.brokers) if one != victim and world.chance.below(2)}
+        world.at(1 + world.chance.below(2000), world.heal)
+        return True
+
+    def _fail_over(self, victim: int) -> bool:
+        world = self._world
+        world.controller.fail_over(1 + world.chance.below(800), keeps_appended=bool(world.chance.below(2)))
+        return True
+
+    def _kill_all(self, victim: int) -> bool:
+        """All brokers at once; some of them by power loss."""
+        world = self._world
+        for one in world.brokers:
+            if world.chance.below(3):
+                world.kill(one)
+            else:
+                world.lose_power(one)
+            self._start_within(600, one)
+        return True
+
+    def _flap(self, victim: int) -> bool:
+        """It dies, and is back at once."""
+        self._world.kill(victim)
+        self._start_within(40, victim)
+        return True
+
+    # after the faults
+
+    def _demand_progress(self) -> None:
+        """Heal, and demand that everyone is in sync, that producers are served, and that all logs become equal."""
+        world = self._world
+        world.heal()
+        world.odds.loss = world.odds.twice = 0
+        world.run(max(0, *(broker.paused_until - world.now for broker in world.brokers.values())))
+        for broker in world.brokers.values():
+            broker.wants_stop = False
+        world.start()
+        if not world.run_until(world.is_whole, HEALED_MS_MAX):
+            raise Stuck(f"not whole after healing: {world.state}")
+        before = world.happened["acknowledged"]
+        world.run(PROGRESS_MS)
+        if world.happened["acknowledged"] <= before:
+            raise Stuck("nothing is acknowledged after healing")
+        world.stop_writing()
+        if not world.run_until(lambda: world.is_whole() and world.is_equal(), HEALED_MS_MAX):
+            raise Stuck("the replicas do not become equal")
+        if isinstance(world.witness, ReplicaChecks):
+            world.witness.finish(world)
+            unseen = [name for name in ALWAYS_SEEN if not world.witness.counts[name]]
+            if unseen:
+                raise Stuck(f"nothing was seen for {', '.join(unseen)}")
+
+
+_FAULTS: tuple[Callable[[ReplicaChaos, int], bool], ...] = (
+    ReplicaChaos._kill,
+    ReplicaChaos._lose_power,
+    ReplicaChaos._lose_power,
+    ReplicaChaos._stop,
+    ReplicaChaos._pause,
+    ReplicaChaos._pause,
+    ReplicaChaos._split,
+    ReplicaChaos._mute,
+    ReplicaChaos._fail_over,
+    ReplicaChaos._kill_all,
+    ReplicaChaos._flap,
+)
+"""What is drawn from: a fault that stands here twice is twice as frequent."""

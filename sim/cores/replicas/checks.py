@@ -1,0 +1,334 @@
+"""Invariants over the replicas of one partition, checked after every event against the ghost ledger: D1 to D9, D11,
+D16, D18, K7 and M9, and M3, M5 to M8 and M16 on what the metadata quorum decides and commits (M3, M5, M6 and M7 by the
+very checks of `kraft.sim.check`).
+
+A check reads, never changes. It raises `Violation` with its name and the evidence. Where appends wait for the disk
+(flush.messages=1) a replica holds what it has synced, and no power loss excuses anything; elsewhere it need not have
+what its own power loss took.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+from uuid import UUID
+
+from kraft.broker.replica.isr import IsrProposal
+from kraft.control import AlterPartition
+from kraft.image import MetadataImage, PartitionState, RecoveryState
+from kraft.image.events import Event, RegisterBroker
+from kraft.sim.check.base import Checks, Finding
+from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, TopicPartition
+from kraft.sim.check.partition_records import BrokerEpochsRise, LeaderInSync, OnlyTheActiveLead, PartitionEpochsRise
+from kraft.sim.cores.checks import Violation
+from kraft.sim.cores.replicas.ledger import Committed, Ledger
+from kraft.sim.cores.replicas.witness import ReplicaWitness
+
+if TYPE_CHECKING:
+    from kraft.sim.cores.replicas.broker import Broker
+    from kraft.sim.cores.replicas.leading import Leading
+    from kraft.sim.cores.replicas.log import Batch
+    from kraft.sim.cores.replicas.world import ReplicaWorld
+
+PARTITION: TopicPartition = ("t", 0)
+
+
+class ReplicaChecks(ReplicaWitness):
+    """The witness that demands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self._recorded = Checks((PartitionEpochsRise(), LeaderInSync(), OnlyTheActiveLead(), BrokerEpochsRise()))
+        for check in self._recorded.checks:
+            check.when_found = _raise
+        self._came_back_unclean: set[UUID] = set()
+        """Incarnations."""
+
+    def require(self, name: str, condition: object, evidence: str) -> None:
+        """For what is checked seldom: the evidence is there before it is needed."""
+        self.counts[name] += 1
+        if not condition:
+            raise Violation(name, evidence)
+
+    # every step
+
+    def after_step(self, broker: Broker) -> None:
+        """D5: the marks of a log are in order."""
+        log = broker.log
+        mark, end = log.high_watermark, log.log_end_offset
+        if end:
+            self.counts["D5"] += 1
+        if not log.log_start_offset <= mark <= end or log.synced > len(log.batches):
+            raise Violation("D5", f"broker {broker.node_id}: {log.log_start_offset} <= {mark} <= {end} does not hold")
+
+    # logs
+
+    def on_append(self, broker: Broker, batch: Batch) -> None:
+        """D6: no hole, no older epoch. D8: one writer per epoch, one record per (offset, epoch). D7: the epoch is
+        known."""
+        ledger, log, counts = self.ledger, broker.log, self.counts
+        batches = log.batches
+        end, epoch = log.log_start_offset, -1
+        if len(batches) > 1:
+            _, end, epoch, _ = batches[-2]
+        counts["D6"] += 1
+        if batch.base_offset != end or batch.epoch < epoch:
+            raise Violation("D6", f"broker {broker.node_id} writes {batch} behind {epoch}, {end}")
+        counts["D8"] += 1
+        known = ledger.written.setdefault((batch.base_offset, batch.epoch), batch.chain)
+        if known != batch.chain:
+            raise Violation("D8", f"({batch.base_offset}, {batch.epoch}) names two records")
+        if broker.leading is not None and ledger.leaders.get(batch.epoch) != broker.node_id:
+            raise Violation("D8", f"{batch} by broker {broker.node_id} is not of its leader")
+        if log.epochs.latest_epoch < batch.epoch:
+            raise Violation("D7", f"broker {broker.node_id} does not know the epoch of {batch}")
+        ledger.wrote(broker.node_id, batch)
+
+    def on_truncate(self, broker: Broker, offset: int, *, fully: bool) -> None:
+        """D9: nothing committed is cut away. A log that is begun anew loses what its leader has deleted."""
+        log, committed = broker.log, self.ledger.committed
+        for batch in log.batches[log.position(offset) :]:
+            known = committed.get(batch.next_offset)
+            self.counts["D9"] += 1
+            if known is not None and known.chain == batch.chain:
+                raise Violation("D9", f"broker {broker.node_id} cuts to {offset} and loses the committed {batch}")
+
+    def on_cut(self, broker: Broker) -> None:
+        """D7: the epoch cache says what is left, and nothing beyond."""
+        self._check_epochs(broker, [])
+
+    def _check_epochs(self, broker: Broker, begun: list[tuple[int, int]]) -> None:
+        """The epoch cache is what a scan of the log finds, and behind it what a leader has `begun`."""
+        known, scanned = broker.log.epochs.entries, broker.log.scanned_epochs()
+        evidence = f"broker {broker.node_id}: the cache says {known}, the log {scanned}"
+        self.require("D7", known == (*scanned, *begun), evidence)
+
+    def on_trim(self, broker: Broker, offset: int) -> None:
+        """D16: only what is committed may be deleted."""
+        mark = broker.log.high_watermark
+        self.require("D16", offset <= mark, f"broker {broker.node_id} deletes up to {offset}, beyond {mark}")
+
+    def on_power_loss(self, broker: Broker, lost: list[Batch]) -> None:
+        if not broker.world.odds.waits_for_disk:
+            self.ledger.destroy(broker.node_id, lost)
+
+    def on_start(self, broker: Broker, *, is_clean: bool) -> None:
+        if not is_clean:
+            self._came_back_unclean.add(broker.incarnation_id)
+
+    # leaders
+
+    def on_lead(self, broker: Broker, state: PartitionState) -> None:
+        """D8: one leader per epoch. D1: it has all that was committed before. D7: so have its epochs."""
+        ledger, epoch = self.ledger, state.leader_epoch
+        known = ledger.leaders.setdefault(epoch, broker.node_id)
+        self.require("D8", known == broker.node_id, f"epoch {epoch} has leaders {known} and {broker.node_id}")
+        self._check_epochs(broker, [(epoch, broker.log.log_end_offset)])
+        newest = ledger.newest_before(epoch)
+        if newest is None:
+            return
+        self.counts["D1"] += 1
+        end, one = newest
+        if not self._has(broker, end, one.chain):
+            self._give_up_what_was_lost(broker, state)
+
+    def _give_up_what_was_lost(self, broker: Broker, state: PartitionState) -> None:
+        """Only an unclean election may bring a leader that lacks something, and only what its own power loss took."""
+        ledger, end = self.ledger, broker.log.log_end_offset
+        missing = {
+            at: one
+            for at, one in ledger.committed.items()
+            if one.epoch < state.leader_epoch and not self._has(broker, at, one.chain)
+        }
+        kept = [at for at, one in missing.items() if not ledger.is_destroyed(broker.node_id, at, one.chain)]
+        if kept or state.leader_recovery_state is not RecoveryState.RECOVERING:
+            raise Violation("D1", f"broker {broker.node_id} ends at {end} and leads without {sorted(kept or missing)}")
+        self.counts["voided by power loss"] += 1
+        ledger.void(state.leader_epoch, end)
+
+    def _has(self, broker: Broker, end: int, chain: int) -> bool:
+        """Whether it holds everything below `end`, in this history."""
+        log = broker.log
+        if log.log_start_offset >= end:
+            return True
+        if broker.world.odds.waits_for_disk and log.synced_end_offset < end:
+            return False
+        return log.log_end_offset >= end and log.chain_at(end) == chain
+
+    def _holds(self, world: ReplicaWorld, broker_id: int, end: int, chain: int) -> bool:
+        """The same, or its own power loss took it."""
+        return self._has(world.brokers[broker_id], end, chain) or self.ledger.is_destroyed(broker_id, end, chain)
+
+    # the high watermark
+
+    def on_high_watermark(self, broker: Broker, before: int) -> None:
+        """D3: it does not fall at a leader. D4 and K7: a leader's is justified. D2: below it all hold the same."""
+        log, state = broker.log, broker.state
+        mark = log.high_watermark
+        if broker.leading is not None:
+            self.counts["D3"] += 1
+            if mark < before:
+                raise Violation("D3", f"leader {broker.node_id} takes {before} back to {mark}")
+            self._check_justified(broker, broker.leading, mark)
+        if mark > before and state is not None:
+            self._apply(broker, state.leader_epoch, before, mark)
+
+    def _check_justified(self, broker: Broker, leading: Leading, mark: int) -> None:
+        world, isr, counts = broker.world, leading.core.isr, self.counts
+        counts["K7"] += 1
+        enough = min(world.settings.min_isr, len(world.brokers))
+        if len(isr.committed) < enough:
+            raise Violation("K7", f"leader {broker.node_id} moves to {mark} with {sorted(isr.committed)} of {enough}")
+        chain = broker.log.chain_at(mark)
+        if chain is None:
+            return  # nothing is left below it
+        counts["D4"] += 1
+        for member in isr.maximal:
+            if not self._holds(world, member, mark, chain):
+                log = world.brokers[member].log
+                evidence = f"leader {broker.node_id} moves to {mark} in epoch {leading.core.leader_epoch}"
+                raise Violation(
+                    "D4", f"{evidence}; in-sync {member} ends at {log.log_end_offset}, synced {log.synced_end_offset}"
+                )
+
+    def _apply(self, broker: Broker, epoch: int, before: int, mark: int) -> None:
+        log, ledger, counts = broker.log, self.ledger, self.counts
+        batches, index = log.batches, log.position(before)
+        while index < len(batches) and batches[index].next_offset <= mark:
+            batch = batches[index]
+            end, index = batch.next_offset, index + 1
+            counts["D2"] += 1
+            known = ledger.committed.get(end)
+            if known is not None and known.chain == batch.chain:
+                continue
+            if ledger.voids and ledger.is_void(epoch, end):
+                continue
+            if known is not None:
+                raise Violation("D2", f"broker {broker.node_id} commits {batch}, not {known}")
+            if broker.leading is None:
+                if ledger.may_be_overstated(end):
+                    continue
+                raise Violation("D2", f"follower {broker.node_id} commits {batch}, which no leader has")
+            ledger.committed[end] = Committed(epoch, batch.chain)
+            ledger.end = max(ledger.end, end)
+
+    def on_acknowledge(self, leading: Leading, batch: Batch) -> None:
+        """D11: below the high watermark, by the leader that wrote it, with enough in sync."""
+        broker, core = leading.broker, leading.core
+        self.counts["D11"] += 1
+        world, end = broker.world, batch.next_offset
+        if broker.log.high_watermark < end:
+            raise Violation("D11", f"{batch} is acknowledged at high watermark {broker.log.high_watermark}")
+        if broker.leading is not leading or batch.epoch != core.leader_epoch:
+            raise Violation("D11", f"{batch} is acknowledged in epoch {core.leader_epoch}")
+        if len(core.isr.committed) < min(world.settings.min_isr, len(world.brokers)):
+            raise Violation("D11", f"{batch} is acknowledged with {sorted(core.isr.committed)} in sync")
+        if not self.ledger.is_void(core.leader_epoch, end):
+            self.ledger.acknowledged[end] = batch.chain
+
+    # the in-sync set
+
+    def on_proposal(self, leading: Leading, proposal: IsrProposal) -> None:
+        """D18: who is to join has reached the high watermark and the start of the leader's epoch. What a leader asks
+        that has a successor is void, whatever it remembers: the controller refuses it."""
+        broker, core = leading.broker, leading.core
+        if core.leader_epoch < broker.world.partition_of(broker.world.controller.image).leader_epoch:
+            return
+        for member in sorted(proposal.ids - core.isr.committed):
+            least = max(broker.log.high_watermark, core.epoch_start_offset)
+            chain = broker.log.chain_at(least)
+            held = chain is None or self._holds(broker.world, member, least, chain)
+            log = broker.world.brokers[member].log
+            self.require("D18", held, f"{member} ends at {log.log_end_offset} and is to join at {least}")
+
+    def on_accepted(self, before: PartitionState, image: MetadataImage, command: AlterPartition) -> None:
+        """M8: the proposal is current, and its members are active in their incarnation of now."""
+        proposal = command.partitions[0]
+        current = (before.leader, before.leader_epoch, before.partition_epoch)
+        asked = (command.broker_id, proposal.leader_epoch, proposal.partition_epoch)
+        self.require("M8", current == asked, f"{asked} is accepted, the partition is at {current}")
+        for member, epoch in proposal.new_isr:
+            known = image.brokers.get(member)
+            fits = known is not None and known.is_active and epoch in (-1, known.broker_epoch)
+            self.require("M8", fits, f"{member} joins in epoch {epoch}, it is {known}")
+
+    # the metadata
+
+    def on_reply(self, depends_on: int, committed: int) -> None:
+        """M9: no answer rests on what is not committed."""
+        self.require("M9", depends_on <= committed, f"an answer rests on {depends_on}, committed is {committed}")
+
+    def on_commit(
+        self, world: ReplicaWorld, before: MetadataImage, after: MetadataImage, events: tuple[Event, ...]
+    ) -> None:
+        old, new = world.partition_of(before), world.partition_of(after)
+        for event in events:
+            if isinstance(event, RegisterBroker):
+                self._recorded.observe(BrokerRegistered(event.broker_id, event.broker_epoch), world.now)
+                self._check_left(event, new)
+        if new is not old:
+            self._recorded.observe(_recorded(world, after, old, new), world.now)
+            self._check_members(world, old, new)
+        for check in self._recorded.checks:
+            self.counts[check.id] = check.seen
+
+    def _check_left(self, event: RegisterBroker, state: PartitionState) -> None:
+        """M16: who registers is out of the ISR, and after an unclean stop out of the ELR. A sole first replica that was
+        never registered has nothing to leave."""
+        if state.partition_epoch == 0:
+            return
+        broker_id = event.broker_id
+        self.require("M16", broker_id not in state.isr and broker_id != state.leader, f"{broker_id} returns to {state}")
+        if event.incarnation_id in self._came_back_unclean:
+            self.require("M16", broker_id not in state.elr, f"{broker_id} returns to {state}")
+
+    def _check_members(self, world: ReplicaWorld, old: PartitionState, new: PartitionState) -> None:
+        """D18 and K7 by the logs: who joins the ISR, or is eligible, has all that is committed."""
+        end = self.ledger.end
+        if not end:
+            return
+        chain = self.ledger.committed[end].chain
+        for name, members in (("D18", set(new.isr) - set(old.isr)), ("K7", new.elr)):
+            for member in sorted(members):
+                held = self._holds(world, member, end, chain)
+                log = world.brokers[member].log
+                self.require(name, held, f"{member} ends at {log.log_end_offset}, committed is {end}: {new}")
+
+    # the end
+
+    def finish(self, world: ReplicaWorld) -> None:
+        """D1: the leader has all that was acknowledged."""
+        leading = world.leading
+        assert leading is not None
+        for end, chain in self.ledger.acknowledged.items():
+            self.counts["D1"] += 1
+            if not self._has(leading.broker, end, chain):
+                raise Violation(
+                    "D1", f"leader {leading.broker.node_id} lacks the acknowledged batch that ends at {end}"
+                )
+
+
+def _raise(finding: Finding) -> NoReturn:
+    raise Violation(finding.check, str(finding))
+
+
+def _recorded(world: ReplicaWorld, image: MetadataImage, old: PartitionState, new: PartitionState) -> PartitionRecorded:
+    """As the checks of whole clusters take it. An election of the last known leader, after ISR and ELR were empty, is
+    KIP-966's balanced rule, and not unclean to M5: what it may lose is judged by D1."""
+    is_new = new.leader_epoch != old.leader_epoch and new.leader >= 0
+    is_last_known = not old.isr and not old.elr and old.last_known_elr == (new.leader,)
+    unclean = is_new and new.leader not in (*old.isr, *old.elr) and not is_last_known
+    return PartitionRecorded(
+        PARTITION,
+        new.isr,
+        new.elr,
+        new.last_known_elr,
+        new.leader,
+        new.leader_epoch,
+        new.partition_epoch,
+        unclean,
+        world.settings.min_isr,
+        world.now,
+        new.replicas,
+        tuple(member for member in new.isr if not image.is_active(member)),
+    )

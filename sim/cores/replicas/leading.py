@@ -1,0 +1,279 @@
+"""A replica that leads, in one leader epoch: production's `LeaderState`, and who waits for it.
+
+Driven as `kraft.broker.node.partition`, `partition_reading` and `alter_partition` drive it: a fetch counts only after
+every check, marks of an answer are those from before it, one AlterPartition is under way at a time. What a node does at
+the end of a pass (answers to produces, to parked fetches) is done here at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
+from kraft.broker.replica.leader import LeaderState
+from kraft.control.commands import AlterPartition, PartitionProposal, ProposedMember
+from kraft.control.replies import AlterPartitionReply
+from kraft.image import PartitionState, RecoveryState
+from kraft.sim.cores.replicas.log import Batch
+from kraft.sim.cores.replicas.messages import Fetch, Fetched
+from kraft.storage.epochs import UNDEFINED
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.sim.cores.replicas.broker import Broker
+
+ANSWER_BATCHES_MAX = 20
+"""A fetch is answered with one batch at least, and so many at most."""
+FETCH_WAIT_MS = 300
+"""A fetch that finds nothing new is parked for so long."""
+ALTER_RETRY_MS = 50
+TRIM_KEEPS_RECORDS = 20
+"""What a deletion of records leaves below the high watermark."""
+
+
+class Leading:
+    """One leadership of one broker. It is over when `broker.leading` is another, or none."""
+
+    def __init__(self, broker: Broker, state: PartitionState) -> None:
+        world, log = broker.world, broker.log
+        log.epochs.assign(state.leader_epoch, log.log_end_offset)
+        self.broker = broker
+        self.core = LeaderState(
+            broker.node_id,
+            state,
+            log_end_offset=log.log_end_offset,
+            own_share=self._own_share(),
+            high_watermark=log.high_watermark,
+            min_isr=world.settings.min_isr,
+            lag_ms_max=world.settings.lag_ms_max,
+            now_ms=world.now,
+        )
+        self._parked: dict[int, tuple[Fetch, int]] = {}
+        """Replica id → its fetch, and since when it waits."""
+        self._told: dict[int, int] = {}
+        """Replica id → the high watermark that it was told last."""
+        self._waiting: deque[Batch] = deque()
+        """Batches whose producers wait for the high watermark."""
+        self._proposal: IsrProposal | None = None
+        """What to ask of the controller when nothing is under way."""
+        self._asked: IsrProposal | None = None
+        world.witness.on_lead(broker, state)
+
+    def begin(self, state: PartitionState) -> None:
+        """The broker has this leadership now: take the state that it was given with."""
+        self.core.metadata_changed(state, self.broker.world.now, self.broker.eligible)
+        self._take_high_watermark()
+
+    def _own_share(self) -> int:
+        log = self.broker.log
+        return log.synced_end_offset if self.broker.world.odds.waits_for_disk else log.log_end_offset
+
+    # what others ask
+
+    def produce(self, count: int, *, all_in_sync: bool) -> bool:
+        """Append a batch of so many records; with `all_in_sync` the producer waits for all. Whether it was taken."""
+        broker, core = self.broker, self.core
+        if all_in_sync and not core.has_enough_replicas:
+            return False
+        world, log = broker.world, broker.log
+        batch = world.make_batch(log.log_end_offset, count, core.leader_epoch, log.chain)
+        log.append(batch)
+        world.witness.on_append(broker, batch)
+        if all_in_sync:
+            self._waiting.append(batch)
+        if world.odds.waits_for_disk:
+            core.log_end_offset = batch.next_offset
+            broker.want_sync()
+        elif core.appended(batch.next_offset, batch.next_offset, world.now, broker.eligible):
+            self._take_high_watermark()
+        self._answer_parked()
+        return True
+
+    def fetch(self, fetch: Fetch) -> None:
+        """A follower asks, in this leader epoch."""
+        refusal = self._refusal(fetch)
+        if refusal is not None:
+            self._answer(refusal)
+            return
+        broker, core, replica_id = self.broker, self.core, fetch.replica_id
+        log = broker.log
+        high_watermark, end = log.high_watermark, log.log_end_offset
+        effects = core.fetched(
+            replica_id,
+            fetch.fetch_offset,
+            fetch.log_start_offset,
+            end,
+            broker.world.now,
+            fetch.broker_epoch,
+            broker.eligible,
+        )
+        self._parked.pop(replica_id, None)
+        if fetch.fetch_offset < end or high_watermark > self._told.get(replica_id, -1):
+            self._read(fetch, high_watermark)
+        else:
+            self._parked[replica_id] = (fetch, broker.world.now)
+        if effects.high_watermark_moved:
+            self._take_high_watermark()
+        if effects.proposal is not None:
+            self._propose(effects.proposal)
+
+    def _refusal(self, fetch: Fetch) -> Fetched | None:
+        """Why it is not served, or where the histories differ (`kraft.broker.node.partition_reading._refusal`)."""
+        core, log = self.core, self.broker.log
+        if fetch.replica_id not in core.followers:
+            return Fetched(fetch, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if not core.knows_incarnation(fetch.replica_id, fetch.broker_epoch):
+            return Fetched(fetch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        offset, latest = fetch.fetch_offset, fetch.last_fetched_epoch
+        if latest >= 0:
+            floor, end = log.end_offset_for(latest)
+            if (floor, end) == UNDEFINED or offset < log.log_start_offset:
+                return Fetched(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
+            if floor != latest or end < offset:
+                return Fetched(fetch, ErrorCode.NONE, log.high_watermark, log.log_start_offset, diverging=(floor, end))
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            return Fetched(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return None
+
+    def _read(self, fetch: Fetch, high_watermark: int) -> None:
+        broker = self.broker
+        batches = broker.log.read(fetch.fetch_offset, 1 + broker.world.chance.below(ANSWER_BATCHES_MAX))
+        self._told[fetch.replica_id] = high_watermark
+        self._answer(Fetched(fetch, ErrorCode.NONE, high_watermark, broker.log.log_start_offset, batches=batches))
+
+    def _answer(self, fetched: Fetched) -> None:
+        self.broker.answer_fetch(fetched)
+
+    def _answer_parked(self) -> None:
+        """There is something new for those that wait."""
+        if not self._parked:
+            return
+        log = self.broker.log
+        for replica_id, (fetch, _) in list(self._parked.items()):
+            if fetch.fetch_offset < log.log_end_offset or log.high_watermark > self._told.get(replica_id, -1):
+                del self._parked[replica_id]
+                self._read(fetch, log.high_watermark)
+
+    # what happens to it
+
+    def synced(self) -> None:
+        """The disk holds more of the log."""
+        broker = self.broker
+        if broker.world.odds.waits_for_disk and self.core.synced(
+            broker.log.synced_end_offset, broker.world.now, broker.eligible
+        ):
+            self._take_high_watermark()
+
+    def metadata_changed(self, state: PartitionState) -> None:
+        """The same leader epoch, another in-sync set."""
+        self.core.metadata_changed(state, self.broker.world.now, self.broker.eligible)
+        self._take_high_watermark()
+        self.eligible_changed()
+
+    def eligible_changed(self) -> None:
+        """Other brokers may join in-sync sets, or a proposal is decided."""
+        proposal = self.core.eligible_changed(self.broker.eligible)
+        if proposal is not None:
+            self._propose(proposal)
+
+    def check_lag(self) -> None:
+        """The in-sync timer."""
+        proposal = self.core.check_lag(self.broker.world.now)
+        if proposal is not None:
+            self._propose(proposal)
+
+    def expire_parked(self) -> None:
+        """Fetches that have waited long enough are answered with nothing."""
+        broker = self.broker
+        due = broker.world.now - FETCH_WAIT_MS
+        for replica_id, (fetch, since) in list(self._parked.items()):
+            if since <= due:
+                del self._parked[replica_id]
+                self._read(fetch, broker.log.high_watermark)
+
+    def trim(self) -> None:
+        """Delete records, as retention or a client does: whole batches below the high watermark."""
+        broker = self.broker
+        log = broker.log
+        kept = log.position(log.high_watermark - TRIM_KEEPS_RECORDS)
+        if kept and log.batches[kept - 1].next_offset <= log.high_watermark:
+            offset = log.batches[kept - 1].next_offset
+            broker.world.witness.on_trim(broker, offset)
+            log.advance_start(offset)
+
+    # the high watermark, and who waits
+
+    def _take_high_watermark(self) -> None:
+        broker = self.broker
+        log, mark = broker.log, self.core.high_watermark
+        before = log.high_watermark
+        if mark == before:
+            return
+        log.high_watermark = mark
+        broker.world.witness.on_high_watermark(broker, before)
+        waiting = self._waiting
+        if waiting and waiting[0].next_offset <= mark:
+            is_met = self.core.acknowledgement_error() is ErrorCode.NONE
+            while waiting and waiting[0].next_offset <= mark:
+                batch = waiting.popleft()
+                if is_met:
+                    broker.world.acknowledged(self, batch)
+        self._answer_parked()
+
+    # the in-sync set
+
+    def _propose(self, proposal: IsrProposal) -> None:
+        self.broker.world.witness.on_proposal(self, proposal)
+        self._proposal = proposal
+        self.ask()
+
+    def ask(self) -> None:
+        """Send what is proposed, if it is still pending and no other request is under way."""
+        proposal, broker = self._proposal, self.broker
+        if proposal is None or broker.is_asking("alter"):
+            return
+        self._proposal = None
+        if self.core.isr.pending is not proposal:
+            return
+        self._asked = proposal
+        members = tuple(
+            ProposedMember(member, broker.broker_epoch if member == broker.node_id else epoch)
+            for member, epoch in proposal.members
+        )
+        change = PartitionProposal(
+            broker.world.topic_id,
+            0,
+            proposal.leader_epoch,
+            proposal.partition_epoch,
+            members,
+            int(RecoveryState.RECOVERED),
+        )
+        command = AlterPartition(broker_id=broker.node_id, broker_epoch=broker.broker_epoch, partitions=(change,))
+        broker.ask("alter", command)
+
+    def answered(self, reply: AlterPartitionReply | None) -> None:
+        """The controller's answer to what was asked, or None if none came."""
+        asked, self._asked = self._asked, None
+        if asked is None:  # it was asked in an earlier leadership
+            self.ask()
+            return
+        verdict = self._take_answer(asked, reply)
+        if verdict is AnswerVerdict.RETRY and self._proposal is None:
+            self._proposal = asked
+        if verdict in (AnswerVerdict.RETRY, AnswerVerdict.REVERTED):
+            self.broker.world.after(self.broker, ALTER_RETRY_MS, self.ask)
+        else:
+            self.ask()
+
+    def _take_answer(self, asked: IsrProposal, reply: AlterPartitionReply | None) -> AnswerVerdict:
+        if reply is None or reply.error_code != ErrorCode.NONE:
+            return AnswerVerdict.RETRY
+        row, broker = reply.partitions[0], self.broker
+        answer = IsrAnswer(ErrorCode.of(row.error_code), row.leader_epoch, row.partition_epoch, row.isr)
+        verdict, moved = self.core.answered(asked, answer, broker.world.now, broker.eligible)
+        if moved:
+            self._take_high_watermark()
+        if verdict is AnswerVerdict.COMMITTED:
+            self.eligible_changed()
+        return verdict

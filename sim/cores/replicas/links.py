@@ -1,0 +1,92 @@
+"""Processes and what carries messages between them: late, lost, twice, in another order, and not at all across a cut.
+
+Invariants: a message belongs to the life of the process that it was sent to; what reaches a process that stands still
+waits for it, its own timers too. Times are ms, chances per 1000.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.sim.cores.heap import EventHeap
+
+Handler = Callable[..., None]
+
+
+@dataclass(slots=True)
+class ReplicaOdds:
+    """How hard the world is. `twice`: a message between brokers comes again. `waits_for_disk`: flush.messages=1, an
+    append counts once it is synced. `trim`: a leader deletes records at a look."""
+
+    latency: tuple[int, int] = (1, 4)
+    sync: tuple[int, int] = (1, 6)
+    commit: tuple[int, int] = (1, 8)
+    """How long the metadata quorum takes to commit a decision."""
+    loss: int = 0
+    twice: int = 0
+    trim: int = 0
+    waits_for_disk: bool = False
+
+
+class Process:
+    """Something that lives, stands still and dies. `life` counts its starts."""
+
+    __slots__ = ("inbox", "is_up", "life", "node_id", "paused_until")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.life = 0
+        self.is_up = False
+        self.paused_until = 0
+        self.inbox: deque[tuple[Handler, tuple[Any, ...]]] = deque()
+
+
+class Links(EventHeap):
+    """Virtual time, and every link between the processes."""
+
+    def __init__(self, seed: int, odds: ReplicaOdds) -> None:
+        super().__init__(seed)
+        self.odds = odds
+        self.cut: set[tuple[int, int]] = set()
+        """Directed pairs of node ids between which nothing arrives."""
+
+    def send(self, sender: Process, target: Process, handler: Handler, *arguments: Any) -> None:
+        """`handler(*arguments)` at the target, after the link's latency, if it is not lost."""
+        odds = self.odds
+        if self.cut and (sender.node_id, target.node_id) in self.cut:
+            return
+        if odds.loss and self.chance.below(1000) < odds.loss:
+            return
+        self.at(self.between(odds.latency), self._arrive, target, target.life, handler, arguments)
+
+    def send_between_brokers(self, sender: Process, target: Process, handler: Handler, *arguments: Any) -> None:
+        """As `send`, and sometimes it comes twice."""
+        self.send(sender, target, handler, *arguments)
+        if self.odds.twice and self.chance.below(1000) < self.odds.twice:
+            self.send(sender, target, handler, *arguments)
+
+    def after(self, process: Process, delay_ms: int, handler: Handler, *arguments: Any) -> None:
+        """A timer of this process, in this life of it."""
+        self.at(delay_ms, self._arrive, process, process.life, handler, arguments)
+
+    def _arrive(self, target: Process, life: int, handler: Handler, arguments: tuple[Any, ...]) -> None:
+        if target.life != life or not target.is_up:
+            return
+        if self.now < target.paused_until:
+            target.inbox.append((handler, arguments))
+        else:
+            handler(*arguments)
+
+    def pause(self, process: Process, duration_ms: int) -> None:
+        """It stands still for so long."""
+        process.paused_until = max(process.paused_until, self.now + duration_ms)
+        self.at(duration_ms, self._wake, process, process.life)
+
+    def _wake(self, process: Process, life: int) -> None:
+        inbox = process.inbox
+        while inbox and process.life == life and process.is_up and self.now >= process.paused_until:
+            handler, arguments = inbox.popleft()
+            handler(*arguments)

@@ -1,0 +1,144 @@
+"""One run of cores alone, from its seed to its verdict: a quorum of raft cores, or the replicas of a partition."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kraft.seam import InvariantError
+from kraft.sim.cores.chaos import Chaos, Stuck, odds_of, shape_of
+from kraft.sim.cores.checks import Checks, Violation
+from kraft.sim.cores.replicas.chaos import ReplicaChaos, replica_shape_of, world_of
+from kraft.sim.cores.replicas.checks import ReplicaChecks
+from kraft.sim.cores.replicas.witness import ReplicaWitness
+from kraft.sim.cores.witness import Witness
+from kraft.sim.cores.world import World
+
+STUCK = "stuck"
+STOPPED = "invariant"
+"""A core's own `require`."""
+BROKEN = "broken"
+"""Neither a check nor an invariant: the code raised what it should never raise."""
+RAFT = "raft"
+REPLICAS = "replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class CoresSettings:
+    """`what` is RAFT or REPLICAS. `trace_lines`: keep so many of the last steps of a run that fails."""
+
+    duration_ms: int = 10_000
+    is_checked: bool = True
+    trace_lines: int = 0
+    what: str = RAFT
+
+
+@dataclass(frozen=True, slots=True)
+class CoresRun:
+    """What one seed came to. A step is one input to one core. `failed` is the check that fired, "" if none did.
+    `happened` counts what the checks are about (elections, truncations …), `seen` what each of them looked at."""
+
+    what: str
+    seed: int
+    shape: str
+    steps: int
+    cpu_s: float
+    happened: Counter[str]
+    seen: Counter[str]
+    faults: Counter[str]
+    failed: str = ""
+    evidence: str = ""
+    trace: tuple[str, ...] = ()
+
+
+class Schedule(Protocol):
+    """Faults and what must hold after them. Raises `Violation` or `Stuck`."""
+
+    faults: Counter[str]
+
+    def run(self, duration_ms: int) -> None: ...
+
+
+def run_seed(settings: CoresSettings, seed: int) -> CoresRun:
+    """One world from its start to its verdict."""
+    return RUNNERS[settings.what](settings, seed)
+
+
+def _run_raft(settings: CoresSettings, seed: int) -> CoresRun:
+    voters, observers = shape_of(seed)
+    checks = Checks() if settings.is_checked else Witness()
+    world = World(seed, voters, observers, odds=odds_of(seed), checks=checks)
+    world.trace = _trace(settings)
+    chaos = Chaos(world)
+    cpu_s, failed, evidence = _verdict(chaos, settings.duration_ms)
+    return CoresRun(
+        what=RAFT,
+        seed=seed,
+        shape=f"{voters} voters, {observers} observers",
+        steps=world.steps,
+        cpu_s=cpu_s,
+        happened=Counter({"election": world.elections}),
+        seen=checks.counts,
+        faults=chaos.faults,
+        failed=failed,
+        evidence=evidence,
+        trace=tuple(world.trace or ()) if failed else (),
+    )
+
+
+def _run_replicas(settings: CoresSettings, seed: int) -> CoresRun:
+    replicas, min_isr = replica_shape_of(seed)
+    witness = ReplicaChecks() if settings.is_checked else ReplicaWitness()
+    world = world_of(seed, witness)
+    world.trace = _trace(settings)
+    chaos = ReplicaChaos(world)
+    cpu_s, failed, evidence = _verdict(chaos, settings.duration_ms)
+    return CoresRun(
+        what=REPLICAS,
+        seed=seed,
+        shape=f"{replicas} replicas, min.insync.replicas {min_isr}",
+        steps=world.steps,
+        cpu_s=cpu_s,
+        happened=world.happened,
+        seen=witness.counts,
+        faults=chaos.faults,
+        failed=failed,
+        evidence=evidence,
+        trace=tuple(world.trace or ()) if failed else (),
+    )
+
+
+RUNNERS: Mapping[str, Callable[[CoresSettings, int], CoresRun]] = {RAFT: _run_raft, REPLICAS: _run_replicas}
+
+KNOWN_CHECKS: Mapping[str, tuple[str, ...]] = {
+    RAFT: (*(f"R{n}" for n in range(1, 20) if n not in (5, 16)), "K4"),
+    REPLICAS: (
+        *(f"D{n}" for n in (*range(1, 10), 11, 16, 18)),
+        *("K7", "M3", "M5", "M6", "M7", "M8", "M9", "M16"),
+    ),
+}
+"""Those that the schedule gives input to. R5 is what R12 compares; R16 is about changes of the voter set."""
+
+
+def _trace(settings: CoresSettings) -> deque[str] | None:
+    return deque(maxlen=settings.trace_lines) if settings.trace_lines else None
+
+
+def _verdict(schedule: Schedule, duration_ms: int) -> tuple[float, str, str]:
+    """CPU seconds, the check that fired, and the evidence."""
+    began = time.process_time()
+    failed = evidence = ""
+    try:
+        schedule.run(duration_ms)
+    except Violation as violation:
+        failed, evidence = violation.name, str(violation)
+    except Stuck as stuck:
+        failed, evidence = STUCK, str(stuck)
+    except InvariantError as broken:
+        failed, evidence = STOPPED, str(broken)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed that led there must be told
+        failed, evidence = BROKEN, repr(error)
+    return time.process_time() - began, failed, evidence
