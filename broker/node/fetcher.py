@@ -126,6 +126,7 @@ class LeaderFetcher:
         """Fetch this partition, from its log's end. `nudge` when all are added."""
         followed = FollowedPartition(self, partition, leader_epoch)
         self._followed[partition.key] = followed
+        followed.begin()
         self._changed[partition.key] = None
         self._needed.set()
 

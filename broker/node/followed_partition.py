@@ -78,6 +78,13 @@ class FollowedPartition:
         view = LogView(self._readable, partition.high_watermark)
         self.state = FollowerState(fetcher.leader_id, leader_epoch, start_offset(view, latest), latest)
 
+    def begin(self) -> None:
+        """Where appends wait for the disk, the first fetch waits for what an earlier role has appended."""
+        partition, opened = self.partition, self._log
+        if partition.waits_for_disk and opened.synced_end_offset < opened.log_end_offset:
+            partition.host.want_sync(partition)
+            self._hold_until_synced(opened)
+
     @property
     def _log(self) -> Log:
         opened = self.partition.log
@@ -179,8 +186,11 @@ class FollowedPartition:
         state.last_fetched_epoch = opened.epochs.latest_epoch
         self.fetcher.changed(self)
         if appended and partition.waits_for_disk:
-            self.fetcher.hold()
-            partition.waiting_for_disk.append((opened.log_end_offset, self))
+            self._hold_until_synced(opened)
+
+    def _hold_until_synced(self, opened: Log) -> None:
+        self.fetcher.hold()
+        self.partition.waiting_for_disk.append((opened.log_end_offset, self))
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
         """What was appended is on disk (or the role has changed): the leader may know."""

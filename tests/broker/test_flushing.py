@@ -140,3 +140,25 @@ def test_a_follower_that_waits_for_the_disk_fetches_on_when_its_topic_asks_for_n
         assert not error(await plane.produce("orders", batch("after"), timeout_ms=1_000))
 
     three(test)
+
+
+def test_a_new_leader_is_not_told_of_what_waits_for_the_disk_since_an_earlier_one() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1, flush_messages="1")
+        assert not error(await plane.produce("orders", batch("x")))
+        plane.world.slow_disk("b3", 5_000)
+        assert not error(await plane.produce("orders", batch("y"), acks=1))
+        follower = plane.partition("orders", 3)
+        await plane.until(lambda: bool(follower.waiting_for_disk))
+        plane.world.kill("b1")
+        await plane.until(lambda: plane.leader("orders") == 2 and plane.partition("orders", 2).leader is not None)
+        await plane.until(lambda: follower.state.leader == 2)
+        await plane.world.sleep_ms(300)
+        leader = plane.partition("orders", 2).leader
+        assert follower.log.log_end_offset == 2
+        assert follower.log.synced_end_offset == 1
+        assert leader.followers[3].end_offset <= 1
+        plane.world.slow_disk("b3", 0)
+        await plane.until(lambda: leader.followers[3].end_offset == follower.log.synced_end_offset == 2, 10_000)
+
+    three(test)
