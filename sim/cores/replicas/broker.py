@@ -25,7 +25,7 @@ from kraft.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from kraft.sim.cores.replicas.world import ReplicaWorld
 
-LOOK_MS = 40
+LOOK_MS = 50
 """How often a broker looks at its timers."""
 ASK_TIMEOUT_MS = 300
 """A request to the controller without an answer for so long is given up."""

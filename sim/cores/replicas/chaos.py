@@ -12,7 +12,7 @@ from kraft.sim.cores.replicas.links import ReplicaOdds
 from kraft.sim.cores.replicas.witness import ReplicaWitness
 from kraft.sim.cores.replicas.world import ReplicaSettings, ReplicaWorld
 
-WRITE_INTERVAL_MS = 12
+WRITE_INTERVAL_MS = 8
 HEALED_MS_MAX = 20_000
 """All replicas are in sync, and later equal, within so much time after the last fault."""
 PROGRESS_MS = 1_000

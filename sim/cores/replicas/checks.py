@@ -142,7 +142,8 @@ class ReplicaChecks(ReplicaWitness):
         }
         kept = [at for at, one in missing.items() if not ledger.is_destroyed(broker.node_id, at, one.chain)]
         if kept or state.leader_recovery_state is not RecoveryState.RECOVERING:
-            raise Violation("D1", f"broker {broker.node_id} ends at {end} and leads without {sorted(kept or missing)}")
+            lacks = sorted(kept or missing)
+            raise Violation("D1", f"broker {broker.node_id} ends at {end} and leads without {len(lacks)}: {lacks[:3]}…")
         self.counts["voided by power loss"] += 1
         ledger.void(state.leader_epoch, end)
 
@@ -183,7 +184,8 @@ class ReplicaChecks(ReplicaWitness):
         if chain is None:
             return  # nothing is left below it
         counts["D4"] += 1
-        for member in isr.maximal:
+        pending = frozenset() if isr.pending is None else isr.pending.ids
+        for member in isr.committed | pending:  # not what the core makes of them
             if not self._holds(world, member, mark, chain):
                 log = world.brokers[member].log
                 evidence = f"leader {broker.node_id} moves to {mark} in epoch {leading.core.leader_epoch}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kraft.sim.cores.replicas.broker import Broker
     from kraft.sim.cores.replicas.world import ReplicaWorld
 
-LOOK_MS = 50
+LOOK_MS = 100
 REBALANCE_MS = 4_000
 NOTICED_MS = (60, 160)
 """From the death of a process to its fence: two probes."""
@@ -178,10 +178,9 @@ class Controller(Process):
                 self.sessions.shutdown_offset(effect.broker_id, effect.broker_epoch, effect.offset)
 
     def _tell_accepted(self, command: AlterPartition, decision: Decision, before: MetadataImage) -> None:
-        row = decision.reply.partitions[0] if decision.reply.partitions else None
-        if row is not None and row.error_code == ErrorCode.NONE:
-            state = self.world.partition_of(before)
-            self.world.witness.on_accepted(state, before, command)
+        rows = decision.reply.partitions
+        if decision.events or (rows and rows[0].error_code == ErrorCode.NONE):
+            self.world.witness.on_accepted(self.world.partition_of(before), before, command)
 
     # committing
 
