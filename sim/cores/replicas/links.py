@@ -55,17 +55,19 @@ class Links(EventHeap):
 
     def send(self, sender: Process, target: Process, handler: Handler, *arguments: Any) -> None:
         """`handler(*arguments)` at the target, after the link's latency, if it is not lost."""
-        odds = self.odds
+        odds, draw = self.odds, self.chance.random
         if self.cut and (sender.node_id, target.node_id) in self.cut:
             return
-        if odds.loss and self.chance.below(1000) < odds.loss:
+        if odds.loss and draw() * 1000 < odds.loss:
             return
-        self.at(self.between(odds.latency), self._arrive, target, target.life, handler, arguments)
+        low, high = odds.latency
+        delay = low + int(draw() * (high - low + 1))
+        self.at(delay, self._arrive, target, target.life, handler, arguments)
 
     def send_between_brokers(self, sender: Process, target: Process, handler: Handler, *arguments: Any) -> None:
         """As `send`, and sometimes it comes twice."""
         self.send(sender, target, handler, *arguments)
-        if self.odds.twice and self.chance.below(1000) < self.odds.twice:
+        if self.odds.twice and self.chance.random() * 1000 < self.odds.twice:
             self.send(sender, target, handler, *arguments)
 
     def after(self, process: Process, delay_ms: int, handler: Handler, *arguments: Any) -> None:
