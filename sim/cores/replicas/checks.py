@@ -84,13 +84,18 @@ class ReplicaChecks(ReplicaWitness):
             raise Violation("D7", f"broker {broker.node_id} does not know the epoch of {batch}")
         ledger.wrote(broker.node_id, batch)
 
-    def on_truncate(self, broker: Broker, offset: int, *, fully: bool) -> None:
-        """D9: nothing committed is cut away. A log that is begun anew loses what its leader has deleted."""
-        log, committed = broker.log, self.ledger.committed
+    def on_truncate(self, broker: Broker, offset: int, leader_epoch: int) -> None:
+        """D9: nothing committed is cut away. A log that is begun anew loses what its leader has deleted. Who is neither
+        in sync nor eligible and has not heard of a later epoch yet may follow its old leader against what that epoch
+        has committed."""
+        log, committed, state = broker.log, self.ledger.committed, broker.world.state
+        is_behind = broker.node_id not in (*state.isr, *state.elr)
         for batch in log.batches[log.position(offset) :]:
             known = committed.get(batch.next_offset)
             self.counts["D9"] += 1
-            if known is not None and known.chain == batch.chain:
+            if known is None or known.chain != batch.chain:
+                continue
+            if not (is_behind and known.epoch > leader_epoch):
                 raise Violation("D9", f"broker {broker.node_id} cuts to {offset} and loses the committed {batch}")
 
     def on_cut(self, broker: Broker) -> None:

@@ -191,7 +191,7 @@ class Following:
         broker = self.broker
         log = broker.log
         broker.world.happened["log begun anew" if fully else "truncation"] += 1
-        broker.world.witness.on_truncate(broker, offset, fully=fully)
+        broker.world.witness.on_truncate(broker, offset, self.core.leader_epoch)
         if fully:
             log.truncate_fully(offset)
         else:

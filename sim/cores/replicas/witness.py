@@ -35,8 +35,8 @@ class ReplicaWitness:
     def on_append(self, broker: Broker, batch: Batch) -> None:
         """A batch was written at the end of its log, by itself if it leads."""
 
-    def on_truncate(self, broker: Broker, offset: int, *, fully: bool) -> None:
-        """The log is about to be cut to `offset`; `fully`: to begin anew there."""
+    def on_truncate(self, broker: Broker, offset: int, leader_epoch: int) -> None:
+        """The log is about to be cut to `offset`, or begun anew there; by the word of the leader of this epoch."""
 
     def on_cut(self, broker: Broker) -> None:
         """The log has been cut."""

@@ -140,13 +140,15 @@ class ReplicaWorld(Links):
         if not interval:
             return
         leaders = [broker for broker in self.brokers.values() if broker.leading is not None]
-        if leaders:
-            chance = self.chance
-            leader = leaders[chance.below(len(leaders))]
-            all_in_sync = chance.below(8) > 0
-            delay = self.between(self.odds.latency)
-            self.at(delay, self._arrive, leader, leader.life, leader.on_produce, (1 + chance.below(3), all_in_sync))
-        self.at(1 + self.chance.below(2 * interval), self._write)
+        if not leaders:
+            self.at(5 * interval, self._write)
+            return
+        chance = self.chance
+        leader = leaders[chance.below(len(leaders))]
+        all_in_sync = chance.below(8) > 0
+        delay = self.between(self.odds.latency)
+        self.at(delay, self._arrive, leader, leader.life, leader.on_produce, (1 + chance.below(3), all_in_sync))
+        self.at(1 + chance.below(2 * interval), self._write)
 
     # what can be asked
 
