@@ -28,8 +28,12 @@ INTERESTING = {
 }
 """How often what the checks are about must happen over the fixed seeds, at least."""
 TRACE_HASH = """
-from tests.replica.test_simulation import trace_hash
-print(trace_hash(6))
+import hashlib
+from kraft.sim.cores.replicas.chaos import ReplicaChaos, world_of
+world = world_of(6)
+world.trace = []
+ReplicaChaos(world).run(3_000)
+print(hashlib.sha256("\\n".join(world.trace).encode()).hexdigest())
 """
 
 

@@ -322,14 +322,12 @@ class Broker(Process):
         if not self.is_released:
             self._unread.append((self.on_fetch, fetch))
             return
-        error = self._epoch_error(fetch.leader_epoch)
-        if error is not ErrorCode.NONE:
-            self.answer_fetch(Fetched(fetch, error))
-        elif self.leading is None:
-            self.answer_fetch(Fetched(fetch, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        else:
-            self.leading.fetch(fetch)
+        leading = self.leading
+        if leading is not None and fetch.leader_epoch == leading.core.leader_epoch:
+            leading.fetch(fetch)
             self.world.stepped(self, "fetch", fetch)
+        else:
+            self.answer_fetch(Fetched(fetch, self._refusal(fetch.leader_epoch)))
 
     def answer_fetch(self, fetched: Fetched) -> None:
         """Send this to who asked."""
@@ -363,9 +361,9 @@ class Broker(Process):
             taken = self.leading.produce(count, all_in_sync=all_in_sync)
             self.world.stepped(self, "produce", count, all_in_sync, taken)
 
-    def _epoch_error(self, asked: int) -> ErrorCode:
-        """The asker's leader epoch against ours (`kraft.broker.node.partition_checks`)."""
+    def _refusal(self, asked: int) -> ErrorCode:
+        """Why no follower of this leader epoch is served (`kraft.broker.node.partition_checks`)."""
         epoch = -1 if self.state is None else self.state.leader_epoch
-        if asked < epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        return ErrorCode.UNKNOWN_LEADER_EPOCH if asked > epoch else ErrorCode.NONE
+        if asked == epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.FENCED_LEADER_EPOCH if asked < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -9,6 +9,7 @@ detector would tell (`kraft.control.probing` is no part of this): some time afte
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft.config import NodeConfig
@@ -119,8 +120,7 @@ class Controller(Process):
             return command
         if self.world.chance.below(2):
             return command
-        fields = {name: getattr(command, name) for name in command.__slots__}
-        return RegisterBrokerCommand(**{**fields, "dead_broker_epoch": old.broker_epoch})
+        return replace(command, dead_broker_epoch=old.broker_epoch)
 
     # deciding
 

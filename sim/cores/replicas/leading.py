@@ -23,6 +23,7 @@ from kraft.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from kraft.sim.cores.replicas.broker import Broker
 
+NONE = ErrorCode.NONE
 ANSWER_BATCHES_MAX = 20
 """A fetch is answered with one batch at least, and so many at most."""
 FETCH_WAIT_MS = 300
@@ -94,7 +95,7 @@ class Leading:
         """A follower asks, in this leader epoch."""
         refusal = self._refusal(fetch)
         if refusal is not None:
-            self._answer(refusal)
+            self.broker.answer_fetch(refusal)
             return
         broker, core, replica_id = self.broker, self.core, fetch.replica_id
         log = broker.log
@@ -131,19 +132,16 @@ class Leading:
             if (floor, end) == UNDEFINED or offset < log.log_start_offset:
                 return Fetched(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
             if floor != latest or end < offset:
-                return Fetched(fetch, ErrorCode.NONE, log.high_watermark, log.log_start_offset, diverging=(floor, end))
+                return Fetched(fetch, NONE, log.high_watermark, log.log_start_offset, diverging=(floor, end))
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return Fetched(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
         return None
 
     def _read(self, fetch: Fetch, high_watermark: int) -> None:
-        broker = self.broker
-        batches = broker.log.read(fetch.fetch_offset, 1 + broker.world.chance.below(ANSWER_BATCHES_MAX))
+        broker, log = self.broker, self.broker.log
+        batches = log.read(fetch.fetch_offset, 1 + broker.world.chance.below(ANSWER_BATCHES_MAX))
         self._told[fetch.replica_id] = high_watermark
-        self._answer(Fetched(fetch, ErrorCode.NONE, high_watermark, broker.log.log_start_offset, batches=batches))
-
-    def _answer(self, fetched: Fetched) -> None:
-        self.broker.answer_fetch(fetched)
+        broker.answer_fetch(Fetched(fetch, NONE, high_watermark, log.log_start_offset, None, batches))
 
     def _answer_parked(self) -> None:
         """There is something new for those that wait."""

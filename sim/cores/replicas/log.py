@@ -117,8 +117,11 @@ class ReplicaLog:
 
     def position(self, offset: int) -> int:
         """Index of the first batch that ends after `offset`."""
+        batches = self.batches
         if offset >= self.log_end_offset:
-            return len(self.batches)
+            return len(batches)
+        if batches and offset >= batches[-1].base_offset:  # whoever follows closely asks for the last one
+            return len(batches) - 1
         return bisect_right(self.batches, offset, key=_NEXT_OFFSET)
 
     def chain_at(self, offset: int) -> int | None:
