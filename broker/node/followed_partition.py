@@ -80,8 +80,8 @@ class FollowedPartition:
 
     def begin(self) -> None:
         """Where appends wait for the disk, the first fetch waits for what an earlier role has appended."""
-        partition, opened = self.partition, self._log
-        if partition.waits_for_disk and opened.synced_end_offset < opened.log_end_offset:
+        partition, opened = self.partition, self.partition.log
+        if opened is not None and partition.waits_for_disk and opened.synced_end_offset < opened.log_end_offset:
             partition.host.want_sync(partition)
             self._hold_until_synced(opened)
 
