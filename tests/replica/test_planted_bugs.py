@@ -14,9 +14,10 @@ from kraft.broker.replica.follower import StepKind
 from kraft.broker.replica.isr import InSyncSet
 from kraft.broker.replica.leader import LeaderState
 from kraft.broker.replica.role import RoleChange
-from kraft.control import brokers, fencing, isr, partition_change
+from kraft.control import brokers, fencing, isr, partition_change, plans, recovery
 from kraft.control.partition_change import Election
 from kraft.image.events import PartitionChange
+from kraft.image.partitions import NO_LEADER
 from kraft.sim.cores.checks import Violation
 from kraft.sim.cores.replicas import broker as broker_module
 from kraft.sim.cores.replicas.chaos import ReplicaChaos
@@ -239,11 +240,31 @@ def deletion_goes_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def anybody_is_elected(patch: pytest.MonkeyPatch) -> None:
-    def twin(draft: Any, election: Election, eligibility: Any) -> Any:
+    def twin(draft: Any, election: Election, eligibility: Any, furthest: int) -> Any:
         online = [one for one in draft.replicas if eligibility.may_lead(one, draft.directory_of(one))]
         return partition_change._Elected(online[-1] if online else -1, unclean=False)
 
     patch.setattr(partition_change, "_elect", twin)
+
+
+def the_last_known_leader_is_taken_back_whatever_it_has_lost(patch: pytest.MonkeyPatch) -> None:
+    original = plans.choose_furthest
+
+    def twin(*arguments: Any) -> int:
+        state = arguments[4]
+        return NO_LEADER if original(*arguments) == NO_LEADER else state.last_known_elr[0]
+
+    patch.setattr(plans, "choose_furthest", twin)
+
+
+def the_longest_log_is_taken_whatever_its_epoch(patch: pytest.MonkeyPatch) -> None:
+    original = recovery._told
+
+    def twin(*arguments: Any) -> Any:
+        told = original(*arguments)
+        return None if told is None else told._replace(last_epoch=0)
+
+    patch.setattr(recovery, "_told", twin)
 
 
 def every_return_counts_as_clean(patch: pytest.MonkeyPatch) -> None:
@@ -321,6 +342,8 @@ BUGS: list[tuple[Plant, tuple[str, ...]]] = [
     (a_new_leader_cuts_its_log_to_its_high_watermark, ("D1",)),
     (deletion_goes_beyond_the_high_watermark, ("D16",)),
     (anybody_is_elected, ("M5",)),
+    (the_last_known_leader_is_taken_back_whatever_it_has_lost, ("D1",)),
+    (the_longest_log_is_taken_whatever_its_epoch, ("D1",)),
     (every_return_counts_as_clean, ("M16",)),
     (a_fenced_broker_keeps_its_partitions, ("M6", "M16")),
     (a_new_leader_gets_no_new_epoch, ("M3",)),

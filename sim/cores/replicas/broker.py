@@ -19,11 +19,12 @@ from kraft.sim.cores.replicas.following import Following
 from kraft.sim.cores.replicas.leading import Leading
 from kraft.sim.cores.replicas.links import Process
 from kraft.sim.cores.replicas.log import ReplicaLog
-from kraft.sim.cores.replicas.messages import Fetch, Fetched, Listed, ListOffset
+from kraft.sim.cores.replicas.messages import Fetch, Fetched, Heartbeat, Listed, ListOffset
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.sim.cores.replicas.world import ReplicaWorld
+    from kraft.wire.rpc_cluster import LogEndRow
 
 LOOK_MS = 50
 """How often a broker looks at its timers."""
@@ -217,16 +218,23 @@ class Broker(Process):
         if self.is_asking("heartbeat"):
             return
         self._heartbeat_ms = self.world.now
-        self.ask(
-            "heartbeat",
-            BrokerHeartbeat(
-                broker_id=self.node_id,
-                broker_epoch=self.broker_epoch,
-                metadata_offset=-1 if self.image is None else self.image.offset,
-                want_fence=not self.is_loaded,
-                want_shut_down=self.wants_stop,
-            ),
+        log_ends = self._log_ends()
+        command = BrokerHeartbeat(
+            broker_id=self.node_id,
+            broker_epoch=self.broker_epoch,
+            metadata_offset=-1 if self.image is None else self.image.offset,
+            want_fence=not self.is_loaded,
+            want_shut_down=self.wants_stop,
+            log_ends=tuple(row[:2] for row in log_ends),
         )
+        self.ask("heartbeat", Heartbeat(command, log_ends))
+
+    def _log_ends(self) -> tuple[LogEndRow, ...]:
+        """As `kraft.broker.node.log_ends` tells it: while nobody is known to be complete, and the log stands still."""
+        state, log = self.state, self.log
+        if state is None or state.isr or state.elr or len(state.replicas) == 1 or self.is_truncating:
+            return ()
+        return ((self.world.topic_id, 0, state.partition_epoch, log.epochs.latest_epoch, log.log_end_offset),)
 
     # metadata
 

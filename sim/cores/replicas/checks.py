@@ -14,11 +14,13 @@ from uuid import UUID
 
 from kraft.broker.replica.isr import IsrProposal
 from kraft.control import AlterPartition
-from kraft.image import MetadataImage, PartitionState, RecoveryState
+from kraft.image import MetadataImage, PartitionState
 from kraft.image.events import Event, RegisterBroker
 from kraft.sim.check.base import Checks, Finding
 from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, TopicPartition
 from kraft.sim.check.partition_records import BrokerEpochsRise, LeaderInSync, OnlyTheActiveLead, PartitionEpochsRise
+from kraft.sim.check.partitions import PartitionLedgers
+from kraft.sim.check.shadow import Shadows
 from kraft.sim.cores.checks import Violation
 from kraft.sim.cores.replicas.ledger import Committed, Ledger
 from kraft.sim.cores.replicas.witness import ReplicaWitness
@@ -38,11 +40,14 @@ class ReplicaChecks(ReplicaWitness):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
-        self._recorded = Checks((PartitionEpochsRise(), LeaderInSync(), OnlyTheActiveLead(), BrokerEpochsRise()))
+        in_sync = LeaderInSync(Shadows(), PartitionLedgers())  # which it needs where it is asked who may be taken
+        self._recorded = Checks((PartitionEpochsRise(), in_sync, OnlyTheActiveLead(), BrokerEpochsRise()))
         for check in self._recorded.checks:
             check.when_found = _raise
         self._came_back_unclean: set[UUID] = set()
         """Incarnations."""
+        self._given_up: dict[int, int] = {}
+        """Leader epoch → the end of what is left of what was committed, as it was decided."""
 
     def require(self, name: str, condition: object, evidence: str) -> None:
         """For what is checked seldom: the evidence is there before it is needed."""
@@ -135,22 +140,21 @@ class ReplicaChecks(ReplicaWitness):
         self.counts["D1"] += 1
         end, one = newest
         if not self._has(broker, end, one.chain):
-            self._give_up_what_was_lost(broker, state)
+            raise Violation(
+                "D1", f"broker {broker.node_id} ends at {broker.log.log_end_offset} and leads without {end}"
+            )
 
-    def _give_up_what_was_lost(self, broker: Broker, state: PartitionState) -> None:
-        """Only an unclean election may bring a leader that lacks something, and only what its own power loss took."""
-        ledger, end = self.ledger, broker.log.log_end_offset
-        missing = {
-            at: one
-            for at, one in ledger.committed.items()
-            if one.epoch < state.leader_epoch and not self._has(broker, at, one.chain)
-        }
-        kept = [at for at, one in missing.items() if not ledger.is_destroyed(broker.node_id, at, one.chain)]
-        if kept or state.leader_recovery_state is not RecoveryState.RECOVERING:
-            lacks = sorted(kept or missing)
-            raise Violation("D1", f"broker {broker.node_id} ends at {end} and leads without {len(lacks)}: {lacks[:3]}…")
-        self.counts["voided by power loss"] += 1
-        ledger.void(state.leader_epoch, end)
+    def on_recovery(self, told: list[Broker], leader: Broker, epoch: int) -> None:
+        """D1: only an unclean election may bring a leader that lacks something, and only what all that told have lost:
+        of their logs this one reaches furthest."""
+        given_up = {at: one for at, one in self.ledger.committed.items() if not self._has(leader, at, one.chain)}
+        self.counts["D1"] += 1
+        for at, one in given_up.items():
+            for broker in told:
+                if self._has(broker, at, one.chain):
+                    raise Violation("D1", f"{leader.node_id} is taken without {at}, which {broker.node_id} has")
+        if given_up:
+            self._given_up[epoch] = max((at for at in self.ledger.committed if at not in given_up), default=0)
 
     def _has(self, broker: Broker, end: int, chain: int) -> bool:
         """Whether it holds everything below `end`, in this history."""
@@ -274,6 +278,9 @@ class ReplicaChecks(ReplicaWitness):
                 self._recorded.observe(BrokerRegistered(event.broker_id, event.broker_epoch), world.now)
                 self._check_left(event, new)
         if new is not old:
+            if new.leader_epoch != old.leader_epoch and new.leader_epoch in self._given_up:
+                self.counts["given up"] += 1
+                self.ledger.void(new.leader_epoch, self._given_up.pop(new.leader_epoch))
             self._recorded.observe(_recorded(world, after, old, new), world.now)
             self._check_members(world, old, new)
         for check in self._recorded.checks:
@@ -320,11 +327,10 @@ def _raise(finding: Finding) -> NoReturn:
 
 
 def _recorded(world: ReplicaWorld, image: MetadataImage, old: PartitionState, new: PartitionState) -> PartitionRecorded:
-    """As the checks of whole clusters take it. An election of the last known leader, after ISR and ELR were empty, is
-    KIP-966's balanced rule, and not unclean to M5: what it may lose is judged by D1."""
+    """As the checks of whole clusters take it. An election of the furthest log, after ISR and ELR were empty, is not
+    unclean to M5: what it may lose is judged by D1."""
     is_new = new.leader_epoch != old.leader_epoch and new.leader >= 0
-    is_last_known = not old.isr and not old.elr and old.last_known_elr == (new.leader,)
-    unclean = is_new and new.leader not in (*old.isr, *old.elr) and not is_last_known
+    unclean = is_new and (old.isr or old.elr) and new.leader not in (*old.isr, *old.elr)
     return PartitionRecorded(
         PARTITION,
         new.isr,
@@ -333,7 +339,7 @@ def _recorded(world: ReplicaWorld, image: MetadataImage, old: PartitionState, ne
         new.leader,
         new.leader_epoch,
         new.partition_epoch,
-        unclean,
+        bool(unclean),
         world.settings.min_isr,
         world.now,
         new.replicas,

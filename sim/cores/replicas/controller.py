@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft.config import NodeConfig
-from kraft.control import AlterPartition, BrokerHeartbeat, Context, Decision, ShutdownOffset, decide
+from kraft.control import AlterPartition, Context, Decision, ShutdownOffset, decide
 from kraft.control.commands import (
     ActivateController,
     ElectLeaderless,
@@ -28,6 +28,7 @@ from kraft.image.events import BrokerRegistrationChange, Event, Partition, Regis
 from kraft.image.partitions import NO_LEADER
 from kraft.node.controller_sessions import Sessions
 from kraft.sim.cores.replicas.links import Process
+from kraft.sim.cores.replicas.messages import Heartbeat
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -97,19 +98,21 @@ class Controller(Process):
         """A broker asks."""
         if not self._is_active or not broker.is_waiting_for(life, what, token):
             return
-        if isinstance(command, BrokerHeartbeat):
+        if isinstance(command, Heartbeat):
             self._hear(broker, life, command)
+            command = command.command
         elif isinstance(command, RegisterBrokerCommand):
             command = self._probed(broker, life, command)
         self._submit(command, (broker, life, what, token))
 
-    def _hear(self, broker: Broker, life: int, command: BrokerHeartbeat) -> None:
+    def _hear(self, broker: Broker, life: int, heartbeat: Heartbeat) -> None:
+        command, log_ends = heartbeat
         known = self.image.brokers.get(command.broker_id)
         if known is None or known.broker_epoch != command.broker_epoch:
             return
         number = _connection(broker.node_id, life)
         offset = command.metadata_offset
-        self.sessions.heard(command.broker_id, command.broker_epoch, number, self.world.now, offset)
+        self.sessions.heard(command.broker_id, command.broker_epoch, number, self.world.now, offset, log_ends)
         if offset < self.committed.offset:
             self.world.send(self, broker, broker.receive_image, self.committed)
 
@@ -145,6 +148,7 @@ class Controller(Process):
             self._decided(command, decision)
             if isinstance(command, AlterPartition):
                 self._tell_accepted(command, decision, before)
+            self._tell_recovery(self.world.partition_of(before), self.world.partition_of(self.image))
             reply, command = decision.reply, decision.follow_up
             world.stepped(self, "decided", decision.events, reply)
         if asker is not None:
@@ -182,6 +186,19 @@ class Controller(Process):
         if decision.events or (rows and rows[0].error_code == ErrorCode.NONE):
             self.world.witness.on_accepted(self.world.partition_of(before), before, command)
 
+    def _tell_recovery(self, before: PartitionState, after: PartitionState) -> None:
+        """With ISR and ELR empty a leader is taken by what the brokers of now have told of the partition as it is."""
+        if before.isr or before.elr or after.leader_epoch == before.leader_epoch or after.leader == NO_LEADER:
+            return
+        world, told = self.world, []
+        for broker_id, session in self.sessions.view.items():
+            end = session.log_ends.get((world.topic_id, 0))
+            is_of_now = end is not None and end.partition_epoch == before.partition_epoch
+            known = self.image.brokers[broker_id]
+            if is_of_now and known.is_active and session.broker_epoch == known.broker_epoch:
+                told.append(world.brokers[broker_id])
+        world.witness.on_recovery(told, world.brokers[after.leader], after.leader_epoch)
+
     # committing
 
     def _commit(self, epoch: int, end: int) -> None:
@@ -204,7 +221,7 @@ class Controller(Process):
         if after.leader != NO_LEADER and after.leader_epoch != before.leader_epoch:
             kind = "election"
             if after.leader not in before.isr:
-                kind = "election from the ELR" if after.leader in before.elr else "election of the last known leader"
+                kind = "election from the ELR" if after.leader in before.elr else "election of the furthest"
             happened[kind] += 1
         happened["ISR shrink"] += not set(before.isr) <= set(after.isr)
         happened["ISR expansion"] += not set(after.isr) <= set(before.isr)

@@ -1,11 +1,13 @@
-"""What brokers say to each other: one partition's part of Kafka's Fetch and ListOffsets, as values."""
+"""What brokers say to each other, one partition's part of Kafka's Fetch and ListOffsets, and their heartbeats."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from kraft.control.commands import BrokerHeartbeat
 from kraft.sim.cores.replicas.log import Batch
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import LogEndRow
 
 
 class Fetch(NamedTuple):
@@ -44,3 +46,10 @@ class Listed(NamedTuple):
 
     asked: ListOffset
     offset: int | None
+
+
+class Heartbeat(NamedTuple):
+    """What a broker tells the controller; also how far its log reaches, where nobody is known to be complete."""
+
+    command: BrokerHeartbeat
+    log_ends: tuple[LogEndRow, ...]

@@ -64,5 +64,9 @@ class ReplicaWitness:
     def on_accepted(self, before: PartitionState, image: MetadataImage, command: AlterPartition) -> None:
         """The controller accepts it; `before` and `image` are what that was decided on."""
 
+    def on_recovery(self, told: list[Broker], leader: Broker, epoch: int) -> None:
+        """With nobody left in ISR and ELR the controller decides that this one leads in `epoch`; those in `told` had
+        told how far their logs reach."""
+
     def on_reply(self, depends_on: int, committed: int) -> None:
         """A controller's answer leaves: it rests on all below `depends_on`, and all below `committed` is committed."""
