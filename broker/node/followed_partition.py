@@ -315,6 +315,8 @@ class FollowedPartition:
             except StorageCorrupt as error:
                 manager.log_damaged(partition, error)
                 return
+            if partition.log is not opened:
+                return  # it was removed, or its directory failed, while it was cut
             note_truncated(partition)
             directory = partition.directory
             if directory is not None and directory.is_online:

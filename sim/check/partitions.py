@@ -28,16 +28,24 @@ from kraft.sim.check.shadow import ShadowLog, Shadows
 
 
 class Damage:
-    """Which replicas lost bytes to an injected fault since when they were last complete."""
+    """Which replicas lost bytes to an injected fault since when they were last complete. Up to a broker's next
+    registration a leader may count on what an earlier incarnation has told it: until then nothing is repaired."""
 
     def __init__(self) -> None:
         self._nodes: set[tuple[int, TopicPartition]] = set()
+        self._to_register: set[int] = set()
 
     def lost(self, node: int, topic_partition: TopicPartition) -> None:
         self._nodes.add((node, topic_partition))
+        self._to_register.add(node)
+
+    def registered(self, node: int) -> None:
+        """A new incarnation is known: what the one before it has told counts no more."""
+        self._to_register.discard(node)
 
     def repaired(self, node: int, topic_partition: TopicPartition) -> None:
-        self._nodes.discard((node, topic_partition))
+        if node not in self._to_register:
+            self._nodes.discard((node, topic_partition))
 
     def anyone(self) -> bool:
         """Whether any replica is damaged now."""

@@ -17,6 +17,7 @@ from kraft.sim.check.failure_detection import (
 from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
+    BrokerRegistered,
     LogCut,
     LogDurable,
     Observation,
@@ -123,6 +124,8 @@ class Suite:
                 self._note_repair(observation.node, observation.log)
         elif isinstance(observation, LogDurable):
             self.shadows.on_durable(observation)
+        elif isinstance(observation, BrokerRegistered):
+            self.damage.registered(observation.broker)
         elif isinstance(observation, TopicDeleted):
             self.partitions.deleted.add(observation.topic)
         elif isinstance(observation, PartitionRecorded):

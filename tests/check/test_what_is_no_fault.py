@@ -170,8 +170,12 @@ def test_a_replica_in_sync_that_holds_all_is_damaged_no_more() -> None:
     suite.observe(batch(1, 0, 4, epoch=0, log=TP), 0)
     suite.damage.lost(1, TP)
     suite.observe(record(2, (2,), 0), 1)
-    assert suite.damage.anyone()
     suite.observe(record(2, (1, 2), 0), 2)
+    assert suite.damage.anyone()
+    suite.observe(BrokerRegistered(1, 9), 3)
+    suite.observe(record(2, (2,), 0), 4)
+    assert suite.damage.anyone()
+    suite.observe(record(2, (1, 2), 0), 5)
     assert not suite.damage.anyone()
 
 
@@ -195,3 +199,23 @@ def test_what_retention_deleted_need_not_be_everywhere_and_what_it_left_must() -
     assert not all_are_equal(*whole, pruned, begun_anew, *again[:-1])
     assert not all_are_equal(*whole, pruned, begun_anew, *again[:-1], batch(2, 6, 8, epoch=2, log=TP))
     assert not all_are_equal(*whole, pruned, LogCut(2, TP, 6, 6), again[-1]), "one batch that retention left is missing"
+
+
+def after_a_loss(*more: BrokerRegistered) -> set[str]:
+    """Replica 2 has told its leader of a batch, and loses power; the ISR is recorded without 3 before 2 is back, and
+    then the high watermark moves. What fires."""
+    suite = Suite(frozenset({101}))
+    leader = PartitionSeen(1, 1, TP, True, 0, frozenset({1, 2}), frozenset({1, 2}), 2, 0, 0, 0, 1)
+    for node in (1, 2):
+        suite.observe(batch(node, 0, 1, epoch=0, log=TP), 0)
+    suite.observe(leader, 0)
+    suite.damage.lost(2, TP)
+    moved = replace(leader, high_watermark=1, last_stable_offset=1)
+    for observation in (LogCut(2, TP, 0, 0), *more, record(1, (1, 2), 1), moved):
+        suite.observe(observation, 1)
+    return {finding.check for finding in suite.findings}
+
+
+def test_a_leader_may_count_on_what_was_lost_until_the_broker_registers_again() -> None:
+    assert not after_a_loss()
+    assert after_a_loss(BrokerRegistered(2, 9)) == {"D4"}

@@ -12,6 +12,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResponse
 from tests.broker.world_cluster import AskingClient
 from tests.data_plane.plane import Plane, batch, error, run, three, values
+from tests.data_plane.test_checkpoints import delete_orders
 from tests.data_plane.test_replication import new_leader, produce_numbers
 
 SLOW_OPENING = {"combined": 1, "num_recovery_threads_per_data_dir": "1"}
@@ -96,6 +97,19 @@ def test_a_log_that_is_being_cut_is_read_when_that_is_over() -> None:
         assert not partition.is_truncating
         assert values(answer.records) == [b"%d" % number for number in range(5)]
         assert not partition.is_offline
+
+    three(test)
+
+
+def test_a_topic_is_deleted_while_its_log_is_being_cut() -> None:
+    async def test(plane: Plane) -> None:
+        await cut(plane)
+        await delete_orders(plane, 2)
+        await plane.until(lambda: not plane.hosts(1, "orders"))
+        await plane.world.sleep_ms(5_000)
+        assert plane.is_up(1)
+        names = plane.cluster.node(1).broker.broker.seam.disk.list("/data")
+        assert not [name for name in names if name.startswith("orders-") and not name.endswith("-delete")]
 
     three(test)
 
