@@ -34,6 +34,7 @@ from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.drawing import draw_group_work
 from kraft.sim.cluster.plan import BE_SILENT, FORGET, LEAVE, MEMBERS, Operation
+from kraft.storage.handles import ColdRead
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -373,7 +374,12 @@ def _replay(log: Any) -> DurableState:
     state = EMPTY_STATE
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        data = log.read(offset, 1 << 20, log.log_end_offset).read()
+        try:
+            data = log.read(offset, 1 << 20, log.log_end_offset).read()
+        except ColdRead as cold:
+            cold.warm()
+            cold.adopt()
+            continue
         for position, header in iter_headers(data):
             offset = header.next_offset
             if not header.is_control:

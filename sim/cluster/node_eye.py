@@ -186,7 +186,7 @@ class NodeEye:
 
     def _look_at_partition(self, partition: Partition) -> None:
         log, state, leader = partition.readable, partition.state, partition.leader
-        if log is None or state is None:
+        if log is None or state is None or partition.is_truncating:  # a log that is being cut is shown to nobody
             return
         maximal = None if leader is None else leader.isr.maximal
         look = _Look(log.log_end_offset, partition.high_watermark, log.log_start_offset, state, leader, maximal)
