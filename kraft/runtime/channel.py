@@ -165,15 +165,17 @@ class Channel:
             self.close(CloseReason.IDLE)
 
     def end(self, reason: CloseReason) -> None:
-        """Close the socket and tell the connection; a second call does nothing."""
+        """Close the socket, tell the connection, and let go of it: a cycle of the two would outlive both for as long as
+        nobody collects garbage. A second call does nothing."""
         if self._ended:
             return
         self._ended = True
         self.driver.remove(self._fd)
         self.driver.remove_channel(self._fd)
         self._socket.close()
-        if self.connection is not None:
-            self.connection.closed(reason)
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.closed(reason)
 
     def release(self) -> None:
         self.end(CloseReason.SHUTDOWN)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -239,6 +241,22 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     run(body)
     assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_connection_that_has_ended_is_freed_without_a_collection_of_garbage() -> None:
+    async def body(node: Node) -> None:
+        near = await node.dial()
+        near.transport.close()
+        await node.accepted[0].wait_closed()
+        ended = [weakref.ref(near), weakref.ref(node.accepted.pop())]
+        del near
+        assert not any(one() for one in ended)
+
+    gc.disable()
+    try:
+        run(body)
+    finally:
+        gc.enable()
 
 
 def test_importing_the_runtime_opens_nothing_and_starts_nothing() -> None:
