@@ -42,13 +42,23 @@ class Retirement:
     def retire(self, partition: Partition, opened: Log | None) -> None:
         """Take the folder of a removed replica away; `opened` is its log, if it was open."""
         key = (partition.topic, partition.index)
-        event = self._leaving[key] = trio.Event()
-        self._manager.start_task(self._retire, partition, opened, key, event)
+        before, event = self._leaving.get(key), trio.Event()
+        self._leaving[key] = event
+        self._manager.start_task(self._retire, partition, opened, key, before, event)
 
-    async def _retire(self, partition: Partition, opened: Log | None, key: tuple[str, int], event: trio.Event) -> None:
+    async def _retire(
+        self,
+        partition: Partition,
+        opened: Log | None,
+        key: tuple[str, int],
+        before: trio.Event | None,
+        event: trio.Event,
+    ) -> None:
         directory = partition.directory
         assert directory is not None
         try:
+            if before is not None:  # the folder is an earlier replica's still, or is just being renamed
+                await before.wait()
             async with partition.blocking:
                 if opened is not None:
                     opened.release()

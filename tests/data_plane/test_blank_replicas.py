@@ -327,6 +327,37 @@ def test_a_blank_replica_belongs_to_its_directory_when_that_fails() -> None:
     three(test, log_dirs="/data,/more")
 
 
+def test_a_topic_that_is_made_anew_twice_keeps_its_folder_when_the_first_ones_is_taken_away_at_last() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        await produce_numbers(plane, 3)
+        await stop(plane, 1)
+        await restart(plane, 1)
+        found: list[Any] = []
+
+        async def produce() -> None:
+            found.append(await plane.produce("orders", batch("a")))
+
+        async with trio.open_nursery() as nursery:
+            first = plane.partition("orders")
+            async with first.blocking:  # something is under way in its folder
+                for _ in range(2):
+                    await delete(plane, "orders")
+                    assert folders(plane) == ["orders-0"]
+                    await plane.create_topic("orders")
+                nursery.start_soon(produce)
+                await plane.world.sleep_ms(200)
+            await plane.until(lambda: bool(found))
+        assert error(found[0]) == NONE
+        await plane.world.sleep_ms(LONGER_THAN_ANY_TIMER_MS)
+        assert folders(plane) == ["orders-0"]
+        await stop(plane, 1)
+        await restart(plane, 1)
+        assert values((await plane.fetch("orders", 0)).records) == [b"a"]
+
+    run(test)
+
+
 # many
 
 
