@@ -148,6 +148,7 @@ class ReplicaChecks(ReplicaWitness):
         """D1: only an unclean election may bring a leader that lacks something, and only what all that told have lost:
         of their logs this one reaches furthest."""
         given_up = {at: one for at, one in self.ledger.committed.items() if not self._has(leader, at, one.chain)}
+        self._given_up.pop(epoch, None)  # decided before, by a controller that took it with it
         self.counts["D1"] += 1
         for at, one in given_up.items():
             for broker in told:
