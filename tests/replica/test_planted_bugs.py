@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from kraft.image.events import PartitionChange
 from kraft.image.partitions import NO_LEADER
 from kraft.sim.cores.checks import Violation
 from kraft.sim.cores.replicas import broker as broker_module
+from kraft.sim.cores.replicas import controller as controller_module
 from kraft.sim.cores.replicas.chaos import ReplicaChaos
 from kraft.sim.cores.replicas.checks import ReplicaChecks
 from kraft.sim.cores.replicas.controller import Controller
@@ -305,9 +307,15 @@ def broker_epochs_do_not_rise(patch: pytest.MonkeyPatch) -> None:
 def an_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
     def twin(self: Controller) -> None:
         while self._parked:
-            self.world.witness.on_reply(self._parked.popleft().depends_on, self.committed.offset)
+            self.world.witness.on_reply(self._parked.popleft().image_offset, self.committed.offset)
 
     patch.setattr(Controller, "_release", twin)
+
+
+def a_decision_does_not_tell_what_it_has_read(patch: pytest.MonkeyPatch) -> None:
+    """So its answer waits for its own events only."""
+    original = controller_module.decide
+    patch.setattr(controller_module, "decide", lambda *arguments: replace(original(*arguments), depends_on=0))
 
 
 def whoever_is_in_sync_leads(patch: pytest.MonkeyPatch) -> None:
@@ -349,6 +357,7 @@ BUGS: list[tuple[Plant, tuple[str, ...]]] = [
     (a_new_leader_gets_no_new_epoch, ("M3",)),
     (broker_epochs_do_not_rise, ("M7",)),
     (an_answer_does_not_wait_for_the_commit, ("M9",)),
+    (a_decision_does_not_tell_what_it_has_read, ("M9",)),
     (whoever_is_in_sync_leads, ("D8",)),
 ]
 

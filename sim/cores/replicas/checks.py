@@ -266,9 +266,9 @@ class ReplicaChecks(ReplicaWitness):
 
     # the metadata
 
-    def on_reply(self, depends_on: int, committed: int) -> None:
-        """M9: no answer rests on what is not committed."""
-        self.require("M9", depends_on <= committed, f"an answer rests on {depends_on}, committed is {committed}")
+    def on_reply(self, image_offset: int, committed: int) -> None:
+        """M9: no answer rests on what is not committed, whatever the decision says that it depends on."""
+        self.require("M9", image_offset <= committed, f"an answer rests on {image_offset}, committed is {committed}")
 
     def on_commit(
         self, world: ReplicaWorld, before: MetadataImage, after: MetadataImage, events: tuple[Event, ...]

@@ -52,9 +52,11 @@ class _Batch(NamedTuple):
 
 
 class _Parked(NamedTuple):
-    """A reply, and the offset that must be committed before it leaves."""
+    """A reply, and the offset that must be committed before it leaves. `image_offset`: where the image ended that it was
+    made from."""
 
     depends_on: int
+    image_offset: int
     reply: Any
     broker: Broker
     life: int
@@ -152,7 +154,7 @@ class Controller(Process):
             reply, command = decision.reply, decision.follow_up
             world.stepped(self, "decided", decision.events, reply)
         if asker is not None:
-            self._parked.append(_Parked(depends_on, reply, *asker))
+            self._parked.append(_Parked(depends_on, self.image.offset, reply, *asker))
             self._release()
 
     def _append(self, decision: Decision) -> int:
@@ -229,8 +231,8 @@ class Controller(Process):
     def _release(self) -> None:
         parked, committed = self._parked, self.committed.offset
         while parked and parked[0].depends_on <= committed:
-            depends_on, reply, broker, life, what, token = parked.popleft()
-            self.world.witness.on_reply(depends_on, committed)
+            _, image_offset, reply, broker, life, what, token = parked.popleft()
+            self.world.witness.on_reply(image_offset, committed)
             if broker.life == life:
                 self.world.send(self, broker, broker.receive_answer, what, token, reply)
 

@@ -68,5 +68,6 @@ class ReplicaWitness:
         """With nobody left in ISR and ELR the controller decides that this one leads in `epoch`; those in `told` had
         told how far their logs reach."""
 
-    def on_reply(self, depends_on: int, committed: int) -> None:
-        """A controller's answer leaves: it rests on all below `depends_on`, and all below `committed` is committed."""
+    def on_reply(self, image_offset: int, committed: int) -> None:
+        """A controller's answer leaves: it was made from an image that ends at `image_offset`, with the answer's own
+        events, and all below `committed` is committed."""
