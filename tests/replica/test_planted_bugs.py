@@ -269,6 +269,16 @@ def the_longest_log_is_taken_whatever_its_epoch(patch: pytest.MonkeyPatch) -> No
     patch.setattr(recovery, "_told", twin)
 
 
+def who_has_told_nothing_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    original = recovery._told
+
+    def twin(*arguments: Any) -> Any:
+        told = original(*arguments)
+        return None if told is None else told._replace(since_ms=-10_000)
+
+    patch.setattr(recovery, "_told", twin)
+
+
 def every_return_counts_as_clean(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(brokers, "is_clean", lambda old, command: True)
 
@@ -352,6 +362,7 @@ BUGS: list[tuple[Plant, tuple[str, ...]]] = [
     (anybody_is_elected, ("M5",)),
     (the_last_known_leader_is_taken_back_whatever_it_has_lost, ("D1",)),
     (the_longest_log_is_taken_whatever_its_epoch, ("D1",)),
+    (who_has_told_nothing_is_not_waited_for, ("D1",)),
     (every_return_counts_as_clean, ("M16",)),
     (a_fenced_broker_keeps_its_partitions, ("M6", "M16")),
     (a_new_leader_gets_no_new_epoch, ("M3",)),

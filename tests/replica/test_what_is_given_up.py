@@ -29,7 +29,7 @@ def one_batch_is_committed() -> tuple[ReplicaWorld, ReplicaChecks]:
 def decide(world: ReplicaWorld, checks: ReplicaChecks, *told: int, leader: int) -> None:
     """ISR and ELR are empty, and the controller takes this leader, in the second epoch from the committed one."""
     brokers = world.brokers
-    checks.on_recovery([brokers[one] for one in told], brokers[leader], world.state.leader_epoch + 2)
+    checks.on_recovery([brokers[one] for one in told], brokers[leader], world.state.leader_epoch + 2, waited_ms=1_000)
 
 
 def commit(world: ReplicaWorld, checks: ReplicaChecks, leader: int) -> None:

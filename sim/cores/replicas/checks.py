@@ -144,9 +144,12 @@ class ReplicaChecks(ReplicaWitness):
                 "D1", f"broker {broker.node_id} ends at {broker.log.log_end_offset} and leads without {end}"
             )
 
-    def on_recovery(self, told: list[Broker], leader: Broker, epoch: int) -> None:
+    def on_recovery(self, told: list[Broker], leader: Broker, epoch: int, waited_ms: int) -> None:
         """D1: only an unclean election may bring a leader that lacks something, and only what all that told have lost:
-        of their logs this one reaches furthest."""
+        of their logs this one reaches furthest. Who has not told was waited for; one replica has nothing to compare."""
+        world, silent = leader.world, len(leader.world.brokers) - len(told)
+        if len(world.brokers) > 1 and silent and waited_ms < world.settings.session_timeout_ms:
+            raise Violation("D1", f"{leader.node_id} is taken after {waited_ms} ms, and {silent} have told nothing")
         given_up = {at: one for at, one in self.ledger.committed.items() if not self._has(leader, at, one.chain)}
         self._given_up.pop(epoch, None)  # decided before, by a controller that took it with it
         self.counts["D1"] += 1

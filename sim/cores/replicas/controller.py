@@ -192,14 +192,16 @@ class Controller(Process):
         """With ISR and ELR empty a leader is taken by what the brokers of now have told of the partition as it is."""
         if before.isr or before.elr or after.leader_epoch == before.leader_epoch or after.leader == NO_LEADER:
             return
-        world, told = self.world, []
+        world, told, waited_ms = self.world, [], 0
         for broker_id, session in self.sessions.view.items():
             end = session.log_ends.get((world.topic_id, 0))
             is_of_now = end is not None and end.partition_epoch == before.partition_epoch
             known = self.image.brokers[broker_id]
             if is_of_now and known.is_active and session.broker_epoch == known.broker_epoch:
                 told.append(world.brokers[broker_id])
-        world.witness.on_recovery(told, world.brokers[after.leader], after.leader_epoch)
+                if broker_id in before.last_known_elr:
+                    waited_ms = world.now - end.since_ms
+        world.witness.on_recovery(told, world.brokers[after.leader], after.leader_epoch, waited_ms)
 
     # committing
 

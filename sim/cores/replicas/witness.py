@@ -64,9 +64,9 @@ class ReplicaWitness:
     def on_accepted(self, before: PartitionState, image: MetadataImage, command: AlterPartition) -> None:
         """The controller accepts it; `before` and `image` are what that was decided on."""
 
-    def on_recovery(self, told: list[Broker], leader: Broker, epoch: int) -> None:
+    def on_recovery(self, told: list[Broker], leader: Broker, epoch: int, waited_ms: int) -> None:
         """With nobody left in ISR and ELR the controller decides that this one leads in `epoch`; those in `told` had
-        told how far their logs reach."""
+        told how far their logs reach, the last known leader `waited_ms` ago."""
 
     def on_reply(self, image_offset: int, committed: int) -> None:
         """A controller's answer leaves: it was made from an image that ends at `image_offset`, with the answer's own
