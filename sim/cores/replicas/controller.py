@@ -52,7 +52,7 @@ class _Batch(NamedTuple):
 
 
 class _Parked(NamedTuple):
-    """A reply, and the offset that must be committed before it leaves. `image_offset`: where the image ended that it was
+    """A reply, and the offset that must be committed before it leaves. `image_offset`: the end of the image that it was
     made from."""
 
     depends_on: int
