@@ -143,8 +143,10 @@ class MetadataFold:
 
     def _is_unclean(self, place: TopicPartition, old: PartitionState | None, new: PartitionState) -> bool:
         """Whether this leader was chosen from outside ISR and ELR as none must be, or has not yet dealt with that."""
-        if old is not None and new.leader not in (NO_LEADER, old.leader):
+        is_recovering = new.leader_recovery_state == RecoveryState.RECOVERING
+        if not is_recovering:
             self._taken.discard(place)
+        if old is not None and new.leader not in (NO_LEADER, old.leader):
             good = (*old.isr, *old.elr)
             if old.is_reassigning and not new.is_reassigning:
                 good += new.isr  # the last new replica came into sync with this very change, and leads at once
@@ -152,7 +154,7 @@ class MetadataFold:
                 if not self._may_take(place, new.leader):
                     return True
                 self._taken.add(place)
-        return new.leader_recovery_state == RecoveryState.RECOVERING and place not in self._taken
+        return is_recovering and place not in self._taken
 
 
 def _is_able(broker: BrokerRegistration | None, directory: UUID | None) -> bool:
