@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kraft.broker.node.broker import Broker
-    from kraft.broker.node.partition import Partition
     from kraft.image import ImageDelta, MetadataImage
 
 
@@ -30,6 +29,8 @@ class LogEnds:
         self._changed = changed
         self._wanted: dict[tuple[UUID, int], int] = {}
         """Partition epochs by topic id and partition."""
+        self._first = 0
+        """Where the next window of them begins, if there are more than fit into a heartbeat."""
 
     def load(self, image: MetadataImage) -> None:
         """The logs are taken over as this image says."""
@@ -47,17 +48,31 @@ class LogEnds:
             self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
 
     def rows(self) -> tuple[LogEndRow, ...]:
-        """What the logs that can be read say, the first LOG_ENDS_MAX of them."""
+        """What the logs that can be read say. Of more than LOG_ENDS_MAX that many, and the next time others: of a full
+        window the controller remembers what it was told before."""
+        keys = sorted(self._wanted)
         rows: list[LogEndRow] = []
-        for (topic_id, index), partition_epoch in sorted(self._wanted.items()):
-            partition = self._broker.replicas.find(topic_id, index)
-            log = None if partition is None or partition.is_truncating else partition.readable
-            if partition is None or log is None or not _has_role_of(partition, partition_epoch):
-                continue
-            rows.append((topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset))
+        for place in range(len(keys)):
+            topic_id, index = keys[(self._first + place) % len(keys)]
+            row = self._row(topic_id, index, self._wanted[topic_id, index])
+            if row is not None:
+                rows.append(row)
             if len(rows) == LOG_ENDS_MAX:
+                self._first = (self._first + place + 1) % len(keys)
                 break
         return tuple(rows)
+
+    def _row(self, topic_id: UUID, index: int, partition_epoch: int) -> LogEndRow | None:
+        """None while the role of this partition epoch is not taken, or the log is not open."""
+        partition = self._broker.replicas.find(topic_id, index)
+        if partition is None or partition.state is None or partition.state.partition_epoch != partition_epoch:
+            return None
+        log = None if partition.is_truncating else partition.readable
+        if log is None:
+            if partition.waits_for_log and not partition.is_truncating:
+                partition.host.want_open(partition)
+            return None
+        return topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset
 
     def _look_at(self, topic_id: UUID, index: int, state: PartitionState | None) -> None:
         if state is None or not self._is_wanted(state):
@@ -78,8 +93,3 @@ class LogEnds:
             and len(state.replicas) > 1
             and self._broker.node_id in state.replicas
         )
-
-
-def _has_role_of(partition: Partition, partition_epoch: int) -> bool:
-    """Whether the role of this partition epoch is taken: many are taken in turns."""
-    return partition.state is not None and partition.state.partition_epoch == partition_epoch

@@ -13,7 +13,7 @@ from uuid import UUID
 from kraft.control import BrokerSession, FenceTarget
 from kraft.control.decision import ToldLogEnd
 from kraft.image import MetadataImage
-from kraft.wire.rpc_cluster import LogEndRow
+from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LogEndRow
 
 
 class Sessions:
@@ -126,8 +126,9 @@ class Sessions:
 def _taken(
     known: Mapping[tuple[UUID, int], ToldLogEnd], rows: Sequence[LogEndRow], now_ms: int
 ) -> Mapping[tuple[UUID, int], ToldLogEnd]:
-    """What is told now in the place of what was known; what stayed the same was told when it was told first."""
-    taken = {}
+    """What is told now in the place of what was known, or beside it if there may be more to tell; what stayed the same
+    was told when it was told first."""
+    taken = dict(known) if len(rows) == LOG_ENDS_MAX else {}
     for topic_id, partition_id, partition_epoch, last_epoch, log_end_offset in rows:
         old = known.get((topic_id, partition_id))
         is_known = old is not None and old.partition_epoch == partition_epoch

@@ -25,7 +25,8 @@ LogEndRow = tuple[UUID, int, int, int, int]
 whose partition has neither ISR nor ELR."""
 
 SMALL_BYTES_MAX = 64 * 1024
-LOG_ENDS_MAX = 50_000
+LOG_ENDS_MAX = 5_000
+"""A controller is busy with so many for some tens of milliseconds."""
 HEARTBEAT_BYTES_MAX = SMALL_BYTES_MAX + LOG_ENDS_MAX * 64
 ALTER_PARTITION_BYTES_MAX = 64 * 1024 * 1024
 FORWARD_BYTES_MAX = 101 * 1024 * 1024

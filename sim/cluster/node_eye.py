@@ -118,7 +118,7 @@ class NodeEye:
             looks = self._partitions
             for partition in self.node.broker.broker.replicas.hosted():
                 # One look per partition and pass: what follows is the whole cost of one that did not change.
-                look, log, leader = looks.get(partition), partition.log, partition.leader
+                look, log, leader = looks.get(partition), partition.log or partition.readable, partition.leader
                 if (
                     look is None
                     or log is None

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraft.broker.node import log_ends
 from kraft.sim.cluster.cluster import SimCluster
+from kraft.storage.epochs import EpochCache
 from kraft.wire.rpc import decode_rpc, encode_rpc
 from kraft.wire.rpc_cluster import LOG_ENDS_MAX, HeartbeatRequest, LogEndRow
 from tests.cluster.stage import play, produce, state_of, wait_whole
@@ -43,6 +50,21 @@ def test_the_ends_are_told_while_nobody_is_left_in_isr_and_elr_and_only_then() -
         assert not any(rows_of(cluster, broker) for broker in before.replicas)
 
     assert not play(story)
+
+
+def test_more_ends_than_fit_into_a_heartbeat_are_told_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_ends, "LOG_ENDS_MAX", 2)
+    partitions = {
+        index: SimpleNamespace(state=SimpleNamespace(partition_epoch=1), is_truncating=False) for index in range(5)
+    }
+    for index, partition in partitions.items():
+        partition.readable = None if index == 1 else SimpleNamespace(epochs=EpochCache(), log_end_offset=index)
+        partition.waits_for_log = False
+    broker: Any = SimpleNamespace(replicas=SimpleNamespace(find=lambda _topic, index: partitions[index]))
+    ends = log_ends.LogEnds(broker, lambda: None)
+    ends._wanted = {(topic_id(1), index): 1 for index in partitions}
+    told = [[row[1] for row in ends.rows()] for _ in range(3)]
+    assert told == [[0, 2], [3, 4], [0, 2]], "the log of 1 cannot be read"
 
 
 def test_a_heartbeat_with_all_the_rows_that_it_may_have_can_be_sent() -> None:

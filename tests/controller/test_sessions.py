@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kraft.control.decision import ToldLogEnd
 from kraft.node.controller_sessions import Sessions
+from kraft.wire.rpc_cluster import LOG_ENDS_MAX
 from tests.control.cluster import topic_id
 
 TOPIC = topic_id(1)
@@ -28,3 +29,13 @@ def test_what_is_told_no_more_and_what_another_incarnation_told_is_forgotten() -
     sessions.heard(1, 5, 7, 300, 40, [row])
     sessions.heard(1, 6, 8, 400, 40, [row])
     assert sessions.view[1].log_ends == {(TOPIC, 0): ToldLogEnd(3, 2, 141, since_ms=400)}
+
+
+def test_a_full_window_of_log_ends_stands_beside_what_was_told_before_it() -> None:
+    sessions = Sessions(9_000)
+    told = [(TOPIC, number, 3, 2, 141) for number in range(LOG_ENDS_MAX + 10)]
+    sessions.heard(1, 5, 7, 100, 40, told[:LOG_ENDS_MAX])
+    sessions.heard(1, 5, 7, 200, 40, told[10:])
+    assert len(sessions.view[1].log_ends) == LOG_ENDS_MAX + 10
+    sessions.heard(1, 5, 7, 300, 40, told[:3])
+    assert len(sessions.view[1].log_ends) == 3

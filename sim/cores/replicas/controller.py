@@ -195,9 +195,10 @@ class Controller(Process):
         world, told, waited_ms = self.world, [], 0
         for broker_id, session in self.sessions.view.items():
             end = session.log_ends.get((world.topic_id, 0))
-            is_of_now = end is not None and end.partition_epoch == before.partition_epoch
             known = self.image.brokers[broker_id]
-            if is_of_now and known.is_active and session.broker_epoch == known.broker_epoch:
+            if end is None or end.partition_epoch != before.partition_epoch:
+                continue
+            if known.is_active and session.broker_epoch == known.broker_epoch:
                 told.append(world.brokers[broker_id])
                 if broker_id in before.last_known_elr:
                     waited_ms = world.now - end.since_ms
