@@ -194,7 +194,8 @@ class NoDivergence(Check):
 
 class HighWatermarkJustified(Check):
     """Followers' true log ends come from their disks. A pending shrink does not free the leader from its members. What
-    a power loss took from a replica after it had acknowledged it does not count against the leader."""
+    a power loss took from a replica after it had acknowledged it does not count against the leader; nor does what is
+    deleted where no replica is due any more (a reassignment), of which the leader may not have heard yet."""
 
     id: ClassVar[str] = "D4"
     statement: ClassVar[str] = "A leader's high watermark is held by every member of the maximal ISR."
@@ -205,9 +206,13 @@ class HighWatermarkJustified(Check):
         self._ledgers = ledgers
         self._damage = damage
         self._upto: dict[tuple[int, int, TopicPartition], int] = {}
+        self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {PartitionSeen: self.seen_partition}
+        return {PartitionSeen: self.seen_partition, PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        self._replicas[seen.topic_partition] = seen.replicas
 
     def seen_partition(self, seen: PartitionSeen) -> None:
         key = (seen.node, seen.leader_epoch, seen.topic_partition)
@@ -218,7 +223,8 @@ class HighWatermarkJustified(Check):
         if before is None or seen.high_watermark <= before or self._ledgers.is_void(seen.topic_partition):
             return  # what a new leader knew as a follower was justified by its predecessor
         self.count()
-        for member in sorted(seen.maximal_isr):
+        replicas = self._replicas.get(seen.topic_partition, ())
+        for member in sorted(seen.maximal_isr.intersection(replicas) if replicas else seen.maximal_isr):
             end = self._shadows.log(member, seen.topic_partition).end_offset
             if end < seen.high_watermark and not self._damage.holds(member, seen.topic_partition):
                 self.fail(

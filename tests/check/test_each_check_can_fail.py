@@ -175,6 +175,12 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "D1 before commit": (ACKED, [ProduceAcknowledged(TP, 5, 6)]),
     "D2": (COMMITTED, [LogCut(2, TP, 0, 0), written(2, 0, 5, digest=9, log=TP), partition(2, 5, 5, False)]),
     "D4": (COMMITTED, [written(1, 5, 6, log=TP), partition(hw=6, leo=6)]),
+    "D4 with one that is no replica any more": (
+        [*COMMITTED, recorded(isr=(1, 2), replicas=(1, 2)), LogCut(3, TP, 0, 0),
+         *(written(node, 5, 6, log=TP) for node in (1, 2)), partition(hw=6, leo=6)],
+        [recorded(isr=(1, 2, 3), replicas=(1, 2, 3), epoch=1), *(written(node, 6, 7, log=TP) for node in (1, 2)),
+         partition(hw=7, leo=7)],
+    ),
     "D5": (COMMITTED, [partition(hw=7, leo=5)]),
     "D9": ([*COMMITTED, written(2, 5, 6, log=TP), LogCut(2, TP, 0, 5)], [LogCut(2, TP, 0, 3)]),
     "D9 by a folder that goes": (
