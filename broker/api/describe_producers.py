@@ -22,13 +22,15 @@ KEY = ApiKey.DESCRIBE_PRODUCERS
 
 
 def handle_describe_producers(broker: Broker, request: Request, session: Session) -> None:
-    """Each partition succeeds or fails alone. Logs that are not open are opened first."""
+    """Each partition succeeds or fails alone. Logs that are not open are opened first, blank ones are not."""
     message = read(request)
     closed = [
         found
         for topic in message.topics
         for index in topic.partition_indexes
-        if (found := broker.replicas.find(topic.name, index)) is not None and found.log is None and not found.is_offline
+        if (found := broker.replicas.find(topic.name, index)) is not None
+        and found.readable is None
+        and not found.is_offline
     ]
 
     async def reply() -> None:
@@ -63,6 +65,8 @@ def _partition(broker: Broker, session: Session, topic: str, index: int) -> Any:
     found = broker.replicas.locate(topic, index)
     if isinstance(found, ErrorCode):
         return result(partition_index=index, error_code=found)
+    if found.is_blank:
+        return result(partition_index=index, active_producers=())
     if found.log is None:
         return result(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return result(partition_index=index, active_producers=tuple(_producers(found.log)))

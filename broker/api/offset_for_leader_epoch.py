@@ -35,7 +35,7 @@ def handle_offset_for_leader_epoch(broker: BrokerServices, request: Request, ses
         for row in topic.partitions
         if allowed[topic.topic]
         and isinstance(partition := broker.replicas.locate(topic.topic, row.partition), Partition)
-        and partition.log is None
+        and partition.readable is None
     ]
     if not closed:
         _answer(broker, request, message, allowed)
@@ -72,10 +72,10 @@ def _end_of_epoch(broker: BrokerServices, topic: str, index: int, current_epoch:
     if isinstance(found, ErrorCode):
         return found, -1, -1
     error = leader_epoch_error(found, current_epoch)
-    if error == ErrorCode.NONE and (found.leader is None or found.log is None):
+    log = found.readable
+    if error == ErrorCode.NONE and (found.leader is None or log is None):
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if error != ErrorCode.NONE:
+    if error != ErrorCode.NONE or log is None:
         return error, -1, -1
-    assert found.log is not None
-    answered_epoch, end = found.log.epochs.end_offset_for(epoch, found.log.log_end_offset)
+    answered_epoch, end = log.epochs.end_offset_for(epoch, log.log_end_offset)
     return ErrorCode.NONE, answered_epoch, end

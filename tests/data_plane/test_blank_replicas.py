@@ -13,6 +13,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.data_plane.plane import Plane, batch, error, run, three, values
+from tests.data_plane.test_offsets import end_of_epoch
 from tests.data_plane.test_replication import BROKERS, contents, new_leader, produce_numbers, restart, settled
 
 NONE = ErrorCode.NONE
@@ -83,6 +84,13 @@ def test_readers_find_a_blank_partition_empty_and_leave_it_blank() -> None:
         assert error(await plane.fetch("orders", 1)) == ErrorCode.OFFSET_OUT_OF_RANGE
         stale = await plane.fetch("orders", 0, leader_epoch=epoch + 1)
         assert error(stale) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        row = await end_of_epoch(plane, epoch)
+        assert (error(row), row.leader_epoch, row.end_offset) == (NONE, epoch, 0)
+        client = await plane.client()
+        topic_class = messages.nested_class(messages.request_class(ApiKey.DESCRIBE_PRODUCERS), "topics")
+        topic = messages.build(topic_class, name="orders", partition_indexes=(0,))
+        (told,) = (await client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=(topic,))).topics[0].partitions
+        assert (told.error_code, told.active_producers) == (0, ())
         assert are_blank(plane, 1)
         assert not folders(plane)
 

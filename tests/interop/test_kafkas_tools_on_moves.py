@@ -136,6 +136,9 @@ def test_a_replica_is_moved_to_another_directory(joined: tuple[str, Path]) -> No
     bootstrap, folder = joined
     create = ("--create", "--topic", "here", "--partitions", "1", "--replication-factor", "1")
     tool(bootstrap, "TopicCommand", *create)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("here", b"a record")  # a replica that was never written has no folder
+    assert not producer.flush(30)
     found = "a" if (folder / "1/a/here-0").exists() else "b"
     target = f"{folder}/1/{'b' if found == 'a' else 'a'}"
     plan = folder / "dirs.json"
