@@ -369,15 +369,19 @@ def test_a_topic_that_is_made_anew_twice_keeps_its_folder_when_the_first_ones_is
 # many
 
 
+async def write_to_each_of_20(plane: Plane) -> None:
+    await plane.create_topic("orders", partitions=20, leader=1)
+    for index in range(20):
+        assert error(await plane.produce("orders", batch("a"), index)) == NONE
+
+
 def test_followers_of_more_partitions_than_one_request_names_follow_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetcher, "WISHES_MAX", 3)
 
     async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", partitions=20, leader=1)
-        for index in range(20):
-            assert error(await plane.produce("orders", batch("a"), index)) == NONE
+        await write_to_each_of_20(plane)
         plane.world.kill("b2")
         await restart(plane, 2)
         leads = [plane.partition("orders", 1, index) for index in range(20)]
@@ -392,9 +396,7 @@ def test_followers_without_a_session_name_all_their_partitions_in_each_request(
     monkeypatch.setattr(fetcher, "WISHES_MAX", 3)
 
     async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", partitions=20, leader=1)
-        for index in range(20):
-            assert error(await plane.produce("orders", batch("a"), index)) == NONE
+        await write_to_each_of_20(plane)
 
     three(test, max_incremental_fetch_session_cache_slots="0")
 
