@@ -152,6 +152,7 @@ def test_a_file_that_is_no_plan_is_a_wrong_argument(tmp_path: Path) -> None:
     assert kraft_sim("replay", tmp_path / "missing.json")[0] == 2
 
 
+@pytest.mark.slow
 def test_an_exception_of_a_client_is_a_finding_with_a_plan_and_the_next_seeds_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

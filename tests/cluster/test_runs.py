@@ -21,7 +21,7 @@ from kraft.sim.commands import app
 FAULTS = FaultSettings(duration_ms=4_000, crashes=1)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_a_run_with_a_crash_keeps_every_invariant(seed: int) -> None:
     result = run_seed(seed, RunSettings(faults=FAULTS))
     assert not result.findings, (result.history, result.findings)
@@ -29,6 +29,7 @@ def test_a_run_with_a_crash_keeps_every_invariant(seed: int) -> None:
     assert result.counters["crashes"] >= 1
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_trace_in_a_warm_process() -> None:
     settings = RunSettings(faults=FaultSettings(duration_ms=1_500, crashes=1))
     first, second, other = (run_seed(seed, settings) for seed in (5, 5, 6))

@@ -517,10 +517,6 @@ def test_the_command_as_a_process_says_the_same(kraft: Command) -> None:
     assert "Start a cluster on this machine" in kraft.spawn("--help")
 
 
-def test_a_cluster_that_is_not_there_gives_its_own_exit_code(kraft: Command) -> None:
-    assert "no broker answered" in kraft.run("topics", "list", "--bootstrap", NOWHERE, code=3)
-
-
 def test_a_file_of_an_unknown_kind_is_refused(kraft: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     assert "not a file that kraft writes" in kraft.run("log", "dump", tmp_path / "thesis.tex", code=2)
@@ -536,7 +532,7 @@ def test_help_has_a_short_name(kraft: Command) -> None:
     assert kraft.run("topics", "list", "-h") == kraft.run("topics", "list", "--help")
 
 
-def test_what_no_broker_answers_within_is_the_time_that_was_given(kraft: Command) -> None:
+def test_a_cluster_that_is_not_there_gives_its_own_exit_code_after_the_time_that_was_given(kraft: Command) -> None:
     assert "no broker answered within 300 ms" in kraft.run("topics", "list", "-b", NOWHERE, "--timeout", "0.3", code=3)
 
 

@@ -26,6 +26,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         Command(tmp_path / "state").run("down", "--data", tmp_path / "kafka")
 
 
+@pytest.mark.slow
 def test_the_page_does_what_it_says(folder: Path) -> None:
     port = str(free_port(ClusterLayout(combined=1)))
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}

@@ -324,6 +324,7 @@ def test_replay_in_pieces_agrees_with_a_naive_twin(operations: list[tuple[str, i
     assert real.deleted_topics == delta.deleted_topics
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_partitions_stay_small() -> None:
     builder = ImageBuilder(EMPTY)
     directory = UUID(int=1 << 90)

@@ -125,6 +125,7 @@ def test_a_wheel_works(source: Path, tmp_path: Path, environment: Callable[..., 
     require_working(environment(build(source, tmp_path / "dist", "wheel")), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_wheel_brings_the_pytest_plugin(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
     """A foreign client against real processes and our client in a simulated world, by the entry point alone."""
     programs = environment(build(source, tmp_path / "dist", "wheel"))
@@ -135,6 +136,7 @@ def test_a_wheel_brings_the_pytest_plugin(source: Path, tmp_path: Path, environm
     assert "2 passed" in printed
 
 
+@pytest.mark.slow
 def test_a_wheel_made_of_the_source_distribution_works(
     source: Path, tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
@@ -150,6 +152,7 @@ def test_an_editable_install_works(source: Path, tmp_path: Path, environment: Ca
     require_working(environment("--editable", source), tmp_path)
 
 
+@pytest.mark.slow
 def test_an_install_from_a_git_checkout_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
     checkout = tmp_path / "checkout"
     shutil.copytree(source, checkout, symlinks=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.plugin.test_plugin import run_pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing-with-pykraft.md"
@@ -15,6 +17,7 @@ def test_a_real_test_has_ten_lines() -> None:
     assert len([line for line in EXAMPLES[0].splitlines() if line]) <= 10
 
 
+@pytest.mark.slow
 def test_every_example_is_a_test_that_passes(tmp_path: Path) -> None:
     for number, example in enumerate(EXAMPLES):
         (tmp_path / f"test_example_{number}.py").write_text(example)

@@ -170,6 +170,7 @@ def identified(pid: int | None) -> ProcessIdentity:
     return identity
 
 
+@pytest.mark.slow
 def test_nodes_end_with_the_test_run_even_if_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(HOLDER)
     command = [sys.executable, "-m", "pytest", "-s", "-p", "kraft.testing.plugin", "-p", "no:cacheprovider"]
@@ -268,6 +269,7 @@ def test_a_cluster_that_cannot_be_reset_is_replaced() -> None:
         pool.close()
 
 
+@pytest.mark.slow
 def test_no_more_clusters_are_kept_than_the_machine_can_bear() -> None:
     pool = ClusterPool()
     try:

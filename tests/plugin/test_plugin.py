@@ -116,6 +116,7 @@ def test_a_test_is_repeated_under_many_seeds(tmp_path: Path) -> None:
     assert [int(seed) for seed in re.findall(r"again: pytest --kraft-seed (\d+)", printed)] == [10, 11, 12]
 
 
+@pytest.mark.slow
 def test_the_command_that_repeats_a_test_names_its_parameters_and_the_shape_but_not_the_run(tmp_path: Path) -> None:
     text = """
 import pytest
@@ -143,6 +144,7 @@ def test_plain(simulated_cluster):
     assert commands[0] in repeated
 
 
+@pytest.mark.slow
 def test_every_cluster_of_a_test_that_fails_is_described(tmp_path: Path) -> None:
     text = "def test_both(kafka_cluster, simulated_cluster):\n    raise AssertionError\n"
     printed = run_pytest(tmp_path, text, outcome=1)
@@ -150,6 +152,7 @@ def test_every_cluster_of_a_test_that_fails_is_described(tmp_path: Path) -> None
     assert re.search(r"- SimulatedCluster -+\nseed \d+, ", printed)
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_though_its_cluster_cannot_be_described(tmp_path: Path) -> None:
     text = """
 import pytest
@@ -188,6 +191,7 @@ def test_before_a_teardown_that_fails(broken):
     assert "could not be described: AttributeError" in printed
 
 
+@pytest.mark.slow
 def test_an_option_chooses_the_shape_of_tests_that_do_not(tmp_path: Path) -> None:
     text = """
 import pytest
@@ -231,6 +235,7 @@ def test_an_option_that_makes_no_sense_ends_the_run_at_once(
     assert f"ERROR: {says}" in printed
 
 
+@pytest.mark.slow
 def test_both_fixtures_serve_one_test_but_not_two_worlds(tmp_path: Path) -> None:
     text = """
 from kraft.sim import SimulatedCluster

@@ -40,6 +40,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     assert story(3) != story(4)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_depend_on_the_process() -> None:
     program = "from tests.plugin.test_simulated_cluster import story; print(story(5)[1])"
     hashes = set()

@@ -157,6 +157,7 @@ def test_seeds_have_every_number_of_voters_and_of_observers() -> None:
     assert {shape_of(seed) for seed in range(18)} == {(v, o) for v in range(1, 6) for o in range(3)}
 
 
+@pytest.mark.slow
 def test_seeds_run_in_processes_of_their_own_come_to_the_same() -> None:
     def figures(campaign: CoresCampaign) -> tuple[object, ...]:
         return (campaign.steps, campaign.happened, campaign.seen, campaign.faults)

@@ -62,6 +62,7 @@ def power_off_unordered(machine: Machine) -> None:
     machine.power_off(ordered=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", [kill, power_off, power_off_unordered])
 def test_a_crash_before_any_operation_loses_nothing(crash: Callable[[Machine], None]) -> None:
     steps = operations()
