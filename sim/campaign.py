@@ -15,8 +15,8 @@ from pathlib import Path
 from kraft.sim.cluster.cold_starts import ROUNDS_MAX, ColdStart, cold_start
 from kraft.sim.cluster.coverage import Cell, coverage_table, never_met
 from kraft.sim.cluster.many import in_processes, timed_run
-from kraft.sim.cluster.plan_file import Recorded, write_plan
 from kraft.sim.cluster.run import RunResult, RunSettings
+from kraft.sim.nemesis.plan_file import Recorded, write_plan
 
 VOTERS = (3, 5)
 LOG_LINES_SHOWN = 60

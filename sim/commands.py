@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from kraft.sim.cluster.plan_file import Recorded
+    from kraft.sim.nemesis.plan_file import Recorded
 
 FRESH_SEEDS = 1 << 31
 CORES_SEEDS = 100
@@ -64,8 +64,8 @@ def sim(
     if context.invoked_subcommand is not None:
         return
     from kraft.sim.campaign import Campaign, CampaignSettings
-    from kraft.sim.cluster.faults import FaultSettings
     from kraft.sim.cluster.run import RunSettings
+    from kraft.sim.nemesis.faults import FaultSettings
 
     count = seeds if seeds is not None else 0 if seed is None else 1
     first = 1 if seed is None else seed
@@ -104,9 +104,9 @@ def shrink(
     runs: Annotated[int, typer.Option(help="Try at most so many plans.", min=1)] = 300,
 ) -> None:
     """Take away faults, clients, nodes, settings, operations and time while the same check fails."""
-    from kraft.sim.cluster.plan_file import Recorded, write_plan
     from kraft.sim.cluster.run import run_plan
     from kraft.sim.cluster.shrink import NotFailing, Shrinker, describe
+    from kraft.sim.nemesis.plan_file import Recorded, write_plan
 
     recorded = _read(file)
     if recorded.failure is None:
@@ -218,7 +218,7 @@ def _processes(jobs: int | None) -> int:
 
 
 def _read(file: Path) -> Recorded:
-    from kraft.sim.cluster.plan_file import PlanFileError, read_plan
+    from kraft.sim.nemesis.plan_file import PlanFileError, read_plan
 
     try:
         return read_plan(file)

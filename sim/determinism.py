@@ -13,8 +13,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kraft.sim.cluster.faults import FaultSettings
 from kraft.sim.cluster.run import ClusterRun, RunSettings
+from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.world.trace import EVENTS_PER_CHECKPOINT
 
 ENVIRONMENTS = ({"PYTHONHASHSEED": "1", "TZ": "UTC"}, {"PYTHONHASHSEED": "4242", "TZ": "Asia/Tokyo"})

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kraft.sim.cluster.chronicle import STATES, Chronicle, StateSpan
-from kraft.sim.cluster.plan import FAULT_KINDS
+from kraft.sim.nemesis.plan import FAULT_KINDS
 
 AFTERMATH_MS = 3_000
 NEVER = "-never-"

@@ -17,22 +17,22 @@ import trio
 
 from kraft.seam import sole_error
 from kraft.sim.check.base import Finding
-from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.coverage import Cell, covered_by
-from kraft.sim.cluster.directory_work import move_directories
-from kraft.sim.cluster.disturbances import Disturbances
-from kraft.sim.cluster.faults import FaultSettings, Nemesis
 from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.group_work import GroupWork
 from kraft.sim.cluster.last_look import LastLook
-from kraft.sim.cluster.plan import ADMIN, DIRECTORY_MOVER, EXTRA, IDEMPOTENT, MOVER, TOPIC, VOTER_CHANGER, Plan
-from kraft.sim.cluster.reassign_work import Mover
 from kraft.sim.cluster.stalls import StallWatch
-from kraft.sim.cluster.swarm import draw_plan
-from kraft.sim.cluster.voter_work import change_voters
-from kraft.sim.cluster.workload import Read, Workload, write_extra
+from kraft.sim.nemesis.disturbances import Disturbances
+from kraft.sim.nemesis.faults import FaultSettings, Nemesis
+from kraft.sim.nemesis.plan import ADMIN, DIRECTORY_MOVER, EXTRA, IDEMPOTENT, MOVER, TOPIC, VOTER_CHANGER, Plan
+from kraft.sim.nemesis.swarm import draw_plan
+from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.directory_work import move_directories
+from kraft.sim.workload.group_work import GroupWork
+from kraft.sim.workload.reassign_work import Mover
+from kraft.sim.workload.voter_work import change_voters
+from kraft.sim.workload.workload import Read, Workload, write_extra
 from kraft.sim.world.world import Deadlock, Livelock, World
 
 START_MS_MAX = 10_000

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from kraft.sim.cluster.plan import EXTRA, OVERRIDES, VOTER_CHANGER, Fault, Operation, Plan, allows
 from kraft.sim.cluster.run import RunResult, Signature, run_plan
+from kraft.sim.nemesis.plan import EXTRA, OVERRIDES, VOTER_CHANGER, Fault, Operation, Plan, allows
 from kraft.sim.world.options import WorldOptions
 
 T = TypeVar("T")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kraft.client.admin import Admin, NewTopic
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import TOPIC
 from kraft.sim.cluster.run import RunSettings, run_seed
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import TOPIC
 from tests.bugbank.campaign import slow
 from tests.bugbank.mutation import Schedule
 from tests.cluster.stage import Story, kill_and_settle, play, produce, state_of, wait_whole

@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 from kraft.sim.check.partitions import Damage
-from kraft.sim.cluster import group_work
-from kraft.sim.cluster.workload import Workload
 from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
+from kraft.sim.workload import group_work
+from kraft.sim.workload.workload import Workload
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.streams import Stream

@@ -4,9 +4,9 @@ faults do what they are named after. A mutation of the harness makes one of thes
 from __future__ import annotations
 
 from kraft.sim.check.groups import CommitBegun, CommitEnded, OffsetRead, group_checks
-from kraft.sim.cluster import group_work
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cores.node import Node
+from kraft.sim.workload import group_work
 from kraft.sim.world import World
 from kraft.sim.world.world import Deadlock
 from kraft.wire.error_codes import ErrorCode

@@ -13,12 +13,12 @@ from kraft.client import Producer
 from kraft.image import PartitionState
 from kraft.image.partitions import NO_LEADER
 from kraft.sim.check.base import Finding
-from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import ClusterShape
-from kraft.sim.cluster.swarm import OVERRIDES
-from kraft.sim.cluster.workload import TOPIC
+from kraft.sim.nemesis.swarm import OVERRIDES
+from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.workload import TOPIC
 from kraft.sim.world import World, WorldOptions
 
 Story = Callable[[SimCluster], Awaitable[None]]

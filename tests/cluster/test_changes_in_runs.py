@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kraft.sim.cluster.plan import (
+from kraft.sim.cluster.run import ClusterRun, RunSettings
+from kraft.sim.cluster.shape import ClusterShape, host_name
+from kraft.sim.nemesis.plan import (
     ADD_VOTER,
     CHANGE_DIRECTORY,
     DIRECTORY_MOVER,
@@ -16,8 +18,6 @@ from kraft.sim.cluster.plan import (
     Operation,
     Plan,
 )
-from kraft.sim.cluster.run import ClusterRun, RunSettings
-from kraft.sim.cluster.shape import ClusterShape, host_name
 from kraft.sim.world.filesystem import Directory
 
 SENDS = tuple(Operation(at_ms, SEND) for at_ms in range(0, 2_000, 20))

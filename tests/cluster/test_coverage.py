@@ -10,7 +10,7 @@ from kraft.sim.check.observations import PartitionRecorded, TopicDeleted
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.cluster.chronicle import ELECTION, ISR_CHANGE, REASSIGNMENT, REBALANCE, STATES, Chronicle
 from kraft.sim.cluster.coverage import AFTERMATH_MS, coverage_table, covered_by, never_met
-from kraft.sim.cluster.plan import FAULT_KINDS
+from kraft.sim.nemesis.plan import FAULT_KINDS
 
 
 class Clock:

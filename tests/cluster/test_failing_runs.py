@@ -20,14 +20,14 @@ from kraft.broker.node.partition import Partition
 from kraft.client import Consumer
 from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
 from kraft.sim.check.base import Finding
-from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import BLACKOUT, DIRECTORY, OVERRIDES, Fault, Plan, allows
-from kraft.sim.cluster.plan_file import Recorded, read_plan, write_plan
 from kraft.sim.cluster.run import RunResult, Signature, run_plan
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.shrink import NotFailing, Shrinker
-from kraft.sim.cluster.swarm import draw_plan
 from kraft.sim.commands import app
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, Fault, Plan, allows
+from kraft.sim.nemesis.plan_file import Recorded, read_plan, write_plan
+from kraft.sim.nemesis.swarm import draw_plan
 from kraft.wire.error_codes import ErrorCode
 
 from .stage import plant

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kraft.sim.cluster.faults import FaultSettings
 from kraft.sim.cluster.run import ClusterRun, RunSettings
-from kraft.sim.cluster.workload import IDEMPOTENT, LOOSE, Read, Workload
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.workload.workload import IDEMPOTENT, LOOSE, Read, Workload
 
 SETTINGS = RunSettings(faults=FaultSettings(duration_ms=1_500, crashes=0, network_faults=0))
 

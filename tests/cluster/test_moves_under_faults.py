@@ -14,8 +14,8 @@ from kraft.client.core.records import KafkaError
 from kraft.control import partition_change
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.reassign_work import Mover
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.world import World
 from tests.admin.stage import SETTINGS
 

@@ -6,11 +6,11 @@ import pytest
 import trio
 
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.disturbances import Disturbances
-from kraft.sim.cluster.faults import Nemesis
-from kraft.sim.cluster.plan import BLACKOUT, DIRECTORY, OVERRIDES, PLAIN, SEND, Fault, Operation, Plan
 from kraft.sim.cluster.run import RunResult, run_plan
 from kraft.sim.cluster.shape import ClusterShape, host_name
+from kraft.sim.nemesis.disturbances import Disturbances
+from kraft.sim.nemesis.faults import Nemesis
+from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, PLAIN, SEND, Fault, Operation, Plan
 
 from .stage import play
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import CLIENTS, DIRECTORY_MOVER, MOVER, VOTER_CHANGER, Fault
-from kraft.sim.cluster.plan_file import PlanFileError, Recorded, parse, read_plan, render
 from kraft.sim.cluster.run import Signature
-from kraft.sim.cluster.swarm import draw_plan
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import CLIENTS, DIRECTORY_MOVER, MOVER, VOTER_CHANGER, Fault
+from kraft.sim.nemesis.plan_file import PlanFileError, Recorded, parse, read_plan, render
+from kraft.sim.nemesis.swarm import draw_plan
 
 SETTINGS = FaultSettings(duration_ms=5_000)
 

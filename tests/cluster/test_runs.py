@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from kraft.sim.cluster.cold_starts import cold_start
-from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import IDEMPOTENT
 from kraft.sim.cluster.run import RunSettings, run_plan, run_seed
-from kraft.sim.cluster.swarm import draw_plan
 from kraft.sim.commands import app
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import IDEMPOTENT
+from kraft.sim.nemesis.swarm import draw_plan
 
 FAULTS = FaultSettings(duration_ms=4_000, crashes=1)
 

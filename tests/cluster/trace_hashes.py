@@ -12,10 +12,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import Plan
 from kraft.sim.cluster.run import run_plan
-from kraft.sim.cluster.swarm import draw_plan
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import Plan
+from kraft.sim.nemesis.swarm import draw_plan
 
 KEPT = Path(__file__).with_name("trace_hashes.json")
 SEEDS = range(1, 11)

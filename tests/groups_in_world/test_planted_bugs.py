@@ -15,9 +15,9 @@ from kraft.broker.group.records import Entry
 from kraft.broker.group.requests import CommitReply, FetchReply, PartitionError
 from kraft.broker.group.step import Answer
 from kraft.broker.node import coordinator_shard
-from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.group_work import GroupWork
+from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.group_work import GroupWork
 from kraft.wire.error_codes import ErrorCode
 from tests.cluster.stage import play
 

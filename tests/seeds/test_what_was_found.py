@@ -17,10 +17,10 @@ from kraft.control import BrokerHeartbeat, RebalanceLeaders
 from kraft.control.probing import CONNECT_GRACE_MS
 from kraft.image.partitions import NO_LEADER
 from kraft.node.controller_commands import NOBODY, Waiter
-from kraft.sim.cluster.admin_work import Admin
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
-from kraft.sim.cluster.workload import TOPIC
+from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.workload import TOPIC
 from kraft.sim.world import WorldOptions
 from kraft.sim.world.filesystem import Directory
 from kraft.sim.world.options import MILLISECOND_NS

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kraft.sim.cluster import plan
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.plan import Fault
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.plan import Fault
 
 BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from kraft.client.admin import Admin
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.plan import Operation
+from kraft.sim.nemesis.plan import Operation
 
 REQUEST_TIMEOUT_MS = 2_000
 

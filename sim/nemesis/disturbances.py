@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import trio
 
-from kraft.sim.cluster import plan
-from kraft.sim.cluster.faults import Nemesis
-from kraft.sim.cluster.plan import Fault
 from kraft.sim.cluster.shape import host_name
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.faults import Nemesis
+from kraft.sim.nemesis.plan import Fault
 
 SLOW_DISK_MS = 800
 FLAP_WAIT_MS = 1_000

@@ -16,7 +16,7 @@ from uuid import UUID
 from kraft.client.cluster import Cluster, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.plan import ADD_PARTITION, ADMIN, DELETE, SET_CONFIG, Operation
+from kraft.sim.nemesis.plan import ADD_PARTITION, ADMIN, DELETE, SET_CONFIG, Operation
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode

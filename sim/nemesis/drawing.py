@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kraft.sim.cluster import plan
-from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import Fault, Operation
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import Fault, Operation
 from kraft.sim.world.chance import NamedRandom
 
 RESTART_MS = (100, 3_000)

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kraft.sim.cluster.drawing import Mood, draw_faults, draw_work
-from kraft.sim.cluster.faults import FaultSettings
-from kraft.sim.cluster.plan import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS, OVERRIDES, Plan, allows
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis.drawing import Mood, draw_faults, draw_work
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS, OVERRIDES, Plan, allows
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, WorldOptions
 

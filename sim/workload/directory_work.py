@@ -15,8 +15,8 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.plan import DIRECTORY_MOVER, Operation
-from kraft.sim.cluster.planned_requests import make_requests
+from kraft.sim.nemesis.plan import DIRECTORY_MOVER, Operation
+from kraft.sim.workload.planned_requests import make_requests
 
 
 async def move_directories(cluster: SimCluster, work: Iterable[Operation]) -> None:

@@ -21,8 +21,8 @@ from kraft.client import Consumer, Producer
 from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.producer import Delivery
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.plan import CONSUMER, EXTRA, IDEMPOTENT, LOOSE, PARTITIONS, PLAIN, TOPIC, Operation, Plan
 from kraft.sim.cluster.shape import host_name
+from kraft.sim.nemesis.plan import CONSUMER, EXTRA, IDEMPOTENT, LOOSE, PARTITIONS, PLAIN, TOPIC, Operation, Plan
 from kraft.wire.error_codes import ErrorCode
 
 REQUEST_TIMEOUT_MS = 5_000

@@ -13,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kraft.sim.cluster.plan import CLIENTS, FAULT_KINDS, SCHEDULE_VERSION, Fault, Operation, Plan
-from kraft.sim.cluster.plan_rules import problems_of
 from kraft.sim.cluster.run import RunResult, Signature
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis.plan import CLIENTS, FAULT_KINDS, SCHEDULE_VERSION, Fault, Operation, Plan
+from kraft.sim.nemesis.plan_rules import problems_of
 from kraft.sim.world.options import WorldOptions
 
 FORMAT = 1

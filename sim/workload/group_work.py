@@ -32,8 +32,8 @@ from kraft.sim.check.groups import (
 )
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.drawing import draw_group_work
-from kraft.sim.cluster.plan import BE_SILENT, FORGET, LEAVE, MEMBERS, Operation
+from kraft.sim.nemesis.drawing import draw_group_work
+from kraft.sim.nemesis.plan import BE_SILENT, FORGET, LEAVE, MEMBERS, Operation
 from kraft.storage.handles import ColdRead
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey

@@ -16,8 +16,8 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.first_voters import address_of, directory_id_of
-from kraft.sim.cluster.plan import REMOVE_VOTER, VOTER_CHANGER, Operation
-from kraft.sim.cluster.planned_requests import make_requests
+from kraft.sim.nemesis.plan import REMOVE_VOTER, VOTER_CHANGER, Operation
+from kraft.sim.workload.planned_requests import make_requests
 
 VOTERS_MIN = 2
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from kraft.config import ConfigError, validate_topic_config
-from kraft.sim.cluster.plan import (
+from kraft.sim.cluster.shape import LOG_DIR_LETTERS, ClusterShape
+from kraft.sim.nemesis.plan import (
     CLIENT_VERBS,
     LINK_KINDS,
     PARTITIONS,
@@ -22,7 +23,6 @@ from kraft.sim.cluster.plan import (
     Plan,
     allows,
 )
-from kraft.sim.cluster.shape import LOG_DIR_LETTERS, ClusterShape
 from kraft.wire.compression import Compression
 
 COMPRESSIONS = tuple(codec.name.lower() for codec in Compression)

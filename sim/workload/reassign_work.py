@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from kraft.client.cluster import Cluster, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.plan import CANCEL_MOVE, Operation
+from kraft.sim.nemesis.plan import CANCEL_MOVE, Operation
 from kraft.sim.world.chance import NamedRandom
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey

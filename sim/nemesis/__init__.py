@@ -1,0 +1,3 @@
+"""What goes wrong, and when. Pure: the plan of a run as a value, how a seed draws it, its file (`plan`, `drawing`,
+`swarm`, `plan_rules`, `plan_file`). Async: who carries its faults out on a simulated cluster (`faults`,
+`disturbances`)."""
