@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import psutil
 from confluent_kafka import KafkaException
 
 from tests.bench.admin import Refused
@@ -22,7 +23,7 @@ Figures = dict[str, float]
 """By the key of a row."""
 FAILURES = (
     *(OSError, RuntimeError, ValueError, LookupError, ZeroDivisionError),
-    *(subprocess.SubprocessError, KafkaException, RequestRefused, Refused),
+    *(subprocess.SubprocessError, psutil.Error, KafkaException, RequestRefused, Refused),
 )
 """What a measurement can end with that is no reason to give up the others."""
 
