@@ -7,7 +7,8 @@ import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import psutil
 from confluent_kafka import KafkaException
@@ -136,6 +137,17 @@ class Results:
         except FAILURES as error:
             traceback.print_exc()
             self.failures.append(f"{name}: {type(error).__name__}: {error}")
+
+    def as_json(self) -> list[dict[str, object]]:
+        """What `take_over` reads."""
+        return [{"row": asdict(one.row), "rounds": one.rounds} for one in self.outcomes.values()]
+
+    def take_over(self, kept: list[dict[str, Any]]) -> None:
+        """Add what an earlier run measured, but for the rows that this one has measured itself."""
+        for one in kept:
+            goal = one["row"]["goal"]
+            row = Row(**{**one["row"], "goal": None if goal is None else Goal(**goal)})
+            self.outcomes.setdefault(row.key, Outcome(row, one["rounds"]))
 
     def curve(self, prefix: str, side: str) -> Iterator[tuple[int, float]]:
         """Points of the rows whose key is `prefix` and a number."""
