@@ -123,6 +123,8 @@ class Results:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """What could not be measured, and why."""
+    has_taken_over: bool = False
+    """Some rows are from an earlier run."""
 
     def add(self, rows: tuple[Row, ...], side: str, figures: Figures) -> None:
         for row in rows:
@@ -147,6 +149,7 @@ class Results:
         for one in kept:
             goal = one["row"]["goal"]
             row = Row(**{**one["row"], "goal": None if goal is None else Goal(**goal)})
+            self.has_taken_over |= row.key not in self.outcomes
             self.outcomes.setdefault(row.key, Outcome(row, one["rounds"]))
 
     def curve(self, prefix: str, side: str) -> Iterator[tuple[int, float]]:
