@@ -1,3 +1,3 @@
-"""What goes wrong, and when. Pure: the plan of a run as a value, how a seed draws it, its file (`plan`, `drawing`,
-`swarm`, `plan_rules`, `plan_file`). Async: who carries its faults out on a simulated cluster (`faults`,
-`disturbances`)."""
+"""Async: what goes wrong, and when. The plan of a run is a value: how a seed draws it, its rules and its file are plain
+code (`plan`, `drawing`, `swarm`, `plan_rules`, `plan_file`); who carries its faults out on a simulated cluster is not
+(`faults`, `disturbances`)."""
