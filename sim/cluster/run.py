@@ -252,6 +252,7 @@ class ClusterRun:
             "admin": self.admin.done,
             "read_along": workload.read_along.count,
             "crashes": self.nemesis.crashes,
+            **{f"moment: {role}": count for role, count in self.nemesis.moments.items()},
             **{f"fault: {kind}": count for kind, count in self.disturbances.met.items()},
             "compared": self.last_look.compared,
             "whole_ms": self._whole_ms,

@@ -232,7 +232,8 @@ class Disturbances:
 
     async def _flap(self, fault: Fault) -> bool:
         """The active controller, or the leader of a partition, dies between an append and its commit."""
-        find = self._controller_with_news if fault.role == plan.ACTIVE_CONTROLLER else self._leader_with_news
+        targets = self._nemesis.targets
+        find = targets.controller_with_news if fault.role == plan.ACTIVE_CONTROLLER else targets.leader_with_news
         if not await self._cluster.wait_until(lambda: find() is not None, FLAP_WAIT_MS, poll_ms=1):
             return False
         victim = find()
@@ -241,23 +242,6 @@ class Disturbances:
         lose_power = bool(fault.amount) and self._nemesis.may_lose_power(victim)
         await self._nemesis.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
         return True
-
-    def _controller_with_news(self) -> int | None:
-        """The active controller, if something of its log is not committed."""
-        active = self._cluster.watch.active_controller
-        eye = self._cluster.watch.nodes.get(active or 0)
-        raft = None if eye is None else eye.node.quorum.replica
-        is_behind = raft is not None and raft.log.end_offset > (raft.high_watermark or 0)
-        return active if is_behind else None
-
-    def _leader_with_news(self) -> int | None:
-        """The leader of a partition in which something is not committed."""
-        for topic in self._cluster.image.topics:
-            for index, state in topic.partitions():
-                marks = self._cluster.marks(state.leader, topic.name, index)
-                if marks is not None and marks[0] < marks[1]:
-                    return state.leader
-        return None
 
     async def _black_out(self, fault: Fault) -> bool:
         nemesis, cluster = self._nemesis, self._cluster

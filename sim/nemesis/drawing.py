@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
@@ -53,6 +53,8 @@ DOWN: Mapping[str, tuple[int, int]] = {
 
 AMOUNTS: Mapping[str, tuple[int, int]] = {"clock": CLOCK_STEP_MS, "stumble": STUMBLES, "flap": (0, 1)}
 
+MOMENT_ONE_IN = 4
+"""One crash in so many waits for a moment."""
 CALM_SEEDS = 10
 """One seed in so many is free of faults."""
 BURST = 3
@@ -98,7 +100,8 @@ def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterSh
     if not seed % CALM_SEEDS:
         return ()
     for stream in range(mood.streams):
-        faults += _draw_crashes(NamedRandom(seed, f"crashes {stream}"), settings, shape, lane=2 * stream)
+        crashes = _draw_crashes(NamedRandom(seed, f"crashes {stream}"), settings, shape, lane=2 * stream)
+        faults += _aimed(NamedRandom(seed, f"moments {stream}"), crashes)
         random = NamedRandom(seed, f"disturbances {stream}")
         faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
@@ -124,10 +127,19 @@ def _draw_crashes(random: NamedRandom, settings: FaultSettings, shape: ClusterSh
 
 def _draw_crash(random: NamedRandom, shape: ClusterShape, kind: str, at_ms: int, lane: int) -> Fault:
     """Of any node, of the active controller, or of a partition's leader: each as often as the others."""
-    role = ("", *plan.ROLES)[random.below(3)]
+    role = ("", *plan.LASTING_ROLES)[random.below(3)]
     node = 0 if role else shape.node_ids[random.below(len(shape.node_ids))]
     back_ms = between(random, *DOWN[kind]) if kind in DOWN else 0
     return Fault(at_ms=at_ms, kind=kind, lane=lane, role=role, node=node, pick=random.below(PICKS), back_ms=back_ms)
+
+
+def _aimed(random: NamedRandom, crashes: list[Fault]) -> Iterator[Fault]:
+    """Some of these crashes wait for a moment in which they hurt most."""
+    for crash in crashes:
+        role = plan.MOMENT_ROLES[random.below(2)]
+        if random.one_in(MOMENT_ONE_IN) and crash.kind != plan.CLEAN_STOP:
+            crash = replace(crash, role=role, node=0)
+        yield crash
 
 
 def _draw_disturbances(
@@ -144,7 +156,7 @@ def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: Cluster
     node = nodes[random.below(len(nodes))]
     others = [other for other in nodes if other != node]
     other = others[random.below(len(others))] if kind in plan.LINK_KINDS else 0
-    role = plan.ROLES[random.below(2)] if kind == "flap" else ""
+    role = plan.LASTING_ROLES[random.below(2)] if kind == "flap" else ""
     return Fault(
         at_ms=at_ms,
         kind=kind,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 2
+SCHEDULE_VERSION = 3
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -33,7 +33,12 @@ LINK_KINDS = ("reset", "cut", "cut one way", "stall")
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
 
-ACTIVE_CONTROLLER, A_LEADER = ROLES = ("active controller", "leader")
+ACTIVE_CONTROLLER, A_LEADER = LASTING_ROLES = ("active controller", "leader")
+SHRUNK_LEADER, UNCOMMITTED_CONTROLLER = MOMENT_ROLES = ("shrunk leader", "uncommitted controller")
+"""Roles that somebody has for a moment only, and crashes wait for it: the leader of the partition whose in-sync
+replicas became fewer last, while they are, and the active controller while something that it has appended is not
+committed."""
+ROLES = (*LASTING_ROLES, *MOMENT_ROLES)
 
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
 CONSUMER, EXTRA, ADMIN = "consumer", "extra", "admin"

@@ -12,7 +12,9 @@ from kraft.config import ConfigError, validate_topic_config
 from kraft.sim.cluster.shape import LOG_DIR_LETTERS, ClusterShape
 from kraft.sim.nemesis.plan import (
     CLIENT_VERBS,
+    CRASH_KINDS,
     LINK_KINDS,
+    MOMENT_ROLES,
     PARTITIONS,
     PRODUCERS,
     ROLE_KINDS,
@@ -76,6 +78,8 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         yield f"({fault.kind}) must name the nodes that it hits: node, and other for a link"
     if fault.kind in LINK_KINDS and fault.node == fault.other:
         yield f"({fault.kind}) needs two nodes, and names {fault.node} twice"
+    if fault.role in MOMENT_ROLES and fault.kind not in CRASH_KINDS:
+        yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join(CRASH_KINDS)} can"
     if not allows(shape, fault.kind):
         yield (
             f"({fault.kind}) is not for this cluster: a blackout needs log.flush.interval.messages=1 in the overrides, "

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kraft.sim.cluster.run import Signature
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import CLIENTS, DIRECTORY_MOVER, MOVER, VOTER_CHANGER, Fault
+from kraft.sim.nemesis.plan import CLIENTS, DIRECTORY_MOVER, MOVER, ROLES, VOTER_CHANGER, Fault
 from kraft.sim.nemesis.plan_file import PlanFileError, Recorded, parse, read_plan, render
 from kraft.sim.nemesis.swarm import draw_plan
 
@@ -46,6 +46,7 @@ def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> N
     plans = [draw_plan(seed, FaultSettings()) for seed in range(1, 80)]
     names = {fault.kind for plan in plans for fault in plan.faults}
     assert len(names) == 18
+    assert {fault.role for plan in plans for fault in plan.faults} == {"", *ROLES}
     some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER}
     assert {frozenset(CLIENTS) - frozenset(plan.work) for plan in plans} >= {frozenset(), *map(frozenset, [some])}
     assert all(set(CLIENTS) - set(plan.work) <= some for plan in plans)
@@ -110,6 +111,9 @@ def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
     assert "fault 1 (blackout) is not for this cluster" in of_fault(kind="blackout", node=0)
     assert "fault 1 (cut) needs two nodes" in of_fault(kind="cut", node=1, other=1)
     assert "fault 1 (pause) has a time or a pick below 0" in of_fault(kind="pause", node=1, duration_ms=-1)
+    assert "(pause) cannot wait for the shrunk leader: only kill, power loss" in of_fault(
+        kind="pause", node=1, role="shrunk leader"
+    )
 
 
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
