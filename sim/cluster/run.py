@@ -251,6 +251,8 @@ class ClusterRun:
             "acknowledged": workload.acknowledged,
             "admin": self.admin.done,
             "read_along": workload.read_along.count,
+            "reread": workload.reread.count,
+            "refused": workload.refused,
             "crashes": self.nemesis.crashes,
             **{f"moment: {role}": count for role, count in self.nemesis.moments.items()},
             **{f"fault: {kind}": count for kind, count in self.disturbances.met.items()},

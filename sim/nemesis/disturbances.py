@@ -15,6 +15,7 @@ from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.faults import Nemesis
 from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.worn_disks import WornDisks
 
 SLOW_DISK_MS = 800
 FLAP_WAIT_MS = 1_000
@@ -29,6 +30,7 @@ class Disturbances:
         self._nemesis = nemesis
         self._cluster = nemesis.cluster
         self._world = nemesis.cluster.world
+        self._worn = WornDisks(nemesis)
         self._lanes: dict[int, list[Fault]] = {}
         self._cuts: set[frozenset[str]] = set()
         """Pairs of hosts between which something is cut."""
@@ -56,6 +58,8 @@ class Disturbances:
             "stumble": self._stumble,
             "flap": self._flap,
             plan.DIRECTORY: self._fail_directory,
+            plan.BIT_ROT: self._rot,
+            plan.READ_ERROR: self._fail_reads,
             plan.BLACKOUT: self._black_out,
         }
 
@@ -82,9 +86,11 @@ class Disturbances:
             self._world.sync_fails(name, False)
             self._world.slow_disk(name, 0)
             self._world.fail_directory(name, None)
+            self._world.fail_reads(name, None)
         self._cluster.excused.clear()
         for node in sorted(self._cluster.hampered):
-            self._cluster.crash(node, lose_power=False, is_noticed=False)
+            if self._cluster.is_running(node):
+                self._cluster.crash(node, lose_power=False, is_noticed=False)
         self._cluster.hampered.clear()
 
     async def _last(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> None:
@@ -206,6 +212,33 @@ class Disturbances:
         self._world.fail_directory(host_name(node), None)
         await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
         self._cluster.hampered.discard(node)
+        return True
+
+    async def _fail_reads(self, fault: Fault) -> bool:
+        """Of the last directory: a broker that has others must go on without it; else it may stop. What was written can
+        be read again in the end, and the broker is started anew."""
+        node, cluster = fault.node, self._cluster
+        if node not in cluster.shape.broker_ids or not self._nemesis.may_crash(node):
+            return False
+        excused = cluster.hampered if cluster.shape.log_dirs > 1 else cluster.excused
+        path = cluster.shape.log_dirs_of(node)[-1]
+        excused.add(node)
+        self._world.fail_reads(host_name(node), path)
+        await self._last(fault, f"reads from {path} of {node} fail", (node,))
+        self._world.fail_reads(host_name(node), None)
+        await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
+        excused.discard(node)
+        return True
+
+    async def _rot(self, fault: Fault) -> bool:
+        """Whatever happens to the broker meanwhile, the rot stays; then somebody mends it."""
+        rot = self._worn.find(fault)
+        if rot is None:
+            return False
+        self._worn.begin(rot)
+        text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} rot on broker {rot.node}"
+        await self._last(fault, text, (rot.node,))
+        await self._worn.mend(rot, fault)
         return True
 
     async def _start_anew(self, fault: Fault, *, lose_power: bool) -> None:

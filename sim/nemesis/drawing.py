@@ -19,6 +19,7 @@ DISK_MS = (50, 1_500)
 STALL_MS = (50, 4_000)
 BACK_MS = (50, 1_000)
 STUMBLE_MS = (0, 250)
+ROT_MS = (1_000, 8_000)
 STUMBLES = (1, 3)
 CLOCK_STEP_MS = (-60_000, 60_000)
 PICKS = 1_000
@@ -35,6 +36,8 @@ LASTS: Mapping[str, tuple[int, int]] = {
     "failing sync": DISK_MS,
     "stumble": STUMBLE_MS,
     plan.DIRECTORY: CUT_MS,
+    plan.BIT_ROT: ROT_MS,
+    plan.READ_ERROR: CUT_MS,
 }
 """How long a fault lasts, where it does."""
 
@@ -47,11 +50,18 @@ DOWN: Mapping[str, tuple[int, int]] = {
     "stumble": STUMBLE_MS,
     "flap": STUMBLE_MS,
     plan.DIRECTORY: BACK_MS,
+    plan.BIT_ROT: BACK_MS,
+    plan.READ_ERROR: BACK_MS,
     plan.BLACKOUT: BACK_MS,
 }
 """How long a node stays down, where it goes down."""
 
-AMOUNTS: Mapping[str, tuple[int, int]] = {"clock": CLOCK_STEP_MS, "stumble": STUMBLES, "flap": (0, 1)}
+AMOUNTS: Mapping[str, tuple[int, int]] = {
+    "clock": CLOCK_STEP_MS,
+    "stumble": STUMBLES,
+    "flap": (0, 1),
+    plan.BIT_ROT: (0, 1),
+}
 
 MOMENT_ONE_IN = 4
 """One crash in so many waits for a moment."""
@@ -67,6 +77,9 @@ EXTRA_VALUE_BYTES_MAX = 200
 MOVE_PAUSE_MS = (500, 3_000)
 DIRECTORY_PAUSE_MS_MAX = 2_000
 VOTER_PAUSE_MS_MAX = 2_000
+REREAD_PAUSE_MS_MAX = 2_500
+WEAR_PERIOD_MS = 12_000
+"""Of how many ms a disk that wears out has one fault."""
 CANCEL_ONE_IN = 4
 SLOTS = 3
 """Extra topics at one time."""
@@ -90,6 +103,8 @@ class Mood:
     """Replicas are moved between the log directories of their brokers."""
     changes_voters: bool = False
     """Controllers come and go as voters."""
+    wears: bool = False
+    """Disks of brokers wear out, and somebody reads what is old again and again."""
     value_bytes_max: int = 0
     """Values are filled up to a drawn size below this."""
 
@@ -104,6 +119,8 @@ def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterSh
         faults += _aimed(NamedRandom(seed, f"moments {stream}"), crashes)
         random = NamedRandom(seed, f"disturbances {stream}")
         faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
+    if mood.wears:
+        faults += _draw_wear(NamedRandom(seed, "wear"), settings, shape, lane=2 * mood.streams)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 
@@ -151,6 +168,15 @@ def _draw_disturbances(
     return [_draw_disturbance(random, mood.kinds[random.below(len(mood.kinds))], at, shape, lane) for at in times]
 
 
+def _draw_wear(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> Iterator[Fault]:
+    brokers = shape.broker_ids
+    for _ in range(1 + settings.duration_ms // WEAR_PERIOD_MS):
+        fault = _draw_disturbance(
+            random, plan.WEAR_KINDS[random.below(2)], random.below(settings.duration_ms), shape, lane
+        )
+        yield replace(fault, node=brokers[random.below(len(brokers))], pick=random.below(PICKS))
+
+
 def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: ClusterShape, lane: int) -> Fault:
     nodes = shape.node_ids
     node = nodes[random.below(len(nodes))]
@@ -178,6 +204,8 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
     for name in plan.PRODUCERS:
         work[name] = _draw_sends(NamedRandom(seed, name), mood, end_ms, plan.PARTITIONS, mood.value_bytes_max)
     work[plan.CONSUMER] = ()
+    if mood.wears:
+        work[plan.REREADER] = _draw_reading(NamedRandom(seed, plan.REREADER), settings.duration_ms)
     work[plan.EXTRA] = _draw_sends(NamedRandom(seed, plan.EXTRA), mood, end_ms, PICKS, EXTRA_VALUE_BYTES_MAX)
     work[plan.ADMIN] = _draw_administration(NamedRandom(seed, plan.ADMIN), settings.duration_ms)
     if mood.moves:
@@ -202,6 +230,15 @@ def _draw_sends(random: NamedRandom, mood: Mood, end_ms: int, targets: int, byte
         operations.append(Operation(at_ms, plan.SEND, random.below(targets), random.below(bytes_max + 1)))
         if not random.below(BURST):
             at_ms += 1 + random.below(mood.pause_ms_max)
+    return tuple(operations)
+
+
+def _draw_reading(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = random.below(REREAD_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.READ_AGAIN, random.below(plan.PARTITIONS)))
+        at_ms += random.below(REREAD_PAUSE_MS_MAX)
     return tuple(operations)
 
 

@@ -7,7 +7,7 @@ is no fault of the cluster. After each crash the next waits until its victim is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -115,19 +115,29 @@ class Nemesis:
         return True
 
     async def crash(
-        self, victim: int, kind: str, *, lose_power: bool, back_ms: int, wipe: bool = False, as_role: str = ""
+        self,
+        victim: int,
+        kind: str,
+        *,
+        lose_power: bool,
+        back_ms: int,
+        wipe: bool = False,
+        as_role: str = "",
+        while_down: Callable[[], None] = lambda: None,
+        note: str = "",
     ) -> None:
         """Kill a node or cut its power, and start it again; `wipe`: with an empty disk; `as_role`: in which role, and
-        at its moment, it is hit."""
+        at its moment, it is hit; `while_down`: what somebody does to its host meanwhile, as `note` says."""
         is_noticed = not lose_power and self._is_calm(victim)
         what = "power loss" if lose_power else "kill"
         role = f", the {as_role}" if as_role else ""
-        text = f"{what} of node {victim}{role}, back after {back_ms} ms{' with an empty disk' if wipe else ''}"
+        text = f"{what} of node {victim}{role}, back after {back_ms} ms{' with an empty disk' if wipe else ''}{note}"
         self.crashes += 1
         with self.fault(kind, (victim,), text):
             self.cluster.crash(victim, lose_power=lose_power, is_noticed=is_noticed)
             if wipe:
                 self.cluster.wipe(victim)
+            while_down()
             await self._world.sleep_ms(back_ms)
             if not self.cluster.is_running(victim):
                 self.cluster.start(victim, wiped=wipe)
