@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.node.refused_reads import SameAgain
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.run import RunResult, run_plan
@@ -110,6 +111,13 @@ def planted(patch: pytest.MonkeyPatch) -> list[Finding]:
 def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not play(an_emptied_follower_copies_a_rotten_leader)
     assert "D1" in checks_of(planted(monkeypatch))
+
+
+def test_a_broker_that_offers_rotten_bytes_on_and_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=2, duration_ms=5_000)
+    assert not carry_out(rot).findings
+    plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False, "8bc4027b")
+    assert {finding.check for finding in carry_out(rot).findings} == {"L7"}
 
 
 def test_only_what_a_crc_or_a_length_protects_is_changed_and_all_of_it_can_be_restored() -> None:
