@@ -277,8 +277,10 @@ class Disturbances:
         return True
 
     async def _black_out(self, fault: Fault) -> bool:
+        """Not while a log is rotten: behind a blackout nobody is known to be complete, and if the last one known
+        finds its log damaged, somebody must choose (docs/decisions/08)."""
         nemesis, cluster = self._nemesis, self._cluster
-        if cluster.ailing or nemesis.stopping:
+        if cluster.ailing or cluster.rotten or nemesis.stopping:
             return False
         text = f"all nodes lose power, back after {fault.back_ms} ms"
         with nemesis.fault(fault.kind, cluster.shape.node_ids, text):

@@ -14,6 +14,7 @@ from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis.faults import Nemesis
 from kraft.sim.nemesis.plan import (
     BIT_ROT,
+    BLACKOUT,
     CONSUMER,
     OVERRIDES,
     PLAIN,
@@ -155,3 +156,15 @@ def test_a_log_that_nobody_else_has_in_sync_is_left_alone() -> None:
         assert WornDisks(Nemesis(cluster)).find(Fault(at_ms=0, kind=BIT_ROT, node=leader)) is None
 
     assert not play(story)
+
+
+def test_nobody_loses_power_with_all_others_while_a_log_is_rotten() -> None:
+    """Where the last replica that is known to be complete finds its log damaged, a person must choose who leads."""
+    shape = ClusterShape(overrides={**OVERRIDES, "log.flush.interval.messages": "1"})
+    faults = (
+        Fault(at_ms=500, kind=BIT_ROT, node=1, duration_ms=1_000),
+        Fault(at_ms=600, kind=BLACKOUT, lane=1, back_ms=50),
+        Fault(at_ms=3_000, kind=BLACKOUT, lane=1, back_ms=50),
+    )
+    result = run_plan(Plan(seed=5, duration_ms=4_000, faults=faults, work=WORK, shape=shape, ends_early=True))
+    assert [line.split(":")[1][:10] for line in result.history] == [" 1 bytes o", " kill of n", " all nodes"]
