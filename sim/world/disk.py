@@ -24,7 +24,7 @@ Ts = TypeVarTuple("Ts")
 
 FREE_BYTES = 1 << 40
 BUDGET_POLL_NS = 5 * MILLISECOND_NS
-UNREADABLE_COLD_ONE_IN = 4
+UNREADABLE_COLD_ONE_IN = 2
 """How often a read goes to a device that cannot be read, and not to memory."""
 
 
@@ -67,6 +67,12 @@ class FakeFile:
     def read_cached(self, position: int, count: int) -> bytes | None:
         self._incarnation.check()
         return self._disk.peek(self, position, count)
+
+    def sent(self, position: int, count: int) -> bytes:
+        """What sendfile takes, from whatever the file holds now, closed or not; nothing if it cannot be read."""
+        if self._disk.is_out_of_reach(self):
+            return b""
+        return bytes(memoryview(self.inode.data)[position : position + count])
 
     def read(self, position: int, count: int) -> bytes:
         self._disk.require_readable(self)
@@ -178,10 +184,15 @@ class FakeDisk:
         if _is_below(path, self._host.unreadable_directory):
             raise _error(errno.EIO, path, "read", "Input/output error")
 
+    def is_out_of_reach(self, file: FakeFile) -> bool:
+        """Whether a read goes to the device, just now, which cannot be read."""
+        unreadable = self._host.unreadable_directory
+        return _is_below(file.path, unreadable) and self._chance.one_in(UNREADABLE_COLD_ONE_IN)
+
     def peek(self, file: FakeFile, position: int, count: int) -> bytes | None:
         if self._chance.one_in(self._options.cold_read_one_in):
             return None
-        if _is_below(file.path, self._host.unreadable_directory) and self._chance.one_in(UNREADABLE_COLD_ONE_IN):
+        if self.is_out_of_reach(file):
             return None
         return bytes(memoryview(file.inode.data)[position : position + count])
 

@@ -59,15 +59,16 @@ def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
     assert sum(f"is {mended} meanwhile" in line for line in result.history) >= 1
 
 
-@pytest.mark.parametrize("log_dirs", [1, 2])
-def test_a_run_stands_reads_that_fail(log_dirs: int) -> None:
+@pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), (2, 3)])
+def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
     faults = [
-        Fault(at_ms=500 + 2_000 * number, kind=READ_ERROR, node=number + 1, duration_ms=1_000, back_ms=100)
-        for number in range(2)
+        Fault(at_ms=500 + 2_500 * number, kind=READ_ERROR, node=number + 1, duration_ms=2_000, back_ms=100)
+        for number in range(3)
     ]
-    result = carry_out(*faults, log_dirs=log_dirs)
+    result = carry_out(*faults, log_dirs=log_dirs, duration_ms=8_000, seed=seed)
     assert not result.findings, result.findings[0]
-    assert result.counters[f"fault: {READ_ERROR}"] == 2
+    assert result.counters[f"fault: {READ_ERROR}"] == 3
+    assert any("log directory is offline" in line for line in result.log_lines), "they were noticed"
 
 
 async def rotten_leader(cluster: SimCluster) -> Rot:
