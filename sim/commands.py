@@ -175,12 +175,12 @@ def cores(
     """Cores alone on a heap of events: quorums of raft cores under crashes and partitions, and the replicas of a
     partition against the controller's decisions."""
     from kraft.sim.cores.campaign import CoresCampaign, run_campaign
-    from kraft.sim.cores.runs import RUNNERS, CoresSettings
+    from kraft.sim.cores.runs import STAGES, CoresSettings
 
     count = seeds if seeds is not None else CORES_SEEDS if seed is None else 1
     first = 1 if seed is None else seed
     campaigns: dict[str, CoresCampaign] = {}
-    for kind in RUNNERS if what is CoresKind.BOTH else (what.value,):
+    for kind in STAGES if what is CoresKind.BOTH else (what.value,):
         settings = CoresSettings(int(seconds * 1000), not no_checks, TRACE_LINES if log else 0, kind)
         campaigns[kind] = run_campaign(
             range(first, first + count), settings, min(_processes(jobs), count), _say_nothing if as_json else print

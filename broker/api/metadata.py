@@ -4,6 +4,8 @@ Unauthorised wins over unknown for every name that the client sent; only brokers
 only unfenced ones, but for those that left a moment ago (`kraft.broker.node.departed`). A missing topic may be created
 on the way: the answer then is LEADER_NOT_AVAILABLE, and the client asks again. So it is for a leader whose process
 seems to have died a moment ago: a client that trusted it would not ask again for a second.
+Of partitions in the same state all bytes but their number are the same, and are written once (`metadata_partitions`);
+an answer with very many is made a few milliseconds at a time, from one image.
 Source: MetadataRequest/Response 0 to 13, KIP-4, KIP-516.
 """
 
@@ -14,10 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import trio
+
 from kraft.broker.api.answers import answer, kind, read, respond
+from kraft.broker.api.metadata_partitions import PartitionsWriter
 from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
 from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID
 from kraft.broker.node.session import Session
+from kraft.broker.node.turns import TURN_NS_MAX
 from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
 from kraft.image.partitions import NO_LEADER
@@ -38,6 +44,9 @@ FIRST_WITH_IDS = 12
 FIRST_WITH_LISTENER_ERRORS = 6
 WITH_CLUSTER_OPERATIONS = range(8, 11)
 
+PARTITIONS_AT_ONCE_MAX = 10_000
+"""An answer with more partitions is made in turns."""
+
 CHECKED_TOPICS_MAX = 16
 CHECKED_PARTITIONS_MAX = 1_000
 CHECKED_LEADERS_MAX = 16
@@ -50,7 +59,19 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
     asks_for_cluster = version in WITH_CLUSTER_OPERATIONS and _asks_for_cluster_operations(request)
 
     def reply(lost: frozenset[int]) -> None:
-        response = _MetadataReply(broker, request, session, message, lost).build()
+        made = _MetadataReply(broker, request, session, message, lost)
+        if made.is_long:
+            broker.answer_later(request, reply_in_turns, made)
+        else:
+            respond_with(made)
+
+    async def reply_in_turns(made: _MetadataReply) -> None:
+        await made.write_partitions()
+        if not request.is_answered:
+            respond_with(made)
+
+    def respond_with(made: _MetadataReply) -> None:
+        response = made.build()
         if asks_for_cluster and broker.gates.authorize_cluster(session, Operation.DESCRIBE):
             request.respond(_with_cluster_operations(broker, session, version, response))
         else:
@@ -114,6 +135,38 @@ class _MetadataReply:
             if endpoint is not None:
                 self.endpoints[registration.broker_id] = endpoint
         self.lost = lost
+        self.partitions = PartitionsWriter(self.version, self._partition)
+
+    # very many partitions
+
+    @property
+    def is_long(self) -> bool:
+        """More partitions are told than one step of the loop should write."""
+        left = PARTITIONS_AT_ONCE_MAX
+        for topic in self._known_topics():
+            left -= topic.partition_count
+            if left < 0:
+                return True
+        return False
+
+    def _known_topics(self) -> Iterable[TopicImage]:
+        """The topics that the request names, or all."""
+        topics, wanted = self.image.topics, self.message.topics
+        if wanted is None or (self.version == 0 and not wanted):
+            return topics
+        found = (topics.get_by_id(one.topic_id) if one.name is None else topics.get(one.name) for one in wanted)
+        return {topic.topic_id: topic for topic in found if topic is not None}.values()
+
+    async def write_partitions(self) -> None:
+        """Write those of all topics that are told, in turns: `build` then finds their bytes."""
+        clock = self.broker.seam.clock
+        end_ns = clock.monotonic_ns() + TURN_NS_MAX
+        for topic in self._known_topics():
+            if self._may(Operation.DESCRIBE, topic.name):
+                for _ in self.partitions.write(topic):
+                    if clock.monotonic_ns() >= end_ns:
+                        await trio.lowlevel.checkpoint()
+                        end_ns = clock.monotonic_ns() + TURN_NS_MAX
 
     def build(self) -> Any:
         """The whole response, newest class."""
@@ -250,7 +303,7 @@ class _MetadataReply:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=tuple(self._partition(index, state) for index, state in topic.partitions()),
+            partitions=self.partitions.of(topic),
             topic_authorized_operations=operations,
         )
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.isr")
 
 RETRY_MS = 50
-PARTITIONS_PER_REQUEST_MAX = 10_000
+PARTITIONS_PER_REQUEST_MAX = 500
+"""The controller reads, decides and answers a request in one step of its loop, and so does this broker its answer."""
 
 
 class AlterPartitionQueue:

@@ -29,7 +29,8 @@ log = structlog.get_logger("kraft.broker.logs")
 
 RETRY_MS = 50
 RETRY_MS_MAX = 5_000
-REPLICAS_PER_REQUEST_MAX = 10_000
+REPLICAS_PER_REQUEST_MAX = 1_000
+"""The controller reads, decides and answers a request in one step of its loop."""
 
 
 class DirectoryAssignments:

@@ -52,6 +52,7 @@ class FetchedPartition:
         "bytes_max",
         "fetch_offset",
         "index",
+        "is_awaited",
         "is_behind",
         "known_high_watermark",
         "known_log_start",
@@ -76,6 +77,8 @@ class FetchedPartition:
         self.log_start_offset = -1
         self.seen_leader_epoch = -1
         self.is_behind = False
+        self.is_awaited = False
+        """Its role was not taken when it was asked for: what was asked counts when it is read."""
         self.known_high_watermark = -1
         self.known_log_start = -1
 

@@ -191,6 +191,7 @@ class FetchOperation(Parked):
         authorize = self.broker.gates.authorizer.authorize
         is_follower = self.is_follower
         allowed = is_follower and authorize(session, Operation.CLUSTER_ACTION, CLUSTER)
+        awaited_roles = self.broker.replicas.awaited_roles
         entries: Iterable[FetchedPartition] = kept.partitions.values() if self.is_full else list(kept.dirty)
         reads: list[Read] = []
         left, total, is_urgent, waits_for_log = self.bytes_max, 0, False, False
@@ -199,6 +200,8 @@ class FetchOperation(Parked):
             if partition is None or partition.is_removed:
                 partition = self._find(entry)
             room, at_least_one = max(min(entry.bytes_max, left), 0), total == 0
+            if partition is None and awaited_roles.wait(entry):
+                continue
             if partition is None:
                 result = self._not_hosted(entry, room)
             elif not (allowed if is_follower else authorize(session, Operation.READ, partition.resource)):
@@ -212,9 +215,10 @@ class FetchOperation(Parked):
                     params,
                     room,
                     at_least_one=at_least_one,
-                    counts_progress=self.counts_progress,
+                    counts_progress=self.counts_progress or entry.is_awaited,
                     probes=self.probes,
                 )
+                entry.is_awaited = False
             size = 0
             for piece in result.records:
                 size += piece.count if isinstance(piece, FileRange) else len(piece)

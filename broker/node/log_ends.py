@@ -43,7 +43,9 @@ class LogEnds:
         for topic_id, changed in delta.topics.items():
             topic = image.topics.get_by_id(topic_id)
             for index in changed.partitions:
-                self._look_at(topic_id, index, None if topic is None else topic.find(index))
+                state = None if topic is None else topic.find(index)
+                if self._wanted or state is None or state.leader == NO_LEADER:
+                    self._look_at(topic_id, index, state)
         if self._wanted and delta.deleted_topics:
             self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
 

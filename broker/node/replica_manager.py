@@ -11,7 +11,7 @@ Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from kraft.broker.node.alter_partition import AlterPartitionQueue
+from kraft.broker.node.awaited_roles import AwaitedRoles
 from kraft.broker.node.cleaning import LogCleaner
 from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
@@ -98,6 +99,7 @@ class ReplicaManager:
         self.assignments = DirectoryAssignments(services)
         self.moves = ReplicaMoves(self)
         self.roles = ReplicaRoles(self)
+        self.awaited_roles = AwaitedRoles(self)
         self._turns = Turns(self.clock, self.start_task, self._turn_over)
         self.topics: dict[TopicKey, dict[int, Partition]] = {}
         self.image = services.image
@@ -439,10 +441,9 @@ class ReplicaManager:
         turns.add(lambda call: call(), (then,))
         turns.start()
 
-    def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> list[Assigned]:
+    def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned]:
         """The partitions of a delta that concern this broker: those that it leads first."""
         node_id = self.node_id
-        leading: list[Assigned] = []
         others: list[Assigned] = []
         for topic_id, topic_delta in delta.topics.items():
             topic, before = new.topics.get_by_id(topic_id), old.topics.get_by_id(topic_id)
@@ -451,10 +452,19 @@ class ReplicaManager:
                 known = None if before is None else before.find(index)
                 is_new = known is None or node_id not in known.replicas
                 if state is not None and not (is_new and node_id not in state.replicas):
-                    (leading if state.leader == node_id else others).append(Assigned(topic_id, index, is_new))
-        return leading + others
+                    if state.leader == node_id:
+                        yield Assigned(topic_id, index, is_new)
+                    else:
+                        others.append(Assigned(topic_id, index, is_new))
+        yield from others
+
+    @property
+    def roles_are_taken(self) -> bool:
+        """No turn is left."""
+        return self._turns.is_idle
 
     def _turn_over(self) -> None:
+        self.awaited_roles.turns_over()
         self.roles.nudge()
         self.request_pass()
 

@@ -97,6 +97,7 @@ class ReplicaRoles:
         )
         self._manager.topics.setdefault(topic.topic_id, {})[index] = partition
         self._manager.topics[topic.name] = self._manager.topics[topic.topic_id]
+        self._manager.awaited_roles.hosted(partition)
         assigned = state.directory_of(self._manager.node_id)
         directory = self._manager.directories.place(topic.name, index, assigned, is_new=is_new)
         if directory is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kraft.control.decision import Context
 from kraft.control.draw import Draw
-from kraft.control.placement import PlacementFailed, candidates, place
+from kraft.control.placement import Candidate, PlacementFailed, candidates, place
 from kraft.image import MetadataImage
 from kraft.image.events import Event, Partition
+from kraft.image.partitions import NOTHING_HELD, Holdings
 from kraft.image.registrations import UNASSIGNED_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
 
@@ -29,20 +31,46 @@ class Assigned(NamedTuple):
     isr: tuple[int, ...]
 
 
+class Survey(NamedTuple):
+    """What placing replicas takes from an image, looked at once for a whole request. `cycle` is after how many
+    partitions every broker's directories come in the same order again."""
+
+    candidates: list[Candidate]
+    active: frozenset[int]
+    directories: Mapping[int, tuple[UUID, ...]]
+    cycle: int
+
+
+def survey(image: MetadataImage, context: Context) -> Survey:
+    """The brokers of now."""
+    directories = {broker.broker_id: broker.log_dirs for broker in image.sorted_brokers()}
+    return Survey(
+        candidates(image, context.being_fenced),
+        frozenset(_active(image, context, tuple(directories))),
+        directories,
+        lcm(*(max(1, len(log_dirs)) for log_dirs in directories.values())),
+    )
+
+
 def assign_replicas(
-    image: MetadataImage,
-    context: Context,
+    brokers: Survey,
     partitions: int,
     replication_factor: int,
     draw: Draw,
-    existing: Sequence[tuple[int, ...]] = (),
+    held: Holdings = NOTHING_HELD,
 ) -> list[Assigned] | Refused:
-    """Let the placer choose."""
+    """Let the placer choose. `held`: what the brokers have of the topic already."""
     try:
-        placed = place(candidates(image, context.being_fenced), partitions, replication_factor, draw, existing)
+        placed = place(brokers.candidates, partitions, replication_factor, draw, held)
     except PlacementFailed as problem:
         return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(problem))
-    return [Assigned(replicas, _active(image, context, replicas)) for replicas in placed]
+    active = brokers.active
+    if partitions == 1:
+        return [Assigned(placed[0], tuple([one for one in placed[0] if one in active]))]
+    shapes = {
+        replicas: Assigned(replicas, tuple([one for one in replicas if one in active])) for replicas in set(placed)
+    }
+    return [shapes[replicas] for replicas in placed]
 
 
 def assign_manually(
@@ -102,24 +130,26 @@ def _active(image: MetadataImage, context: Context, replicas: tuple[int, ...]) -
 
 
 def partition_events(
-    image: MetadataImage, topic_id: UUID, first: int, assigned: Sequence[Assigned], draw: Draw
+    brokers: Survey, topic_id: UUID, first: int, assigned: Sequence[Assigned], draw: Draw
 ) -> list[Event]:
-    """The events that create partitions `first`, `first + 1`, …"""
+    """The events that create partitions `first`, `first + 1`, … Those that are alike share their values."""
     turn = draw.below(1 << 16)
-    return [
-        Partition(
-            topic_id,
-            first + number,
-            one.replicas,
-            one.isr,
-            leader=one.isr[0],
-            directories=tuple([directory_for(image, replica, turn + number) for replica in one.replicas]),
-        )
-        for number, one in enumerate(assigned)
-    ]
+    placed: dict[tuple[tuple[int, ...], int], tuple[UUID, ...]] = {}
+    events: list[Event] = []
+    for number, (replicas, isr) in enumerate(assigned):
+        key = replicas, (turn + number) % brokers.cycle
+        directories = placed.get(key)
+        if directories is None:
+            log_dirs = brokers.directories
+            directories = placed[key] = tuple([_in_turn(log_dirs[one], turn + number) for one in replicas])
+        events.append(Partition(topic_id, first + number, replicas, isr, leader=isr[0], directories=directories))
+    return events
 
 
 def directory_for(image: MetadataImage, broker_id: int, turn: int) -> UUID:
     """The broker's directories in turn, so that the controller always knows which partitions a lost one takes away."""
-    directories = image.brokers[broker_id].log_dirs
+    return _in_turn(image.brokers[broker_id].log_dirs, turn)
+
+
+def _in_turn(directories: tuple[UUID, ...], turn: int) -> UUID:
     return directories[turn % len(directories)] if directories else UNASSIGNED_DIRECTORY

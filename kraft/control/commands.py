@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kraft.control.decision import ANONYMOUS, Requester
+from kraft.control.drafts import TopicDraft
 from kraft.control.replies import AlteredPartitionReply
 from kraft.image import Endpoint, FeatureRange
 
@@ -203,11 +204,13 @@ class AdminRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestOfTopics:
-    """A CreateTopics that is decided in slices of whole topics: those before `first` are answered in `results`."""
+    """A CreateTopics that is decided in slices of whole topics: those before `first` are answered in `results`.
+    `draft`: what there is already of the one at `first`, if that is decided in steps."""
 
     asked: AdminRequest
     first: int = 0
     results: tuple[Any, ...] = ()
+    draft: TopicDraft | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,9 +128,11 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """The command is not done: decide this one next, on the newest image, with other commands in between. The reply
-    belongs to the last of the chain."""
+    belongs to the last of the chain. `at_once`: with no other command in between, for what is decided in steps and
+    takes effect as a whole; the decision then has no events."""
 
     command: Any
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kraft.control.assignment import Refused, assign_manually, assign_replicas, partition_events
+from kraft.control.assignment import Refused, assign_manually, assign_replicas, partition_events, survey
 from kraft.control.commands import AdminRequest, RestOfGrowth
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Context, Decision, FollowUp
 from kraft.control.draw import Draw
@@ -103,14 +103,14 @@ def _grow_one(
     if asked.name in KEYED_TOPICS:
         why = f"topic {asked.name} cannot grow: its keys would be looked for in other partitions than they are in"
         return Refused(ErrorCode.INVALID_PARTITIONS, why)
-    if any(state.is_reassigning for _, state in topic.partitions()):
+    if topic.holdings.reassigning:
         return Refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"a partition of topic {asked.name} is being reassigned")
     if more > EVENTS_PER_COMMAND_MAX:
         return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
     factor = len(topic.partition(0).replicas)
+    brokers = survey(image, context)
     if asked.assignments is None:
-        existing = [state.replicas for _, state in topic.partitions()]
-        assigned = assign_replicas(image, context, more, factor, draw, existing)
+        assigned = assign_replicas(brokers, more, factor, draw, topic.holdings)
     elif len(asked.assignments) != more:
         return Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -130,7 +130,7 @@ def _grow_one(
         )
     if isinstance(assigned, Refused):
         return assigned
-    return partition_events(image, topic.topic_id, topic.partition_count, assigned, draw)
+    return partition_events(brokers, topic.topic_id, topic.partition_count, assigned, draw)
 
 
 def _response(results: list[tuple[str, ErrorCode, str | None]]) -> Any:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from kraft.control.draw import Draw
 from kraft.image import MetadataImage
+from kraft.image.partitions import NOTHING_HELD, Holdings
 
 
 class Candidate(NamedTuple):
@@ -29,10 +31,22 @@ class PlacementFailed(Exception):
     """There is no placement; the text says why."""
 
 
-@dataclass(slots=True)
-class _Count:
-    leaders: int = 0
-    replicas: int = 0
+@dataclass(slots=True, eq=False)
+class _Seat:
+    """A candidate while partitions are placed: how many of the topic it leads and has, and its place in this round."""
+
+    broker_id: int
+    rack: str
+    host: tuple[str, str]
+    fenced: bool
+    load: int
+    leaders: int
+    replicas: int
+    order: int = 0
+
+
+_as_leader = attrgetter("leaders", "replicas", "load", "order")
+_as_follower = attrgetter("fenced", "replicas", "load", "order")
 
 
 def candidates(image: MetadataImage, being_fenced: frozenset[int]) -> list[Candidate]:
@@ -56,80 +70,73 @@ def place(
     partitions: int,
     replication_factor: int,
     draw: Draw,
-    existing: Iterable[tuple[int, ...]] = (),
+    held: Holdings = NOTHING_HELD,
 ) -> list[tuple[int, ...]]:
-    """The replicas of `partitions` new partitions, the preferred leader first. `existing` are the assignments that the
-    topic has already. PlacementFailed if there are too few brokers."""
-    known = sorted(brokers)
-    unfenced = [broker for broker in known if not broker.fenced]
+    """The replicas of `partitions` new partitions, the preferred leader first. `held`: what the brokers have of the
+    topic already. PlacementFailed if there are too few brokers."""
+    known = [
+        _Seat(
+            broker.broker_id,
+            broker.rack,
+            (broker.rack, broker.host),
+            broker.fenced,
+            broker.load,
+            held.preferred.get(broker.broker_id, 0),
+            held.replicas.get(broker.broker_id, 0),
+        )
+        for broker in sorted(brokers)
+    ]
+    unfenced = [seat for seat in known if not seat.fenced]
     if not known or replication_factor > len(known):
         raise PlacementFailed(
             f"the replication factor is {replication_factor}, but only {len(known)} brokers are registered"
         )
     if not unfenced:
         raise PlacementFailed(f"all {len(known)} registered brokers are fenced")
-    counts = {broker.broker_id: _Count() for broker in known}
-    for replicas in existing:
-        _count(counts, replicas)
+    is_flat = len({seat.rack for seat in known}) == 1 and len({seat.host for seat in known}) == len(known)
+    choose_followers = _least_loaded if is_flat else _spread
     placed: list[tuple[int, ...]] = []
-    order: dict[int, int] = {}
     for number in range(partitions):
         if number % len(unfenced) == 0:
-            order = _shuffled(known, draw)
-        replicas = _place_one(known, unfenced, replication_factor, counts, order)
-        _count(counts, replicas)
-        placed.append(replicas)
+            _shuffle(known, draw)
+        leader = min(unfenced, key=_as_leader)
+        others = [seat for seat in known if seat is not leader]
+        chosen = [leader, *choose_followers(leader, others, replication_factor - 1)]
+        leader.leaders += 1
+        for seat in chosen:
+            seat.replicas += 1
+        placed.append(tuple([seat.broker_id for seat in chosen]))
     return placed
 
 
-def _place_one(
-    known: list[Candidate],
-    unfenced: list[Candidate],
-    replication_factor: int,
-    counts: dict[int, _Count],
-    order: dict[int, int],
-) -> tuple[int, ...]:
-    def as_leader(broker: Candidate) -> tuple[int, ...]:
-        count = counts[broker.broker_id]
-        return count.leaders, count.replicas, broker.load, order[broker.broker_id]
+def _least_loaded(_leader: _Seat, others: list[_Seat], count: int) -> list[_Seat]:
+    """The followers where all brokers are alike: in one rack, each on a host of its own."""
+    others.sort(key=_as_follower)
+    return others[:count]
 
-    leader = min(unfenced, key=as_leader)
-    chosen = [leader]
-    racks, hosts = {leader.rack: 1}, {(leader.rack, leader.host): 1}
-    left = [broker for broker in known if broker is not leader]
 
-    def as_follower(broker: Candidate) -> tuple[int, ...]:
-        count = counts[broker.broker_id]
-        return (
-            racks.get(broker.rack, 0),
-            hosts.get((broker.rack, broker.host), 0),
-            broker.fenced,
-            count.replicas,
-            broker.load,
-            order[broker.broker_id],
-        )
+def _spread(leader: _Seat, others: list[_Seat], count: int) -> list[_Seat]:
+    """The followers: over racks, then over hosts, then as `_least_loaded`."""
+    racks, hosts = {leader.rack: 1}, {leader.host: 1}
+    chosen: list[_Seat] = []
 
-    while len(chosen) < replication_factor:
-        follower = min(left, key=as_follower)
-        left.remove(follower)
+    def as_follower(seat: _Seat) -> tuple[Any, ...]:
+        return racks.get(seat.rack, 0), hosts.get(seat.host, 0), _as_follower(seat)
+
+    while len(chosen) < count:
+        follower = min(others, key=as_follower)
+        others.remove(follower)
         chosen.append(follower)
         racks[follower.rack] = racks.get(follower.rack, 0) + 1
-        host = (follower.rack, follower.host)
-        hosts[host] = hosts.get(host, 0) + 1
-    return tuple(broker.broker_id for broker in chosen)
+        hosts[follower.host] = hosts.get(follower.host, 0) + 1
+    return chosen
 
 
-def _count(counts: dict[int, _Count], replicas: tuple[int, ...]) -> None:
-    for position, broker_id in enumerate(replicas):
-        if broker_id in counts:
-            counts[broker_id].replicas += 1
-            counts[broker_id].leaders += position == 0
-
-
-def _shuffled(brokers: list[Candidate], draw: Draw) -> dict[int, int]:
-    """Every broker's place in a new random order."""
-    order = [broker.broker_id for broker in brokers]
+def _shuffle(seats: list[_Seat], draw: Draw) -> None:
+    """Give every broker a place in a new random order."""
+    order = list(seats)
     for position in range(len(order) - 1, 0, -1):
         other = draw.below(position + 1)
         order[position], order[other] = order[other], order[position]
-    return {broker_id: position for position, broker_id in enumerate(order)}
+    for position, seat in enumerate(order):
+        seat.order = position

@@ -169,43 +169,52 @@ def leave_partitions(
         state, topic = located.state, located.topic
         election = settings.unclean_election(located) if may_be_unclean else Election.ONLINE
         min_insync_replicas = settings.min_insync_replicas(topic.name)
-        shape = (same_shape(state), election, min_insync_replicas)
-        if shape in known:
-            return at(known[shape], topic.topic_id, located.partition_id)
-        known[shape] = found = change_partition(
-            topic.topic_id,
-            located.partition_id,
-            state,
-            election=election,
-            eligibility=eligible,
-            min_insync_replicas=min_insync_replicas,
-            target=Target(
-                isr=tuple(replica for replica in state.isr if replica not in brokers),
-                unclean_restarted=unclean_restarted,
-            ),
-        )
-        return found
+        same = (id(state), election, min_insync_replicas)  # the image keeps the states alive
+        if same not in known:
+            shape = (same_shape(state), election, min_insync_replicas)
+            if shape not in known:
+                known[shape] = change_partition(
+                    topic.topic_id,
+                    located.partition_id,
+                    state,
+                    election=election,
+                    eligibility=eligible,
+                    min_insync_replicas=min_insync_replicas,
+                    target=Target(
+                        isr=tuple(replica for replica in state.isr if replica not in brokers),
+                        unclean_restarted=unclean_restarted,
+                    ),
+                )
+            known[same] = known[shape]
+        return at(known[same], topic.topic_id, located.partition_id)
 
-    found = _partitions_to_leave(image, cursor, brokers, unclean_restarted)
-    if led is not None:
-        found = (located for located in found if (located.state.leader in brokers) == led)
-    return take_slice(found, change, limit)
+    def is_concerned(state: PartitionState) -> bool:
+        leads = state.leader in brokers
+        if led is not None and leads != led:
+            return False
+        return leads or not brokers.isdisjoint(state.isr) or not unclean_restarted.isdisjoint(state.elr)
+
+    return take_slice(_partitions_where(image, cursor, is_concerned), change, limit)
 
 
-def _partitions_to_leave(
-    image: MetadataImage, cursor: Cursor, brokers: frozenset[int], unclean_restarted: frozenset[int]
+def _partitions_where(
+    image: MetadataImage, cursor: Cursor, holds: Callable[[PartitionState], bool]
 ) -> Iterator[Located]:
-    """Those that have one of the brokers in the ISR or as leader, or one that restarted uncleanly in the ELR."""
+    """Those from the cursor on for whose state it holds. Partitions that are alike share one state, as a rule, so each
+    state is asked about once, and most leaves are passed over as a whole."""
+    verdicts: dict[int, bool] = {}  # by identity: the image keeps the states alive
     for topic, start in _topics_from(image, cursor):
-        index = (start & ~LEAF_MASK) - 1
+        begin = start & ~LEAF_MASK
         for leaf in topic.leaves[start >> LEAF_SHIFT :]:
-            for state in leaf:
-                index += 1
-                if (
-                    (not brokers.isdisjoint(state.isr) or state.leader in brokers)
-                    or (state.elr and not unclean_restarted.isdisjoint(state.elr))
-                ) and index >= start:
-                    yield Located(topic, index, state)
+            here = set(map(id, leaf))
+            for state in leaf if not here <= verdicts.keys() else ():
+                if id(state) not in verdicts:
+                    verdicts[id(state)] = holds(state)
+            if any(map(verdicts.__getitem__, here)):
+                for index, state in enumerate(leaf, begin):
+                    if verdicts[id(state)] and index >= start:
+                        yield Located(topic, index, state)
+            begin += len(leaf)
 
 
 def elect_leaderless(
@@ -229,17 +238,10 @@ def elect_leaderless(
             target=Target(furthest=furthest),
         )
 
-    return take_slice(_leaderless_partitions(image, cursor, broker_id), change)
+    def is_concerned(state: PartitionState) -> bool:
+        return state.leader < 0 and (broker_id is None or broker_id in state.replicas)
 
-
-def _leaderless_partitions(image: MetadataImage, cursor: Cursor, broker_id: int | None) -> Iterator[Located]:
-    for topic, start in _topics_from(image, cursor):
-        index = (start & ~LEAF_MASK) - 1
-        for leaf in topic.leaves[start >> LEAF_SHIFT :]:
-            for state in leaf:
-                index += 1
-                if state.leader < 0 and index >= start and (broker_id is None or broker_id in state.replicas):
-                    yield Located(topic, index, state)
+    return take_slice(_partitions_where(image, cursor, is_concerned), change)
 
 
 def leads_anything(image: MetadataImage, broker_id: int) -> bool:

@@ -1,6 +1,7 @@
 """CreateTopics and DeleteTopics (kraft-spec B.4).
 
-A large CreateTopics is decided in slices of whole topics, with other commands in between.
+A large CreateTopics is decided in slices of whole topics, with other commands in between; a topic that is too large for
+one slice in steps, with none (`drafts`).
 
 Invariants: a topic is created or refused as a whole, each alone; name and id are a bijection and ids are never used
 again (M10); the first ISR holds the active replicas, in order of assignment, and is not empty; `validate_only` does all
@@ -10,16 +11,25 @@ but write.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kraft.config import ConfigError, validate_topic_configs
-from kraft.control.assignment import Assigned, Refused, assign_manually, assign_replicas, partition_events
+from kraft.control.assignment import (
+    Assigned,
+    Refused,
+    Survey,
+    assign_manually,
+    assign_replicas,
+    partition_events,
+    survey,
+)
 from kraft.control.commands import AdminRequest, RestOfTopics
 from kraft.control.config_view import describe_topic_configs
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Context, Decision, FollowUp
+from kraft.control.drafts import TopicDraft, extend_draft
 from kraft.control.draw import Draw
 from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import ConfigResourceType, MetadataImage
@@ -59,18 +69,24 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
     taken = _collision_keys(image) if any("." in name or "_" in name for name in names) else {}
     refused_twice: set[str] = {one.name for one in results}
     shown: ShownConfigs = {}
+    brokers = survey(image, context)
     for number in range(rest.first, len(names)):
         if is_sliced and len(events) >= EVENTS_PER_SLICE:
-            follow_up = FollowUp(replace(rest, first=number, results=tuple(results)))
-            return Decision(events=tuple(events), depends_on=image.offset, effects=(follow_up,))
+            return _go_on(image, events, replace(rest, first=number, results=tuple(results), draft=None))
         topic = request.topics[number]
+        is_large = is_sliced and _is_large(context, topic)
+        if is_large and events:
+            return _go_on(image, events, replace(rest, first=number, results=tuple(results), draft=None))
         if times[topic.name] > 1:
             if topic.name not in refused_twice:
                 refused_twice.add(topic.name)
                 refusal = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands more than once in the request")
                 results.append(_refused_result(topic.name, refusal))
             continue
-        outcome = _create_one(image, context, command, topic, draw, taken)
+        draft = rest.draft if number == rest.first else None
+        outcome = _create_one(image, context, brokers, command, topic, draw, taken, draft, in_steps=is_large)
+        if isinstance(outcome, TopicDraft):
+            return _go_on(image, (), replace(rest, first=number, results=tuple(results), draft=outcome))
         if isinstance(outcome, Refused):
             results.append(_refused_result(topic.name, outcome))
             continue
@@ -86,6 +102,21 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
     return Decision(events=tuple(events), reply=answer.reply, depends_on=image.offset)
 
 
+def _go_on(image: MetadataImage, events: Sequence[Event], rest: RestOfTopics) -> Decision:
+    follow_up = FollowUp(rest, at_once=rest.draft is not None)
+    return Decision(events=tuple(events), depends_on=image.offset, effects=(follow_up,))
+
+
+def _is_large(context: Context, topic: Any) -> bool:
+    """Whether the topic is too large for one slice. One that is placed by hand is not cut: its request is as large."""
+    return not topic.assignments and _partitions_wanted(context, topic) > EVENTS_PER_SLICE
+
+
+def _partitions_wanted(context: Context, topic: Any) -> int:
+    wanted: int = topic.num_partitions
+    return context.config.integer("num.partitions") if wanted == -1 else wanted
+
+
 def _events_at_most(context: Context, request: Any) -> int:
     """No request makes more events than this; it may make fewer, because topics are refused."""
     default = context.config.integer("num.partitions")
@@ -96,40 +127,93 @@ def _events_at_most(context: Context, request: Any) -> int:
 
 
 def _create_one(
-    image: MetadataImage, context: Context, command: AdminRequest, topic: Any, draw: Draw, taken: Mapping[str, str]
-) -> _Created | Refused:
-    """The events of one new topic, or why it is refused."""
-    allowed = context.authorize(command.requester, "CREATE", "CLUSTER", "kafka-cluster") or context.authorize(
-        command.requester, "CREATE", "TOPIC", topic.name
-    )
-    if not allowed:
-        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-    problem = topic_name_problem(topic.name)
+    image: MetadataImage,
+    context: Context,
+    brokers: Survey,
+    command: AdminRequest,
+    topic: Any,
+    draw: Draw,
+    taken: Mapping[str, str],
+    draft: TopicDraft | None,
+    *,
+    in_steps: bool,
+) -> _Created | TopicDraft | Refused:
+    """The events of one new topic, or why it is refused; `in_steps`: a draft, until it is complete."""
+    if draft is not None:
+        return _next_step(brokers, draft, draw)
+    problem = _problem(image, context, command, topic.name, taken)
     if problem is not None:
-        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if topic.name == METADATA_TOPIC:
-        return Refused(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the cluster's own log; it cannot be created")
-    if topic.name in image.topics:
-        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already")
-    other = taken.get(_collision_key(topic.name))
-    if other is not None:
-        return Refused(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {topic.name} differs from {other} only in '.' and '_', which metric names cannot tell apart",
-        )
+        return problem
     configs = _valid_configs(topic)
     if isinstance(configs, Refused):
         return configs
-    assigned = _assign(image, context, topic, draw)
+    if in_steps:
+        factor = _factor_wanted(context, topic)
+        if isinstance(factor, Refused):
+            return factor
+        topic_id = _new_id(image, draw)
+        draft = TopicDraft(
+            topic_id=topic_id,
+            configs=configs,
+            partitions=_partitions_wanted(context, topic),
+            replication_factor=factor,
+            events=tuple(_events_before_partitions(topic.name, topic_id, configs)),
+        )
+        return _next_step(brokers, draft, draw)
+    assigned = _assign(image, context, brokers, topic, draw)
     if isinstance(assigned, Refused):
         return assigned
+    topic_id = _new_id(image, draw)
+    events = _events_before_partitions(topic.name, topic_id, configs)
+    events += partition_events(brokers, topic_id, 0, assigned, draw)
+    return _Created(topic_id, len(assigned), len(assigned[0].replicas), configs, events)
+
+
+def _next_step(brokers: Survey, draft: TopicDraft, draw: Draw) -> _Created | TopicDraft | Refused:
+    extended = extend_draft(brokers, draft, draw)
+    if isinstance(extended, Refused) or not extended.is_complete:
+        return extended
+    return _Created(
+        extended.topic_id, extended.partitions, extended.replication_factor, extended.configs, list(extended.events)
+    )
+
+
+def _new_id(image: MetadataImage, draw: Draw) -> UUID:
     topic_id = draw.uuid()
     while image.topics.name_of(topic_id) is not None:
         topic_id = draw.uuid()
-    events: list[Event] = [Topic(topic.name, topic_id)]
-    events += [Config(int(ConfigResourceType.TOPIC), topic.name, name, value) for name, value in configs.items()]
-    events += partition_events(image, topic_id, 0, assigned, draw)
-    return _Created(topic_id, len(assigned), len(assigned[0].replicas), configs, events)
+    return topic_id
+
+
+def _events_before_partitions(name: str, topic_id: UUID, configs: Mapping[str, str]) -> list[Event]:
+    events: list[Event] = [Topic(name, topic_id)]
+    events += [Config(int(ConfigResourceType.TOPIC), name, key, value) for key, value in configs.items()]
+    return events
+
+
+def _problem(
+    image: MetadataImage, context: Context, command: AdminRequest, name: str, taken: Mapping[str, str]
+) -> Refused | None:
+    """Why there can be no new topic of this name, or none of this requester."""
+    allowed = context.authorize(command.requester, "CREATE", "CLUSTER", "kafka-cluster") or context.authorize(
+        command.requester, "CREATE", "TOPIC", name
+    )
+    if not allowed:
+        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    problem = topic_name_problem(name)
+    if problem is not None:
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name == METADATA_TOPIC:
+        return Refused(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the cluster's own log; it cannot be created")
+    if name in image.topics:
+        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    other = taken.get(_collision_key(name))
+    if other is not None:
+        return Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name} differs from {other} only in '.' and '_', which metric names cannot tell apart",
+        )
+    return None
 
 
 def _valid_configs(topic: Any) -> dict[str, str] | Refused:
@@ -145,7 +229,9 @@ def _valid_configs(topic: Any) -> dict[str, str] | Refused:
     return dict(sorted(values.items()))
 
 
-def _assign(image: MetadataImage, context: Context, topic: Any, draw: Draw) -> list[Assigned] | Refused:
+def _assign(
+    image: MetadataImage, context: Context, brokers: Survey, topic: Any, draw: Draw
+) -> list[Assigned] | Refused:
     if topic.assignments:
         if topic.num_partitions != -1:
             return Refused(
@@ -156,19 +242,25 @@ def _assign(image: MetadataImage, context: Context, topic: Any, draw: Draw) -> l
         return assign_manually(
             image, context, {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}, topic.assignments
         )
-    partitions = context.config.integer("num.partitions") if topic.num_partitions == -1 else topic.num_partitions
-    factor = topic.replication_factor
-    if factor == -1:
-        factor = context.config.integer("default.replication.factor")
+    partitions = _partitions_wanted(context, topic)
     if partitions <= 0:
         return Refused(ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {partitions}; it must be above 0")
+    factor = _factor_wanted(context, topic)
+    if isinstance(factor, Refused):
+        return factor
+    if partitions > EVENTS_PER_COMMAND_MAX:
+        return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+    return assign_replicas(brokers, partitions, factor, draw)
+
+
+def _factor_wanted(context: Context, topic: Any) -> int | Refused:
+    wanted: int = topic.replication_factor
+    factor = context.config.integer("default.replication.factor") if wanted == -1 else wanted
     if factor <= 0:
         return Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is {factor}; it must be above 0, or -1"
         )
-    if partitions > EVENTS_PER_COMMAND_MAX:
-        return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
-    return assign_replicas(image, context, partitions, factor, draw)
+    return factor
 
 
 def _collision_key(name: str) -> str:

@@ -1,6 +1,7 @@
 """Pure: metadata as an immutable value, the event types, replay, and dump to events. May import kraft.wire."""
 
 from kraft.image import events
+from kraft.image.batch import BatchBuilder
 from kraft.image.delta import ImageDelta, TopicDelta
 from kraft.image.dump import digest, dump
 from kraft.image.events import Event, UnknownEvent, decode_event, encode_event
@@ -17,6 +18,7 @@ from kraft.image.replay import ImageBuilder, ReplayFailed, replay, replay_with_d
 from kraft.image.topics import TopicsImage
 
 __all__ = [
+    "BatchBuilder",
     "BrokerRegistration",
     "ConfigResourceType",
     "ControllerRegistration",

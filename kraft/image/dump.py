@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from kraft.image import events
-from kraft.image.events import Event, encode_event, written_version
+from kraft.image.encoding import EventEncoder
+from kraft.image.events import Event
 from kraft.image.image import METADATA_VERSION_FEATURE, MetadataImage
 from kraft.image.partitions import Leaf, TopicImage
 
@@ -90,12 +91,7 @@ def encoded_dump(image: MetadataImage, events_per_chunk: int) -> Iterator[list[b
 
 
 def _encoded(dumped: Iterator[Event], metadata_version: int) -> Iterator[bytes]:
-    versions: dict[type[Event], int] = {}
-    for event in dumped:
-        event_class = type(event)
-        if event_class not in versions:
-            versions[event_class] = written_version(event_class, metadata_version)
-        yield encode_event(event, versions[event_class])
+    return map(EventEncoder(metadata_version).encode, dumped)
 
 
 class Digester:

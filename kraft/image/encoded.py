@@ -1,110 +1,197 @@
 """Replaying events from their bytes: nodes do it for every event of the log, so the two of partitions have a short cut.
 
-It is the same as `builder.apply(decode_event(data))`; a Partition or PartitionChange of version 0 goes from msgpack to
-the image's value without an event in between. What is out of the ordinary in any way takes the long way, and so gets
-its errors.
+It is the same as `builder.apply(decode_event(data))`; but a Partition or PartitionChange of version 0 goes from bytes
+to the image's value without an event in between. Of such an event only the topic's id and the partition's number are
+its own: the bytes behind them, its *tail*, are few different ones, each of which is decoded once and remembered. So
+partitions that are alike share one value. What is out of the ordinary in any way takes the long way, and so gets its
+errors.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 import msgpack
 
 from kraft.image.codec import directories_from_list, replicas_from_list, uuid_from_bytes
-from kraft.image.events import BY_CLASS, UNCHANGED_LEADER, UNCHANGED_RECOVERY_STATE, Partition, PartitionChange
+from kraft.image.events import (
+    BY_CLASS,
+    UNCHANGED_LEADER,
+    UNCHANGED_RECOVERY_STATE,
+    Event,
+    Partition,
+    PartitionChange,
+)
 from kraft.image.events import decode_event as decode
-from kraft.image.partitions import PartitionState, RecoveryState
+from kraft.image.partitions import PartitionState, RecoveryState, Replicas
 from kraft.image.replay import ImageBuilder, TopicBuilder
 
 _FIXED_ARRAY = 0x90
-_PARTITION = bytes((_FIXED_ARRAY | 2 + BY_CLASS[Partition].field_count, Partition.type_number, 0))
-_CHANGE = bytes((_FIXED_ARRAY | 2 + BY_CLASS[PartitionChange].field_count, PartitionChange.type_number, 0))
+_UUID = b"\xc4\x10"
+_PARTITION = bytes((_FIXED_ARRAY | 2 + BY_CLASS[Partition].field_count, Partition.type_number, 0)) + _UUID
+_CHANGE = bytes((_FIXED_ARRAY | 2 + BY_CLASS[PartitionChange].field_count, PartitionChange.type_number, 0)) + _UUID
+_HEAD_BYTES = 5
+_NUMBER = _HEAD_BYTES + 16
+"""Where the partition's number stands, behind the topic's id."""
+_UINT8, _UINT16, _UINT32 = 0xCC, 0xCD, 0xCE
 _unpack = msgpack.unpackb
 _RECOVERY = {int(state): state for state in RecoveryState}
+_UNUSUAL = (ValueError, KeyError, TypeError, AttributeError, IndexError, msgpack.UnpackException)
+
+TAILS_MAX = 16_384
+"""So many tails are remembered; then the table starts again."""
+
+
+class _Change(NamedTuple):
+    """A PartitionChange without its place, in the image's values; None leaves a field as it is."""
+
+    replicas: Replicas | None
+    isr: Replicas | None
+    leader: int | None
+    elr: Replicas | None
+    last_known_elr: Replicas | None
+    removing: Replicas | None
+    adding: Replicas | None
+    leader_recovery_state: RecoveryState | None
+    directories: tuple[UUID, ...] | None
+
+    def of(self, old: PartitionState) -> PartitionState:
+        """The partition after this change."""
+        return PartitionState(
+            old.replicas if self.replicas is None else self.replicas,
+            old.isr if self.isr is None else self.isr,
+            old.leader if self.leader is None else self.leader,
+            old.leader_epoch if self.leader is None else old.leader_epoch + 1,
+            old.partition_epoch + 1,
+            old.elr if self.elr is None else self.elr,
+            old.last_known_elr if self.last_known_elr is None else self.last_known_elr,
+            old.removing if self.removing is None else self.removing,
+            old.adding if self.adding is None else self.adding,
+            old.leader_recovery_state if self.leader_recovery_state is None else self.leader_recovery_state,
+            old.directories if self.directories is None else self.directories,
+        )
+
+
+_states: dict[bytes, PartitionState] = {}
+_changes: dict[bytes, _Change] = {}
+Value = TypeVar("Value")
+
+
+def _remember(table: dict[bytes, Value], tail: bytes, value: Value) -> Value:
+    if len(table) >= TAILS_MAX:
+        table.clear()
+    table[tail] = value
+    return value
 
 
 class EncodedEvents:
     """Applies encoded events to a builder."""
 
-    __slots__ = ("_builder", "_topic", "_topic_bytes")
+    __slots__ = ("_builder", "_changed", "_topic", "_topic_bytes")
 
     def __init__(self, builder: ImageBuilder) -> None:
         self._builder = builder
         self._topic: TopicBuilder | None = None
         self._topic_bytes = b""
+        self._changed: dict[tuple[int, bytes], tuple[PartitionState, PartitionState]] = {}
+        """A state's identity and a change's tail → that state, which so lives on, and what it becomes."""
 
     def apply(self, data: bytes) -> None:
         """Replay one event. UnknownEvent, WireError, ReplayFailed."""
-        head = data[:3]
-        if (head == _PARTITION and self._partition(data)) or (head == _CHANGE and self._change(data)):
-            return
+        head = data[:_HEAD_BYTES]
+        is_new = head == _PARTITION
+        if is_new or head == _CHANGE:
+            try:
+                if self._apply_partition(data, is_new=is_new):
+                    return
+            except _UNUSUAL:
+                pass
+        self.apply_event(decode(data))
+
+    def apply_event(self, event: Event) -> None:
+        """Replay an event that is one already. ReplayFailed."""
         self._topic_bytes = b""
-        self._builder.apply(decode(data))
+        self._builder.apply(event)
 
-    def _find(self, topic_id: bytes) -> TopicBuilder:
-        if topic_id != self._topic_bytes or self._topic is None:
-            self._topic = self._builder.topic(uuid_from_bytes(topic_id))
-            self._topic_bytes = topic_id
-        return self._topic
-
-    def _partition(self, data: bytes) -> bool:
-        """False if nothing was done, because something is not as usual."""
-        try:
-            _, _, topic_id, number, replicas, isr, removing, adding, leader, recovery, *rest = _unpack(data, raw=False)
-            leader_epoch, partition_epoch, places, elr, last_known = rest
-            topic = self._find(topic_id)
-            if not 0 <= number <= topic.partition_count:
-                return False
-            state = PartitionState(
-                replicas_from_list(replicas),
-                replicas_from_list(isr),
-                leader,
-                leader_epoch,
-                partition_epoch,
-                replicas_from_list(elr),
-                replicas_from_list(last_known),
-                replicas_from_list(removing),
-                replicas_from_list(adding),
-                _RECOVERY[recovery],
-                directories_from_list(places),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, msgpack.UnpackException):
+    def _apply_partition(self, data: bytes, *, is_new: bool) -> bool:
+        """False, or one of _UNUSUAL, if nothing was done, because something is not as usual."""
+        number = data[_NUMBER]
+        if number < 0x80:
+            tail = data[_NUMBER + 1 :]
+        elif number == _UINT8:
+            number, tail = data[_NUMBER + 1], data[_NUMBER + 2 :]
+        elif number == _UINT16:
+            number, tail = data[_NUMBER + 1] << 8 | data[_NUMBER + 2], data[_NUMBER + 3 :]
+        elif number == _UINT32:
+            number, tail = int.from_bytes(data[_NUMBER + 1 : _NUMBER + 5], "big"), data[_NUMBER + 5 :]
+        else:
             return False
-        topic.put(number, state)
-        return True
-
-    def _change(self, data: bytes) -> bool:
-        """False if nothing was done, because something is not as usual."""
-        try:
-            (_, _, topic_id, number, isr, leader, replicas, removing, adding, recovery, places, elr, last) = _unpack(
-                data, raw=False
-            )
-            topic = self._find(topic_id)
-            if not 0 <= number < topic.partition_count:
+        topic_id = data[_HEAD_BYTES:_NUMBER]
+        topic = self._topic
+        if topic is None or topic_id != self._topic_bytes:
+            self._topic = topic = self._builder.topic(uuid_from_bytes(topic_id))
+            self._topic_bytes = topic_id
+        if is_new:
+            if number > topic.partition_count:
+                return False
+            state = _states.get(tail)
+            if state is None:
+                state = _remember(_states, tail, _read_state(data))
+        else:
+            if number >= topic.partition_count:
                 return False
             old = topic.get(number)
-            sets_leader = leader != UNCHANGED_LEADER
-            state = PartitionState(
-                old.replicas if replicas is None else replicas_from_list(replicas),
-                old.isr if isr is None else replicas_from_list(isr),
-                leader if sets_leader else old.leader,
-                old.leader_epoch + 1 if sets_leader else old.leader_epoch,
-                old.partition_epoch + 1,
-                old.elr if elr is None else replicas_from_list(elr),
-                old.last_known_elr if last is None else replicas_from_list(last),
-                old.removing if removing is None else replicas_from_list(removing),
-                old.adding if adding is None else replicas_from_list(adding),
-                old.leader_recovery_state if recovery == UNCHANGED_RECOVERY_STATE else _RECOVERY[recovery],
-                old.directories if places is None else directories_from_list(places),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, msgpack.UnpackException):
-            return False
+            known = self._changed.get((id(old), tail))
+            if known is None:
+                change = _changes.get(tail)
+                if change is None:
+                    change = _remember(_changes, tail, _read_change(data))
+                known = self._changed[id(old), tail] = old, change.of(old)
+            state = known[1]
         topic.put(number, state)
         return True
 
 
-def apply_encoded(builder: ImageBuilder, values: Any) -> None:
+def _read_state(data: bytes) -> PartitionState:
+    """What a Partition says. One of _UNUSUAL."""
+    _, _, _, _, replicas, isr, removing, adding, leader, recovery, *rest = _unpack(data, raw=False)
+    leader_epoch, partition_epoch, places, elr, last_known = rest
+    return PartitionState(
+        replicas_from_list(replicas),
+        replicas_from_list(isr),
+        leader,
+        leader_epoch,
+        partition_epoch,
+        replicas_from_list(elr),
+        replicas_from_list(last_known),
+        replicas_from_list(removing),
+        replicas_from_list(adding),
+        _RECOVERY[recovery],
+        directories_from_list(places),
+    )
+
+
+def _read_change(data: bytes) -> _Change:
+    """What a PartitionChange says. One of _UNUSUAL."""
+    _, _, _, _, isr, leader, replicas, removing, adding, recovery, places, elr, last = _unpack(data, raw=False)
+    if leader is None:
+        raise ValueError("a leader is a number")
+    return _Change(
+        None if replicas is None else replicas_from_list(replicas),
+        None if isr is None else replicas_from_list(isr),
+        None if leader == UNCHANGED_LEADER else leader,
+        None if elr is None else replicas_from_list(elr),
+        None if last is None else replicas_from_list(last),
+        None if removing is None else replicas_from_list(removing),
+        None if adding is None else replicas_from_list(adding),
+        None if recovery == UNCHANGED_RECOVERY_STATE else _RECOVERY[recovery],
+        None if places is None else directories_from_list(places),
+    )
+
+
+def apply_encoded(builder: ImageBuilder, values: Iterable[bytes]) -> None:
     """Replay encoded events, in order. UnknownEvent, WireError, ReplayFailed."""
     apply = EncodedEvents(builder).apply
     for data in values:

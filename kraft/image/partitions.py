@@ -58,24 +58,32 @@ class PartitionState(NamedTuple):
 Leaf = tuple[PartitionState, ...]
 
 
+class Holdings(NamedTuple):
+    """What is counted of a topic's partitions, so that nobody need look at all of them: by broker id, how many replicas
+    it has, and of how many partitions it is the preferred leader; and how many partitions are being reassigned."""
+
+    replicas: Mapping[int, int]
+    preferred: Mapping[int, int]
+    reassigning: int
+
+
+NOTHING_HELD = Holdings(MappingProxyType({}), MappingProxyType({}), 0)
+
+
 class TopicImage:
     """One topic: name, id and partitions. Immutable."""
 
-    __slots__ = ("leaves", "name", "partition_count", "replica_counts", "topic_id")
+    __slots__ = ("holdings", "leaves", "name", "partition_count", "topic_id")
 
     def __init__(
-        self,
-        name: str,
-        topic_id: UUID,
-        leaves: tuple[Leaf, ...] = (),
-        replica_counts: Mapping[int, int] = MappingProxyType({}),
+        self, name: str, topic_id: UUID, leaves: tuple[Leaf, ...] = (), holdings: Holdings = NOTHING_HELD
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.leaves = leaves
         self.partition_count = (len(leaves) - 1) * LEAF_PARTITIONS_MAX + len(leaves[-1]) if leaves else 0
-        self.replica_counts = replica_counts
-        """Broker id → how many replicas of this topic it has."""
+        self.holdings = holdings
+        """Told of the very same `leaves`."""
 
     def partition(self, index: int) -> PartitionState:
         """The state of partition `index`; KeyError if there is none."""

@@ -21,6 +21,7 @@ from kraft.image.partitions import (
     LEAF_MASK,
     LEAF_PARTITIONS_MAX,
     LEAF_SHIFT,
+    Holdings,
     PartitionState,
     RecoveryState,
     Replicas,
@@ -38,23 +39,19 @@ class ReplayFailed(InvariantError):
 class TopicBuilder:
     """One topic while events are applied: leaves become lists when they are first changed."""
 
-    __slots__ = ("_image", "_replica_counts", "changed", "created", "leaves", "name", "topic_id")
+    __slots__ = ("_image", "_moved", "_reassigning", "changed", "created", "leaves", "name", "topic_id")
 
     def __init__(self, topic: TopicImage, *, created: bool) -> None:
         self._image = topic
-        self._replica_counts: dict[int, int] | None = None
-        """None until a partition gets other replicas."""
+        self._moved: dict[Replicas, int] = {}
+        """Replicas → how many more partitions have them than in the image."""
+        self._reassigning = 0
+        """How many more partitions are being reassigned than in the image."""
         self.name = topic.name
         self.topic_id = topic.topic_id
         self.leaves: list[Any] = list(topic.leaves)
         self.created = created
         self.changed: set[int] = set()
-
-    def _thaw(self, number: int) -> list[PartitionState]:
-        leaf = self.leaves[number]
-        if type(leaf) is tuple:
-            self.leaves[number] = leaf = list(leaf)
-        return leaf  # type: ignore[no-any-return]
 
     def get(self, index: int) -> PartitionState:
         if index < 0:
@@ -65,43 +62,47 @@ class TopicBuilder:
     def put(self, index: int, state: PartitionState) -> None:
         """Replace partition `index`, or add it if it is the next one."""
         number = index >> LEAF_SHIFT
-        if number == len(self.leaves):
-            self.leaves.append([])
-        leaf = self._thaw(number)
+        leaves, moved = self.leaves, self._moved
+        if number == len(leaves):
+            leaves.append([])
+        leaf = leaves[number]
+        if type(leaf) is tuple:
+            leaves[number] = leaf = list(leaf)
         position = index & LEAF_MASK
+        replicas = state.replicas
         if position == len(leaf):
             leaf.append(state)
-            self._count((), state.replicas)
+            moved[replicas] = moved.get(replicas, 0) + 1
         else:
-            self._count(leaf[position].replicas, state.replicas)
+            old = leaf[position]
             leaf[position] = state
+            if old.replicas is not replicas:
+                moved[replicas] = moved.get(replicas, 0) + 1
+                moved[old.replicas] = moved.get(old.replicas, 0) - 1
+            if old.removing or old.adding:
+                self._reassigning -= 1
+        if state.removing or state.adding:
+            self._reassigning += 1
         self.changed.add(index)
-
-    def _count(self, old: Replicas, new: Replicas) -> None:
-        if old == new:
-            return
-        counts = self._replica_counts
-        if counts is None:
-            self._replica_counts = counts = dict(self._image.replica_counts)
-        for broker_id in old:
-            counts[broker_id] -= 1
-        for broker_id in new:
-            counts[broker_id] = counts.get(broker_id, 0) + 1
 
     @property
     def partition_count(self) -> int:
-        if not self.leaves:
-            return 0
-        return (len(self.leaves) - 1) * LEAF_PARTITIONS_MAX + len(self.leaves[-1])
+        leaves = self.leaves
+        return (len(leaves) - 1) * LEAF_PARTITIONS_MAX + len(leaves[-1]) if leaves else 0
 
     def build(self) -> TopicImage:
         leaves = tuple([tuple(leaf) for leaf in self.leaves])
-        return TopicImage(self.name, self.topic_id, leaves, self.replica_counts)
+        return TopicImage(self.name, self.topic_id, leaves, self._holdings())
 
-    @property
-    def replica_counts(self) -> Mapping[int, int]:
-        """Broker id → how many replicas of this topic it has."""
-        return self._image.replica_counts if self._replica_counts is None else self._replica_counts
+    def _holdings(self) -> Holdings:
+        known = self._image.holdings
+        replicas, preferred = dict(known.replicas), dict(known.preferred)
+        for assigned, more in self._moved.items():
+            for broker_id in assigned:
+                replicas[broker_id] = replicas.get(broker_id, 0) + more
+            for broker_id in assigned[:1]:
+                preferred[broker_id] = preferred.get(broker_id, 0) + more
+        return Holdings(replicas, preferred, known.reassigning + self._reassigning)
 
 
 class ImageBuilder:
@@ -143,14 +144,15 @@ class ImageBuilder:
     def build(self, offset: int, epoch: int) -> MetadataImage:
         """The image after all applied events, standing at `offset`."""
         by_name = self.by_name
-        for builder in self.topics.values():
-            by_name = by_name.insert(builder.name, builder.build())
+        built = [builder.build() for builder in self.topics.values()]
+        for topic in built:
+            by_name = by_name.insert(topic.name, topic)
         old_topics = self._old.topics
         if by_name is old_topics.by_name:
             topics = old_topics
         else:
             names = old_topics.known_names if self.names_by_id is old_topics.names_by_id else None
-            topics = TopicsImage(by_name, self.names_by_id, names, self._replica_counts())
+            topics = TopicsImage(by_name, self.names_by_id, names, self._replica_counts(built))
         return MetadataImage(
             offset=offset,
             epoch=epoch,
@@ -164,15 +166,15 @@ class ImageBuilder:
             next_producer_id=self.next_producer_id,
         )
 
-    def _replica_counts(self) -> Mapping[int, int]:
+    def _replica_counts(self, built: Iterable[TopicImage]) -> Mapping[int, int]:
         """Those of all topics: what they were, without the topics that changed or are gone, and with what these are."""
         counts = Counter(self._old.topics.replica_counts)
         for topic_id in {**self.topics, **self.deleted_topics}:
             old = self._old.topics.get_by_id(topic_id)
             if old is not None:
-                counts.subtract(old.replica_counts)
-        for builder in self.topics.values():
-            counts.update(builder.replica_counts)
+                counts.subtract(old.holdings.replicas)
+        for topic in built:
+            counts.update(topic.holdings.replicas)
         return counts
 
     def delta(self) -> ImageDelta:

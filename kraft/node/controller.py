@@ -108,6 +108,8 @@ class Controller:
         self._probe_deadline_ms: int | None = None
         self._rebalance_ms: int | None = None
         self._unclean_ms: int | None = None
+        self._line_is_awaited = False
+        """The timers have something to do when the line of commands is free again."""
         publisher.subscribe(self._published)
         publisher.subscribe_leader(lambda _leader_id, _epoch: self.registration.changed())
         quorum.add_listener(self)
@@ -218,8 +220,12 @@ class Controller:
         self.sessions.shutdown_offset(effect.broker_id, effect.broker_epoch, effect.offset)
 
     def work_waits(self) -> None:
-        """The plan's next slice is run by `run`."""
+        """It is run by `run`."""
         self._work.set()
+
+    def failed(self, command: Any, problem: Exception) -> None:
+        """One command's trouble, which had to wait for its turn."""
+        log.error("command failed", command=type(command).__name__, error=repr(problem), exc_info=problem)
 
     def start_voter_change(self, asked: VoterChange, answer: Callable[[VotersRefused], None]) -> None:
         """Carry out a change of the voters beside everything else, and say what became of it; also if this controller
@@ -319,13 +325,17 @@ class Controller:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while self.line.run_follow_up():
+            while self.line.run_next():
                 await trio.lowlevel.checkpoint()
+            if self._line_is_awaited:
+                self._line_is_awaited = False
+                self.timers_changed()
 
     async def _run_timers(self) -> None:
         while True:
             self._timers_changed = trio.Event()
             pause_ms = max(0, self.next_deadline_ms() - self.clock.monotonic_ms())
+            self._line_is_awaited = self.line.is_taken
             await wait_at_most(self.clock, self._timers_changed, pause_ms)
             self.run_due_timers()
 
@@ -335,8 +345,8 @@ class Controller:
         if self._probe_deadline_ms is not None:
             times.append(self._probe_deadline_ms)
         image = self.line.image
-        if image is not None:
-            sessions_ms = self.sessions.next_deadline_ms(image)
+        if image is not None and not self.line.is_taken:
+            sessions_ms = self.sessions.next_deadline_ms(image, self.line.brokers_being_fenced())
             times += [at for at in (sessions_ms, self._rebalance_ms, self._unclean_ms) if at is not None]
         return min(times)
 
@@ -345,7 +355,7 @@ class Controller:
         now_ms = self.clock.monotonic_ms()
         if self._probe_deadline_ms is not None and self._probe_deadline_ms <= now_ms:
             self.probe(Tick())
-        if self.line.image is None:
+        if self.line.image is None or self.line.is_taken:
             return
         self._fence_expired(now_ms)
         if self.sessions.end_recent_fences(now_ms):

@@ -113,12 +113,12 @@ class Sessions:
                 targets.append(FenceTarget(broker.broker_id, broker.broker_epoch, session.connection_number))
         return tuple(targets)
 
-    def next_deadline_ms(self, image: MetadataImage) -> int | None:
-        """When the next session or recent fence ends."""
+    def next_deadline_ms(self, image: MetadataImage, being_fenced: frozenset[int] = frozenset()) -> int | None:
+        """When the next session or recent fence ends, but for those of brokers that a plan takes out already."""
         times = list(self._recently_fenced.values())
         for broker_id, broker in image.brokers.items():
             session = self._sessions.get(broker_id)
-            if not broker.fenced and session is not None:
+            if not broker.fenced and session is not None and broker_id not in being_fenced:
                 times.append(session.last_heard_ms + self._timeout_ms)
         return min(times, default=None)
 

@@ -36,6 +36,8 @@ from kraft.wire.control_records import ControlRecord, ControlRecordType
 from kraft.wire.records import iter_headers, read_header
 
 SCAN_BYTES = 1024 * 1024
+BATCHES_BYTES = 256 * 1024
+"""What is read for listeners at once: they replay it in one step of the loop."""
 KRAFT_VERSION_WITH_VOTERS = 1
 PARTITION = (METADATA_TOPIC, 0)
 
@@ -249,7 +251,7 @@ class MetadataLog:
 
     def read_batches(self, offset: int, end_offset: int) -> tuple[CommittedBatch, ...]:
         """Some batches from `offset` on. *Blocking.*"""
-        data = self.read_blocking(offset, SCAN_BYTES, end_offset)
+        data = self.read_blocking(offset, BATCHES_BYTES, end_offset)
         return tuple(batch_of(data, position, header) for position, header in iter_headers(data))
 
     # snapshots

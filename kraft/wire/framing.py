@@ -63,11 +63,6 @@ _FOREIGN_PROTOCOLS = (
 )
 
 
-def _first_step(capacity: int) -> int:
-    """The size that a buffer of `capacity` taken bytes begins with."""
-    return capacity if capacity <= LARGE_BYTES else FIRST_STEP_BYTES
-
-
 class FramedConnection(ABC):
     """Base of ServerConnection and ClientConnection: implements kraft.seam.Connection but for `_handle_frames`."""
 
@@ -306,15 +301,20 @@ class FramedConnection(ABC):
         """A larger buffer, if the budget has room for it. `must`: there is no other way to go on, so wait for it."""
         budget = self._budget
         if budget is None or budget.try_take(capacity):
-            self._replace_buffer(_first_step(capacity), capacity)
+            self._replace_buffer(self._first_step(capacity), capacity)
         elif must:
             self._blocked |= Block.BUDGET
             self._waiter = budget.when_free(capacity, self._granted)
 
+    def _first_step(self, capacity: int) -> int:
+        """The size that a buffer of `capacity` taken bytes begins with: that of a long frame doubles as its bytes come,
+        from what the frames before it have left."""
+        return capacity if capacity <= LARGE_BYTES else min(capacity, max(FIRST_STEP_BYTES, 2 * len(self._buffer)))
+
     def _granted(self) -> None:
         if self._waiter is not None:
             capacity, self._waiter = self._waiter.count, None
-            self._replace_buffer(_first_step(capacity), capacity)
+            self._replace_buffer(self._first_step(capacity), capacity)
             self._unblock(Block.BUDGET)
 
     def _note_filling(self) -> None:

@@ -51,6 +51,19 @@ def compile_writer(wire: Any, source: Any) -> Write:
     return _Writer(wire, source).compile()
 
 
+class EncodedStructs:
+    """An array of structs whose bytes, in the version on the wire, are there already; in the place of the array."""
+
+    __slots__ = ("_count", "data")
+
+    def __init__(self, count: int, data: bytes) -> None:
+        self._count = count
+        self.data = data
+
+    def __len__(self) -> int:
+        return self._count
+
+
 SHARED_MIN, SHARED_MAX = 8, 256
 """Arrays of so many structs are remembered: shorter ones are as quick to write, longer ones are rarely shared."""
 
@@ -63,7 +76,12 @@ class _Writer:
         self.is_flexible: bool = wire.__flexible__
         self.source_fields = {field.name: field for field in fields_of(source)}
         self.lines = ["def write(append, m):"]
-        self.names: dict[str, Any] = {"milliseconds": milliseconds, "uuid": uuid_bytes, "uvarint": encode_unsigned}
+        self.names: dict[str, Any] = {
+            "milliseconds": milliseconds,
+            "uuid": uuid_bytes,
+            "uvarint": encode_unsigned,
+            "EncodedStructs": EncodedStructs,
+        }
         self.run: list[tuple[str, str]] = []
 
     def compile(self) -> Write:
@@ -171,6 +189,9 @@ class _Writer:
         self.line(f"        {write}(parts.append, item)")
         self.line(f"    {last}[:] = items, b''.join(parts)")
         self.line(f"    append({last}[1])")
+        self.line("elif items.__class__ is EncodedStructs:")
+        self.line(f"    append({count}(items))")
+        self.line("    append(items.data)")
         self.line("else:")
         self.line(f"    append({count}(items))")
         self.line("    for item in items or ():")

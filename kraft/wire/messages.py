@@ -43,6 +43,7 @@ __all__ = [
     "request_header_version",
     "response_class",
     "response_header_version",
+    "struct_writer",
 ]
 
 
@@ -89,6 +90,16 @@ def encode_request(key: int, version: int, message: Any) -> bytes:
 def encode_response(key: int, version: int, message: Any) -> bytes:
     """The body of a response (newest class) in `version`."""
     return _encode(int(key), version, Direction.RESPONSE, message)
+
+
+def struct_writer(key: int, version: int, *path: str) -> Write:
+    """`write(append, struct)` for the structs in a field of this API's response (`"topics", "partitions"`), from the
+    newest class to `version`."""
+    wire = versioned_class(key, version, Direction.RESPONSE)
+    newest = versioned_class(key, newest_version(key), Direction.RESPONSE)
+    for name in path:
+        wire, newest = nested_class(wire, name), nested_class(newest, name)
+    return compile_writer(wire, newest)
 
 
 def build(cls: Any, **values: Any) -> Any:

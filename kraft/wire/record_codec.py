@@ -24,7 +24,7 @@ from kraft.wire.record_header import (
     read_header,
     write_crc,
 )
-from kraft.wire.varints import encode_unsigned, encode_zigzag, read_zigzag, read_zigzag_long
+from kraft.wire.varints import encode_unsigned, encode_zigzag, read_unsigned, read_zigzag, read_zigzag_long
 
 OUTPUT_BYTES_MAX = 256 * 1024 * 1024
 """What a batch may open to where the caller knows no better bound."""
@@ -182,13 +182,24 @@ def decode_values(buffer: Buffer, position: int = 0, *, output_bytes_max: int = 
     at = 0
     try:
         for _ in range(header.record_count):
-            length, start = read_zigzag(block, at)
-            end = start + length
+            # Lengths are zig-zag numbers, of two bytes at most in most records: these are read here and not by a call.
+            length, start = block[at], at + 1
+            if length >= 128:
+                length, start = length & 127 | block[start] << 7, at + 2
+                if length >= 1 << 14:
+                    length, start = read_unsigned(block, at)
+            end = start + (length >> 1)
             place = start + 2  # behind the attributes and the time: one byte if there is no difference
             while block[place] & 0x80:
                 place += 1
-            size, value = read_zigzag(block, place + 2)
-            if block[start + 1] == 0 and block[place + 1] == 1 and size >= 0 and value + size + 1 == end:
+            place += 1
+            size, value = block[place + 1], place + 2
+            if size >= 128:
+                size, value = size & 127 | block[value] << 7, place + 3
+                if size >= 1 << 14:
+                    size, value = read_unsigned(block, place + 1)
+            is_plain = block[start + 1] == 0 and block[place] == 1 and not (length | size) & 1
+            if is_plain and value + (size >> 1) + 1 == end:
                 if block[end - 1]:
                     raise WireError(f"a record announces {block[end - 1] >> 1} headers in 0 bytes")
                 values.append(block[value : end - 1])

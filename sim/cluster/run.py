@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import trio
 
 from kraft.seam import sole_error
-from kraft.sim.check.base import Finding
+from kraft.sim.check.base import Check, Checks, Finding
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.coverage import Cell, covered_by
@@ -31,6 +31,7 @@ from kraft.sim.workload.admin_work import Admin
 from kraft.sim.workload.directory_work import move_directories
 from kraft.sim.workload.group_work import GroupWork
 from kraft.sim.workload.reassign_work import Mover
+from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.voter_work import change_voters
 from kraft.sim.workload.workload import Read, Workload, write_extra
 from kraft.sim.world.world import Deadlock, Livelock, World
@@ -112,6 +113,7 @@ class ClusterRun:
         self.workload = Workload(self.cluster, plan)
         self.admin = Admin(self.cluster)
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
+        self.registrars = Registrars(self.cluster, plan.work)
         self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick)
         self.disturbances = Disturbances(self.nemesis, plan.faults)
         self.last_look = LastLook(self.cluster)
@@ -125,9 +127,19 @@ class ClusterRun:
         """What happened."""
         return self.cluster.watch.chronicle
 
+    @property
+    def checks(self) -> list[Check]:
+        """All of them."""
+        return [check for each in self._sets_of_checks for check in each.checks]
+
+    @property
+    def _sets_of_checks(self) -> tuple[Checks, ...]:
+        """Of nodes, of groups, of histories."""
+        return self.cluster.watch.suite.checks, self.groups.checks, self.registrars.checks
+
     def _listen_to_findings(self) -> None:
         self.report.when_found = self._found
-        for check in (*self.cluster.watch.suite.checks.checks, *self.groups.checks.checks):
+        for check in self.checks:
             check.when_found = self._found
 
     def _found(self, finding: Finding) -> None:
@@ -166,6 +178,8 @@ class ClusterRun:
             nursery.start_soon(workload.run)
             nursery.start_soon(self.groups.run)
             nursery.start_soon(self.admin.run, plan.work.get(ADMIN, ()))
+            for registrar in self.registrars.clients:
+                nursery.start_soon(registrar.run)
             if MOVER in plan.work:
                 nursery.start_soon(Mover(cluster).carry_out, plan.work[MOVER])
             if DIRECTORY_MOVER in plan.work:
@@ -181,6 +195,7 @@ class ClusterRun:
             nursery.cancel_scope.cancel()
         if not plan.ends_early:
             await self._final_phase()
+        self.registrars.judge()
 
     async def _fault_phase(self) -> None:
         end_ns = self.world.now_ns + self.plan.duration_ms * 1_000_000
@@ -207,6 +222,7 @@ class ClusterRun:
         if not await cluster.wait_until(lambda: not cluster.trouble(), WHOLE_MS_MAX):
             report.fail("L6", "replicas are not equal", trouble=cluster.trouble())
         await self.world.sleep_ms(QUIET_MS)
+        await self.registrars.read_all()
         self.final = await self.workload.read_back(READ_BACK_MS_MAX)
         self.workload.judge(self.final)
         self.admin.judge()
@@ -239,11 +255,11 @@ class ClusterRun:
         }
 
     def _result(self) -> RunResult:
-        suite, workload = self.cluster.watch.suite, self.workload
-        findings = (*suite.findings, *self.groups.checks.findings, *self.report.findings)
+        workload = self.workload
+        findings = (*(found for each in self._sets_of_checks for found in each.findings), *self.report.findings)
         if self.chronicle.is_closed:
             findings = tuple(self.chronicle.findings)
-        every = [(check.id, check.seen) for check in (*suite.checks.checks, *self.groups.checks.checks)]
+        every = [(check.id, check.seen) for check in self.checks]
         seen = Counter({check: 0 for check, _ in every})
         for check, count in (*every, *self._judged().items()):
             seen[check] += count
@@ -257,6 +273,7 @@ class ClusterRun:
             **{f"moment: {role}": count for role, count in self.nemesis.moments.items()},
             **{f"fault: {kind}": count for kind, count in self.disturbances.met.items()},
             "compared": self.last_look.compared,
+            "undecided": self.registrars.checks.undecided,
             "whole_ms": self._whole_ms,
             "events": self.world.events,
             **seen,

@@ -39,7 +39,7 @@ from kraft.sim.cluster.shape import ClusterShape, host_name, node_of
 from kraft.sim.cluster.wire_eye import ProducedBatch, WireEye
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.world import World
-from kraft.wire.rpc_cluster import HeartbeatRequest
+from kraft.wire.rpc_cluster import ForwardRequest, HeartbeatRequest
 
 STEADY_MS = 100
 """A voter has contact if its fetches of this epoch were handled for so long, on one connection that still stands."""
@@ -79,6 +79,9 @@ class ClusterWatch:
         )
         self.nodes: dict[int, NodeEye] = {}
         self.active_controller: int | None = None
+        self.forwarded: dict[tuple[str, int], list[int]] = {}
+        """(client id, time-out in ms) of a request that brokers handed on → the controllers that handled it while they
+        led, each time that they did."""
         self._world = world
         self._config = shape.config(shape.broker_ids[0] if shape.broker_ids else shape.controller_ids[0])
         self._session_timeout_ms = self._config.integer("broker.session.timeout.ms")
@@ -234,6 +237,11 @@ class ClusterWatch:
         self._connections[place] = connection
         self.tell(HeartbeatHandled(*place, self.now_ms))
 
+    def forward_handled(self, controller: int, request: ForwardRequest) -> None:
+        role = self._roles.get(controller)
+        if role is not None and role.is_leader:
+            self.forwarded.setdefault((request.client_id, request.timeout_ms), []).append(controller)
+
     def registered(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
         place = (controller, broker, broker_epoch)
         self._heard[place] = self.now_ms
@@ -281,6 +289,11 @@ class ClusterWatch:
         self.tell(PreVoteAnswered(node, before, self.quorum_state_of(node)))
 
     # roles, and what is committed
+
+    @property
+    def newest_leadership(self) -> tuple[int, int]:
+        """(epoch, node) of the quorum's newest leader so far, whether it still runs or not."""
+        return max(self._leaders.items(), default=(0, 0))
 
     def _role_seen(self, seen: RoleSeen) -> None:
         self._roles[seen.node] = seen

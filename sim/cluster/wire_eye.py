@@ -31,8 +31,14 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.produce import decode_produce_request, decode_produce_response
 from kraft.wire.records import read_header
-from kraft.wire.rpc import InternalKey, decode_rpc_request, decode_rpc_response
-from kraft.wire.rpc_cluster import HeartbeatRequest, IdentifyResponse, RegisterBrokerRequest, RegisterBrokerResponse
+from kraft.wire.rpc import InternalKey, decode_rpc, decode_rpc_request, decode_rpc_response
+from kraft.wire.rpc_cluster import (
+    ForwardRequest,
+    HeartbeatRequest,
+    IdentifyResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
 from kraft.wire.rpc_quorum import MetadataFetchRequest, VoteRequest, VoteResponse
 
 _SIZE = struct.Struct(">i")
@@ -128,6 +134,10 @@ class ClusterView(Protocol):
 
     def heartbeat_handled(self, controller: int, request: HeartbeatRequest, connection: int) -> None: ...
 
+    def forward_handled(self, controller: int, request: ForwardRequest) -> None:
+        """A client's request, which a broker hands on, is about to be handled."""
+        ...
+
     def registered(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
         """A registration's success leaves the controller."""
         ...
@@ -199,6 +209,9 @@ class WireEye:
                 connection: Any = endpoint.outgoing.receiver
                 number = connection.connection.number
                 direction.when_handled(partial(self._view.heartbeat_handled, target, message, number))
+        elif key == InternalKey.FORWARD and target is not None:
+            forwarded = decode_rpc(ForwardRequest, version, body)
+            direction.when_handled(partial(self._view.forward_handled, target, forwarded))
         elif key == ApiKey.PRODUCE and target is not None:
             self._produce_request(direction, target, correlation_id, version, body)
 

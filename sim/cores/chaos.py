@@ -3,11 +3,9 @@ and the quorum must make progress."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-
 from kraft.sim.cores.checks import Checks
 from kraft.sim.cores.driver import Odds
+from kraft.sim.cores.schedule import FaultSchedule, Stuck
 from kraft.sim.cores.world import World
 
 APPEND_INTERVAL_MS = 15
@@ -18,10 +16,6 @@ PROGRESS_MS = 3_000
 ALWAYS_SEEN = ("R1", "R3", "R7", "R8", "R9", "R12")
 SEEN_WITH_OTHERS = ("R17", "R19")
 """Checks that no run may leave without input."""
-
-
-class Stuck(AssertionError):
-    """What must happen has not happened."""
 
 
 def odds_of(seed: int) -> Odds:
@@ -49,38 +43,24 @@ def run_chaos(
     return world
 
 
-class Chaos:
+class Chaos(FaultSchedule[World]):
     """One fault after the other; half of them hit the leader."""
 
-    def __init__(self, world: World) -> None:
-        self.faults: Counter[str] = Counter()
-        self._world = world
-        self._is_over = False
+    PAUSE_MS = (200, 1500)
 
-    def run(self, duration_ms: int) -> None:
+    def _begin(self) -> None:
+        self._world.start()
+        self._world.append_every(APPEND_INTERVAL_MS)
+
+    def _victims(self) -> list[int]:
         world = self._world
-        world.start()
-        world.append_every(APPEND_INTERVAL_MS)
-        world.at(300, self._fault)
-        world.run(duration_ms)
-        self._is_over = True
-        self._demand_progress()
+        return [n for n in world.voters.ids if world.nodes[n].raft is not None]
+
+    def _leader(self) -> int | None:
+        leader = self._world.leader
+        return None if leader is None else leader.node_id
 
     # faults
-
-    def _fault(self) -> None:
-        if self._is_over:
-            return
-        world, chance = self._world, self._world.chance
-        up = [n for n in world.voters.ids if world.nodes[n].raft is not None]
-        fault = _FAULTS[chance.below(len(_FAULTS))]
-        victim = up[chance.below(len(up))] if up else 1
-        leader = world.leader
-        if leader is not None and chance.below(2):
-            victim = leader.node_id
-        if fault(self, victim):
-            self.faults[fault.__name__.removeprefix("_")] += 1
-        world.at(200 + chance.below(1500), self._fault)
 
     def _kill(self, victim: int) -> bool:
         return self._crash(victim, power=False)
@@ -93,15 +73,8 @@ class Chaos:
         self._start_within(800, victim)
         return True
 
-    def _start_within(self, limit_ms: int, node_id: int) -> None:
-        self._world.at(1 + self._world.chance.below(limit_ms), self._world.start, node_id)
-
     def _split(self, victim: int) -> bool:
-        world = self._world
-        group = tuple(n for n in world.nodes if world.chance.below(2))
-        world.partition(group, tuple(n for n in world.nodes if n not in group))
-        world.at(1 + world.chance.below(4000), world.heal)
-        return True
+        return self._split_for(4000, tuple(self._world.nodes))
 
     def _pause(self, victim: int) -> bool:
         self._world.pause(victim, self._world.chance.below(4000))
@@ -132,6 +105,19 @@ class Chaos:
             self._start_within(300, node_id)
         return True
 
+    FAULTS = (
+        _lose_power,
+        _kill,
+        _lose_power,
+        _kill,
+        _lose_power,
+        _split,
+        _pause,
+        _refuse,
+        _crash_observer,
+        _crash_all,
+    )
+
     # after the faults
 
     def _demand_progress(self) -> None:
@@ -155,18 +141,3 @@ class Chaos:
             unseen = [name for name in needed if not world.checks.counts[name]]
             if unseen:
                 raise Stuck(f"nothing was seen for {', '.join(unseen)}")
-
-
-_FAULTS: tuple[Callable[[Chaos, int], bool], ...] = (
-    Chaos._lose_power,
-    Chaos._kill,
-    Chaos._lose_power,
-    Chaos._kill,
-    Chaos._lose_power,
-    Chaos._split,
-    Chaos._pause,
-    Chaos._refuse,
-    Chaos._crash_observer,
-    Chaos._crash_all,
-)
-"""What is drawn from: a fault that stands here twice is twice as frequent."""

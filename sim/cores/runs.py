@@ -6,14 +6,16 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from kraft.seam import InvariantError
-from kraft.sim.cores.chaos import Chaos, Stuck, odds_of, shape_of
+from kraft.sim.cores.chaos import Chaos, odds_of, shape_of
 from kraft.sim.cores.checks import Checks, Violation
 from kraft.sim.cores.replicas.chaos import ReplicaChaos, replica_shape_of, world_of
 from kraft.sim.cores.replicas.checks import ReplicaChecks
 from kraft.sim.cores.replicas.witness import ReplicaWitness
+from kraft.sim.cores.replicas.world import ReplicaWorld
+from kraft.sim.cores.schedule import FaultSchedule, Stuck
 from kraft.sim.cores.witness import Witness
 from kraft.sim.cores.world import World
 
@@ -54,64 +56,52 @@ class CoresRun:
     trace: tuple[str, ...] = ()
 
 
-class Schedule(Protocol):
-    """Faults and what must hold after them. Raises `Violation` or `Stuck`."""
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """One seed's world, ready to run. `seen` is filled by its checks."""
 
-    faults: Counter[str]
-
-    def run(self, duration_ms: int) -> None: ...
+    shape: str
+    world: World | ReplicaWorld
+    schedule: FaultSchedule[Any]
+    seen: Counter[str]
 
 
 def run_seed(settings: CoresSettings, seed: int) -> CoresRun:
     """One world from its start to its verdict."""
-    return RUNNERS[settings.what](settings, seed)
+    staged = STAGES[settings.what](seed, settings.is_checked)
+    world, schedule = staged.world, staged.schedule
+    world.trace = deque(maxlen=settings.trace_lines) if settings.trace_lines else None
+    cpu_s, failed, evidence = _verdict(schedule, settings.duration_ms)
+    return CoresRun(
+        what=settings.what,
+        seed=seed,
+        shape=staged.shape,
+        steps=world.steps,
+        cpu_s=cpu_s,
+        happened=world.happened if isinstance(world, ReplicaWorld) else Counter({"election": world.elections}),
+        seen=staged.seen,
+        faults=schedule.faults,
+        failed=failed,
+        evidence=evidence,
+        trace=tuple(world.trace or ()) if failed else (),
+    )
 
 
-def _run_raft(settings: CoresSettings, seed: int) -> CoresRun:
+def _stage_raft(seed: int, is_checked: bool) -> _Staged:
     voters, observers = shape_of(seed)
-    checks = Checks() if settings.is_checked else Witness()
+    checks = Checks() if is_checked else Witness()
     world = World(seed, voters, observers, odds=odds_of(seed), checks=checks)
-    world.trace = _trace(settings)
-    chaos = Chaos(world)
-    cpu_s, failed, evidence = _verdict(chaos, settings.duration_ms)
-    return CoresRun(
-        what=RAFT,
-        seed=seed,
-        shape=f"{voters} voters, {observers} observers",
-        steps=world.steps,
-        cpu_s=cpu_s,
-        happened=Counter({"election": world.elections}),
-        seen=checks.counts,
-        faults=chaos.faults,
-        failed=failed,
-        evidence=evidence,
-        trace=tuple(world.trace or ()) if failed else (),
-    )
+    return _Staged(f"{voters} voters, {observers} observers", world, Chaos(world), checks.counts)
 
 
-def _run_replicas(settings: CoresSettings, seed: int) -> CoresRun:
+def _stage_replicas(seed: int, is_checked: bool) -> _Staged:
     replicas, min_isr = replica_shape_of(seed)
-    witness = ReplicaChecks() if settings.is_checked else ReplicaWitness()
+    witness = ReplicaChecks() if is_checked else ReplicaWitness()
     world = world_of(seed, witness)
-    world.trace = _trace(settings)
-    chaos = ReplicaChaos(world)
-    cpu_s, failed, evidence = _verdict(chaos, settings.duration_ms)
-    return CoresRun(
-        what=REPLICAS,
-        seed=seed,
-        shape=f"{replicas} replicas, min.insync.replicas {min_isr}",
-        steps=world.steps,
-        cpu_s=cpu_s,
-        happened=world.happened,
-        seen=witness.counts,
-        faults=chaos.faults,
-        failed=failed,
-        evidence=evidence,
-        trace=tuple(world.trace or ()) if failed else (),
-    )
+    return _Staged(f"{replicas} replicas, min.insync.replicas {min_isr}", world, ReplicaChaos(world), witness.counts)
 
 
-RUNNERS: Mapping[str, Callable[[CoresSettings, int], CoresRun]] = {RAFT: _run_raft, REPLICAS: _run_replicas}
+STAGES: Mapping[str, Callable[[int, bool], _Staged]] = {RAFT: _stage_raft, REPLICAS: _stage_replicas}
 
 KNOWN_CHECKS: Mapping[str, tuple[str, ...]] = {
     RAFT: (*(f"R{n}" for n in range(1, 20) if n not in (5, 16)), "K4"),
@@ -123,11 +113,7 @@ KNOWN_CHECKS: Mapping[str, tuple[str, ...]] = {
 """Those that the schedule gives input to. R5 is what R12 compares; R16 is about changes of the voter set."""
 
 
-def _trace(settings: CoresSettings) -> deque[str] | None:
-    return deque(maxlen=settings.trace_lines) if settings.trace_lines else None
-
-
-def _verdict(schedule: Schedule, duration_ms: int) -> tuple[float, str, str]:
+def _verdict(schedule: FaultSchedule[Any], duration_ms: int) -> tuple[float, str, str]:
     """CPU seconds, the check that fired, and the evidence."""
     began = time.process_time()
     failed = evidence = ""

@@ -80,6 +80,11 @@ VOTER_PAUSE_MS_MAX = 2_000
 REREAD_PAUSE_MS_MAX = 2_500
 WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
+REGISTRAR_PAUSE_MS_MAX = 800
+REGISTRAR_KEYS = 2
+"""Topics, and as many offsets, that both registrars work on at one time."""
+REGISTRAR_KEYS_MS = 15_000
+"""Then they take others, so that the history of each stays short enough to be judged: at most about 50 calls."""
 CANCEL_ONE_IN = 4
 SLOTS = 3
 """Extra topics at one time."""
@@ -105,6 +110,8 @@ class Mood:
     """Controllers come and go as voters."""
     wears: bool = False
     """Disks of brokers wear out, and somebody reads what is old again and again."""
+    registers: bool = False
+    """There are registrars."""
     value_bytes_max: int = 0
     """Values are filled up to a drawn size below this."""
 
@@ -215,6 +222,8 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
         work[plan.DIRECTORY_MOVER] = _draw_directory_moves(random, settings.duration_ms)
     if mood.changes_voters:
         work[plan.VOTER_CHANGER] = _draw_voter_changes(NamedRandom(seed, plan.VOTER_CHANGER), settings.duration_ms)
+    for name in plan.REGISTRARS if mood.registers else ():
+        work[name] = _draw_registrations(NamedRandom(seed, name), settings.duration_ms)
     return work | draw_group_work(seed, settings.duration_ms)
 
 
@@ -278,6 +287,19 @@ def _draw_voter_changes(random: NamedRandom, end_ms: int) -> tuple[Operation, ..
     while at_ms < end_ms:
         operations.append(Operation(at_ms, plan.VOTER_VERBS[random.below(2)], random.below(PICKS)))
         at_ms += random.below(VOTER_PAUSE_MS_MAX)
+    return tuple(operations)
+
+
+def _draw_registrations(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    """Half of them are of topics."""
+    more = (plan.CREATE, plan.CREATE_PARTITIONS, plan.VALIDATE_PARTITIONS)
+    verbs = (*plan.TOPIC_VERBS, *more, *plan.OFFSET_VERBS * 4)
+    operations: list[Operation] = []
+    at_ms = random.below(REGISTRAR_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        target = REGISTRAR_KEYS * (at_ms // REGISTRAR_KEYS_MS) + random.below(REGISTRAR_KEYS)
+        operations.append(Operation(at_ms, verbs[random.below(len(verbs))], target, random.below(PICKS)))
+        at_ms += random.below(REGISTRAR_PAUSE_MS_MAX)
     return tuple(operations)
 
 

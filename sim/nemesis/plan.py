@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 3
+SCHEDULE_VERSION = 4
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -46,12 +46,17 @@ IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "pro
 CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
+REGISTRARS = ("registrar-0", "registrar-1")
 
 SEND, READ_AGAIN = "send", "read again"
 DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
 MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
 CHANGE_DIRECTORY = "change directory"
 ADD_VOTER, REMOVE_VOTER = VOTER_VERBS = ("add voter", "remove voter")
+CREATE, VALIDATE_CREATE, DELETE_BY_ID = "create", "validate create", "delete by id"
+CREATE_PARTITIONS, VALIDATE_PARTITIONS = "create partitions", "validate partitions"
+TOPIC_VERBS = (CREATE, VALIDATE_CREATE, DELETE, DELETE_BY_ID, CREATE_PARTITIONS, VALIDATE_PARTITIONS)
+COMMIT, FETCH = OFFSET_VERBS = ("commit", "fetch")
 LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget who it is", "join again")
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*PRODUCERS, EXTRA), (SEND,)),
@@ -62,6 +67,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     MOVER: MOVER_VERBS,
     DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
     VOTER_CHANGER: VOTER_VERBS,
+    **dict.fromkeys(REGISTRARS, (*TOPIC_VERBS, *OFFSET_VERBS)),
 }
 """What each client can do."""
 CLIENTS = tuple(CLIENT_VERBS)
@@ -102,7 +108,8 @@ class Operation:
     again: partition `target`, from its begin. The
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
     The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
-    stands for. The voter changer's: controller `target` of those that there are.
+    stands for. The voter changer's: controller `target` of those that there are. The registrars': topic `target`, to
+    which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
     """
 
     at_ms: int

@@ -119,7 +119,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
             topic_configs=topic_configs,
             compression=compression,
         ),
-        replace(mood, changes_voters=changes_voters),
+        replace(mood, changes_voters=changes_voters, registers=one_of((False, False, True))),
     )
 
 

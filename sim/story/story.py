@@ -78,7 +78,7 @@ def tell_story(recorded: Recorded, source: str) -> Story:
         result.virtual_ms if finding is None else finding.at_ms,
         result.trace_hash,
         finding,
-        "" if finding is None else _statement(run.cluster, finding.check),
+        "" if finding is None else _statement(run, finding.check),
         () if finding is None else nodes_of(finding, recorded.plan.shape.node_ids),
         partition,
         tuple(_held_logs(run.cluster, partition)) if finding is not None and _is_about_logs(finding) else (),
@@ -107,8 +107,8 @@ def _is_about_logs(finding: Finding) -> bool:
     return partition_of(finding) is not None or finding.check[0] in "RM"
 
 
-def _statement(cluster: SimCluster, check_id: str) -> str:
-    return next((check.statement for check in cluster.watch.suite.checks.checks if check.id == check_id), "")
+def _statement(run: ClusterRun, check_id: str) -> str:
+    return next((check.statement for check in run.checks if check.id == check_id), "")
 
 
 def _held_logs(cluster: SimCluster, partition: TopicPartition | None) -> Iterator[HeldLog]:

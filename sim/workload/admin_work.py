@@ -14,9 +14,9 @@ from typing import Any
 from uuid import UUID
 
 from kraft.client.cluster import Cluster, parse_bootstrap
-from kraft.client.connections import CONNECTION_FAILURES
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import ADD_PARTITION, ADMIN, DELETE, SET_CONFIG, Operation
+from kraft.sim.workload.single_requests import NoClearAnswer, NotSent, ask_any_once
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -44,10 +44,6 @@ REFUSED = frozenset(
     }
 )
 """Answers that say for certain that nothing was done."""
-
-
-class NoClearAnswer(Exception):
-    """The request may have been carried out, or may be yet."""
 
 
 class Admin:
@@ -93,18 +89,11 @@ class Admin:
 
     async def _ask(self, key: ApiKey, **fields: Any) -> Any:
         """One request to one broker, sent at most once."""
-        request = messages.build(messages.request_class(key), **fields)
-        for address in self._client.candidates():
-            try:
-                link = await self._client.links.get(address, "admin", timeout_ms=REQUEST_TIMEOUT_MS)
-            except CONNECTION_FAILURES:
-                continue
-            try:
-                return await link.request(key, request, timeout_ms=REQUEST_TIMEOUT_MS)
-            except CONNECTION_FAILURES as failure:
-                raise NoClearAnswer from failure
-        await self._world.sleep_ms(RETRY_MS)
-        raise NoClearAnswer
+        try:
+            return await ask_any_once(self._client, key, timeout_ms=REQUEST_TIMEOUT_MS, **fields)
+        except NotSent:
+            await self._world.sleep_ms(RETRY_MS)
+            raise
 
     @staticmethod
     def _clear(error: Any) -> ErrorCode:

@@ -76,17 +76,24 @@ def main() -> int:
     parser.add_argument("--side", choices=(OURS, KAFKA), help="this side alone")
     parser.add_argument("--share", type=float, default=1.0, help="so much of each line's work, to see that it runs")
     parser.add_argument("--page", type=Path, help="where the page goes; default: docs/benchmarks.md if all is measured")
+    parser.add_argument(
+        "--keep", type=Path, help="keep the figures here; what is there of other lines goes onto the page too"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON value (quick)")
     arguments = parser.parse_args()
     amounts = Amounts() if arguments.share == 1 else Amounts().scaled(arguments.share)
-    if arguments.quick and (arguments.only or arguments.side or arguments.page):
-        parser.error("--quick measures its own lines, of ours alone: leave --only, --side and --page out")
+    if arguments.quick and (arguments.only or arguments.side or arguments.page or arguments.keep):
+        parser.error("--quick measures its own lines, of ours alone: leave --only, --side, --page and --keep out")
     if arguments.quick:
         lines = quick(arguments.runs or 1, amounts)
         print(json.dumps([line.as_json() for line in lines]) if arguments.json else render(lines))
         return int(any(line.is_alarming for line in lines))
     rounds, names = arguments.runs or ROUNDS, [arguments.side] if arguments.side else [OURS, KAFKA]
     results = compare(arguments.only or LINES, names, rounds, amounts)
+    if arguments.keep:
+        if arguments.keep.exists():
+            results.take_over(json.loads(arguments.keep.read_text()))
+        arguments.keep.write_text(json.dumps(results.as_json(), indent=1))
     print(results.render())
     is_whole = not (arguments.only or arguments.side) and arguments.share == 1
     if arguments.page or is_whole:

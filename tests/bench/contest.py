@@ -7,8 +7,10 @@ import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+import psutil
 from confluent_kafka import KafkaException
 
 from tests.bench.admin import Refused
@@ -22,7 +24,7 @@ Figures = dict[str, float]
 """By the key of a row."""
 FAILURES = (
     *(OSError, RuntimeError, ValueError, LookupError, ZeroDivisionError),
-    *(subprocess.SubprocessError, KafkaException, RequestRefused, Refused),
+    *(subprocess.SubprocessError, psutil.Error, KafkaException, RequestRefused, Refused),
 )
 """What a measurement can end with that is no reason to give up the others."""
 
@@ -121,6 +123,8 @@ class Results:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """What could not be measured, and why."""
+    has_taken_over: bool = False
+    """Some rows are from an earlier run."""
 
     def add(self, rows: tuple[Row, ...], side: str, figures: Figures) -> None:
         for row in rows:
@@ -135,6 +139,18 @@ class Results:
         except FAILURES as error:
             traceback.print_exc()
             self.failures.append(f"{name}: {type(error).__name__}: {error}")
+
+    def as_json(self) -> list[dict[str, object]]:
+        """What `take_over` reads."""
+        return [{"row": asdict(one.row), "rounds": one.rounds} for one in self.outcomes.values()]
+
+    def take_over(self, kept: list[dict[str, Any]]) -> None:
+        """Add what an earlier run measured, but for the rows that this one has measured itself."""
+        for one in kept:
+            goal = one["row"]["goal"]
+            row = Row(**{**one["row"], "goal": None if goal is None else Goal(**goal)})
+            self.has_taken_over |= row.key not in self.outcomes
+            self.outcomes.setdefault(row.key, Outcome(row, one["rounds"]))
 
     def curve(self, prefix: str, side: str) -> Iterator[tuple[int, float]]:
         """Points of the rows whose key is `prefix` and a number."""

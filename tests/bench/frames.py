@@ -71,8 +71,8 @@ class Pipelined:
 
 
 def run(address: tuple[str, int], frame: Frame, *, connections: int, window: int, total: int) -> Pipelined:
-    """Keep `window` copies of `frame` in flight on each connection until `total` are answered. RequestRefused if one
-    is answered with an error."""
+    """Keep `window` copies of `frame` in flight on each connection until `total` are answered, or a minute is over.
+    RequestRefused if one is answered with an error."""
     selector = selectors.DefaultSelector()
     streams = []
     for _ in range(connections):
@@ -98,14 +98,16 @@ def _drive(
         to_send -= _send(stream, frame.request, min(window, to_send))
     while answered < total:
         if time.monotonic() - start > SECONDS_MAX:
-            raise TimeoutError(f"{answered} of {total} requests were answered within {SECONDS_MAX} s")
+            if not answered:
+                raise TimeoutError(f"none of {total} requests was answered within {SECONDS_MAX} s")
+            break
         for key, _ in selector.select(1.0):
             stream = key.data
             count = _receive(stream, frame.accepted, latencies)
             answered += count
             if len(stream.sent_at) <= window // 2 and to_send:
                 to_send -= _send(stream, frame.request, min(window - len(stream.sent_at), to_send))
-    return Pipelined(total / (time.monotonic() - start), latencies)
+    return Pipelined(answered / (time.monotonic() - start), latencies)
 
 
 def _send(stream: _Stream, frame: bytes, count: int) -> int:

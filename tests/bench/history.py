@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 
 from kraft.config import NodeConfig
-from kraft.image import Event, ImageBuilder, MetadataImage, decode_event
+from kraft.image import Event, ImageBuilder, MetadataImage, decode_event, encode_event
 from kraft.image.dump import encoded_dump
 from kraft.image.encoded import apply_encoded
 from kraft.image.events import PartitionChange
@@ -34,11 +34,9 @@ class History:
         self.batches = list(_read(folder / "data" / "__cluster_metadata-0"))
 
     def image(self) -> MetadataImage:
-        """The cluster as of the end of the log."""
+        """The cluster as of the end of the log, as nodes hold it: replayed from bytes."""
         builder = ImageBuilder(EMPTY_IMAGE)
-        for _, events in self.batches:
-            for event in events:
-                builder.apply(event)
+        apply_encoded(builder, (encode_event(event) for _, events in self.batches for event in events))
         return builder.build(1, 1)
 
     def left_leadership(self, broker_id: int, *, since_ms: int) -> tuple[int, int, int]:

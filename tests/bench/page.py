@@ -48,6 +48,7 @@ def render(results: Results, rounds: int, *, share: float = 1) -> str:
     parts = [
         _INTRODUCTION.format(rounds=f"{rounds} round{'s' if rounds > 1 else ''}", machine=machine(), **_versions()),
         "" if share == 1 else f"**A trial with {share:.0%} of each line's work: these figures mean nothing yet.**\n\n",
+        "The lines were measured in several goes.\n\n" if results.has_taken_over else "",
         f"## Figures\n\nOf {len(met) - met.count(None)} targets, {met.count(True)} are met.\n\n",
         _markdown([HEAD, *(outcome.cells() for outcome in results.outcomes.values())]),
         "\n## Spread\n\nLeast, median and most of the rounds.\n\n",

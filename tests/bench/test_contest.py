@@ -1,5 +1,6 @@
 """What the rounds of a comparison say: medians, ratios, goals, and the page that is written of them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,16 @@ def test_the_picture_is_drawn_alike_from_alike_results(tmp_path: Path) -> None:
     draw(results(), tmp_path / "other.svg")
     assert (tmp_path / "one.svg").read_text() == (tmp_path / "other.svg").read_text()
     assert "<svg" in (tmp_path / "one.svg").read_text()
+
+
+def test_kept_figures_are_taken_over_but_for_what_was_measured_again() -> None:
+    earlier, later = Results(), Results()
+    earlier.add((RATE, COST), OURS, {"rate": 100.0, "cost": 4.0})
+    earlier.add((RATE, TIME), KAFKA, {"rate": 40.0, "time": 7.0})
+    later.add((RATE,), OURS, {"rate": 300.0})
+    later.take_over(json.loads(json.dumps(earlier.as_json())))
+    assert later.outcomes["rate"].rounds == {OURS: [300.0]}
+    assert later.outcomes["cost"].rounds == {OURS: [4.0]}
+    assert later.outcomes["time"].rounds == {KAFKA: [7.0]}
+    assert later.outcomes["time"].row == TIME
+    assert later.outcomes["cost"].row == COST

@@ -88,6 +88,9 @@ class StillClock:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
 
 class SecretTopic:
     """The cluster's own log, which nobody may read."""

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
+import trio
 
+from kraft.broker.api import metadata as module
+from kraft.broker.api.metadata_partitions import PartitionsWriter
 from kraft.broker.node.gates import CLUSTER, Operation
-from kraft.image import ImageDelta, MetadataImage, events, replay
+from kraft.image import Event, ImageDelta, MetadataImage, TopicImage, events, replay
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.message_quirks import Direction
 from kraft.wire.message_reader import compile_reader
-from tests.broker.harness import CLUSTER_ID, BrokerHarness, Denying
-from tests.broker.images import INTERNAL, ORDERS, UNKNOWN, broker_event, image_of, orders, three_brokers
+from tests.broker.harness import CLUSTER_ID, BrokerHarness, Denying, StillClock
+from tests.broker.images import (
+    DIRECTORY,
+    INTERNAL,
+    ORDERS,
+    OTHER_DIRECTORY,
+    UNKNOWN,
+    broker_event,
+    image_of,
+    orders,
+    three_brokers,
+)
 
 VERSIONS = range(14)
 METADATA = ApiKey.METADATA
@@ -259,3 +275,83 @@ def test_another_living_broker_is_the_controller_for_clients_while_this_one_is_f
     image = image_of(broker_event(1, fenced=True), broker_event(2))
     assert BrokerHarness(image).ask(METADATA, 12, topics=[]).controller_id == 2
     assert BrokerHarness(image_of()).ask(METADATA, 12, topics=[]).controller_id == -1
+
+
+# very many partitions
+
+
+def many(chance: random.Random, count: int, topic_id: UUID, name: str) -> list[Event]:
+    """A topic whose partitions are in a few states, of which some are out of the ordinary."""
+    directories = (DIRECTORY, OTHER_DIRECTORY, DIRECTORY)
+    states: list[tuple[tuple[int, ...], tuple[int, ...], int, int]] = [
+        ((1, 2, 3), (1, 2, 3), 1, 0),
+        ((2, 3, 1), (2, 1), 2, 300),
+        ((3, 1, 2), (3,), -1, 7),
+        ((3, 9, 1), (1,), 9, 7),
+    ]
+    rows = [chance.choice(states) for _ in range(count)]
+    return [
+        events.Topic(name, topic_id),
+        *(
+            events.Partition(
+                topic_id, number, replicas, isr, leader=leader, leader_epoch=epoch, directories=directories
+            )
+            for number, (replicas, isr, leader, epoch) in enumerate(rows)
+        ),
+    ]
+
+
+def one_by_one(self: PartitionsWriter, topic: TopicImage) -> Any:
+    """Every partition described and written by itself."""
+    return tuple(self._describe(number, state) for number, state in topic.partitions())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_partitions_that_are_written_once_for_many_are_those_that_are_written_one_by_one(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(version)
+    image = image_of(*three_brokers(), *many(chance, 700, ORDERS, "orders"), *many(chance, 3, INTERNAL, "others"))
+    asked_for: dict[str, Any] = {"topics": asked("orders", "unknown", "others"), "allow_auto_topic_creation": False}
+    found = BrokerHarness(image).ask(METADATA, version, **asked_for)
+    assert [len(topic.partitions) for topic in found.topics] == [700, 3, 0]
+    monkeypatch.setattr(PartitionsWriter, "of", one_by_one)
+    assert BrokerHarness(image).ask(METADATA, version, **asked_for) == found
+
+
+class HurryingClock(StillClock):
+    """A turn is over whenever it is looked at."""
+
+    def monotonic_ns(self) -> int:
+        self.now_ms += 6
+        return self.now_ms * 1_000_000
+
+
+@pytest.mark.parametrize("all_topics", [True, False])
+async def test_an_answer_with_very_many_partitions_is_made_in_turns_from_one_image(
+    nursery: trio.Nursery, all_topics: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(1)
+    image = image_of(*three_brokers(), *many(chance, 2_000, ORDERS, "orders"), *many(chance, 300, INTERNAL, "others"))
+    topics = None if all_topics else asked("orders", "others")
+    expected = BrokerHarness(image).ask(METADATA, 12, topics=topics)
+    monkeypatch.setattr(module, "PARTITIONS_AT_ONCE_MAX", 2_299)
+    harness = BrokerHarness(image, nursery=nursery)
+    harness.clock = HurryingClock()
+    harness.broker.seam = replace(harness.broker.seam, clock=harness.clock)  # type: ignore[arg-type]
+    client = harness.connect()
+    request = messages.build(messages.request_class(METADATA), topics=topics)
+    client.send(METADATA, 12, messages.encode_request(METADATA, 12, request))
+    harness.holder.image = image_of(*three_brokers())
+    turns = 0
+    while not (bodies := client.answers()):
+        turns += 1
+        await trio.lowlevel.checkpoint()
+    assert turns >= 10, "a turn for each 256 partitions"
+    assert messages.decode_response(METADATA, 12, bodies[0]) == expected
+
+
+def test_an_answer_of_ordinary_size_is_given_at_once() -> None:
+    image = image_of(*three_brokers(), *many(random.Random(1), 500, ORDERS, "orders"))
+    (topic,) = BrokerHarness(image).ask(METADATA, 12, topics=asked("orders")).topics
+    assert len(topic.partitions) == 500

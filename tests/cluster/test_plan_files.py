@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from kraft.sim.cluster.run import Signature
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import CLIENTS, DIRECTORY_MOVER, FAULT_KINDS, MOVER, REREADER, ROLES, VOTER_CHANGER, Fault
+from kraft.sim.nemesis.plan import (
+    CLIENTS,
+    DIRECTORY_MOVER,
+    FAULT_KINDS,
+    MOVER,
+    REGISTRARS,
+    REREADER,
+    ROLES,
+    VOTER_CHANGER,
+    Fault,
+)
 from kraft.sim.nemesis.plan_file import PlanFileError, Recorded, parse, read_plan, render
 from kraft.sim.nemesis.swarm import draw_plan
 
@@ -47,7 +57,7 @@ def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> N
     names = {fault.kind for plan in plans for fault in plan.faults}
     assert names == set(FAULT_KINDS)
     assert {fault.role for plan in plans for fault in plan.faults} == {"", *ROLES}
-    some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER, REREADER}
+    some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER, REREADER, *REGISTRARS}
     assert {client for plan in plans for client in plan.work} == set(CLIENTS)
     assert some in [set(CLIENTS) - set(plan.work) for plan in plans]
     assert all(set(CLIENTS) - set(plan.work) <= some for plan in plans)
@@ -107,6 +117,7 @@ def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
     assert "operation 1 is 'move', and this client knows send" in of_work("producer-exact", 0, "move", 0, 0)
     assert "operation 1 is 'send', and this client knows delete" in of_work("admin", 0, "send", 0, 0)
     assert "operation 1 is 'send', and this client knows nothing" in of_work("consumer", 0, "send", 0, 0)
+    assert "operation 1 is 'send', and this client knows create, validate" in of_work("registrar-0", 0, "send", 0, 0)
     assert "operation 1 (send) has a number below 0" in of_work("extra", 0, "send", 0, -1)
     assert "fault 1 (failing directory) is not for this cluster" in of_fault(kind="failing directory", node=1)
     assert "fault 1 (blackout) is not for this cluster" in of_fault(kind="blackout", node=0)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
-from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
+from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget, plans
 from kraft.control import fencing as fencing_module
+from kraft.control.commands import START, Cursor
 from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX
-from kraft.image.events import BrokerRegistrationChange, Config, PartitionChange, RemoveTopic
+from kraft.image import BatchBuilder, MetadataImage, PartitionState
+from kraft.image.events import BrokerRegistrationChange, Config, Partition, PartitionChange, RemoveTopic, Topic
 from kraft.wire.api_keys import ApiKey
-from tests.control.cluster import Cluster
+from tests.control.cluster import Cluster, topic_id
 from tests.control.requests import new_topic
 
 
@@ -55,6 +58,38 @@ def test_brokers_that_died_together_take_nothing_over_from_each_other() -> None:
     changes = [event for event in decision.events if isinstance(event, PartitionChange)]
     assert [change.leader for change in changes] == [3]
     assert cluster.partition("orders").isr == (3,)
+
+
+def test_partitions_that_concern_a_plan_are_found_from_any_cursor_on_and_equal_states_are_asked_about_once() -> None:
+    cluster = three_brokers()
+    chance = random.Random(5)
+    orders = [chance.choice(((1, 2, 3), (2, 3, 1), (3, 1, 2))) for _ in range(1_000)]
+    orders[256:768] = [(3, 1, 2)] * 512  # leaves without one that is looked for
+    cluster.image = image_of_shared(cluster, orders)
+    asked: list[PartitionState] = []
+
+    def leads(state: PartitionState) -> bool:
+        asked.append(state)
+        return state.leader == 1
+
+    wanted = [("orders", number) for number, replicas in enumerate(orders) if replicas[0] == 1]
+    for cursor in (START, Cursor("orders", 0), Cursor("orders", 255), Cursor("orders", 300), Cursor("orders", 999)):
+        asked.clear()
+        found = [(one.name, one.partition_id) for one in plans._partitions_where(cluster.image, cursor, leads)]
+        assert found == [(f"orders-{number}", number) for _, number in wanted if number >= cursor.partition]
+        assert len(asked) <= 3
+    assert list(plans._partitions_where(cluster.image, Cursor("others", 0), leads)) == []
+
+
+def image_of_shared(cluster: Cluster, orders: list[tuple[int, ...]]) -> MetadataImage:
+    """A topic with these replicas, replayed from bytes as nodes do it: partitions that are alike share their state."""
+    events = [
+        Topic("orders", topic_id(1)),
+        *(Partition(topic_id(1), number, one, one, leader=one[0]) for number, one in enumerate(orders)),
+    ]
+    batch = BatchBuilder(cluster.image, events)
+    batch.take(len(events))
+    return batch.build(cluster.image.offset + len(events), 1)[0]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft.control import placement
 from kraft.control.draw import Draw
 from kraft.control.placement import Candidate, PlacementFailed, place
+from kraft.image.partitions import Holdings
 
 
 def broker(number: int, rack: str = "", host: str | None = None, *, fenced: bool = False, load: int = 0) -> Candidate:
@@ -59,7 +61,7 @@ def test_among_equals_the_least_loaded_broker_is_taken() -> None:
 
 
 def test_new_partitions_even_out_what_the_topic_has() -> None:
-    placed = place([broker(one) for one in range(3)], 2, 1, Draw(6), existing=[(0,)])
+    placed = place([broker(one) for one in range(3)], 2, 1, Draw(6), held=Holdings({0: 1}, {0: 1}, 0))
     assert sorted(replicas[0] for replicas in placed) == [1, 2]
 
 
@@ -101,3 +103,22 @@ def test_every_placement_is_legal_and_fair(
         assert len(set(replicas)) == len(replicas) == factor
         assert replicas[0] not in fenced
         assert len({racks[one] for one in replicas}) == min(factor, len(set(racks)))
+
+
+@given(
+    st.integers(1, 7),
+    st.integers(1, 7),
+    st.sets(st.integers(0, 6)),
+    st.lists(st.integers(0, 9), min_size=7),
+    st.integers(0, 99),
+)
+def test_where_all_brokers_are_alike_the_short_way_places_as_the_long_one(
+    count: int, factor: int, fenced: set[int], loads: list[int], seed: int
+) -> None:
+    brokers = [broker(one, fenced=one in fenced, load=loads[one]) for one in range(count)]
+    if factor > count or all(one.fenced for one in brokers):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement, "_least_loaded", placement._spread)
+        expected = place(brokers, 40, factor, Draw(seed))
+    assert place(brokers, 40, factor, Draw(seed)) == expected

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kraft.control import Decision, FollowUp, decide
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX
-from kraft.image import ConfigResourceType
+from kraft.image import ConfigResourceType, TopicImage, TopicsImage
 from kraft.image.events import Config, Partition, PartitionChange, Topic
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -395,3 +397,90 @@ def test_what_is_only_validated_or_placed_by_hand_is_decided_at_once() -> None:
     asked = [more_partitions("one", 5_000)]
     command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=asked, validate_only=True)
     assert slices(cluster, command)[0] == [0]
+
+
+def steps(cluster: Cluster, command: Any) -> list[Decision]:
+    """All decisions of a request, one after the other."""
+    decisions = [cluster.decide(command)]
+    while decisions[-1].follow_up is not None:
+        decisions.append(cluster.decide(decisions[-1].follow_up))
+    return decisions
+
+
+def is_at_once(decision: Decision) -> bool:
+    return any(isinstance(effect, FollowUp) and effect.at_once for effect in decision.effects)
+
+
+def test_a_very_large_topic_is_decided_in_steps_with_nothing_between_and_created_in_one_batch() -> None:
+    cluster = cluster_of(7)
+    asked = [
+        new_topic("before", 10, 3),
+        new_topic("large", 4_321, 3, configs={"retention.ms": "5"}),
+        new_topic("after", 10, 3),
+    ]
+    made = steps(cluster, cluster.admin_request(ApiKey.CREATE_TOPICS, topics=asked))
+    assert [len(one.events) for one in made] == [11, 0, 0, 0, 0, 4_323, 11]
+    assert [is_at_once(one) for one in made] == [False, True, True, True, True, False, False]
+    assert [(one.name, one.error_code) for one in made[-1].reply.topics] == [("before", 0), ("large", 0), ("after", 0)]
+    large = cluster.image.topics.get("large")
+    assert large is not None
+    assert made[-1].reply.topics[1].topic_id == large.topic_id
+    assert [type(event) for event in made[5].events[:3]] == [Topic, Config, Partition]
+    for held in (large.holdings.preferred, large.holdings.replicas):
+        assert max(held.values()) - min(held.values()) <= 1
+    assert dict(cluster.image.topic_configs("large")) == {"retention.ms": "5"}
+
+
+def test_a_very_large_topic_that_cannot_be_is_refused_in_the_first_step() -> None:
+    cluster = cluster_of(2)
+    create(cluster, new_topic("there", 1, 1))
+    asked = [
+        new_topic("too-many-replicas", 2_000, 3),
+        new_topic("no-replicas", 2_000, 0),
+        new_topic("there", 2_000, 1),
+        new_topic("bad/name", 2_000, 1),
+        new_topic("bad-config", 2_000, 1, configs={"retention.ms": "soon"}),
+    ]
+    for wanted, code in zip(
+        asked,
+        (
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.INVALID_CONFIG,
+        ),
+        strict=True,
+    ):
+        (made,) = steps(cluster, cluster.admin_request(ApiKey.CREATE_TOPICS, topics=[wanted]))
+        assert [one.error_code for one in made.reply.topics] == [code]
+
+
+def test_slices_of_growth_together_are_spread_evenly() -> None:
+    cluster = cluster_of(7)
+    create(cluster, new_topic("one", 3, 3))
+    slices(cluster, cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 6_003)]))
+    topic = cluster.image.topics.get("one")
+    assert topic is not None
+    for held in (topic.holdings.preferred, topic.holdings.replicas):
+        assert max(held.values()) - min(held.values()) <= 1
+
+
+def test_growth_looks_at_no_partition_that_is_there() -> None:
+    """What it must know of them is counted: a slice of a large topic costs what one of a small topic does."""
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 7, 2))
+    topic = cluster.image.topics.get("one")
+    assert topic is not None
+
+    class Unseen(tuple[Any, ...]):
+        def __iter__(self) -> Any:
+            raise AssertionError("a leaf was looked at")
+
+    hidden = TopicImage(topic.name, topic.topic_id, tuple(Unseen(leaf) for leaf in topic.leaves), topic.holdings)
+    by_name = cluster.image.topics.by_name.insert("one", hidden)
+    topics = TopicsImage(by_name, cluster.image.topics.names_by_id, None, cluster.image.topics.replica_counts)
+    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 13)])
+    decision = decide(replace(cluster.image, topics=topics), cluster.context(), command)
+    assert decision == decide(cluster.image, replace(cluster.context(), seed=cluster.seed - 1), command)
+    assert len(decision.events) == 6

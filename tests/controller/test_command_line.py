@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kraft.control import (
+    AdminRequest,
     AllocateProducerIds,
     AlterPartition,
     BrokerHeartbeat,
@@ -18,13 +19,15 @@ from kraft.control import (
     FenceTarget,
 )
 from kraft.control.commands import PartitionProposal, ProposedMember
-from kraft.image import MetadataImage, digest, replay
+from kraft.image import BatchBuilder, MetadataImage, digest, replay
 from kraft.image.events import decode_event
 from kraft.node import controller_commands as module
 from kraft.node.controller_commands import CommandLine, Waiter
 from kraft.seam import InvariantError
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.control.cluster import Cluster
+from tests.control.requests import new_topic
 from tests.controller.fake_quorum import FakeQuorum
 
 
@@ -44,6 +47,7 @@ class Host:
         self.told: list[Any] = []
         self.commands: list[Any] = []
         self.waiting = 0
+        self.troubles: list[tuple[Any, type[Exception]]] = []
 
     def context(self) -> Context:
         self.cluster.being_fenced = self.line.brokers_being_fenced()
@@ -66,6 +70,9 @@ class Host:
 
     def work_waits(self) -> None:
         self.waiting += 1
+
+    def failed(self, command: Any, problem: Exception) -> None:
+        self.troubles.append((command, type(problem)))
 
     def submit(self, command: Any, name: str) -> None:
         self.line.submit(
@@ -177,7 +184,7 @@ def test_losing_leadership_drops_what_is_pending_and_fails_who_waits() -> None:
     host.line.deactivate()
     assert host.told[1:] == [("pending", "lost"), ("plan", "lost")]
     assert host.line.image is None
-    assert not host.line.run_follow_up()
+    assert not host.line.run_next()
     host.submit(host.block(), "later")
     assert host.told[-1] == ("later", "lost")
 
@@ -215,9 +222,9 @@ def test_a_plan_runs_slice_by_slice_with_other_commands_in_between() -> None:
     assert (host.waiting, host.told) == (1, [])
     assert host.line.brokers_being_fenced() == frozenset((1,))
     host.submit(host.block(), "in between")
-    assert host.line.run_follow_up()
-    assert host.line.run_follow_up()
-    assert not host.line.run_follow_up()
+    assert host.line.run_next()
+    assert host.line.run_next()
+    assert not host.line.run_next()
     host.line.high_watermark_reached(host.quorum.high_watermark)
     assert host.names == ["in between", "plan"]
     assert host.line.brokers_being_fenced() == frozenset()
@@ -234,8 +241,8 @@ def test_a_broker_that_shuts_down_joins_no_isr_while_its_plan_runs() -> None:
     host.line.high_watermark_reached(host.quorum.high_watermark)
     (refused,) = host.told[-1][1].partitions
     assert refused.error_code is ErrorCode.INELIGIBLE_REPLICA
-    assert host.line.run_follow_up()
-    assert not host.line.run_follow_up()
+    assert host.line.run_next()
+    assert not host.line.run_next()
     assert host.line.image is not None
     assert not host.line.image.is_active(1)
     assert host.line.brokers_being_fenced() == frozenset()
@@ -246,10 +253,135 @@ def test_the_reply_of_a_plan_waits_for_its_last_slice_to_commit() -> None:
     host.submit(host.fence(1), "plan")
     host.commit()
     assert host.told == []
-    host.line.run_follow_up()
+    host.line.run_next()
     assert host.told == []
     host.commit()
     assert host.names == ["plan"]
+
+
+def test_a_plan_waits_while_much_that_it_appended_is_not_committed() -> None:
+    host = Host(partitions=3_000)
+    host.submit(host.fence(1), "plan")
+    assert host.line.run_next()
+    assert host.line.run_next()
+    assert not host.line.run_next(), "three slices of 500 are under way"
+    host.submit(host.block(), "other")
+    assert host.quorum.log_end_offset - host.quorum.high_watermark == 1_501
+    waiting = host.waiting
+    host.commit(host.quorum.high_watermark + 1_000)
+    assert host.waiting > waiting
+    assert host.line.run_next()
+    host.commit()
+    assert host.names == ["other"]
+
+
+# steps
+
+
+def large(host: Host, *names: str, partitions: int = 5_000) -> AdminRequest:
+    """CreateTopics of very large topics."""
+    return host.cluster.admin_request(ApiKey.CREATE_TOPICS, topics=[new_topic(name, partitions, 3) for name in names])
+
+
+def run_out(host: Host) -> int:
+    """Run all that waits; how many steps that was."""
+    steps = 0
+    while host.line.run_next():
+        steps += 1
+    return steps
+
+
+def test_a_very_large_topic_has_the_line_to_itself_until_it_is_there_as_a_whole() -> None:
+    host = Host(at_once=True)
+    before = host.quorum.log_end_offset
+    host.submit(large(host, "orders"), "large")
+    host.submit(host.block(), "first")
+    host.submit(host.block(), "second")
+    while host.quorum.log_end_offset == before:
+        assert host.line.is_taken
+        assert host.told == []
+        assert host.line.image is host.cluster.image
+        assert host.line.run_next()
+    assert [one.next_offset - one.base_offset for one in host.quorum.batches] == [5_001]
+    run_out(host)
+    assert not host.line.is_taken
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    assert host.names == ["large", "first", "second"]
+    assert [reply.first_producer_id for _, reply in host.told[1:]] == [0, 1000]
+    assert host.line.image is not None
+    appended = [decode_event(value) for value in host.quorum.values[before:]]
+    expected = replay(host.cluster.image, appended, host.quorum.log_end_offset, 1)
+    assert digest(host.line.image) == digest(expected)
+
+
+def test_no_step_of_a_very_large_topic_takes_more_events_than_a_step_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    honest = BatchBuilder.take
+
+    def take(self: BatchBuilder, events_max: int) -> bool:
+        before = len(self.values)
+        done = honest(self, events_max)
+        taken.append(len(self.values) - before)
+        return done
+
+    monkeypatch.setattr(BatchBuilder, "take", take)
+    host = Host(at_once=True)
+    host.submit(large(host, "orders"), "large")
+    assert run_out(host) > 5
+    assert sum(taken) == 5_001
+    assert max(taken) <= module.EVENTS_PER_STEP_MAX
+
+
+def test_plans_wait_for_what_has_the_line() -> None:
+    host = Host(at_once=True, partitions=600)
+    host.submit(host.fence(1), "plan")
+    host.submit(large(host, "large"), "large")
+    run_out(host)
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    assert host.names == ["large", "plan"]
+    large_topic = host.line.image.topics.get("large")  # type: ignore[union-attr]
+    assert large_topic is not None
+    assert all(1 not in state.isr for _, state in large_topic.partitions()), "1 was being fenced"
+
+
+@pytest.mark.parametrize("steps", [0, 3, 5])
+def test_losing_leadership_fails_what_has_the_line_and_who_waits_for_it(steps: int) -> None:
+    host = Host()
+    host.submit(large(host, "orders"), "large")
+    host.submit(host.block(), "waits")
+    for _ in range(steps):
+        assert host.line.run_next()
+    assert host.line.is_taken
+    host.line.deactivate()
+    assert host.told == [("large", "lost"), ("waits", "lost")]
+    assert not host.line.is_taken
+    assert not host.line.run_next()
+    assert host.quorum.log_end_offset == host.quorum.high_watermark
+
+
+def test_a_record_of_the_quorum_between_two_steps_has_the_batch_decided_again() -> None:
+    host = Host(at_once=True)
+    host.submit(large(host, "orders"), "large")
+    for _ in range(5):
+        assert host.line.run_next()
+    host.quorum.append([b"a record of the quorum"])
+    run_out(host)
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    ((_, reply),) = host.told
+    assert reply.topics[0].error_code is ErrorCode.NONE
+    assert [one.next_offset - one.base_offset for one in host.quorum.batches] == [1, 5_001]
+
+
+def test_the_trouble_of_a_command_that_waited_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(at_once=True)
+    host.submit(large(host, "orders"), "large")
+    host.submit("no command", "trouble")
+    host.submit(host.block(), "fine")
+    run_out(host)
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    assert host.told[0] == ("trouble", "lost")
+    assert host.names[1:] == ["large", "fine"]
+    assert host.troubles == [("no command", KeyError)]
 
 
 # planted bugs

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import trio
+
 from kraft.image import digest
 from kraft.seam import Seam
 from kraft.sim.world import World
@@ -418,3 +420,30 @@ def test_a_single_controller_restarts_with_what_was_committed() -> None:
         await cluster.wait(lambda: cluster.unfenced() == {1, 2, 3})
 
     play(scenario, controllers=1)
+
+
+def test_while_a_command_has_the_line_timers_wait_and_afterwards_they_look_again() -> None:
+    async def scenario(cluster: Cluster, client: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        honest = active.line.run_next
+        active.line.run_next = lambda: False  # type: ignore[method-assign]
+
+        async def create_large() -> None:
+            topics = [new_topic("large", 3_000, 3)]
+            await cluster.brokers[1].forward(client, ApiKey.CREATE_TOPICS, topics=topics)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create_large)
+            await cluster.wait(lambda: active.line.is_taken)
+            cluster.world.pause("b3")
+            await cluster.world.sleep_ms(15_000)
+            assert cluster.unfenced() == {1, 2, 3}, "nothing is decided meanwhile"
+            active.line.run_next = honest  # type: ignore[method-assign]
+            active.work_waits()
+            await cluster.wait(lambda: cluster.unfenced() == {1, 2}, limit_ms=200)
+        large = cluster.image.topics.get("large")
+        assert large is not None
+        assert large.partition_count == 3_000
+
+    play(scenario)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 import trio
 
+from kraft.broker.node.alter_partition import AlterPartitionQueue
+from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.fetch_sessions import EVICTION_MS, FetchSession, FetchSessionCache
 from kraft.broker.node.gates import QuotaKind
 from kraft.broker.node.log_directories import LogDirectories
 from kraft.broker.node.purgatory import BUCKET_MS, Deadlines, Parked
+from kraft.broker.replica.isr import IsrChange, IsrProposal
 from kraft.sim.world import World
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import AlterPartitionRequest, AlterPartitionResponse, AssignReplicasToDirsResponse
 from tests.data_plane.plane import Plane, batch, error, run
 
 
@@ -304,3 +309,47 @@ def test_a_path_belongs_to_the_innermost_directory() -> None:
     assert made.of_path("/data/more/t-0/00.log") is made.of_path("/data/more") is made.all[1]
     assert made.of_path("/data/moreover/t-0") is made.all[0]
     assert made.of_path("/elsewhere") is made.of_path("") is None
+
+
+def test_proposals_and_assignments_go_in_requests_that_one_step_of_the_controllers_loop_can_take() -> None:
+    """Very many at once are told in several requests."""
+    sizes: dict[str, list[int]] = {"alter": [], "assign": []}
+
+    async def main(world: World) -> None:
+        class Controller:
+            async def request(self, message: Any) -> Any:
+                if isinstance(message, AlterPartitionRequest):
+                    sizes["alter"].append(len(message.partitions))
+                    return AlterPartitionResponse(error_code=ErrorCode.NETWORK_EXCEPTION)
+                sizes["assign"].append(len(message.assignments))
+                return AssignReplicasToDirsResponse()
+
+        services: Any = SimpleNamespace(
+            node_id=1, broker_epoch=7, controller=Controller(), seam=SimpleNamespace(clock=world.node("n").clock)
+        )
+        proposals, assignments = AlterPartitionQueue(services), DirectoryAssignments(services)
+        for index in range(2_400):
+            partition: Any = Hosted(index)
+            proposals.propose(partition, partition.leader.isr.pending)
+            assignments.report(partition, UUID(int=9))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(proposals.run)
+            nursery.start_soon(assignments.run)
+            await world.sleep_ms(20)
+            nursery.cancel_scope.cancel()
+
+    World(1).run(main)
+    assert sizes == {"alter": [500], "assign": [1_000, 1_000, 400]}
+
+
+class Hosted:
+    """A partition whose leader wants another in-sync set."""
+
+    state = None
+    is_removed = False
+
+    def __init__(self, index: int) -> None:
+        self.topic_id, self.index = UUID(int=1), index
+        self.key = (self.topic_id, index)
+        pending = IsrProposal(change=IsrChange.EXPAND, members=((1, 7), (2, 8)), leader_epoch=0, partition_epoch=0)
+        self.leader = SimpleNamespace(isr=SimpleNamespace(pending=pending))

@@ -1,4 +1,4 @@
-"""The short cut from bytes to the image gives what the long way gives: the same values, and the same errors."""
+"""The short cuts between events, bytes and the image give what the long ways give: the same values, the same errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,22 @@ from uuid import UUID
 import msgpack
 import pytest
 
-from kraft.image import Event, ImageBuilder, MetadataImage, ReplayFailed, UnknownEvent, decode_event, encode_event
+from kraft.image import (
+    BatchBuilder,
+    Event,
+    ImageBuilder,
+    MetadataImage,
+    PartitionState,
+    ReplayFailed,
+    UnknownEvent,
+    decode_event,
+    encode_event,
+    encoding,
+    replay_with_delta,
+)
+from kraft.image import encoded as encoded_module
 from kraft.image.encoded import apply_encoded
+from kraft.image.encoding import EventEncoder
 from kraft.image.events import NoOp, Partition, PartitionChange, RemoveTopic, Topic
 from kraft.image.image import EMPTY_IMAGE
 from kraft.seam import WireError
@@ -145,3 +159,79 @@ def test_an_event_of_an_older_or_newer_writer_is_read_by_the_long_way() -> None:
     orders = image.topics.get("orders")
     assert orders is not None
     assert [state.replicas for _, state in orders.partitions()] == [(1, 2), (1,)]
+
+
+def states(image: MetadataImage) -> list[PartitionState]:
+    return [state for topic in image.topics for _, state in topic.partitions()]
+
+
+def alike(count: int) -> list[Event]:
+    """A topic with so many partitions that differ in nothing but their number."""
+    return [
+        Topic("orders", TOPICS[0]),
+        *(
+            Partition(TOPICS[0], number, (1, 2), (1, 2), leader=1, directories=(DIRECTORIES[0],))
+            for number in range(count)
+        ),
+    ]
+
+
+def test_partitions_that_are_alike_share_one_value_before_and_after_they_change_alike() -> None:
+    moved: list[Event] = [PartitionChange(TOPICS[0], number, (2,), 2) for number in range(0, 70_000, 7)]
+    builder = by_bytes([encode_event(event) for event in (*alike(70_000), *moved)])
+    image = builder.build(1, 1)
+    assert len({id(state) for state in states(image)}) == 2
+    assert image == by_events([encode_event(event) for event in (*alike(70_000), *moved)]).build(1, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tails_are_forgotten_when_there_are_too_many(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded_module, "TAILS_MAX", 3)
+    monkeypatch.setattr(encoding, "TAILS_MAX", 3)
+    monkeypatch.setattr(encoded_module, "_states", {})
+    monkeypatch.setattr(encoded_module, "_changes", {})
+    events = history(seed)
+    encoder = EventEncoder(0)
+    data = [encoder.encode(event) for event in events]
+    assert data == [encode_event(event) for event in events]
+    assert by_bytes(data).build(9, 1) == by_events(data).build(9, 1)
+    assert len(encoded_module._states) <= 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_events_are_written_as_each_of_them_is(seed: int) -> None:
+    events = [*history(seed), *alike(300), *history(seed + 100)]
+    encoder = EventEncoder(0)
+    assert [encoder.encode(event) for event in events] == [encode_event(event) for event in events]
+
+
+@pytest.mark.parametrize("events_at_once", [1, 7, 1_000])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_batch_that_is_made_in_steps_is_the_whole_batch(seed: int, events_at_once: int) -> None:
+    events = history(seed)
+    half = len(events) // 2
+    base = by_events([encode_event(event) for event in events[:half]]).build(half, 1)
+    batch = BatchBuilder(base, events[half:])
+    steps = 1
+    while not batch.take(events_at_once):
+        assert len(batch.values) == steps * events_at_once
+        steps += 1
+    assert steps == -(-(len(events) - half) // events_at_once)
+    assert batch.values == [encode_event(event) for event in events[half:]]
+    assert batch.build(len(events), 2) == replay_with_delta(base, events[half:], len(events), 2)
+
+
+def test_a_topic_that_comes_again_under_its_id_in_one_batch_is_a_new_one() -> None:
+    again = [*alike(3), RemoveTopic(TOPICS[0]), *alike(2)]
+    batch = BatchBuilder(EMPTY_IMAGE, again)
+    assert batch.take(100)
+    image, _ = batch.build(9, 1)
+    assert len(states(image)) == 2
+    assert image == by_events([encode_event(event) for event in again]).build(9, 1)
+
+
+def test_a_change_that_sets_no_number_as_the_leader_is_read_by_the_long_way() -> None:
+    """None stands for "as it was" in the short cut."""
+    (topic, partition) = (encode_event(event) for event in alike(1))
+    damaged = msgpack.packb([5, 0, TOPICS[0].bytes, 0, [1], None, None, None, None, -1, None, None, None])
+    assert by_bytes([topic, partition, damaged]).build(3, 1) == by_events([topic, partition, damaged]).build(3, 1)

@@ -318,10 +318,41 @@ def test_replay_in_pieces_agrees_with_a_naive_twin(operations: list[tuple[str, i
     assert image.topics.names == tuple(sorted(twin))
     held = Counter(replica for states in twin.values() for state in states for replica in state.replicas)
     assert +Counter(image.topics.replica_counts) == held
+    for topic in image.topics:
+        states = twin[topic.name]
+        assert +Counter(topic.holdings.replicas) == Counter(one for state in states for one in state.replicas)
+        assert +Counter(topic.holdings.preferred) == Counter(state.replicas[0] for state in states)
     assert replay(EMPTY, dump(image), image.offset, image.epoch) == image
     real = ImageDelta.between(before, image)
     assert set(real.topics) <= set(delta.topics)
     assert real.deleted_topics == delta.deleted_topics
+
+
+def test_a_partition_that_moves_is_counted_where_it_is_and_not_where_it_was() -> None:
+    image = image_of(*topic_events("orders", 1, 3))
+    image = image_of(PartitionChange(identity(1), 1, replicas=(3, 2), isr=(2,)), base=image)
+    topic = image.topics.get("orders")
+    assert topic is not None
+    assert +Counter(topic.holdings.replicas) == {1: 2, 2: 3, 3: 1}
+    assert +Counter(topic.holdings.preferred) == {1: 2, 3: 1}
+
+
+def test_a_topic_knows_how_many_of_its_partitions_are_being_reassigned() -> None:
+    def reassigning(*changes: PartitionChange, base: MetadataImage) -> tuple[int, MetadataImage]:
+        image = image_of(*changes, base=base)
+        topic = image.topics.get("orders")
+        assert topic is not None
+        return topic.holdings.reassigning, image
+
+    count, image = reassigning(base=image_of(*topic_events("orders", 1, 3)))
+    assert count == 0
+    begin = [PartitionChange(identity(1), index, replicas=(1, 2, 3), adding=(3,)) for index in (0, 2)]
+    count, image = reassigning(*begin, PartitionChange(identity(1), 0, isr=(1, 2)), base=image)
+    assert count == 2
+    count, image = reassigning(PartitionChange(identity(1), 0, adding=()), base=image)
+    assert count == 1
+    assert reassigning(PartitionChange(identity(1), 2, adding=(), removing=(1,)), base=image)[0] == 1
+    assert reassigning(PartitionChange(identity(1), 2, replicas=(1, 2), adding=()), base=image)[0] == 0
 
 
 @pytest.mark.slow

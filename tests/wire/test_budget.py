@@ -4,6 +4,8 @@ import struct
 import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kraft.seam import CloseReason
 from kraft.wire.budget import LARGE_BYTES, STALL_BYTES_MIN, STALL_MS_MAX, MemoryBudget
@@ -266,6 +268,49 @@ def test_a_large_buffer_with_the_begin_of_a_small_frame_shrinks() -> None:
     assert budget.used_bytes == 0
     feed(peer.connection, small[7:])
     assert peer.sizes == [10 * MIB, 5]
+
+
+def test_a_long_frame_may_follow_one_whose_buffer_was_kept() -> None:
+    """The buffer of the first is larger than the first step of the second."""
+    budget = MemoryBudget(64 * MIB)
+    peer = Peer(budget)
+    sizes = [KEPT_BUFFER_BYTES - 200_000, 3 * MIB, 10 * MIB]
+    assert sizes[0] > FIRST_STEP_BYTES
+    for size in sizes:
+        feed(peer.connection, frame(bytes(size)), piece_bytes=200_000)
+    assert peer.sizes == sizes
+    assert budget.used_bytes <= KEPT_BUFFER_BYTES
+
+
+def test_a_long_frame_waits_for_the_budget_with_a_kept_buffer() -> None:
+    budget = MemoryBudget(8 * MIB)
+    peer = Peer(budget)
+    feed(peer.connection, frame(bytes(KEPT_BUFFER_BYTES - 200_000)))
+    assert budget.try_take(4 * MIB)
+    data = frame(bytes(5 * MIB))
+    begun = peer.connection.space()
+    assert len(begun) < len(data)
+    begun[:] = data[: len(begun)]
+    peer.connection.received(len(begun))
+    assert len(peer.connection.space()) == 0
+    budget.give(4 * MIB)
+    feed(peer.connection, data[len(begun) :])
+    assert peer.sizes == [KEPT_BUFFER_BYTES - 200_000, 5 * MIB]
+
+
+@given(
+    st.lists(st.integers(0, 40).map(lambda size: size * 100_003), min_size=1, max_size=8),
+    st.sampled_from((None, 70_001, 300_000, 1_500_000)),
+)
+def test_frames_of_any_sizes_in_a_row_are_all_handled(sizes: list[int], piece_bytes: int | None) -> None:
+    budget = MemoryBudget(64 * MIB)
+    peer = Peer(budget)
+    data = b"".join(frame(bytes(size)) for size in sizes)
+    feed(peer.connection, data, piece_bytes=piece_bytes)
+    assert peer.sizes == sizes
+    budget.release_idle()
+    budget.release_idle()
+    assert budget.used_bytes == 0
 
 
 def test_a_client_connection_takes_its_answers_from_a_budget_too() -> None:

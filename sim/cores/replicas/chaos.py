@@ -3,14 +3,11 @@ network, controllers that change; then everything is healed, and the replicas mu
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-
-from kraft.sim.cores.chaos import Stuck
 from kraft.sim.cores.replicas.checks import ReplicaChecks
 from kraft.sim.cores.replicas.links import ReplicaOdds
 from kraft.sim.cores.replicas.witness import ReplicaWitness
 from kraft.sim.cores.replicas.world import ReplicaSettings, ReplicaWorld
+from kraft.sim.cores.schedule import FaultSchedule, Stuck
 
 WRITE_INTERVAL_MS = 8
 HEALED_MS_MAX = 20_000
@@ -52,40 +49,24 @@ def world_of(seed: int, witness: ReplicaWitness | None = None) -> ReplicaWorld:
     )
 
 
-class ReplicaChaos:
+class ReplicaChaos(FaultSchedule[ReplicaWorld]):
     """One fault after the other; half of them hit the leader."""
 
-    def __init__(self, world: ReplicaWorld) -> None:
-        self.faults: Counter[str] = Counter()
-        self._world = world
-        self._is_over = False
+    PAUSE_MS = (50, 700)
 
-    def run(self, duration_ms: int) -> None:
-        """So much time of faults, then the healed replicas' progress. Raises `Violation` or `Stuck`."""
-        world = self._world
-        world.controller.start()
-        world.start()
-        world.write_every(WRITE_INTERVAL_MS)
-        world.at(300, self._fault)
-        world.run(duration_ms)
-        self._is_over = True
-        self._demand_progress()
+    def _begin(self) -> None:
+        self._world.controller.start()
+        self._world.start()
+        self._world.write_every(WRITE_INTERVAL_MS)
+
+    def _victims(self) -> list[int]:
+        return [one for one, broker in self._world.brokers.items() if broker.is_up]
+
+    def _leader(self) -> int | None:
+        leader = self._world.state.leader
+        return leader if leader in self._victims() else None
 
     # faults
-
-    def _fault(self) -> None:
-        if self._is_over:
-            return
-        world, chance = self._world, self._world.chance
-        up = [one for one, broker in world.brokers.items() if broker.is_up]
-        fault = _FAULTS[chance.below(len(_FAULTS))]
-        victim = up[chance.below(len(up))] if up else 1
-        leader = world.state.leader
-        if leader in up and chance.below(2):
-            victim = leader
-        if fault(self, victim):
-            self.faults[fault.__name__.removeprefix("_")] += 1
-        world.at(50 + chance.below(700), self._fault)
 
     def _kill(self, victim: int) -> bool:
         self._world.kill(victim)
@@ -96,9 +77,6 @@ class ReplicaChaos:
         self._world.lose_power(victim)
         self._start_within(1500, victim)
         return True
-
-    def _start_within(self, limit_ms: int, node_id: int) -> None:
-        self._world.at(1 + self._world.chance.below(limit_ms), self._world.start, node_id)
 
     def _stop(self, victim: int) -> bool:
         world = self._world
@@ -112,12 +90,7 @@ class ReplicaChaos:
         return True
 
     def _split(self, victim: int) -> bool:
-        world = self._world
-        every = (0, *world.brokers)
-        group = tuple(one for one in every if world.chance.below(2))
-        world.partition(group, tuple(one for one in every if one not in group))
-        world.at(1 + world.chance.below(2000), world.heal)
-        return True
+        return self._split_for(2000, (0, *self._world.brokers))
 
     def _mute(self, victim: int) -> bool:
         """What it says is not heard, in one direction of some of its links."""
@@ -148,6 +121,20 @@ class ReplicaChaos:
         self._start_within(40, victim)
         return True
 
+    FAULTS = (
+        _kill,
+        _lose_power,
+        _lose_power,
+        _stop,
+        _pause,
+        _pause,
+        _split,
+        _mute,
+        _fail_over,
+        _kill_all,
+        _flap,
+    )
+
     # after the faults
 
     def _demand_progress(self) -> None:
@@ -173,19 +160,3 @@ class ReplicaChaos:
             unseen = [name for name in ALWAYS_SEEN if not world.witness.counts[name]]
             if unseen:
                 raise Stuck(f"nothing was seen for {', '.join(unseen)}")
-
-
-_FAULTS: tuple[Callable[[ReplicaChaos, int], bool], ...] = (
-    ReplicaChaos._kill,
-    ReplicaChaos._lose_power,
-    ReplicaChaos._lose_power,
-    ReplicaChaos._stop,
-    ReplicaChaos._pause,
-    ReplicaChaos._pause,
-    ReplicaChaos._split,
-    ReplicaChaos._mute,
-    ReplicaChaos._fail_over,
-    ReplicaChaos._kill_all,
-    ReplicaChaos._flap,
-)
-"""What is drawn from: a fault that stands here twice is twice as frequent."""

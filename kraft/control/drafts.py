@@ -1,0 +1,55 @@
+"""A new topic with very many partitions, decided in steps with no other command in between (`FollowUp.at_once`): it is
+created as a whole, in one batch, and yet no step is long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from kraft.control.assignment import Assigned, Refused, Survey, assign_replicas, partition_events
+from kraft.control.decision import EVENTS_PER_SLICE
+from kraft.control.draw import Draw
+from kraft.image.events import Event
+from kraft.image.partitions import NOTHING_HELD, Holdings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDraft:
+    """The topic so far. `partitions` are wanted, `placed` of them have replicas; `held` is what brokers have of these;
+    `events` create the topic, its configs and those partitions."""
+
+    topic_id: UUID
+    configs: Mapping[str, str]
+    partitions: int
+    replication_factor: int
+    events: tuple[Event, ...]
+    placed: int = 0
+    held: Holdings = NOTHING_HELD
+
+    @property
+    def is_complete(self) -> bool:
+        return self.placed == self.partitions
+
+
+def extend_draft(brokers: Survey, draft: TopicDraft, draw: Draw) -> TopicDraft | Refused:
+    """The draft with as many more partitions as a step takes."""
+    more = min(EVENTS_PER_SLICE, draft.partitions - draft.placed)
+    assigned = assign_replicas(brokers, more, draft.replication_factor, draw, draft.held)
+    if isinstance(assigned, Refused):
+        return assigned
+    return replace(
+        draft,
+        events=draft.events + tuple(partition_events(brokers, draft.topic_id, draft.placed, assigned, draw)),
+        placed=draft.placed + more,
+        held=_with(draft.held, assigned),
+    )
+
+
+def _with(held: Holdings, assigned: list[Assigned]) -> Holdings:
+    replicas, preferred = dict(held.replicas), dict(held.preferred)
+    for one in assigned:
+        preferred[one.replicas[0]] = preferred.get(one.replicas[0], 0) + 1
+        for broker_id in one.replicas:
+            replicas[broker_id] = replicas.get(broker_id, 0) + 1
+    return Holdings(replicas, preferred, 0)

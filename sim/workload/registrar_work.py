@@ -1,0 +1,334 @@
+"""The registrars of a run: two clients that do the same things to the same few names at the same time, so that what
+they are told can be judged (R20, G3b): they create topics, delete them, let them grow, ask whether they could, and
+commit and fetch offsets of groups that have no members.
+
+Each request is sent once at most, and noted from its call to its return; what the notes mean stands in
+kraft.sim.check.histories. In the end, when all is well, everything is read once more: else what was lost at last would
+only not have been seen. The plan changes names every while, for a history must stay short to be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from kraft.broker.group.placement import partition_of
+from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
+from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.seam import Address
+from kraft.sim.check.histories import HistoryChecks, OffsetHistory, TopicHistory, calls_of_request
+from kraft.sim.check.linearizability import Call, parted
+from kraft.sim.check.metadata_models import Answer, Create, Delete, Grow, Read, Write
+from kraft.sim.check.observations import TopicPartition
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.nemesis.plan import (
+    COMMIT,
+    CREATE,
+    CREATE_PARTITIONS,
+    DELETE,
+    DELETE_BY_ID,
+    FETCH,
+    OFFSET_VERBS,
+    PARTITIONS,
+    REGISTRARS,
+    TOPIC,
+    VALIDATE_CREATE,
+    VALIDATE_PARTITIONS,
+    Operation,
+)
+from kraft.sim.workload.group_work import commit_outcome
+from kraft.sim.workload.single_requests import NoClearAnswer, NotSent, ask_any_once, ask_once
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+REQUEST_TIMEOUT_MS = 5_000
+REPLICATION_FACTOR = 3
+PARTITIONS_MAX = 3
+"""Of a topic."""
+TELLING = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_PARTITIONS,
+    }
+)
+"""Answers that say what state a topic is in."""
+REFUSED = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.REASSIGNMENT_IN_PROGRESS})
+"""Answers that say for certain that nothing was done, and no more."""
+
+OffsetKey = tuple[str, TopicPartition]
+"""A group, and a partition that it commits."""
+Office = tuple[int, int] | None
+"""Who answers for a key by what is committed: (epoch, node)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Note:
+    """One request. `returned_ns` None: nobody knows what came of it; else `answer` is what was told, None if nothing.
+    `office` is who answered for it from the call to the return; None if that changed."""
+
+    client: str
+    key: Any
+    asked: Any
+    called_ns: int
+    office: Office
+    number: int = 0
+    """The client's own, of requests that are handed on."""
+    returned_ns: int | None = None
+    answer: Any = None
+
+
+class Registrars:
+    """Both of them, as far as the plan has them, and what they were told."""
+
+    def __init__(self, cluster: SimCluster, work: Mapping[str, Iterable[Operation]]) -> None:
+        self.checks = HistoryChecks()
+        self.cluster = cluster
+        self.topic_notes: list[Note] = []
+        self.offset_notes: list[Note] = []
+        self.last_offset = 0
+        self.ids: dict[str, UUID] = {}
+        """The newest id of each topic that a creator was told of."""
+        self.clients = [Registrar(self, name, work[name]) for name in REGISTRARS if name in work]
+
+    async def read_all(self) -> None:
+        """Everything that was ever worked on."""
+        if not self.clients:
+            return
+        reader = self.clients[0]
+        for topic in dict.fromkeys(note.key for note in self.topic_notes):
+            for partitions in range(2, 1 + PARTITIONS_MAX):
+                await reader.use_topic(topic, Grow(partitions, validate_only=True))
+        for key in dict.fromkeys(note.key for note in self.offset_notes):
+            await reader.use_offset(key, Read(), is_stable=True)
+
+    def judge(self) -> None:
+        """Every history, as far as it goes."""
+        now_ms = self.cluster.world.now_ns // 1_000_000
+        topic_calls = ((note.key, call) for note in self.topic_notes for call in self._calls_of(note))
+        for topic, calls in parted(topic_calls).items():
+            self.checks.observe(TopicHistory(topic, calls), now_ms)
+        offset_calls = ((note.key, call) for note in self.offset_notes for call in _calls_of_offset(note))
+        for (group, partition), calls in parted(offset_calls).items():
+            self.checks.observe(OffsetHistory(group, partition, calls), now_ms)
+
+    def _calls_of(self, note: Note) -> Iterable[Call]:
+        handlers = self.cluster.watch.forwarded.get((note.client, _timeout_ms(note.number)), ())
+        in_office = None if note.office is None else note.office[1]
+        return calls_of_request(
+            note.client, note.called_ns, note.returned_ns, note.asked, note.answer, handlers, in_office
+        )
+
+
+def _calls_of_offset(note: Note) -> Iterable[Call]:
+    """A commit was sent once; a reading counts if its coordinator was in office."""
+    is_reading = isinstance(note.asked, Read)
+    if note.returned_ns is None:
+        if not is_reading:
+            yield Call(note.client, note.called_ns, None, note.asked)
+    elif note.answer is not None and (note.office is not None or not is_reading):
+        yield Call(note.client, note.called_ns, note.returned_ns, note.asked, note.answer)
+
+
+def _timeout_ms(number: int) -> int:
+    """A time-out of its own for each request of a client: by it, it is known on its way to the controllers."""
+    return REQUEST_TIMEOUT_MS + number
+
+
+class Registrar:
+    """One of them: has one request open at a time."""
+
+    def __init__(self, work: Registrars, name: str, operations: Iterable[Operation]) -> None:
+        self.name = name
+        self._work = work
+        self._operations = operations
+        self._cluster = work.cluster
+        self._world = work.cluster.world
+        self._client = Cluster(
+            parse_bootstrap(work.cluster.shape.bootstrap_servers), self._world.node(name), client_id=name
+        )
+        self._coordinators: dict[str, tuple[int, Address]] = {}
+        self._requests = 0
+
+    async def run(self) -> None:
+        """Carry out the operations, one after the other."""
+        start_ns = self._world.now_ns
+        for operation in self._operations:
+            await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+            await self._carry_out(operation)
+
+    async def _carry_out(self, operation: Operation) -> None:
+        if operation.verb in OFFSET_VERBS:
+            group, index = divmod(operation.target, PARTITIONS)
+            asked = Write(self._next_offset()) if operation.verb == COMMIT else Read()
+            await self.use_offset((f"ledger-{group}", (TOPIC, index)), asked, is_stable=bool(operation.amount % 2))
+        else:
+            topic = f"register-{operation.target}"
+            await self.use_topic(topic, self._request_of(operation, topic))
+
+    def _next_offset(self) -> int:
+        """Nobody commits it a second time."""
+        self._work.last_offset += 1
+        return self._work.last_offset
+
+    def _request_of(self, operation: Operation, topic: str) -> Create | Delete | Grow:
+        few = 1 + operation.amount % (PARTITIONS_MAX - 1)
+        more = 1 + few
+        requests: dict[str, Create | Delete | Grow] = {
+            CREATE: Create(few),
+            VALIDATE_CREATE: Create(few, validate_only=True),
+            DELETE: Delete(),
+            DELETE_BY_ID: Delete(self._work.ids.get(topic)),
+            CREATE_PARTITIONS: Grow(more),
+            VALIDATE_PARTITIONS: Grow(more, validate_only=True),
+        }
+        return requests[operation.verb]
+
+    # topics
+
+    async def use_topic(self, topic: str, asked: Create | Delete | Grow) -> None:
+        """One request about a topic, and what became of it."""
+        self._requests += 1
+        note = Note(
+            client=self.name,
+            key=topic,
+            asked=asked,
+            called_ns=self._world.now_ns,
+            office=self._cluster.watch.newest_leadership,
+            number=self._requests,
+        )
+        self._work.topic_notes.append(note)
+        told = self._cluster.watch.chronicle.begin_operation(self.name, f"{asked} of {topic}")
+        outcome, is_good = "nobody knows", None
+        try:
+            answer = await self._ask_controller(topic, asked, _timeout_ms(note.number))
+        except NotSent:
+            note.returned_ns = self._world.now_ns
+            outcome, is_good = "nobody could be asked", False
+        except NoClearAnswer:
+            pass
+        else:
+            outcome = answer.code.name
+            if answer.code in TELLING or answer.code in REFUSED:
+                note.returned_ns = self._world.now_ns
+                note.answer = answer if answer.code in TELLING else None
+                is_good = answer.code is ErrorCode.NONE
+        if note.office != self._cluster.watch.newest_leadership:
+            note.office = None
+        self._cluster.watch.chronicle.end_operation(told, outcome, is_good)
+
+    async def _ask_controller(self, topic: str, asked: Create | Delete | Grow, timeout_ms: int) -> Answer:
+        """Through whichever broker."""
+        timeout = messages.duration(timeout_ms)
+        if isinstance(asked, Delete):
+            row: dict[str, Any] = {"name": None if asked.topic_id else topic, "topic_id": asked.topic_id}
+            deleted = await self._ask(ApiKey.DELETE_TOPICS, topics=(row,), timeout=timeout)
+            return Answer(ErrorCode(int(deleted.responses[0].error_code)), deleted.responses[0].topic_id)
+        if isinstance(asked, Grow):
+            row = {"name": topic, "count": asked.partitions, "assignments": None}
+            fields = {"topics": (row,), "timeout": timeout, "validate_only": asked.validate_only}
+            grown = await self._ask(ApiKey.CREATE_PARTITIONS, **fields)
+            return Answer(ErrorCode(int(grown.results[0].error_code)))
+        factor = min(REPLICATION_FACTOR, self._cluster.shape.brokers)
+        row = {"name": topic, "num_partitions": asked.partitions, "replication_factor": factor}
+        fields = {"topics": (row,), "timeout": timeout, "validate_only": asked.validate_only}
+        created = (await self._ask(ApiKey.CREATE_TOPICS, **fields)).topics[0]
+        code = ErrorCode(int(created.error_code))
+        if code is ErrorCode.NONE and not asked.validate_only:
+            self._work.ids[topic] = created.topic_id
+        return Answer(code, created.topic_id)
+
+    async def _ask(self, key: ApiKey, **fields: Any) -> Any:
+        return await ask_any_once(self._client, key, timeout_ms=REQUEST_TIMEOUT_MS, **fields)
+
+    # offsets
+
+    async def use_offset(self, key: OffsetKey, asked: Write | Read, *, is_stable: bool) -> None:
+        """One commit or reading, and what became of it. `is_stable`: a reading waits for what is being written."""
+        chronicle = self._cluster.watch.chronicle
+        verb = f"{COMMIT} {asked.value}" if isinstance(asked, Write) else FETCH
+        told = chronicle.begin_operation(self.name, f"{verb} of {key[0]}, {key[1][0]}-{key[1][1]}")
+        try:
+            node, address = await self._find_coordinator(key[0])
+        except NotSent:
+            chronicle.end_operation(told, "nobody could be asked", False)
+            return
+        office = self._office_of(key[0])
+        note = Note(client=self.name, key=key, asked=asked, called_ns=self._world.now_ns, office=office)
+        self._work.offset_notes.append(note)
+        outcome, is_good = "nobody knows", None
+        try:
+            code, note.answer = await self._ask_coordinator(address, key, asked, is_stable)
+        except NotSent:
+            note.returned_ns = self._world.now_ns
+            outcome, is_good = "nobody could be asked", False
+        except NoClearAnswer:
+            pass
+        else:
+            outcome, is_good = code.name, commit_outcome(code)
+            note.returned_ns = None if is_good is None else self._world.now_ns
+        if not is_good:
+            self._coordinators.pop(key[0], None)
+        if office != self._office_of(key[0]) or office is None or office[1] != node:
+            note.office = None
+        chronicle.end_operation(told, outcome, is_good)
+
+    def _office_of(self, group: str) -> Office:
+        """(leader epoch, leader) of the partition that keeps this group."""
+        topic = self._cluster.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return None
+        state = topic.partition(partition_of(group, topic.partition_count))
+        return state.leader_epoch, state.leader
+
+    async def _find_coordinator(self, group: str) -> tuple[int, Address]:
+        """As it was last known. NotSent if nobody tells."""
+        if group not in self._coordinators:
+            request = messages.build(
+                messages.request_class(ApiKey.FIND_COORDINATOR), key_type=0, coordinator_keys=(group,)
+            )
+            try:
+                answer = await self._client.ask_any(ApiKey.FIND_COORDINATOR, request, timeout_ms=REQUEST_TIMEOUT_MS)
+            except ClusterUnreachable as problem:
+                raise NotSent from problem
+            (found,) = answer.coordinators
+            if found.error_code != ErrorCode.NONE:
+                raise NotSent
+            self._coordinators[group] = int(found.node_id), Address(found.host, found.port)
+        return self._coordinators[group]
+
+    async def _ask_coordinator(
+        self, address: Address, key: OffsetKey, asked: Write | Read, is_stable: bool
+    ) -> tuple[ErrorCode, Any]:
+        """The error, and the answer if there is none."""
+        try:
+            link = await self._client.links.get(address, "offsets", timeout_ms=REQUEST_TIMEOUT_MS)
+        except CONNECTION_FAILURES as failure:
+            raise NotSent from failure
+        group, (topic, index) = key
+        if isinstance(asked, Write):
+            row: dict[str, Any] = {"partition_index": index, "committed_offset": asked.value}
+            fields: dict[str, Any] = {
+                "group_id": group,
+                "generation_id_or_member_epoch": -1,
+                "topics": ({"name": topic, "partitions": ({**row, "committed_leader_epoch": -1},)},),
+            }
+            reply = await ask_once(link, ApiKey.OFFSET_COMMIT, timeout_ms=REQUEST_TIMEOUT_MS, **fields)
+            code = ErrorCode(int(reply.topics[0].partitions[0].error_code))
+            return code, True if code is ErrorCode.NONE else None
+        topics = ({"name": topic, "partition_indexes": (index,)},)
+        wanted = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
+        fields = {"groups": (wanted,), "require_stable": is_stable}
+        reply = await ask_once(link, ApiKey.OFFSET_FETCH, timeout_ms=REQUEST_TIMEOUT_MS, **fields)
+        (found,) = reply.groups
+        if found.error_code != ErrorCode.NONE:
+            return ErrorCode(int(found.error_code)), None
+        told = found.topics[0].partitions[0]
+        code = ErrorCode(int(told.error_code))
+        return code, told.committed_offset if code is ErrorCode.NONE else None
