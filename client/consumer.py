@@ -183,7 +183,7 @@ class Consumer:
 
     async def poll(self, *, records_max: int | None = None, timeout_ms: float | None = None) -> list[ConsumerRecord]:
         """Records that have come, at most `records_max` (`max.poll.records`); waits for the first. Empty only when the
-        time is over. Rebalances happen in here."""
+        time is over. Rebalances happen in here. KafkaError CORRUPT_MESSAGE: a batch is damaged, and asked for again."""
         count = self.config.max_poll_records if records_max is None else records_max
         self._last = None
         self._credit = RECORDS_BETWEEN_CHECKPOINTS

@@ -18,7 +18,7 @@ import trio
 from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.commits import Commits
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
-from kraft.client.core.assigned import EARLIEST, LATEST, Assigned, Assignment
+from kraft.client.core.assigned import EARLIEST, LATEST, Assigned, Assignment, damaged
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.fetch_session import SESSION_ERRORS, FetchSession
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
@@ -275,7 +275,11 @@ class Fetcher:
             read_committed=self._config.read_committed,
             check_crcs=self._config.check_crcs,
         )
-        if assigned.arrived(fetched):
+        try:
+            has_records = assigned.arrived(fetched)
+        except WireError as damage:
+            raise damaged(tp, damage) from damage
+        if has_records:
             self._arrived()
 
     def _on_refused(self, tp: TopicPartition, assigned: Assigned, part: FetchedPartition) -> None:

@@ -8,13 +8,15 @@ it happened as often as it was asked for, it is ended, or its node's process is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE
 from kraft.sim.shapes import ClusterError
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction, ReplyRule, rule_from
@@ -69,8 +71,21 @@ class Fault(AbstractContextManager["Fault"]):
         self.end()
 
 
+class FoundPartition(NamedTuple):
+    """A partition as somebody who leads or follows it knows it."""
+
+    leader: int | None
+    isr: Sequence[int]
+    replicas: Sequence[int]
+
+
 class BreakableCluster(ABC):
     """See the module. Verbs raise ClusterError if there is no such node, or it is not in a state for them."""
+
+    fault_kinds: ClassVar[tuple[str, ...]] = EVERYWHERE
+    """The kinds of faults (kraft.sim.nemesis.plan.Fault) that `carry_out` takes."""
+    fault_roles: ClassVar[tuple[str, ...]] = ROLES_EVERYWHERE
+    """The roles that a fault may name in the place of a node."""
 
     def __init__(self, shape: ClusterShape) -> None:
         self.shape = shape
@@ -162,6 +177,15 @@ class BreakableCluster(ABC):
                     self._cuts.update(dict.fromkeys((one, other) for one in sorted(here) for other in sorted(there)))
         self._cut_links()
 
+    def rejoin(self, *groups: Group) -> None:
+        """End the partition of these groups, and no other."""
+        sides = [frozenset({group} if isinstance(group, int) else group) for group in groups]
+        for here in sides:
+            for there in sides:
+                for link in [(one, other) for one in here for other in there if here is not there]:
+                    self._cuts.pop(link, None)
+        self._cut_links()
+
     def heal(self) -> None:
         """End all partitions and all faults of requests. Nodes that are down or paused stay so: see `mend`."""
         self._cuts.clear()
@@ -178,6 +202,24 @@ class BreakableCluster(ABC):
         for node in self.node_ids:
             if not self.is_running(node):
                 self.start(node)
+
+    # plans
+
+    def holders(self, role: str) -> list[int]:
+        """The nodes that have this role now (one of `fault_roles`); one stands for each partition that it leads."""
+        if role == plan.ACTIVE_CONTROLLER:
+            active = self.active_controller()
+            return [] if active is None else [active]
+        if role not in self.fault_roles:
+            raise ClusterError(f"nobody can tell here who is {role!r}: roles are {', '.join(self.fault_roles)}")
+        found = self._partitions()
+        if role == plan.SHRUNK_LEADER:
+            found = [one for one in found if len(one.isr) < len(one.replicas)]
+        return sorted(one.leader for one in found if one.leader is not None)
+
+    def begin_fault(self, fault: plan.Fault) -> Callable[[], None]:
+        """Begin what only this kind of cluster can do to `fault.node`; gives what ends it."""
+        raise ClusterError(f"this cluster cannot have {fault.kind!r}")
 
     # requests
 
@@ -307,6 +349,10 @@ class BreakableCluster(ABC):
 
     @abstractmethod
     def _applied(self, node: int, number: int) -> int: ...
+
+    @abstractmethod
+    def _partitions(self) -> list[FoundPartition]:
+        """All partitions that anybody tells of."""
 
     @abstractmethod
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:

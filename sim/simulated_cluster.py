@@ -10,19 +10,21 @@ event for event, as long as the application takes time and chance from trio, the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self, TypeVar, TypeVarTuple, Unpack
+from typing import ClassVar, Self, TypeVar, TypeVarTuple, Unpack
 
 import kio.index  # noqa: F401 - it imports hypothesis where there is one, which must not happen within a run
 import trio
 
 from kraft.client import KafkaError
 from kraft.seam import current_seam
-from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import host_name
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
 from kraft.sim.random_faults import KINDS, random_faults
 from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
 from kraft.sim.simulated_nodes import SimulatedNodes
@@ -41,6 +43,7 @@ RUN_SECONDS_MAX = 600.0
 WAIT_SECONDS_MAX = 60.0
 LOG_LINES_SHOWN = 30
 POLL_MS = 5
+SLOW_DISK_MS = 800
 
 _open: SimulatedCluster | None = None
 
@@ -48,6 +51,17 @@ _open: SimulatedCluster | None = None
 class SimulatedCluster(BreakableCluster):
     """See the module. `seed` decides everything; the shape is three controllers and three brokers unless it is said;
     `settings` are those of every node (`server.properties`); `options` say what the network and the disks are like."""
+
+    fault_kinds: ClassVar[tuple[str, ...]] = (
+        *EVERYWHERE,
+        plan.POWER_LOSS,
+        "reset",
+        "clock",
+        "cut one way",
+        "stall",
+        "slow disk",
+    )
+    fault_roles: ClassVar[tuple[str, ...]] = (*ROLES_EVERYWHERE, plan.UNCOMMITTED_CONTROLLER)
 
     def __init__(
         self,
@@ -193,6 +207,46 @@ class SimulatedCluster(BreakableCluster):
         may be lost. At the end everything is mended."""
         return random_faults(self, self._world.random.stream("random faults"), kinds, pause_s, lasting_s)
 
+    async def carry_out(self, faults: Iterable[plan.Fault]) -> list[str]:
+        """Let these faults happen, each when its time has come from now on, until the last is over. Gives what was
+        done, line by line. ClusterError names one that cannot be here."""
+        self._require_run()
+        run = FaultRun(self, faults, lambda: self._world.now_ns // 1_000_000)
+        for at_ms in run.steps():
+            await self._world.sleep_until_ns(at_ms * 1_000_000)
+        return run.history
+
+    def holders(self, role: str) -> list[int]:
+        self._require_run()
+        if role == plan.UNCOMMITTED_CONTROLLER:
+            return self._nodes.uncommitted_controller()
+        return super().holders(role)
+
+    def begin_fault(self, fault: plan.Fault) -> Callable[[], None]:
+        world, name = self._world, host_name(fault.node)
+        if fault.kind == plan.POWER_LOSS:
+            self.lose_power(fault.node)
+        elif fault.kind == "clock":
+            world.jump_clock(name, fault.amount)
+        elif fault.kind == "slow disk":
+            world.slow_disk(name, SLOW_DISK_MS)
+            return lambda: world.slow_disk(name, 0)
+        elif fault.kind == "reset":
+            world.reset_links(name, host_name(fault.other))
+        elif fault.kind == "stall":
+            world.stall_links(name, host_name(fault.other), fault.duration_ms)
+        elif fault.kind == "cut one way":
+            if not world.is_cut(name, host_name(fault.other)):
+                world.partition_one_way(name, host_name(fault.other))
+                return lambda: self._heal_one_way(fault)
+        else:
+            return super().begin_fault(fault)
+        return lambda: None
+
+    def _heal_one_way(self, fault: plan.Fault) -> None:
+        self._world.heal(host_name(fault.node), host_name(fault.other))
+        self._cut_links()
+
     def active_controller(self) -> int | None:
         self._require_run()
         return self._nodes.active_controller()
@@ -244,6 +298,13 @@ class SimulatedCluster(BreakableCluster):
 
     def _applied(self, node: int, number: int) -> int:
         return self._nodes.replies[node].applied[number]
+
+    def _partitions(self) -> list[FoundPartition]:
+        image = self._nodes.image
+        states = [] if image is None else [state for topic in image.topics for _, state in topic.partitions()]
+        return [
+            FoundPartition(state.leader if state.leader >= 0 else None, state.isr, state.replicas) for state in states
+        ]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
         self._require_run()

@@ -85,6 +85,13 @@ class SimulatedNodes:
         ]
         return max(leading)[1] if leading else None
 
+    def uncommitted_controller(self) -> list[int]:
+        """The active controller, if it has appended something that is not committed."""
+        active = self.active_controller()
+        quorum = None if active is None else self._nodes[active].quorum
+        is_behind = quorum is not None and quorum.log_end_offset > quorum.high_watermark
+        return [active] if active is not None and is_behind else []
+
     def trouble(self) -> str:
         """What keeps the cluster from being whole, in words; "" if nothing does."""
         image, up = self.image, self.up

@@ -32,8 +32,8 @@ ENTRIES_PER_STEP = 1_000
 async def load_state(
     replicas: ReplicaManager, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
 ) -> tuple[DurableState, int] | None:
-    """What the log says and where it ends, all of it committed; None if it is not wanted any more. WireError: the log
-    holds what does not parse; DiskError."""
+    """What the log says and where it ends, all of it committed; None if it is not wanted any more. StorageCorrupt: a
+    batch is damaged; WireError: one that is not holds what does not parse; DiskError."""
     await replicas.wait_open(partition)
     state, offset = EMPTY_STATE, 0
     while is_wanted():
@@ -67,8 +67,9 @@ async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int)
 
 
 def _decode(piece: LogSlice, log_end_offset: int) -> tuple[list[Entry], int]:
-    """The entries of a slice, and the offset after it. *Blocking.*"""
-    data = piece.read()
+    """The entries of a slice, and the offset after it. What offsets were committed is never taken from a damaged batch.
+    *Blocking.*"""
+    data = piece.read_whole()
     entries: list[Entry] = []
     next_offset = log_end_offset if not data else piece.base_offset
     for position, header in iter_headers(data):

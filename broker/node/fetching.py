@@ -336,6 +336,9 @@ class FetchOperation(Parked):
         if partition is None:
             return
         meters = partition.meters
+        if size and (self.is_follower or self.kept.session_id):
+            reader = self.params.replica_id if self.is_follower else -self.kept.session_id
+            self.broker.replicas.refused_reads.given(partition, reader, entry.fetch_offset, entry.bytes_max)
         if result.error_code:
             meters.failed_fetches.count += 1
         elif self.is_follower:

@@ -33,6 +33,7 @@ from kraft.wire.records import BatchHeader
 
 if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.node.refused_reads import SameAgain
     from kraft.broker.node.topic_metrics import TopicMeters
     from kraft.config import TopicConfig
     from kraft.storage.log import Log
@@ -74,6 +75,7 @@ class Partition:
         "pending",
         "resource",
         "rules",
+        "same_again",
         "start_watchers",
         "state",
         "success_answers",
@@ -106,6 +108,7 @@ class Partition:
         self.becoming_ready = False
         self.active_segment: Segment | None = None
         self.sync_running = False
+        self.same_again: SameAgain | None = None
         self.is_blank = False
         self.is_offline = False
         self.is_removed = False

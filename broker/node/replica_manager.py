@@ -31,6 +31,7 @@ from kraft.broker.node.log_opening import LogOpener
 from kraft.broker.node.log_syncing import LogSyncer
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
+from kraft.broker.node.refused_reads import RefusedReads
 from kraft.broker.node.replica_metrics import register_replica_metrics
 from kraft.broker.node.replica_moves import ReplicaMoves
 from kraft.broker.node.replica_roles import Assigned, ReplicaRoles
@@ -89,6 +90,7 @@ class ReplicaManager:
         )
         self.maintenance = LogMaintenance(self)
         self.cleaner = LogCleaner(self)
+        self.refused_reads = RefusedReads(self)
         self._opener = LogOpener(self)
         self._syncer = LogSyncer(self)
         self.retirement = Retirement(self)

@@ -3,7 +3,8 @@
 Three positions are told apart. `given`: the offset after the last record that the application was given; what `commit`
 commits. `consumed`: what `given` was when the application last came back for more; what auto-commit commits (C5).
 `fetch`: the next offset to ask a broker for. Invariants: an answer is used only if the partition is still assigned and
-its position has not been set since the request left (`version`, C2); records are handed out in offset order.
+its position has not been set since the request left (`version`, C2); records are handed out in offset order; a damaged
+batch is told when there is nothing before it to hand out, and is asked for anew: another replica may have it whole.
 Source: coordinators-spec 11.1.
 """
 
@@ -14,7 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
-from kraft.client.core.records import CommittedOffset, ConsumerRecord, TopicPartition
+from kraft.client.core.records import CommittedOffset, ConsumerRecord, KafkaError, TopicPartition
+from kraft.seam import WireError
+from kraft.wire.error_codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
 """The timestamps by which ListOffsets names the ends of a log."""
@@ -69,10 +72,16 @@ class Assigned:
         return fetched.bytes_left > 0
 
     def take(self, topic_partition: TopicPartition, count: int) -> list[ConsumerRecord]:
-        """At most `count` records, in order. The positions are not moved: `give` does that."""
+        """At most `count` records, in order, up to a damaged batch; WireError if that is the first. The positions are
+        not moved: `give` does that."""
         taken: list[ConsumerRecord] = []
         while len(taken) < count:
-            if not self.records and not self._open(topic_partition):
+            try:
+                if not self.records and not self._open(topic_partition):
+                    break
+            except WireError:
+                if not taken:
+                    raise
                 break
             room = count - len(taken)
             if room >= len(self.records):
@@ -94,6 +103,12 @@ class Assigned:
                 self.records = records
                 return True
         return False
+
+    def read_anew(self) -> None:
+        """The first batch that waits is damaged: fetch from there on again."""
+        position = self.waiting[0].position
+        self._drop()
+        self.fetch = position
 
     def give(self, last: ConsumerRecord | None) -> None:
         """The application was given records up to `last` (None: there was nothing to give). With nothing more waiting,
@@ -121,12 +136,19 @@ class Assignment:
             assigned.consumed = assigned.given
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """At most `count` records. Partitions take turns in being the first."""
+        """At most `count` records. Partitions take turns in being the first. KafkaError CORRUPT_MESSAGE if a damaged
+        batch is the next thing to take, and nothing else was taken."""
         taken: list[ConsumerRecord] = []
         for topic_partition, assigned in self._in_turn():
             if assigned.is_paused or not (assigned.records or assigned.waiting):
                 continue
-            records = assigned.take(topic_partition, count - len(taken))
+            try:
+                records = assigned.take(topic_partition, count - len(taken))
+            except WireError as damage:
+                if taken:
+                    continue
+                assigned.read_anew()
+                raise damaged(topic_partition, damage) from damage
             assigned.give(records[-1] if records else None)
             taken += records
             if len(taken) >= count:
@@ -151,3 +173,10 @@ class Assignment:
 
 def _committed(position: FetchPosition) -> CommittedOffset:
     return CommittedOffset(position.offset, position.last_epoch)
+
+
+def damaged(topic_partition: TopicPartition, damage: WireError) -> KafkaError:
+    """What the application is told of bytes that no batch can be."""
+    place = "{}-{}: ".format(*topic_partition)
+    text = place + str(damage).removeprefix(place)
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{text}. It is asked for again; seek behind it to go on without it")

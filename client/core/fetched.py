@@ -55,11 +55,18 @@ class FetchedBytes:
         return len(self._data) - self._at
 
     def end_position(self) -> FetchPosition:
-        """The position after the last whole batch, without reading the records. WireError if a header is damaged."""
+        """The position after the last whole batch, without reading the records. WireError if there is none at the
+        begin: its header is damaged, or its length."""
         at, end = self._at, self.position
-        while (header := self._header(at)) is not None:
-            end = FetchPosition(max(header.next_offset, end.offset), header.partition_leader_epoch)
-            at += header.size_bytes
+        try:
+            while (header := self._header(at)) is not None:
+                end = FetchPosition(max(header.next_offset, end.offset), header.partition_leader_epoch)
+                at += header.size_bytes
+        except WireError:
+            if at == self._at:
+                raise
+        if at == self._at < len(self._data):
+            raise WireError(f"{len(self._data)} bytes from offset {self.position.offset} on hold no whole batch")
         return end
 
     def next_batch(self, topic_partition: TopicPartition) -> list[ConsumerRecord] | None:

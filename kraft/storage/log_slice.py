@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kraft.seam import FileRange
+from kraft.seam import FileRange, StorageCorrupt, WireError
 from kraft.storage.handles import ColdRead
+from kraft.wire.records import check_crc, iter_headers
 
 
 class OffsetOutOfRange(Exception):
@@ -47,6 +48,29 @@ class LogSlice(NamedTuple):
     def read(self) -> bytes:
         """The bytes themselves. *Blocking.*"""
         return b"".join(piece.file.read(piece.position, piece.count) for piece in self.ranges)
+
+    def read_whole(self) -> bytes:
+        """The bytes themselves, if they are whole batches that fit their CRCs. *Blocking.* StorageCorrupt, also if the
+        file was cut meanwhile: then it means nothing."""
+        data = self.read()
+        at = 0
+        try:
+            for position, header in iter_headers(data):
+                if not check_crc(data, position, header):
+                    raise self._damaged(position, f"the one at offset {header.base_offset} does not fit its CRC")
+                at = position + header.size_bytes
+        except WireError as damage:
+            raise self._damaged(at, str(damage)) from damage
+        if at < self.size_bytes:
+            raise self._damaged(at, f"{self.size_bytes - at} bytes hold no whole batch")
+        return data
+
+    def _damaged(self, at: int, why: str) -> StorageCorrupt:
+        path = self.ranges[0].file.path
+        return StorageCorrupt(
+            f"{path}: the batch at byte {self.position + at} is damaged: {why}. To go on: restore the file, or "
+            "have the log replicated again."
+        )
 
 
 class RangeNeed:

@@ -15,7 +15,7 @@ from kraft.seam import FileRange
 from kraft.storage.handles import ColdRead, HandleNeed, SegmentGone, read_through
 from kraft.storage.log_slice import LogSlice
 from kraft.storage.segment import Segment
-from kraft.wire.records import BatchHeader, decode_batch
+from kraft.wire.records import BatchHeader, check_crc, decode_batch
 
 if TYPE_CHECKING:
     from kraft.storage.log import Log
@@ -193,6 +193,8 @@ def _find_in_batch(
     if header.is_log_append_time:
         return TimestampedOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
     data = segment.log.read(position, header.size_bytes)
+    if not check_crc(data, 0, header):
+        raise segment.damaged_at(position, f"the one at offset {header.base_offset} does not fit its CRC")
     for record in decode_batch(data, output_bytes_max=OPENED_BATCH_BYTES_MAX):
         if record.timestamp >= timestamp_ms and record.offset >= start_offset:
             return TimestampedOffset(record.timestamp, record.offset, epoch)

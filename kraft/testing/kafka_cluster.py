@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,9 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
-from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
+from kraft.sim.nemesis.on_clusters import FaultRun
+from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ONE_NODE, ClusterError, shape_of
 from kraft.testing.held_ports import HeldPorts, hold_ports
 from kraft.wire.reply_policy import ReplyRule, rule_fields
@@ -141,6 +143,14 @@ class KafkaCluster(BreakableCluster):
                 raise ClusterError(f"what was waited for did not come within {timeout_s:g} s")
             time.sleep(_POLL_SECONDS)
 
+    def carry_out(self, faults: Iterable[Fault]) -> list[str]:
+        """Let these faults happen, each when its time has come from now on; blocks until the last is over. Gives what
+        was done, line by line. ClusterError names one that cannot be here."""
+        run = FaultRun(self, faults, lambda: int(1000 * time.monotonic()))
+        for at_ms in run.steps():
+            time.sleep(max(0.0, at_ms / 1000 - time.monotonic()))
+        return run.history
+
     def active_controller(self) -> int | None:
         from kraft.testing.onlooker import find_controller
 
@@ -234,6 +244,12 @@ class KafkaCluster(BreakableCluster):
 
     def _applied(self, node: int, number: int) -> int:
         return self._faults_of(node).applied(number)
+
+    def _partitions(self) -> list[FoundPartition]:
+        from kraft.testing.onlooker import find_partitions
+
+        found = find_partitions(",".join(self._addresses().values()))
+        return [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
         from kraft.testing.onlooker import find_partition

@@ -71,6 +71,21 @@ def find_partition(brokers: Mapping[int, str], topic: str, partition: int) -> Pa
     raise refusal
 
 
+def find_partitions(bootstrap_servers: str) -> list[PartitionDescription]:
+    """All partitions, as one broker knows them; none if nobody answers."""
+
+    async def look() -> list[PartitionDescription]:
+        async with _admin(bootstrap_servers, LOOK_TIMEOUT_MS) as admin:
+            names = [topic.name for topic in await admin.topics.list()]
+            described = await admin.topics.describe(names) if names else []
+            return [partition for topic in described for partition in topic.partitions]
+
+    try:
+        return _ask(look)
+    except _FAILURES:
+        return []
+
+
 def find_controller(bootstrap_servers: str) -> int | None:
     """Who leads the quorum; None if nobody does, or nobody can say."""
 

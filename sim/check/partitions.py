@@ -28,12 +28,24 @@ from kraft.sim.check.shadow import ShadowLog, Shadows
 
 
 class Damage:
-    """Which replicas lost bytes to an injected fault since when they were last complete. Up to a broker's next
-    registration a leader may count on what an earlier incarnation has told it: until then nothing is repaired."""
+    """Which replicas lost bytes to an injected fault since when they were last complete, or have some that changed on
+    the device. Up to a broker's next registration a leader may count on what an earlier incarnation has told it: until
+    then nothing is repaired."""
 
     def __init__(self) -> None:
         self._nodes: set[tuple[int, TopicPartition]] = set()
+        self._rotten: set[tuple[int, TopicPartition]] = set()
         self._to_register: set[int] = set()
+
+    def rotten(self, node: int, topic_partition: TopicPartition) -> None:
+        """Bytes of this log are not as they were written, until it is `mended`."""
+        self._rotten.add((node, topic_partition))
+
+    def mended(self, node: int, topic_partition: TopicPartition) -> None:
+        self._rotten.discard((node, topic_partition))
+
+    def is_rotten(self, node: int, topic_partition: TopicPartition) -> bool:
+        return (node, topic_partition) in self._rotten
 
     def lost(self, node: int, topic_partition: TopicPartition) -> None:
         self._nodes.add((node, topic_partition))
@@ -49,10 +61,11 @@ class Damage:
 
     def anyone(self) -> bool:
         """Whether any replica is damaged now."""
-        return bool(self._nodes)
+        return bool(self._nodes or self._rotten)
 
     def holds(self, node: int, topic_partition: TopicPartition) -> bool:
-        return (node, topic_partition) in self._nodes
+        place = (node, topic_partition)
+        return place in self._nodes or place in self._rotten
 
 
 @dataclass(frozen=True, slots=True)

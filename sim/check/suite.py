@@ -98,7 +98,7 @@ class Suite:
             HighWatermarkJustified(self.shadows, self.partitions, self.damage),
             MarksInOrder(),
             AcksAllReply(),
-            TruncationDiscipline(self.shadows, self.partitions),
+            TruncationDiscipline(self.shadows, self.partitions, self.damage),
             HonestIsr(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
             self.leader_in_sync,

@@ -7,22 +7,24 @@ from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
 from kraft.sim.check.observations import LogCut, NodeDown, PartitionRecorded, Restarted, RoleSeen, TopicPartition
-from kraft.sim.check.partitions import PartitionLedgers
+from kraft.sim.check.partitions import Damage, PartitionLedgers
 from kraft.sim.check.shadow import Shadows
 
 
 class TruncationDiscipline(Check):
     """No live replica cuts away what was committed: a follower cuts where its log and its leader's part, and that lies
     behind all that is committed. A folder that goes as a whole must belong to a deleted topic, or to a node that is no
-    replica any more; that may be told only after the disk, so it is judged when the node shows its role next."""
+    replica any more; that may be told only after the disk, so it is judged when the node shows its role next. A log of
+    which bytes have changed on the device may be cut there when it is recovered."""
 
     id: ClassVar[str] = "D9"
     statement: ClassVar[str] = "No running replica removes a committed record, but from the front."
 
-    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
         super().__init__()
         self._shadows = shadows
         self._ledgers = ledgers
+        self._damage = damage
         self._down: set[int] = set()
         self._removed: list[tuple[int, TopicPartition, int]] = []
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
@@ -46,6 +48,8 @@ class TruncationDiscipline(Check):
 
     def cut(self, seen: LogCut) -> None:
         if seen.log is None or seen.node in self._down or seen.log in self._ledgers.unclean:
+            return
+        if self._damage.is_rotten(seen.node, seen.log):
             return
         shadow = self._shadows.log(seen.node, seen.log)
         committed = self._ledgers.committed.get(seen.log, {})

@@ -103,6 +103,8 @@ class Chronicle:
         self._now_ms = now_ms
         self._roles: dict[int, tuple[int, str, int]] = {}
         self._partitions: dict[TopicPartition, PartitionRecorded] = {}
+        self._shrunk: TopicPartition | None = None
+        """The partition whose in-sync replicas became fewer last."""
         self._alive: dict[int, bool] = {}
         self._generation = -1
         self._down: set[int] = set()
@@ -120,6 +122,14 @@ class Chronicle:
         if self.is_closed:
             return
         self.events.append(Event(self._now_ms(), kind, text, node, partition, value))
+
+    @property
+    def shrunk_leader(self) -> int | None:
+        """Who leads the partition whose in-sync replicas became fewer last, while they are; None if nobody does."""
+        known = None if self._shrunk is None else self._partitions.get(self._shrunk)
+        if known is None or known.leader < 0 or len(known.isr) >= len(known.replicas):
+            return None
+        return known.leader
 
     # states
 
@@ -237,6 +247,8 @@ class Chronicle:
             how = f", of which {_ids(seen.adding)} are new" if seen.adding else ""
             text = f"{name} is moved: replicas {_ids(seen.replicas)}{how}"
             self.note(REASSIGNMENT, text, max(seen.leader, 0), place, value)
+        if set(seen.isr) < set(before.isr):
+            self._shrunk = place
         if set(seen.isr) != set(before.isr):
             self._end_state(ISR_CHANGE, place)
             text = f"{name} has ISR {_ids(seen.isr)}, before {_ids(before.isr)}"

@@ -11,6 +11,7 @@ import trio
 from kraft.broker.node.serve import serve
 from kraft.image import MetadataImage
 from kraft.seam import DiskError, Seam
+from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.first_voters import format_controller
 from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name, node_of
@@ -38,7 +39,9 @@ class SimCluster:
         """Nodes whose disk fails on purpose: they may stop for it, and log errors."""
         self.hampered: set[int] = set()
         """Brokers that lack one of their log directories: they may log errors, and must go on."""
-        report.is_excused = lambda name: node_of(name) in self.ailing
+        self.rotten: set[int] = set()
+        """Brokers with a log of which bytes have changed: they may log errors, and must go on."""
+        report.is_excused = lambda name: node_of(name) in self.ailing | self.rotten
 
     # lives
 
@@ -77,6 +80,13 @@ class SimCluster:
     def wipe(self, node_id: int) -> None:
         """Give the host of a node that is down an empty disk."""
         self.world.wipe(host_name(node_id))
+        self.watch.wiped(node_id)
+
+    def take_away(self, node_id: int, log: TopicPartition) -> None:
+        """Remove the folder of this log from the host of a broker that is down."""
+        topic, index = log[0].partition("@")[0], log[1]
+        for directory in self.shape.log_dirs_of(node_id):
+            self.world.take_away(host_name(node_id), f"{directory}/{topic}-{index}")
         self.watch.wiped(node_id)
 
     async def stop(self, node_id: int, *, timeout_ms: int) -> bool:

@@ -56,6 +56,16 @@ class Seen:
     """If it is a Voters record."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch as it stands in a file, from byte `start` to byte `end`."""
+
+    inode: Inode
+    start: int
+    end: int
+    next_offset: int
+
+
 @dataclass(slots=True)
 class _FileView:
     """The whole batches of one segment file; `ends` are the bytes at which they end."""
@@ -288,6 +298,21 @@ class DiskEye:
                 if start < batch.next_offset <= end:
                     found.append(bytes(memoryview(file.inode.data)[first : batch.end]))
                 first = batch.end
+        return found
+
+    def stored_batches(self, log: TopicPartition) -> list[StoredBatch]:
+        """Those that are on the device, stand in a closed file, or have others behind them: whoever finds one of them
+        damaged cannot take it for a torn end."""
+        view = self._logs.get(log)
+        found: list[StoredBatch] = []
+        for name in view.names if view is not None else ():
+            assert view is not None
+            file, start = view.files[name], 0
+            for batch in file.batches:
+                is_last = name == view.last and batch is file.batches[-1]
+                if not is_last or batch.end <= file.inode.safe_bytes:
+                    found.append(StoredBatch(file.inode, start, batch.end, batch.next_offset))
+                start = batch.end
         return found
 
     @staticmethod

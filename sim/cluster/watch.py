@@ -31,7 +31,7 @@ from kraft.sim.check.observations import (
 )
 from kraft.sim.check.suite import Suite
 from kraft.sim.cluster.chronicle import Chronicle
-from kraft.sim.cluster.disk_eye import DiskEye
+from kraft.sim.cluster.disk_eye import DiskEye, StoredBatch
 from kraft.sim.cluster.fold import FenceRecorded, MetadataFold
 from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.node_eye import FenceDecided, NodeEye
@@ -109,10 +109,11 @@ class ClusterWatch:
         """To the checks; what the watch itself keeps comes first."""
         if isinstance(observation, RoleSeen):
             self._role_seen(observation)
-        elif isinstance(observation, LogCut) and observation.node == self._losing:
-            log, end = observation.log, self.suite.shadows.log(observation.node, observation.log).end_offset
-            if log is not None and observation.end_offset < end:
-                self.suite.damage.lost(observation.node, log)
+        elif isinstance(observation, LogCut) and observation.log is not None:
+            node, log, damage = observation.node, observation.log, self.suite.damage
+            is_shorter = observation.end_offset < self.suite.shadows.log(node, log).end_offset
+            if is_shorter and (node == self._losing or damage.is_rotten(node, log)):
+                damage.lost(node, log)
         self.chronicle.observe(observation, self.fold.image)
         self.suite.observe(observation, self.now_ms)
 
@@ -125,8 +126,12 @@ class ClusterWatch:
     def restarted(self, node_id: int, incarnation: int, *, clean: bool, wiped: bool) -> None:
         self.tell(Restarted(node_id, incarnation, clean=clean, wiped=wiped))
 
+    def stored_batches(self, node_id: int, log: TopicPartition) -> list[StoredBatch]:
+        """The batches of a partition's log that no crash could change any more; see `DiskEye.stored_batches`."""
+        return self._disks[node_id].stored_batches(log)
+
     def wiped(self, node_id: int) -> None:
-        """The disk of a node that is down is empty now: what was synced is gone as well."""
+        """The disk of a node that is down lacks folders, or is empty: what was synced is gone as well."""
         self._look_at_loss(node_id)
 
     def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:

@@ -15,6 +15,7 @@ from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.faults import Nemesis
 from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.worn_disks import WornDisks
 
 SLOW_DISK_MS = 800
 FLAP_WAIT_MS = 1_000
@@ -29,6 +30,7 @@ class Disturbances:
         self._nemesis = nemesis
         self._cluster = nemesis.cluster
         self._world = nemesis.cluster.world
+        self._worn = WornDisks(nemesis)
         self._lanes: dict[int, list[Fault]] = {}
         self._cuts: set[frozenset[str]] = set()
         """Pairs of hosts between which something is cut."""
@@ -56,6 +58,8 @@ class Disturbances:
             "stumble": self._stumble,
             "flap": self._flap,
             plan.DIRECTORY: self._fail_directory,
+            plan.BIT_ROT: self._rot,
+            plan.READ_ERROR: self._fail_reads,
             plan.BLACKOUT: self._black_out,
         }
 
@@ -82,9 +86,11 @@ class Disturbances:
             self._world.sync_fails(name, False)
             self._world.slow_disk(name, 0)
             self._world.fail_directory(name, None)
+            self._world.fail_reads(name, None)
         self._cluster.excused.clear()
         for node in sorted(self._cluster.hampered):
-            self._cluster.crash(node, lose_power=False, is_noticed=False)
+            if self._cluster.is_running(node):
+                self._cluster.crash(node, lose_power=False, is_noticed=False)
         self._cluster.hampered.clear()
 
     async def _last(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> None:
@@ -208,6 +214,33 @@ class Disturbances:
         self._cluster.hampered.discard(node)
         return True
 
+    async def _fail_reads(self, fault: Fault) -> bool:
+        """Of the last directory: a broker that has others must go on without it; else it may stop. What was written can
+        be read again in the end, and the broker is started anew."""
+        node, cluster = fault.node, self._cluster
+        if node not in cluster.shape.broker_ids or not self._nemesis.may_crash(node):
+            return False
+        excused = cluster.hampered if cluster.shape.log_dirs > 1 else cluster.excused
+        path = cluster.shape.log_dirs_of(node)[-1]
+        excused.add(node)
+        self._world.fail_reads(host_name(node), path)
+        await self._last(fault, f"reads from {path} of {node} fail", (node,))
+        self._world.fail_reads(host_name(node), None)
+        await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
+        excused.discard(node)
+        return True
+
+    async def _rot(self, fault: Fault) -> bool:
+        """Whatever happens to the broker meanwhile, the rot stays; then somebody mends it."""
+        rot = self._worn.find(fault)
+        if rot is None:
+            return False
+        self._worn.begin(rot)
+        text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} rot on broker {rot.node}"
+        await self._last(fault, text, (rot.node,))
+        await self._worn.mend(rot, fault)
+        return True
+
     async def _start_anew(self, fault: Fault, *, lose_power: bool) -> None:
         await self._nemesis.crash(fault.node, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
         self._cluster.excused.discard(fault.node)
@@ -232,7 +265,8 @@ class Disturbances:
 
     async def _flap(self, fault: Fault) -> bool:
         """The active controller, or the leader of a partition, dies between an append and its commit."""
-        find = self._controller_with_news if fault.role == plan.ACTIVE_CONTROLLER else self._leader_with_news
+        targets = self._nemesis.targets
+        find = targets.controller_with_news if fault.role == plan.ACTIVE_CONTROLLER else targets.leader_with_news
         if not await self._cluster.wait_until(lambda: find() is not None, FLAP_WAIT_MS, poll_ms=1):
             return False
         victim = find()
@@ -242,26 +276,11 @@ class Disturbances:
         await self._nemesis.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
         return True
 
-    def _controller_with_news(self) -> int | None:
-        """The active controller, if something of its log is not committed."""
-        active = self._cluster.watch.active_controller
-        eye = self._cluster.watch.nodes.get(active or 0)
-        raft = None if eye is None else eye.node.quorum.replica
-        is_behind = raft is not None and raft.log.end_offset > (raft.high_watermark or 0)
-        return active if is_behind else None
-
-    def _leader_with_news(self) -> int | None:
-        """The leader of a partition in which something is not committed."""
-        for topic in self._cluster.image.topics:
-            for index, state in topic.partitions():
-                marks = self._cluster.marks(state.leader, topic.name, index)
-                if marks is not None and marks[0] < marks[1]:
-                    return state.leader
-        return None
-
     async def _black_out(self, fault: Fault) -> bool:
+        """Not while a log is rotten: behind a blackout nobody is known to be complete, and if the last one known
+        finds its log damaged, somebody must choose (docs/decisions/08)."""
         nemesis, cluster = self._nemesis, self._cluster
-        if cluster.ailing or nemesis.stopping:
+        if cluster.ailing or cluster.rotten or nemesis.stopping:
             return False
         text = f"all nodes lose power, back after {fault.back_ms} ms"
         with nemesis.fault(fault.kind, cluster.shape.node_ids, text):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
@@ -19,6 +19,7 @@ DISK_MS = (50, 1_500)
 STALL_MS = (50, 4_000)
 BACK_MS = (50, 1_000)
 STUMBLE_MS = (0, 250)
+ROT_MS = (1_000, 8_000)
 STUMBLES = (1, 3)
 CLOCK_STEP_MS = (-60_000, 60_000)
 PICKS = 1_000
@@ -35,6 +36,8 @@ LASTS: Mapping[str, tuple[int, int]] = {
     "failing sync": DISK_MS,
     "stumble": STUMBLE_MS,
     plan.DIRECTORY: CUT_MS,
+    plan.BIT_ROT: ROT_MS,
+    plan.READ_ERROR: CUT_MS,
 }
 """How long a fault lasts, where it does."""
 
@@ -47,12 +50,21 @@ DOWN: Mapping[str, tuple[int, int]] = {
     "stumble": STUMBLE_MS,
     "flap": STUMBLE_MS,
     plan.DIRECTORY: BACK_MS,
+    plan.BIT_ROT: BACK_MS,
+    plan.READ_ERROR: BACK_MS,
     plan.BLACKOUT: BACK_MS,
 }
 """How long a node stays down, where it goes down."""
 
-AMOUNTS: Mapping[str, tuple[int, int]] = {"clock": CLOCK_STEP_MS, "stumble": STUMBLES, "flap": (0, 1)}
+AMOUNTS: Mapping[str, tuple[int, int]] = {
+    "clock": CLOCK_STEP_MS,
+    "stumble": STUMBLES,
+    "flap": (0, 1),
+    plan.BIT_ROT: (0, 1),
+}
 
+MOMENT_ONE_IN = 4
+"""One crash in so many waits for a moment."""
 CALM_SEEDS = 10
 """One seed in so many is free of faults."""
 BURST = 3
@@ -65,6 +77,9 @@ EXTRA_VALUE_BYTES_MAX = 200
 MOVE_PAUSE_MS = (500, 3_000)
 DIRECTORY_PAUSE_MS_MAX = 2_000
 VOTER_PAUSE_MS_MAX = 2_000
+REREAD_PAUSE_MS_MAX = 2_500
+WEAR_PERIOD_MS = 12_000
+"""Of how many ms a disk that wears out has one fault."""
 REGISTRAR_PAUSE_MS_MAX = 800
 REGISTRAR_KEYS = 2
 """Topics, and as many offsets, that both registrars work on at one time."""
@@ -93,6 +108,8 @@ class Mood:
     """Replicas are moved between the log directories of their brokers."""
     changes_voters: bool = False
     """Controllers come and go as voters."""
+    wears: bool = False
+    """Disks of brokers wear out, and somebody reads what is old again and again."""
     registers: bool = False
     """There are registrars."""
     value_bytes_max: int = 0
@@ -105,9 +122,12 @@ def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterSh
     if not seed % CALM_SEEDS:
         return ()
     for stream in range(mood.streams):
-        faults += _draw_crashes(NamedRandom(seed, f"crashes {stream}"), settings, shape, lane=2 * stream)
+        crashes = _draw_crashes(NamedRandom(seed, f"crashes {stream}"), settings, shape, lane=2 * stream)
+        faults += _aimed(NamedRandom(seed, f"moments {stream}"), crashes)
         random = NamedRandom(seed, f"disturbances {stream}")
         faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
+    if mood.wears:
+        faults += _draw_wear(NamedRandom(seed, "wear"), settings, shape, lane=2 * mood.streams)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 
@@ -131,10 +151,19 @@ def _draw_crashes(random: NamedRandom, settings: FaultSettings, shape: ClusterSh
 
 def _draw_crash(random: NamedRandom, shape: ClusterShape, kind: str, at_ms: int, lane: int) -> Fault:
     """Of any node, of the active controller, or of a partition's leader: each as often as the others."""
-    role = ("", *plan.ROLES)[random.below(3)]
+    role = ("", *plan.LASTING_ROLES)[random.below(3)]
     node = 0 if role else shape.node_ids[random.below(len(shape.node_ids))]
     back_ms = between(random, *DOWN[kind]) if kind in DOWN else 0
     return Fault(at_ms=at_ms, kind=kind, lane=lane, role=role, node=node, pick=random.below(PICKS), back_ms=back_ms)
+
+
+def _aimed(random: NamedRandom, crashes: list[Fault]) -> Iterator[Fault]:
+    """Some of these crashes wait for a moment in which they hurt most."""
+    for crash in crashes:
+        role = plan.MOMENT_ROLES[random.below(2)]
+        if random.one_in(MOMENT_ONE_IN) and crash.kind != plan.CLEAN_STOP:
+            crash = replace(crash, role=role, node=0)
+        yield crash
 
 
 def _draw_disturbances(
@@ -146,12 +175,21 @@ def _draw_disturbances(
     return [_draw_disturbance(random, mood.kinds[random.below(len(mood.kinds))], at, shape, lane) for at in times]
 
 
+def _draw_wear(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> Iterator[Fault]:
+    brokers = shape.broker_ids
+    for _ in range(1 + settings.duration_ms // WEAR_PERIOD_MS):
+        fault = _draw_disturbance(
+            random, plan.WEAR_KINDS[random.below(2)], random.below(settings.duration_ms), shape, lane
+        )
+        yield replace(fault, node=brokers[random.below(len(brokers))], pick=random.below(PICKS))
+
+
 def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: ClusterShape, lane: int) -> Fault:
     nodes = shape.node_ids
     node = nodes[random.below(len(nodes))]
     others = [other for other in nodes if other != node]
     other = others[random.below(len(others))] if kind in plan.LINK_KINDS else 0
-    role = plan.ROLES[random.below(2)] if kind == "flap" else ""
+    role = plan.LASTING_ROLES[random.below(2)] if kind == "flap" else ""
     return Fault(
         at_ms=at_ms,
         kind=kind,
@@ -173,6 +211,8 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
     for name in plan.PRODUCERS:
         work[name] = _draw_sends(NamedRandom(seed, name), mood, end_ms, plan.PARTITIONS, mood.value_bytes_max)
     work[plan.CONSUMER] = ()
+    if mood.wears:
+        work[plan.REREADER] = _draw_reading(NamedRandom(seed, plan.REREADER), settings.duration_ms)
     work[plan.EXTRA] = _draw_sends(NamedRandom(seed, plan.EXTRA), mood, end_ms, PICKS, EXTRA_VALUE_BYTES_MAX)
     work[plan.ADMIN] = _draw_administration(NamedRandom(seed, plan.ADMIN), settings.duration_ms)
     if mood.moves:
@@ -199,6 +239,15 @@ def _draw_sends(random: NamedRandom, mood: Mood, end_ms: int, targets: int, byte
         operations.append(Operation(at_ms, plan.SEND, random.below(targets), random.below(bytes_max + 1)))
         if not random.below(BURST):
             at_ms += 1 + random.below(mood.pause_ms_max)
+    return tuple(operations)
+
+
+def _draw_reading(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = random.below(REREAD_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.READ_AGAIN, random.below(plan.PARTITIONS)))
+        at_ms += random.below(REREAD_PAUSE_MS_MAX)
     return tuple(operations)
 
 

@@ -6,18 +6,23 @@ is no fault of the cluster. After each crash the next waits until its victim is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.targets import Targets
 
 BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000
 """This long after the last network fault or power loss all connections are what both ends take them for."""
 STOP_MS_MAX = 5_000
+MOMENT_MS_MAX = 2_000
+"""So long a crash waits for the moment in which somebody has its role; then it hits anyone."""
+MOMENT_POLL_MS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,14 @@ class Nemesis:
         self.cluster = cluster
         self.chronicle = cluster.watch.chronicle
         self.crashes = 0
+        self.moments: Counter[str] = Counter()
+        """How often each role that waits for a moment was met in it."""
         self.disturbed_ms = 0
         """When the last fault happened, or ended."""
         self.calm_since_ms = 0
         self.stopping: set[int] = set()
         """Nodes that were asked to stop in order."""
+        self.targets = Targets(cluster)
         self._world = cluster.world
         self._is_quick = is_quick
         self._last_victim: int | None = None
@@ -70,22 +78,16 @@ class Nemesis:
 
     def victim(self, fault: Fault) -> int | None:
         """The node that the fault names, or one that has the role by now; else any that may crash. None if none may."""
-        cluster = self.cluster
-        active = cluster.watch.active_controller
-        wanted = [fault.node]
-        if fault.role == plan.ACTIVE_CONTROLLER:
-            wanted = [] if active is None else [active]
-        elif fault.role == plan.A_LEADER:
-            wanted = [state.leader for topic in cluster.image.topics for _, state in topic.partitions()]
-        allowed = [node for node in wanted if node > 0 and self.may_crash(node)]
-        allowed = allowed or [node for node in cluster.shape.node_ids if self.may_crash(node)]
+        wanted = self.targets.holders(fault.role) if fault.role else [fault.node]
+        allowed = [node for node in wanted if self.may_crash(node)]
+        allowed = allowed or [node for node in self.cluster.shape.node_ids if self.may_crash(node)]
         return allowed[fault.pick % len(allowed)] if allowed else None
 
     # crashes
 
     async def stop_one(self, fault: Fault) -> bool:
         """A stop in order, and a start."""
-        await self._wait_for_last_victim()
+        await self._wait_for_turn(fault)
         cluster, victim = self.cluster, self.victim(fault)
         if victim is None:
             return False
@@ -101,24 +103,41 @@ class Nemesis:
 
     async def crash_one(self, fault: Fault) -> bool:
         """A kill or a power loss, and a start."""
-        await self._wait_for_last_victim()
+        await self._wait_for_turn(fault)
         victim = self.victim(fault)
         if victim is None:
             return False
+        is_met = fault.role in plan.MOMENT_ROLES and victim in self.targets.holders(fault.role)
+        as_role = fault.role if is_met else ""
+        self.moments.update([as_role] if is_met else [])
         lose_power = fault.kind == plan.POWER_LOSS and self.may_lose_power(victim)
-        await self.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
+        await self.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms, as_role=as_role)
         return True
 
-    async def crash(self, victim: int, kind: str, *, lose_power: bool, back_ms: int, wipe: bool = False) -> None:
-        """Kill a node or cut its power, and start it again; `wipe`: with an empty disk."""
+    async def crash(
+        self,
+        victim: int,
+        kind: str,
+        *,
+        lose_power: bool,
+        back_ms: int,
+        wipe: bool = False,
+        as_role: str = "",
+        while_down: Callable[[], None] = lambda: None,
+        note: str = "",
+    ) -> None:
+        """Kill a node or cut its power, and start it again; `wipe`: with an empty disk; `as_role`: in which role, and
+        at its moment, it is hit; `while_down`: what somebody does to its host meanwhile, as `note` says."""
         is_noticed = not lose_power and self._is_calm(victim)
         what = "power loss" if lose_power else "kill"
-        text = f"{what} of node {victim}, back after {back_ms} ms{' with an empty disk' if wipe else ''}"
+        role = f", the {as_role}" if as_role else ""
+        text = f"{what} of node {victim}{role}, back after {back_ms} ms{' with an empty disk' if wipe else ''}{note}"
         self.crashes += 1
         with self.fault(kind, (victim,), text):
             self.cluster.crash(victim, lose_power=lose_power, is_noticed=is_noticed)
             if wipe:
                 self.cluster.wipe(victim)
+            while_down()
             await self._world.sleep_ms(back_ms)
             if not self.cluster.is_running(victim):
                 self.cluster.start(victim, wiped=wipe)
@@ -126,11 +145,14 @@ class Nemesis:
             self.calm_since_ms = max(self.calm_since_ms, self.now_ms)
         self._last_victim = victim
 
-    async def _wait_for_last_victim(self) -> None:
-        """Until it is back in sync, or three seconds."""
-        victim, cluster = self._last_victim, self.cluster
-        if victim is not None:
+    async def _wait_for_turn(self, fault: Fault) -> None:
+        """Until the last victim is back in sync, or three seconds; then until somebody has a role that is not always
+        there, or for so long as is waited for one."""
+        victim, cluster, targets, role = self._last_victim, self.cluster, self.targets, fault.role
+        if victim is not None and role != plan.SHRUNK_LEADER:  # which there may be because of the last victim
             await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
+        if role in plan.MOMENT_ROLES:
+            await cluster.wait_until(lambda: bool(targets.holders(role)), MOMENT_MS_MAX, poll_ms=MOMENT_POLL_MS)
 
     # the budget
 

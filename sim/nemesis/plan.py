@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 3
+SCHEDULE_VERSION = 4
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -25,23 +25,30 @@ NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
 OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
 DIRECTORY = "failing directory"
 """One log directory of a broker is out of reach: only where brokers have several."""
+BIT_ROT, READ_ERROR = WEAR_KINDS = ("bit rot", "read error")
+"""Bytes of a log change under its CRC; reads from a log directory fail. They are of brokers."""
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
-FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, DIRECTORY, BLACKOUT)
+FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
 LINK_KINDS = ("reset", "cut", "cut one way", "stall")
 """Faults between two nodes."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
 
-ACTIVE_CONTROLLER, A_LEADER = ROLES = ("active controller", "leader")
+ACTIVE_CONTROLLER, A_LEADER = LASTING_ROLES = ("active controller", "leader")
+SHRUNK_LEADER, UNCOMMITTED_CONTROLLER = MOMENT_ROLES = ("shrunk leader", "uncommitted controller")
+"""Roles that somebody has for a moment only, and crashes wait for it: the leader of the partition whose in-sync
+replicas became fewer last, while they are, and the active controller while something that it has appended is not
+committed."""
+ROLES = (*LASTING_ROLES, *MOMENT_ROLES)
 
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
-CONSUMER, EXTRA, ADMIN = "consumer", "extra", "admin"
+CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 REGISTRARS = ("registrar-0", "registrar-1")
 
-SEND = "send"
+SEND, READ_AGAIN = "send", "read again"
 DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
 MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
 CHANGE_DIRECTORY = "change directory"
@@ -54,6 +61,7 @@ LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget w
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*PRODUCERS, EXTRA), (SEND,)),
     CONSUMER: (),
+    REREADER: (READ_AGAIN,),
     ADMIN: ADMIN_VERBS,
     **dict.fromkeys(MEMBERS, PRANKS),
     MOVER: MOVER_VERBS,
@@ -76,7 +84,8 @@ class Fault:
 
     It hits `node`, or who has `role` when it happens (`pick` says which, if there are several); links run to `other`.
     `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
-    steps; of a stumble, how often; of a flap, 1 if power is lost.
+    steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot, 1 if the log is replicated anew in the
+    end, and 0 if its file is restored.
     """
 
     at_ms: int
@@ -95,7 +104,8 @@ class Fault:
 class Operation:
     """One thing that a client does, `at_ms` after the clients began, or as soon as it has done what came before.
 
-    send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. The
+    send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. read
+    again: partition `target`, from its begin. The
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
     The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
     stands for. The voter changer's: controller `target` of those that there are. The registrars': topic `target`, to

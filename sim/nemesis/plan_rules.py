@@ -12,12 +12,16 @@ from kraft.config import ConfigError, validate_topic_config
 from kraft.sim.cluster.shape import LOG_DIR_LETTERS, ClusterShape
 from kraft.sim.nemesis.plan import (
     CLIENT_VERBS,
+    CRASH_KINDS,
     LINK_KINDS,
+    MOMENT_ROLES,
     PARTITIONS,
     PRODUCERS,
+    REREADER,
     ROLE_KINDS,
     ROLES,
     VOTER_CHANGER,
+    WEAR_KINDS,
     Fault,
     Operation,
     Plan,
@@ -71,11 +75,13 @@ def _problems_of_settings(plan: Plan) -> Iterator[str]:
 def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
     unknown = sorted({fault.node, fault.other} - {0, *shape.node_ids})
     if unknown or fault.role not in ("", *ROLES):
-        yield f"names {fault.role or unknown}, which the cluster does not have"
+        yield f"names {unknown or fault.role}, which the cluster does not have"
     if not (fault.node or fault.kind in ROLE_KINDS) or not (fault.other or fault.kind not in LINK_KINDS):
         yield f"({fault.kind}) must name the nodes that it hits: node, and other for a link"
     if fault.kind in LINK_KINDS and fault.node == fault.other:
         yield f"({fault.kind}) needs two nodes, and names {fault.node} twice"
+    if fault.kind in WEAR_KINDS and fault.node in shape.node_ids and fault.node not in shape.broker_ids:
+        yield f"({fault.kind}) is of a broker's logs, and {fault.node} is none"
     if not allows(shape, fault.kind):
         yield (
             f"({fault.kind}) is not for this cluster: a blackout needs log.flush.interval.messages=1 in the overrides, "
@@ -83,6 +89,8 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         )
     if min(fault.at_ms, fault.duration_ms, fault.back_ms, fault.pick) < 0:
         yield f"({fault.kind}) has a time or a pick below 0"
+    if fault.role in MOMENT_ROLES and fault.kind not in CRASH_KINDS:
+        yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join(CRASH_KINDS)} can"
 
 
 def _problems_of(operation: Operation, client: str) -> Iterator[str]:
@@ -91,5 +99,5 @@ def _problems_of(operation: Operation, client: str) -> Iterator[str]:
         yield f"is {operation.verb!r}, and this client knows {', '.join(verbs) or 'nothing'}"
     if min(operation.at_ms, operation.target, operation.amount) < 0:
         yield f"({operation.verb}) has a number below 0"
-    if client in PRODUCERS and operation.target >= PARTITIONS:
+    if client in (*PRODUCERS, REREADER) and operation.target >= PARTITIONS:
         yield f"is for partition {operation.target}, and the topic has {PARTITIONS}, from 0 on"

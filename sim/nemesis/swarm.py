@@ -24,6 +24,9 @@ T = TypeVar("T")
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (1, 3), (3, 4), (3, 5), (5, 3))
 """(controllers, brokers)."""
 
+WEAR_ONE_IN = 3
+"""In one of so many worlds disks wear out; none of the plain ones is among them."""
+
 Choices = Sequence[Mapping[str, str]]
 """Sets of keys that are drawn together; {} is the default."""
 
@@ -105,6 +108,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         moves=one_of((False, False, True)),
         changes_directories=shape.log_dirs > 1,
         value_bytes_max=one_of((0, 0, 600)),
+        wears=not NamedRandom(seed, "wear").below(WEAR_ONE_IN),
     )
     compression = one_of(("none", "none", "gzip", "lz4"))
     changes_voters = controllers > 1 and one_of((False, False, True))

@@ -18,16 +18,34 @@ from typing import Any
 import trio
 
 from kraft.client import Consumer, Producer
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.producer import Delivery
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
-from kraft.sim.nemesis.plan import CONSUMER, EXTRA, IDEMPOTENT, LOOSE, PARTITIONS, PLAIN, TOPIC, Operation, Plan
+from kraft.sim.nemesis.plan import (
+    CONSUMER,
+    EXTRA,
+    IDEMPOTENT,
+    LOOSE,
+    PARTITIONS,
+    PLAIN,
+    REREADER,
+    TOPIC,
+    Operation,
+    Plan,
+)
 from kraft.wire.error_codes import ErrorCode
 
 REQUEST_TIMEOUT_MS = 5_000
 DELIVERY_TIMEOUT_MS = 120_000
 EXTRA_WAIT_MS = 500
+READ_AGAIN_MS_MAX = 15_000
+REFUSED_PAUSE_MS = 100
+OFFERED_MS_MAX = 3_000
+SESSION_SLOTS, SLOTS_MIN = "max.incremental.fetch.session.cache.slots", 10
+"""With fewer slots a reader may be without a session."""
 VALUE_SHOWN = 24
 """Bytes of a value that a finding shows."""
 ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1"}
@@ -61,6 +79,13 @@ class Workload:
         self.partitions = [(TOPIC, index) for index in range(PARTITIONS)]
         self.sent = {name: Sent(name) for name in ACKS if name in plan.work}
         self.read_along = Read()
+        self.reread = Read()
+        self.refused = 0
+        """How often a reader was told of a damaged batch."""
+        self._offered_since_ms: dict[str, int] = {}
+        """Reader → since when it has been offered damaged batches and nothing else, by a cluster that is whole."""
+        slots = int(cluster.shape.overrides.get(SESSION_SLOTS, SLOTS_MIN))
+        self._may_be_noticed = slots >= SLOTS_MIN
         self._bootstrap = cluster.shape.bootstrap_servers
         self._plan = plan
         self._stopped = False
@@ -73,6 +98,8 @@ class Workload:
         async with trio.open_nursery() as nursery:
             if CONSUMER in self._plan.work:
                 nursery.start_soon(self._read_along)
+            if REREADER in self._plan.work:
+                nursery.start_soon(self._read_again_and_again)
             async with trio.open_nursery() as senders:
                 for name in self.sent:
                     senders.start_soon(self._send, name)
@@ -130,7 +157,56 @@ class Workload:
         async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node("consumer")) as consumer:
             await consumer.assign(self.partitions, at="earliest")
             while True:
-                self._take(self.read_along, await consumer.poll(), "the consumer")
+                self._take(self.read_along, await self._poll(consumer, CONSUMER), "the consumer")
+
+    async def _poll(self, consumer: Consumer, reader: str) -> list[Any]:
+        """A damaged batch is asked for until a replica gives it whole, which must not take long."""
+        try:
+            records = await consumer.poll()
+        except KafkaError as problem:
+            if problem.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            self._refuse(reader, str(problem))
+            await self.world.sleep_ms(REFUSED_PAUSE_MS)
+            return []
+        self._offered_since_ms.pop(reader, None)
+        return records
+
+    def _refuse(self, reader: str, why: str) -> None:
+        """What is offered is not taken. A broker can notice it by the reader's fetch session."""
+        self.refused += 1
+        now_ms = self.world.now_ns // 1_000_000
+        if self.cluster.loss() or not self._may_be_noticed:
+            self._offered_since_ms.pop(reader, None)
+        elif now_ms - self._offered_since_ms.setdefault(reader, now_ms) > OFFERED_MS_MAX:
+            text = "a damaged batch is offered on and on, and other replicas have it whole"
+            self.cluster.report.fail("L7", text, reader=reader, why=why)
+            del self._offered_since_ms[reader]
+
+    async def _read_again_and_again(self) -> None:
+        start_ns = self.world.now_ns
+        for operation in self._plan.work[REREADER]:
+            await self.world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+            with suppress(KafkaError, ClusterUnreachable, *CONNECTION_FAILURES):
+                await self._read_again(self.partitions[operation.target])
+
+    async def _read_again(self, place: TopicPartition) -> None:
+        """From the begin to the end of now, as far as that comes in time."""
+        read, refused = Read(), self.refused
+        chronicle = self.cluster.watch.chronicle
+        told = chronicle.begin_operation(REREADER, f"reads {place[0]}-{place[1]} again")
+        with trio.move_on_after(READ_AGAIN_MS_MAX / 1000):
+            async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node(REREADER)) as consumer:
+                end = (await consumer.offsets([place]))[place]
+                await consumer.assign([place], at="earliest")
+                while consumer.position(place) < end:
+                    self._take(read, await self._poll(consumer, REREADER), "the rereader")
+        refused = self.refused - refused
+        chronicle.end_operation(told, f"{read.count} records, {refused} refusals", None if refused else True)
+        known = self.reread.records.setdefault(place, {})
+        for offset, value in read.records.get(place, {}).items():
+            if known.setdefault(offset, value) != value:
+                self._fail("D10", "a record was read as another one", place, offset=offset, value=value)
 
     async def read_back(self, timeout_ms: int) -> Read:
         """Everything, by a fresh consumer; as much as came within the time."""
@@ -164,7 +240,7 @@ class Workload:
             if ACKS[name] == "all":
                 self._judge_promises(sent, final)
         self._judge_exactly_once(final)
-        for place, records in self.read_along.records.items():
+        for place, records in (*self.read_along.records.items(), *self.reread.records.items()):
             for offset, value in records.items():
                 if final.records.get(place, {}).get(offset) != value:
                     self._fail("D10", "a record that was read once is gone", place, offset=offset, value=value)

@@ -24,6 +24,8 @@ Ts = TypeVarTuple("Ts")
 
 FREE_BYTES = 1 << 40
 BUDGET_POLL_NS = 5 * MILLISECOND_NS
+UNREADABLE_COLD_ONE_IN = 2
+"""How often a read goes to a device that cannot be read, and not to memory."""
 
 
 def _error(code: int, path: str, verb: str, why: str) -> DiskError:
@@ -64,7 +66,13 @@ class FakeFile:
 
     def read_cached(self, position: int, count: int) -> bytes | None:
         self._incarnation.check()
-        return self._disk.peek(self.inode, position, count)
+        return self._disk.peek(self, position, count)
+
+    def sent(self, position: int, count: int) -> bytes:
+        """What sendfile takes, from whatever the file holds now, closed or not; nothing if it cannot be read."""
+        if self._disk.is_out_of_reach(self):
+            return b""
+        return bytes(memoryview(self.inode.data)[position : position + count])
 
     def read(self, position: int, count: int) -> bytes:
         self._disk.require_readable(self)
@@ -142,8 +150,7 @@ class FakeDisk:
     def _require_device(self, path: str, verb: str) -> None:
         """What lies below a directory whose device fails is out of reach, but for what is in memory."""
         self._incarnation.check()
-        failing = self._host.failing_directory
-        if failing is not None and (path == failing or path.startswith(failing + "/")):
+        if _is_below(path, self._host.failing_directory):
             raise _error(errno.EIO, path, verb, "Input/output error")
 
     def _require_room(self, path: str, verb: str) -> None:
@@ -171,11 +178,23 @@ class FakeDisk:
 
     def require_readable(self, file: FakeFile) -> None:
         self._require_device(file.path, "read")
+        self._require_legible(file.path)
 
-    def peek(self, inode: Inode, position: int, count: int) -> bytes | None:
+    def _require_legible(self, path: str) -> None:
+        if _is_below(path, self._host.unreadable_directory):
+            raise _error(errno.EIO, path, "read", "Input/output error")
+
+    def is_out_of_reach(self, file: FakeFile) -> bool:
+        """Whether a read goes to the device, just now, which cannot be read."""
+        unreadable = self._host.unreadable_directory
+        return _is_below(file.path, unreadable) and self._chance.one_in(UNREADABLE_COLD_ONE_IN)
+
+    def peek(self, file: FakeFile, position: int, count: int) -> bytes | None:
         if self._chance.one_in(self._options.cold_read_one_in):
             return None
-        return bytes(memoryview(inode.data)[position : position + count])
+        if self.is_out_of_reach(file):
+            return None
+        return bytes(memoryview(file.inode.data)[position : position + count])
 
     def settle(self, file: FakeFile, mark: int) -> None:
         """What a sync does when it comes to its end."""
@@ -260,6 +279,7 @@ class FakeDisk:
             parent.unlink(name)
 
     def read_file(self, path: str) -> bytes:
+        self._require_legible(path)
         return bytes(self._inode(path, "read").data)
 
     def write_file_atomic(self, path: str, data: bytes) -> None:
@@ -354,6 +374,10 @@ class FakeDisk:
             await self._schedule.sleep(BUDGET_POLL_NS / 1e9)
             self._incarnation.check()
             self._host.write_back()
+
+
+def _is_below(path: str, directory: str | None) -> bool:
+    return directory is not None and (path == directory or path.startswith(directory + "/"))
 
 
 def _parts(path: str) -> list[str]:

@@ -264,7 +264,6 @@ class Endpoint:
 
 
 def _content(chunk: FileRange, count: int) -> bytes:
-    """A file's bytes as sendfile takes them: whatever the file holds now, closed or not."""
     require(isinstance(chunk.file, FakeFile), "a FileRange of another world's disk")
     assert isinstance(chunk.file, FakeFile)
-    return bytes(memoryview(chunk.file.inode.data)[chunk.position : chunk.position + count])
+    return chunk.file.sent(chunk.position, count)

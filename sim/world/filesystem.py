@@ -94,6 +94,12 @@ class Inode:
             position += len(write.data)
             write.data = bytes(len(write.data))
 
+    def change(self, position: int, byte: int) -> None:
+        """The device keeps another byte here than was written, and nobody is told."""
+        self.data[position] = byte
+        if position < len(self.durable):
+            self.durable[position] = byte
+
     def age(self, before_ns: int) -> int:
         """Write back what is older; returns the bytes."""
         count = 0

@@ -37,6 +37,7 @@ class Host:
         self.sync_fails = False
         self.disk_extra_ns = 0
         self.failing_directory: str | None = None
+        self.unreadable_directory: str | None = None
         self.dirty_bytes = 0
         self.dirty: dict[Inode, None] = {}
         self.touched: dict[Inode, None] = {}
@@ -69,6 +70,17 @@ class Host:
         self.touched.clear()
         self.dirty_bytes = 0
         self.entries_changed = True
+
+    def take_away(self, path: str) -> None:
+        """Remove a folder and all in it, for good, as somebody does who looks after a machine whose node is down."""
+        *above, name = path.strip("/").split("/")
+        folder: Directory | Inode | None = self.root
+        for part in above:
+            folder = folder.entries.get(part) if isinstance(folder, Directory) else None
+        if isinstance(folder, Directory):
+            folder.entries.pop(name, None)
+            folder.durable.pop(name, None)
+            self.entries_changed = True
 
     def lose_power(self) -> None:
         """The disk keeps what was durable and a seeded part of the rest; other hosts hear nothing."""

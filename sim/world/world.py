@@ -391,6 +391,18 @@ class World:
         self.trace(name, "directory fails", (path or "").encode())
         self._hosts[name].failing_directory = path
 
+    def fail_reads(self, name: str, path: str | None) -> None:
+        """Every read from the device below this directory fails; what is in memory can be read; None: no more."""
+        self.trace(name, "reads fail", (path or "").encode())
+        self._hosts[name].unreadable_directory = path
+
+    def take_away(self, name: str, path: str) -> None:
+        """Somebody removes a folder of a host whose node is dead."""
+        host = self._hosts[name]
+        require(not host.running, f"{name} runs: its folders are not taken away")
+        self.trace(name, "take away", path.encode())
+        host.take_away(path)
+
     def slow_disk(self, name: str, extra_ms: int) -> None:
         """Every sync and every visit to this host's disk takes up to this much longer, until called with 0."""
         self.trace(name, "slow disk", b"%d" % extra_ms)

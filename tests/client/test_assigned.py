@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kraft.client.core.assigned import Assigned, Assignment
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
-from kraft.client.core.records import CommittedOffset
+from kraft.client.core.records import CommittedOffset, KafkaError
+from kraft.seam import WireError
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.records import Record, encode_batch
 
@@ -152,3 +155,56 @@ def test_waiting_bytes_are_those_not_handed_out() -> None:
     assert assigned.waiting_bytes > len(data)
     assigned.take(A, 1)
     assert assigned.waiting_bytes == len(batch(2, 2))
+
+
+# damage
+
+
+def rotten(base: int, count: int) -> bytes:
+    data = bytearray(batch(base, count))
+    data[-1] ^= 1
+    return bytes(data)
+
+
+def test_records_before_a_damaged_batch_are_given_first_and_then_it_is_told_and_read_anew() -> None:
+    made = reading(A)
+    arrive(made, A, batch(0, 3) + rotten(3, 2) + batch(5, 1))
+    arrive(made, A, batch(6, 1))
+    version = made.partitions[A].version
+    assert offsets(made, 10) == [0, 1, 2]
+    with pytest.raises(KafkaError, match=r"^CORRUPT_MESSAGE: orders-0: the batch at offset 3 fails its CRC-32C"):
+        made.take(10)
+    assert made.partitions[A].fetch == FetchPosition(3, 4)
+    assert made.partitions[A].version > version, "an answer that is under way is for what comes later"
+    assert given(made) == 3
+    arrive(made, A, batch(3, 2) + batch(5, 2))
+    assert offsets(made, 10) == [3, 4, 5, 6]
+
+
+def test_a_damaged_batch_of_one_partition_loses_nothing_of_another() -> None:
+    made = reading(A, B)
+    seen: list[tuple[int, int]] = []
+    told: list[str] = []
+    arrive(made, A, batch(0, 2) + rotten(2, 1))
+    arrive(made, B, batch(0, 2) + batch(2, 2))
+    for _ in range(4):
+        made.come_back()
+        try:
+            seen += [(record.partition, record.offset) for record in made.take(3)]
+        except KafkaError as refused:
+            told.append(str(refused).split(":")[1])
+    assert sorted(seen) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert told == [" orders-0"]
+    assert (consumed(made, A), consumed(made, B)) == (2, 4)
+
+
+@pytest.mark.parametrize("at", [11, 16], ids=["length", "magic"])
+def test_a_damaged_header_is_told_when_nothing_stands_before_it(at: int) -> None:
+    data = bytearray(batch(3, 1) + batch(4, 1))
+    data[at] ^= 255
+    made = reading(A)
+    arrive(made, A, batch(0, 3) + bytes(data))
+    assert made.partitions[A].fetch == FetchPosition(3, 4)
+    with pytest.raises(WireError):
+        arrive(made, A, bytes(data))
+    assert offsets(made, 10) == [0, 1, 2]

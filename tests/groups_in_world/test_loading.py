@@ -141,3 +141,25 @@ def test_a_large_log_is_loaded_whole(run: Any) -> None:
         assert reloaded.machine.committed.offsets_of("group-2999")["orders", 0].offset == 2_999
 
     run(test, offsets_load_buffer_size="20000")
+
+
+def test_offsets_are_not_taken_from_a_batch_that_changed_on_the_device(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        for offset in range(200, 210):
+            assert await member.commit(offset) is ErrorCode.NONE
+        first, shard = member.broker, shard_of(cluster, member)
+        place = f"__consumer_offsets-{shard.partition.index}"
+        data = world.host(cluster.name(first)).root.entries["data"].entries[place].entries[f"{0:020d}.log"].data
+        at = data.rindex((209).to_bytes(8, "big"))
+        data[at + 7] ^= 1  # it says 208 now, in every other way it is as it was
+        cluster.node(first).broker.broker.groups.reload(shard)
+        for _ in range(100):
+            if await member.find() != first:
+                break
+            await world.sleep_ms(10)
+        assert await member.committed() == 209
+        assert shard.partition.is_offline
+        assert world.is_running(cluster.name(first))
+
+    run(test)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import trio
 
 from kraft.client import Consumer, Producer
 from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.nemesis.plan import Fault
 from kraft.sim.simulated_cluster import SimulatedCluster
+from kraft.testing import KafkaCluster
 
 SHAPE: dict[str, Any] = {
     "controllers": 1,
@@ -61,6 +63,12 @@ class Stage:
             while consumer.position(place) < end:
                 found += [record.value for record in await consumer.poll()]
         return found
+
+    async def carry_out(self, faults: Iterable[Fault]) -> list[str]:
+        if isinstance(self.cluster, SimulatedCluster):
+            return await self.cluster.carry_out(faults)
+        assert isinstance(self.cluster, KafkaCluster)
+        return await trio.to_thread.run_sync(self.cluster.carry_out, faults)
 
     async def wait_until(self, condition: Callable[[], object]) -> None:
         while not condition():  # noqa: ASYNC110 - processes tell nobody

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraft.seam import StorageCorrupt
 from kraft.storage.handles import SegmentGone
 from kraft.storage.log import Log, LogConfig
 from kraft.storage.segment import Segment
-from kraft.wire.records import Compression, Record, encode_batch
+from kraft.wire.records import BATCH_HEADER_BYTES, Compression, Record, encode_batch
 from tests.storage.batches import LOG, NOW_MS, batch, delete, lead, open_log
 from tests.storage.machine import Machine
 
@@ -99,3 +100,17 @@ def test_a_lookup_in_a_log_that_was_deleted_ends() -> None:
     machine.disk.remove_tree(LOG)
     with pytest.raises(SegmentGone):
         log.offset_for_timestamp(0)
+
+
+def test_a_batch_that_changed_on_the_device_is_damage_and_no_answer() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=1 << 20, segment_ms=1 << 60))
+    for timestamp in (5, 90):
+        lead(log, batch(2, timestamp=timestamp))
+    path = f"{LOG}/{0:020d}.log"
+    data = bytearray(machine.content(path))
+    data[len(data) // 2 + BATCH_HEADER_BYTES + 2] ^= 8
+    machine.overwrite(path, bytes(data))
+    assert log.offset_for_timestamp(3) == (5, 0, 0)
+    with pytest.raises(StorageCorrupt, match=rf"{path}: the batch at byte {len(data) // 2} is damaged: .* fit its CRC"):
+        log.offset_for_timestamp(50)

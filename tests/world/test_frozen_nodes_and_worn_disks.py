@@ -222,3 +222,53 @@ def test_a_directory_whose_device_fails_is_out_of_reach_and_others_are_not() -> 
         assert disk.read_file("/data/b/log") == b"before"
 
     run(body)
+
+
+def test_what_cannot_be_read_from_the_device_is_in_memory_now_and_then() -> None:
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        for folder in ("/data", "/other"):
+            disk.make_directory(folder)
+            disk.write_file_atomic(f"{folder}/file", b"content")
+        file, other = disk.open("/data/file"), disk.open("/other/file")
+        world.fail_reads("server", "/data")
+        with pytest.raises(DiskError, match="cannot read /data/file: Input/output error"):
+            file.read(0, 7)
+        with pytest.raises(DiskError, match="cannot read /data/file"):
+            disk.read_file("/data/file")
+        assert {file.read_cached(0, 7) for _ in range(50)} == {None, b"content"}
+        file.append(b", more")
+        assert (other.read(0, 7), disk.read_file("/other/file")) == (b"content", b"content")
+        world.fail_reads("server", None)
+        assert file.read(0, 20) == b"content, more"
+
+    run(body)
+
+
+def test_a_byte_that_rots_is_another_one_also_after_a_power_loss_and_nobody_is_told() -> None:
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        disk.make_directory("/data")
+        disk.write_file_atomic("/data/file", b"content")
+        world.host("server").root.entries["data"].entries["file"].change(0, ord("k"))  # type: ignore[union-attr]
+        assert disk.read_file("/data/file") == b"kontent"
+        world.power_off("server")
+        assert world.node("server").disk.read_file("/data/file") == b"kontent"
+
+    run(body)
+
+
+def test_a_folder_that_is_taken_away_is_gone_for_good_and_not_under_a_node_that_runs() -> None:
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        disk.make_directory("/data/orders-0")
+        disk.write_file_atomic("/data/orders-0/file", b"content")
+        with pytest.raises(InvariantError, match="server runs"):
+            world.take_away("server", "/data/orders-0")
+        world.kill("server")
+        world.take_away("server", "/data/orders-0")
+        world.take_away("server", "/data/nothing")
+        world.power_off("server")
+        assert world.node("server").disk.list("/data") == []
+
+    run(body)

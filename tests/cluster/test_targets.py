@@ -1,0 +1,80 @@
+"""Crashes that are aimed: whoever has the role when the time comes is hit, and a role of a moment is waited for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import trio
+
+from kraft.client import KafkaError
+from kraft.client.admin import Admin, NewTopic
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.faults import Nemesis
+from kraft.sim.nemesis.plan import Fault
+
+from .stage import kill_and_settle, play, state_of, wait_whole
+
+SHRUNK = Fault(at_ms=0, kind=plan.KILL, role=plan.SHRUNK_LEADER, back_ms=100)
+UNCOMMITTED = Fault(at_ms=0, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER, back_ms=100)
+
+
+def test_the_leader_of_the_partition_that_just_shrank_is_hit_whatever_the_pick() -> None:
+    hit: list[tuple[int, str]] = []
+
+    async def story(cluster: SimCluster) -> None:
+        for pick in range(3):
+            leader = state_of(cluster).leader
+            follower = next(broker for broker in state_of(cluster).isr if broker != leader)
+            nemesis = Nemesis(cluster)
+            assert not nemesis.targets.holders(plan.SHRUNK_LEADER)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(nemesis.crash_one, replace(SHRUNK, pick=pick))
+                await cluster.world.sleep_ms(200)  # it waits: nothing has shrunk
+                assert cluster.is_running(leader)
+                await kill_and_settle(cluster, follower)
+            assert nemesis.moments == {plan.SHRUNK_LEADER: 1}
+            hit.append((leader, nemesis.history[-1]))
+            cluster.start(follower)
+            await wait_whole(cluster)
+
+    assert not play(story)
+    assert all(f"kill of node {leader}, the shrunk leader, back" in told for leader, told in hit), hit
+
+
+def test_a_controller_is_killed_between_append_and_commit() -> None:
+    seen: list[tuple[int, int, str]] = []
+
+    async def story(cluster: SimCluster) -> None:
+        await cluster.world.sleep_ms(2_000)  # all is committed by then, and no heartbeat is due to change that
+        nemesis = Nemesis(cluster)
+        active = cluster.watch.active_controller
+        assert active is not None
+        quorum = cluster.watch.nodes[active].node.quorum
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(nemesis.crash_one, UNCOMMITTED)
+            await cluster.world.sleep_ms(20)
+            assert cluster.is_running(active)
+            async with Admin(
+                bootstrap_servers=cluster.shape.bootstrap_servers, seam=cluster.world.node("admin")
+            ) as admin:
+                with suppress(KafkaError):  # it may exist by the time that it is asked for again
+                    await admin.topics.create(NewTopic("another", 1, 3))
+        assert nemesis.moments == {plan.UNCOMMITTED_CONTROLLER: 1}
+        seen.append((quorum.log_end_offset, quorum.high_watermark, nemesis.history[-1]))
+        assert f"kill of node {active}, the uncommitted controller" in nemesis.history[-1]
+
+    assert not play(story)
+    ((end, committed, _),) = seen
+    assert end > committed
+
+
+def test_a_moment_that_does_not_come_is_not_waited_for_without_end() -> None:
+    async def story(cluster: SimCluster) -> None:
+        nemesis = Nemesis(cluster)
+        assert await nemesis.crash_one(SHRUNK)
+        assert not nemesis.moments
+        assert "kill of node" in nemesis.history[-1]
+
+    assert not play(story)

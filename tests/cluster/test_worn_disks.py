@@ -1,0 +1,171 @@
+"""Disks that wear out: a run stands bytes that rot and reads that fail, and a broker that does not is caught."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.broker.node.refused_reads import SameAgain
+from kraft.sim.check.base import Finding
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.cluster.run import RunResult, run_plan
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis.faults import Nemesis
+from kraft.sim.nemesis.plan import (
+    BIT_ROT,
+    BLACKOUT,
+    CONSUMER,
+    OVERRIDES,
+    PLAIN,
+    READ_AGAIN,
+    READ_ERROR,
+    REREADER,
+    SEND,
+    Fault,
+    Operation,
+    Plan,
+)
+from kraft.sim.nemesis.worn_disks import CRC_COVERS, HEADER_FIELDS, Rot, WornDisks
+from kraft.storage.follower_append import FollowerBatches
+from kraft.wire.records import check_crc, iter_headers
+
+from .stage import checks_of, kill_and_settle, plant, play, produce, state_of, wait_whole
+
+WORK = {
+    PLAIN: tuple(Operation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5)),
+    CONSUMER: (),
+    REREADER: tuple(Operation(at_ms, READ_AGAIN, at_ms // 100 % 3) for at_ms in range(0, 8_000, 100)),
+}
+
+
+def carry_out(*faults: Fault, duration_ms: int = 6_000, log_dirs: int = 1, seed: int = 5) -> RunResult:
+    shape = ClusterShape(overrides=OVERRIDES, log_dirs=log_dirs)
+    return run_plan(Plan(seed=seed, duration_ms=duration_ms, faults=faults, work=WORK, shape=shape))
+
+
+@pytest.mark.parametrize("amount", [0, 1])
+def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
+    rots = [
+        Fault(at_ms=500 + 1_500 * number, kind=BIT_ROT, node=number + 1, pick=number, duration_ms=1_000, amount=amount)
+        for number in range(3)
+    ]
+    result = carry_out(*rots)
+    assert not result.findings, result.findings[0]
+    assert result.counters[f"fault: {BIT_ROT}"] == 3
+    assert result.counters["refused"] > 0
+    assert result.counters["reread"] > 0
+    mended = "taken away" if amount else "restored"
+    assert sum(f"is {mended} meanwhile" in line for line in result.history) >= 1
+
+
+@pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), (2, 3)])
+def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
+    faults = [
+        Fault(at_ms=500 + 2_500 * number, kind=READ_ERROR, node=number + 1, duration_ms=2_000, back_ms=100)
+        for number in range(3)
+    ]
+    result = carry_out(*faults, log_dirs=log_dirs, duration_ms=8_000, seed=seed)
+    assert not result.findings, result.findings[0]
+    assert result.counters[f"fault: {READ_ERROR}"] == 3
+    assert any("log directory is offline" in line for line in result.log_lines), "they were noticed"
+
+
+async def rotten_leader(cluster: SimCluster) -> Rot:
+    """Its log has a rotten batch, and all others have it whole."""
+    await produce(cluster, 20)
+    await wait_whole(cluster)
+    worn = WornDisks(Nemesis(cluster))
+    rots = (worn.find(Fault(at_ms=pick, kind=BIT_ROT, node=state_of(cluster).leader, pick=pick)) for pick in range(99))
+    rot = next(rot for rot in rots if rot is not None and min(rot.changes) % 100 > CRC_COVERS)
+    worn.begin(rot)
+    assert worn.find(Fault(at_ms=1, kind=BIT_ROT, node=rot.node)) is None, "one log at a time"
+    return rot
+
+
+async def an_emptied_follower_copies_a_rotten_leader(cluster: SimCluster) -> None:
+    rot = await rotten_leader(cluster)
+    follower = next(broker for broker in cluster.shape.broker_ids if broker != rot.node)
+    await kill_and_settle(cluster, follower)
+    cluster.take_away(follower, rot.log)
+    cluster.start(follower)
+    assert await cluster.wait_until(lambda: follower in state_of(cluster).isr, 15_000)
+    cluster.watch.suite.durability.check_log(follower, rot.log, "replica at the end")  # as every run does
+
+
+def planted(patch: pytest.MonkeyPatch) -> list[Finding]:
+    original = FollowerBatches.verify
+
+    def twin(data: Any, **settings: Any) -> FollowerBatches:
+        """No CRC is looked at: each is made to fit."""
+        copy = bytearray(data)
+        for position, header in iter_headers(copy):
+            if not check_crc(copy, position, header):
+                return FollowerBatches(memoryview(data), list(iter_headers(data)))
+        return original(data, **settings)
+
+    def bug() -> None:
+        plant(patch, FollowerBatches, "verify", staticmethod(twin), "48df330b")
+
+    return play(an_emptied_follower_copies_a_rotten_leader, bug=bug)
+
+
+def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not play(an_emptied_follower_copies_a_rotten_leader)
+    assert "D1" in checks_of(planted(monkeypatch))
+
+
+def test_a_broker_that_offers_rotten_bytes_on_and_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=2, duration_ms=5_000)
+    assert not carry_out(rot).findings
+    plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False, "8bc4027b")
+    assert {finding.check for finding in carry_out(rot).findings} == {"L7"}
+
+
+def test_only_what_a_crc_or_a_length_protects_is_changed_and_all_of_it_can_be_restored() -> None:
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 20)
+        await wait_whole(cluster)
+        worn = WornDisks(Nemesis(cluster))
+        kinds: set[bool] = set()
+        for pick in range(40):
+            rot = worn.find(Fault(at_ms=0, kind=BIT_ROT, node=1, pick=pick))
+            assert rot is not None
+            before = bytes(rot.inode.data)
+            starts = [position for position, _ in iter_headers(before)]
+            for position in rot.changes:
+                at = position - max(start for start in starts if start <= position)
+                assert at in HEADER_FIELDS or at >= CRC_COVERS
+                kinds.add(at >= CRC_COVERS)
+            rot.set_in()
+            assert bytes(rot.inode.data) != before
+            rot.restore()
+            assert bytes(rot.inode.data) == before
+        assert kinds == {True, False}
+
+    assert not play(story)
+
+
+def test_a_log_that_nobody_else_has_in_sync_is_left_alone() -> None:
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 5)
+        leader = state_of(cluster).leader
+        for other in cluster.shape.broker_ids:
+            if other != leader:
+                await kill_and_settle(cluster, other)
+        assert state_of(cluster).isr == (leader,)
+        assert WornDisks(Nemesis(cluster)).find(Fault(at_ms=0, kind=BIT_ROT, node=leader)) is None
+
+    assert not play(story)
+
+
+def test_nobody_loses_power_with_all_others_while_a_log_is_rotten() -> None:
+    """Where the last replica that is known to be complete finds its log damaged, a person must choose who leads."""
+    shape = ClusterShape(overrides={**OVERRIDES, "log.flush.interval.messages": "1"})
+    faults = (
+        Fault(at_ms=500, kind=BIT_ROT, node=1, duration_ms=1_000),
+        Fault(at_ms=600, kind=BLACKOUT, lane=1, back_ms=50),
+        Fault(at_ms=3_000, kind=BLACKOUT, lane=1, back_ms=50),
+    )
+    result = run_plan(Plan(seed=5, duration_ms=4_000, faults=faults, work=WORK, shape=shape, ends_early=True))
+    assert [line.split(":")[1][:10] for line in result.history] == [" 1 bytes o", " kill of n", " all nodes"]
