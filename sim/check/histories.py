@@ -14,7 +14,7 @@ from the call to the return. Then nobody else could have changed anything, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -141,8 +141,8 @@ class LinearizableOffsets(_Linearizable):
         return {OffsetHistory: self._read}
 
     def _read(self, history: OffsetHistory) -> None:
-        names: dict[str, Hashable] = {"group": history.group, "partition": history.partition}
-        self.judge(history.calls, Register(NOTHING_COMMITTED), **names)
+        topic, index = history.partition
+        self.judge(history.calls, Register(NOTHING_COMMITTED), group=history.group, offset_of=f"{topic}-{index}")
 
 
 class HistoryChecks(Checks):
