@@ -97,6 +97,8 @@ class ClusterWatch:
         self._contacts: dict[int, _Contact] = {}
         self._heard: dict[tuple[int, int, int], int] = {}
         self._connections: dict[tuple[int, int, int], int] = {}
+        self._was_ready: set[tuple[int, int]] = set()
+        """(broker, epoch) that wanted to be in; that they are may not be committed yet when they want to leave."""
         self._asked_for_it: set[tuple[int, int]] = set()
         self._decided: dict[tuple[int, int, int], tuple[FenceDecided, int | None]] = {}
         world.watch(self)
@@ -230,8 +232,9 @@ class ClusterWatch:
 
     def heartbeat_handled(self, controller: int, request: HeartbeatRequest, connection: int) -> None:
         place = (controller, request.broker_id, request.broker_epoch)
-        wants_out = request.want_fence or request.want_shut_down
-        if wants_out and controller == self.active_controller and self.fold.image.is_alive(request.broker_id):
+        if not (request.want_fence or request.want_shut_down):
+            self._was_ready.add(place[1:])
+        elif place[1:] in self._was_ready and controller == self.active_controller:
             self._asked_for_it.add(place[1:])
         self._heard[place] = self.now_ms
         self._connections[place] = connection

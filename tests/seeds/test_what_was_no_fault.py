@@ -4,17 +4,24 @@ check was mended. That the mended check still finds what it is for is shown in t
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 import trio
 
 from kraft.client import Producer
 from kraft.client.admin import Admin, NewTopic
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.disk_eye import METADATA_DIRECTORY
+from kraft.sim.cluster.run import run_plan
+from kraft.sim.nemesis.plan_file import read_plan
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.storage.snapshots import SnapshotId
 from tests.cluster.stage import kill_and_settle, play, produce, state_of, wait_whole
 from tests.seeds.test_what_was_found import BUSY_SNAPSHOTS, folder_of, make_metadata
 
+PLANS = Path(__file__).parent / "plans"
 DURABLE = {"log.flush.interval.messages": "1"}
 
 
@@ -128,3 +135,11 @@ def isr_of(cluster: SimCluster, name: str) -> tuple[int, ...]:
     topic = cluster.image.topics.get(name)
     assert topic is not None
     return tuple(sorted(topic.partition(0).isr))
+
+
+@pytest.mark.slow
+def test_a_broker_that_wants_to_leave_before_it_is_known_to_be_in_has_asked_for_it() -> None:
+    """Its unfencing is appended and not committed, for disks are slow, when it wants to be fenced (seed 15)."""
+    plan = read_plan(PLANS / "leaves-before-it-is-known-to-be-in.json").plan
+    findings = run_plan(replace(plan, ends_early=True)).findings
+    assert "K1" not in {finding.check for finding in findings}
