@@ -7,7 +7,7 @@ depended on at the moment when it was taken; they change nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -211,22 +211,23 @@ class NodeEye:
 
     def _spy(self, controller: Controller) -> None:
         line = controller.line
-        decided, submit = controller.decided, line.submit
+        decided, carry_out = controller.decided, line._carry_out
 
         def spy_decided(command: Any, decision: Decision) -> None:
             self._decided(controller, command, decision)
             decided(command, decision)
 
-        def spy_submit(command: Any, waiter: Waiter = NOBODY) -> None:
+        def spy_carry_out(asked: Any, decision: Decision, end_offset: int) -> None:
             tag = _Tag()
             self._tags.append(tag)
+            waiter = asked.waiter
             spied = waiter if waiter is NOBODY else Waiter(partial(self._replies, tag, waiter), waiter.lost)
-            submit(command, spied)
+            carry_out(replace(asked, waiter=spied), decision, end_offset)
             self._tags.remove(tag)
 
         # An instance's own attributes: the classes stay as they are.
         controller.decided = spy_decided  # type: ignore[method-assign]
-        line.submit = spy_submit  # type: ignore[method-assign]
+        line._carry_out = spy_carry_out  # type: ignore[method-assign]
 
     def _decided(self, controller: Controller, command: Any, decision: Decision) -> None:
         end_offset = controller.quorum.log_end_offset if decision.events else 0
