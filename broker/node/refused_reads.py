@@ -92,7 +92,7 @@ class RefusedReads:
             if partition.log is not opened:
                 return None
             try:
-                return opened.read(offset, bytes_max, opened.log_end_offset)
+                return opened.read(offset, bytes_max, opened.log_end_offset, at_least_one=True)
             except OffsetOutOfRange:
                 return None
             except ColdRead as cold:
