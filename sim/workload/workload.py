@@ -43,7 +43,7 @@ DELIVERY_TIMEOUT_MS = 120_000
 EXTRA_WAIT_MS = 500
 READ_AGAIN_MS_MAX = 15_000
 REFUSED_PAUSE_MS = 100
-OFFERED_MS_MAX = 6_000
+OFFERED_MS_MAX = 4_000
 """A reader comes back once a second, and a broker looks when it has come back for the third time."""
 SESSION_SLOTS, SLOTS_MIN = "max.incremental.fetch.session.cache.slots", 10
 """With fewer slots a reader may be without a session."""
