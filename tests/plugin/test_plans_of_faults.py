@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import trio
 
@@ -14,24 +12,6 @@ from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
 from tests.plugin.stage import SHAPE, Stage
-
-
-@pytest.fixture(scope="module")
-def real_cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(**SHAPE) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["simulated", "real"])
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    if request.param == "simulated":
-        with SimulatedCluster(seed=5, **SHAPE) as simulated:
-            yield Stage(simulated)
-    else:
-        real: KafkaCluster = request.getfixturevalue("real_cluster")
-        real.reset()
-        yield Stage(real)
-
 
 BY_HAND = (
     Fault(at_ms=0, kind=plan.KILL, role=plan.A_LEADER, back_ms=300),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -11,27 +11,8 @@ import trio
 from kraft.client import DeliveryFailed, KafkaError
 from kraft.deploy.launch.fault_client import ANSWER_SECONDS_MAX
 from kraft.sim.shapes import ClusterError
-from kraft.sim.simulated_cluster import SimulatedCluster
-from kraft.testing import KafkaCluster
 from kraft.wire.error_codes import ErrorCode
-from tests.plugin.stage import SHAPE, Stage
-
-
-@pytest.fixture(scope="module")
-def real_cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(**SHAPE) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["simulated", "real"])
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    if request.param == "simulated":
-        with SimulatedCluster(seed=5, **SHAPE) as simulated:
-            yield Stage(simulated)
-    else:
-        real: KafkaCluster = request.getfixturevalue("real_cluster")
-        real.reset()
-        yield Stage(real)
+from tests.plugin.stage import Stage
 
 
 def test_a_killed_leader_is_replaced_and_comes_back_in_sync(stage: Stage) -> None:
