@@ -55,7 +55,8 @@ class Consumer:
         self._group: Group | None = None
         self._commits: Commits | None = None
         self._membership: trio.CancelScope | None = None
-        self._failure: Exception | None = None
+        self._failures: dict[str, Exception] = {}
+        """What the application has not been told of, in order; of those in the same words the first."""
         self._arrived = trio.Event()
         self._last: Assigned | None = None
         self._credit = 0
@@ -229,15 +230,14 @@ class Consumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return self._failure is not None or (self._group is not None and self._group.turnstile.is_wanted)
+        return bool(self._failures) or (self._group is not None and self._group.turnstile.is_wanted)
 
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        if self._failures:
+            raise self._failures.pop(next(iter(self._failures)))
 
     def _fail(self, failure: Exception) -> None:
-        self._failure = failure
+        self._failures.setdefault(str(failure), failure)
         self._announce()
 
     def _announce(self) -> None:

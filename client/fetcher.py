@@ -36,7 +36,7 @@ WAIT_WHILE_FULL_MS = 20
 """How long a broker may wait for data while other partitions that it leads are left out because much of them waits
 here: those must not be asked for much later than they have room again."""
 
-METADATA, POSITIONS = -1, -2
+METADATA, POSITIONS, DAMAGED = -1, -2, -3
 """Slots for what is done once at a time, among the slots of brokers."""
 
 Asked = dict[TopicPartition, tuple[Assigned, int]]
@@ -89,12 +89,14 @@ class Fetcher:
             self._start_once(METADATA, self._refresh)
         if any(a.fetch is None and not a.is_stuck for a in self._assignment.partitions.values()):
             self._start_once(POSITIONS, self._find_positions)
+        if any(assigned.is_damaged for assigned in self._assignment.partitions.values()):
+            self._start_once(DAMAGED, self._pause_before_damaged)
         by_node: dict[int, list[TopicPartition]] = {}
         full: set[int] = set()
         readable = {
             tp: assigned
             for tp, assigned in self._assignment.partitions.items()
-            if assigned.fetch is not None and not assigned.is_paused and not assigned.is_stuck
+            if assigned.fetch is not None and not (assigned.is_paused or assigned.is_stuck or assigned.is_damaged)
         }
         has_room = sum(assigned.waiting_bytes for assigned in readable.values()) < self._config.fetch_max_bytes
         for tp, assigned in readable.items():
@@ -183,6 +185,12 @@ class Fetcher:
 
     # fetching
 
+    async def _pause_before_damaged(self) -> None:
+        """What was damaged is asked for again, but not at once."""
+        await self._clock.sleep_ms(self._config.retry_backoff_ms)
+        for assigned in self._assignment.partitions.values():
+            assigned.is_damaged = False
+
     async def _fetch(self, node_id: int, partitions: list[TopicPartition], wait_ms: int) -> None:
         asked: Asked = {}
         for tp in partitions:
@@ -255,7 +263,7 @@ class Fetcher:
                 link.close()
 
     def _accept(self, tp: TopicPartition, assigned: Assigned, part: FetchedPartition) -> None:
-        """Take a partition's answer in."""
+        """Take a partition's answer in. What is wrong with it keeps no other partition from being read."""
         if part.code is not ErrorCode.NONE:
             self._on_refused(tp, assigned, part)
             return
@@ -278,7 +286,9 @@ class Fetcher:
         try:
             has_records = assigned.arrived(fetched)
         except WireError as damage:
-            raise damaged(tp, damage) from damage
+            assigned.is_damaged = True
+            self._failed(damaged(tp, damage))
+            return
         if has_records:
             self._arrived()
 
@@ -291,7 +301,7 @@ class Fetcher:
                 assigned.seek_by_time(timestamp)
         elif part.code not in RETRIABLE:
             assigned.is_stuck = True
-            raise KafkaError(part.code, f"fetching {tp[0]}-{tp[1]}")
+            self._failed(KafkaError(part.code, f"fetching {tp[0]}-{tp[1]}"))
         elif part.leader is None or not self._cluster.learn_leader(tp, part.leader, part.leader_broker):
             self._cluster.forget_leader(tp)
 

@@ -62,11 +62,13 @@ class Turns:
         if not queue:
             return False
         end_ns = clock.monotonic_ns() + TURN_NS_MAX
-        while queue and clock.monotonic_ns() < end_ns:
+        is_over = False
+        while queue and not is_over:
             work, pieces = queue[0]
             for piece in pieces:
                 work(piece)
-                if clock.monotonic_ns() >= end_ns:
+                is_over = clock.monotonic_ns() >= end_ns
+                if is_over:
                     break
             else:
                 queue.popleft()

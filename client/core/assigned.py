@@ -36,6 +36,8 @@ class Assigned:
     is_paused: bool = False
     is_stuck: bool = False
     """Its position is outside the log and may not be reset; a seek ends that."""
+    is_damaged: bool = False
+    """What came last is damaged: it is asked for again after a pause."""
     high_watermark: int = -1
     last_stable_offset: int = -1
     preferred_replica: int = -1
@@ -57,7 +59,7 @@ class Assigned:
 
     def _drop(self) -> None:
         self.version += 1
-        self.is_stuck = False
+        self.is_stuck = self.is_damaged = False
         self.waiting.clear()
         self.records.clear()
 
@@ -108,7 +110,7 @@ class Assigned:
         """The first batch that waits is damaged: fetch from there on again."""
         position = self.waiting[0].position
         self._drop()
-        self.fetch = position
+        self.fetch, self.is_damaged = position, True
 
     def give(self, last: ConsumerRecord | None) -> None:
         """The application was given records up to `last` (None: there was nothing to give). With nothing more waiting,

@@ -26,6 +26,9 @@ _REQUEST_HEADER = struct.Struct(">ihhi").pack
 _REQUEST_HEADER_BYTES = 8
 _CORRELATION_MASK = 0x7FFFFFFF
 
+KEPT_BUFFER_BYTES = 16 * 1024 * 1024
+"""Answers are long, one after the other."""
+
 OnReply = Callable[[memoryview | None], None]
 
 
@@ -35,8 +38,6 @@ class ClientLimits:
 
     frame_bytes_max: int = 2**31 - 1
     outstanding_bytes_max: int = 64 * 1024 * 1024
-    idle_buffer_bytes: int = IDLE_BUFFER_BYTES
-    kept_buffer_bytes: int = 16 * 1024 * 1024
 
 
 class ClientConnection(FramedConnection):
@@ -58,8 +59,8 @@ class ClientConnection(FramedConnection):
         super().__init__(
             transport,
             frame_bytes_max=limits.frame_bytes_max,
-            idle_buffer_bytes=limits.idle_buffer_bytes,
-            kept_buffer_bytes=limits.kept_buffer_bytes,
+            idle_buffer_bytes=IDLE_BUFFER_BYTES,
+            kept_buffer_bytes=KEPT_BUFFER_BYTES,
             outstanding_bytes_max=limits.outstanding_bytes_max,
             budget=budget,
         )

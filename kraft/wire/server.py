@@ -61,8 +61,6 @@ class ServerLimits:
     frame_bytes_max: int = FRAME_BYTES_MAX
     outstanding_requests_max: int = 1000
     outstanding_bytes_max: int = 2 * 1024 * 1024
-    idle_buffer_bytes: int = IDLE_BUFFER_BYTES
-    kept_buffer_bytes: int = KEPT_BUFFER_BYTES
 
 
 class ApiTable:
@@ -213,8 +211,8 @@ class ServerConnection(FramedConnection):
         super().__init__(
             transport,
             frame_bytes_max=limits.frame_bytes_max,
-            idle_buffer_bytes=limits.idle_buffer_bytes,
-            kept_buffer_bytes=limits.kept_buffer_bytes,
+            idle_buffer_bytes=IDLE_BUFFER_BYTES,
+            kept_buffer_bytes=KEPT_BUFFER_BYTES,
             outstanding_bytes_max=limits.outstanding_bytes_max,
             budget=budget,
         )

@@ -22,6 +22,7 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.coverage import Cell, covered_by
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.last_look import LastLook
+from kraft.sim.cluster.sizes import small_sizes
 from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.nemesis.disturbances import Disturbances
 from kraft.sim.nemesis.faults import FaultSettings, Nemesis
@@ -154,7 +155,8 @@ class ClusterRun:
     def run(self) -> RunResult:
         with self.report.listening():
             try:
-                self.world.run(self._main)
+                with small_sizes(self.plan.small_sizes):
+                    self.world.run(self._main)
             except (Deadlock, Livelock) as problem:
                 self.report.fail("L13", str(problem))
             except Stopped:

@@ -137,7 +137,7 @@ class Shrinker:
 
     def _drop_settings(self) -> Iterator[str]:
         plan = self.smallest
-        calm = replace(plan, options=WorldOptions(), compression="none", topic_configs={})
+        calm = replace(plan, options=WorldOptions(), compression="none", topic_configs={}, small_sizes=())
         if self._take(_reshaped(calm, overrides=OVERRIDES, log_dirs=1, dynamic_voters=False)):
             yield "all settings"
             return
@@ -146,6 +146,9 @@ class Shrinker:
                 rest = {key: value for key, value in self.smallest.shape.overrides.items() if key != name}
                 if self._take(_reshaped(self.smallest, overrides=rest)):
                     yield f"setting {name}"
+        for name in plan.small_sizes:
+            if self._take(replace(self.smallest, small_sizes=_without(name, self.smallest.small_sizes))):
+                yield f"small {name}"
         if self._take(_reshaped(self.smallest, log_dirs=1)):
             yield "all log directories but one"
         if self._take(_reshaped(self.smallest, dynamic_voters=False)):
@@ -179,6 +182,10 @@ class Shrinker:
             yield "the values"
 
 
+def _without(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(each for each in names if each != name)
+
+
 def describe(plan: Plan) -> str:
     """How big a plan is, in words."""
     shape = plan.shape
@@ -191,7 +198,8 @@ def describe(plan: Plan) -> str:
 def _size(plan: Plan) -> int:
     """Rises with each thing that can be taken away."""
     nodes = plan.shape.controllers + plan.shape.brokers
-    return len(plan.faults) + plan.operations + len(plan.work) + nodes + len(plan.shape.overrides)
+    settings = len(plan.shape.overrides) + len(plan.small_sizes)
+    return len(plan.faults) + plan.operations + len(plan.work) + nodes + settings
 
 
 def _reshaped(plan: Plan, **changes: Any) -> Plan:

@@ -67,8 +67,6 @@ MOMENT_ONE_IN = 4
 """One crash in so many waits for a moment."""
 CALM_SEEDS = 10
 """One seed in so many is free of faults."""
-BURST = 3
-"""Records that a producer sends at once, on average."""
 HEALING_WORK_MS = 10_000
 """Clients have work for this long after the last fault."""
 ADMIN_PAUSE_MS_MAX = 1_500
@@ -100,8 +98,10 @@ class Mood:
     """So many of them in each lane at most, if that is more than the settings say; at least what the settings say."""
     streams: int = 1
     """Lanes of crashes, and as many of disturbances."""
-    pause_ms_max: int = 300
-    """Producers pause up to this long between two records."""
+    pause_ms_max: int = 600
+    """Producers pause up to this long between two bursts."""
+    burst_max: int = 11
+    """Records that a producer sends at once, to one partition, at most."""
     moves: bool = False
     """Partitions are moved between brokers."""
     changes_directories: bool = False
@@ -236,9 +236,10 @@ def _draw_sends(random: NamedRandom, mood: Mood, end_ms: int, targets: int, byte
     operations: list[Operation] = []
     at_ms = 0
     while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.SEND, random.below(targets), random.below(bytes_max + 1)))
-        if not random.below(BURST):
-            at_ms += 1 + random.below(mood.pause_ms_max)
+        target = random.below(targets)
+        for _ in range(1 + random.below(mood.burst_max)):
+            operations.append(Operation(at_ms, plan.SEND, target, random.below(bytes_max + 1)))
+        at_ms += 1 + random.below(mood.pause_ms_max)
     return tuple(operations)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 4
+SCHEDULE_VERSION = 5
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -131,6 +131,8 @@ class Plan:
     compression: str = "none"
     batch_bytes: int = 1_800
     """Largest batch of a producer, below the smallest segment."""
+    small_sizes: tuple[str, ...] = ()
+    """Which of production's sizes are small (`kraft.sim.cluster.sizes`)."""
     duration_ms: int = 30_000
     faults: tuple[Fault, ...] = ()
     work: Mapping[str, tuple[Operation, ...]] = field(default_factory=dict)

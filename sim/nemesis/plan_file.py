@@ -159,6 +159,8 @@ def _checked(kind: type, given: Any, where: str) -> dict[str, Any]:
         if name not in known:
             raise PlanFileError(f"{where} has {name}, which is not known here")
         due = type(_default(known[name]))
+        if due is tuple and type(value) is list and all(isinstance(each, str) for each in value):
+            value = tuple(value)
         if type(value) is not due:
             raise PlanFileError(f"{where}: {name} must be {_words(due)}, and is {value!r}")
         if due is dict and not all(isinstance(each, str) for each in value.values()):
@@ -168,7 +170,8 @@ def _checked(kind: type, given: Any, where: str) -> dict[str, Any]:
 
 
 def _words(kind: type) -> str:
-    return {int: "a number", str: "a text", bool: "true or false", dict: "an object"}.get(kind, kind.__name__)
+    words = {int: "a number", str: "a text", bool: "true or false", dict: "an object", tuple: "a list of texts"}
+    return words.get(kind, kind.__name__)
 
 
 def _faults(given: Any) -> Iterator[Fault]:

@@ -10,6 +10,7 @@ from dataclasses import fields
 
 from kraft.config import ConfigError, validate_topic_config
 from kraft.sim.cluster.shape import LOG_DIR_LETTERS, ClusterShape
+from kraft.sim.cluster.sizes import SMALL
 from kraft.sim.nemesis.plan import (
     CLIENT_VERBS,
     CRASH_KINDS,
@@ -62,6 +63,9 @@ def _problems_of_settings(plan: Plan) -> Iterator[str]:
         yield f"compression must be one of {', '.join(COMPRESSIONS)}, and is {plan.compression!r}"
     if plan.batch_bytes < 1 or min(plan.seed, plan.duration_ms) < 0:
         yield f"seed, duration_ms and batch_bytes are {plan.seed}, {plan.duration_ms} and {plan.batch_bytes}: too small"
+    for name in plan.small_sizes:
+        if name not in SMALL:
+            yield f"small_sizes: {name!r} is not one of {', '.join(SMALL)}"
     for item in fields(plan.options):
         if (value := getattr(plan.options, item.name)) < 0:
             yield f"options: {item.name} must not be below 0, and is {value}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.sizes import SMALL
 from kraft.sim.nemesis.drawing import Mood, draw_faults, draw_work
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS, OVERRIDES, Plan, allows
@@ -24,6 +25,12 @@ T = TypeVar("T")
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (1, 3), (3, 4), (3, 5), (5, 3))
 """(controllers, brokers)."""
 
+RHYTHMS = ((600, 11), (600, 11), (600, 11), (300, 5))
+"""(pause_ms_max, burst_max) of producers: all of them send as many records."""
+SMALL_BATCH_BYTES = 300
+"""So that a burst is several batches, which are under way at the same time."""
+SMALL_ONE_IN = 4
+"""In one of so many worlds a size is small, each by itself; in the plain ones none is."""
 WEAR_ONE_IN = 3
 """In one of so many worlds disks wear out; none of the plain ones is among them."""
 
@@ -53,7 +60,7 @@ NODE_CHOICES: tuple[Choices, ...] = (
     # replication
     ({}, {}, {"replica.lag.time.max.ms": "2000"}, {"replica.lag.time.max.ms": "600"}),
     ({}, {}, {"replica.fetch.max.bytes": "1"}, {"replica.fetch.response.max.bytes": "1"}),
-    ({}, {}, {"replica.fetch.wait.max.ms": "50"}),
+    ({}, {}, {"replica.fetch.wait.max.ms": "150"}),
     ({}, {}, {"max.incremental.fetch.session.cache.slots": "0"}, {"max.incremental.fetch.session.cache.slots": "2"}),
     # logs
     ({}, {"replica.high.watermark.checkpoint.interval.ms": "300"}),
@@ -100,17 +107,20 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
     controllers, brokers = one_of(SIZES)
     kinds = tuple(kind for kind in (*NETWORK_KINDS, *OTHER_KINDS) if random.below(3)) or NETWORK_KINDS
     shape = ClusterShape(controllers, brokers, overrides, log_dirs=one_of((1, 1, 2)))
+    pause_ms_max, burst_max = one_of(RHYTHMS)
     mood = Mood(
         kinds=(*kinds, *(kind for kind in (BLACKOUT, DIRECTORY) if allows(shape, kind))),
         disturbances=one_of((2, 4, 8)),
         streams=one_of((1, 1, 2)),
-        pause_ms_max=one_of((300, 300, 150)),
+        pause_ms_max=pause_ms_max,
+        burst_max=burst_max,
         moves=one_of((False, False, True)),
         changes_directories=shape.log_dirs > 1,
         value_bytes_max=one_of((0, 0, 600)),
         wears=not NamedRandom(seed, "wear").below(WEAR_ONE_IN),
     )
     compression = one_of(("none", "none", "gzip", "lz4"))
+    batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, SMALL_BATCH_BYTES))
     changes_voters = controllers > 1 and one_of((False, False, True))
     return (
         replace(
@@ -118,9 +128,16 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
             shape=replace(shape, dynamic_voters=changes_voters),
             topic_configs=topic_configs,
             compression=compression,
+            batch_bytes=batch_bytes,
+            small_sizes=_draw_small_sizes(seed),
         ),
         replace(mood, changes_voters=changes_voters, registers=one_of((False, False, True))),
     )
+
+
+def _draw_small_sizes(seed: int) -> tuple[str, ...]:
+    random = NamedRandom(seed, "sizes")
+    return tuple(name for name in SMALL if not random.below(SMALL_ONE_IN))
 
 
 def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:

@@ -46,12 +46,12 @@ INSTANCES: Mapping[str, str] = {MEMBERS[-1]: "static"}
 REQUEST_TIMEOUT_MS = 15_000
 SESSION_TIMEOUT_MS = 6_000
 REBALANCE_TIMEOUT_MS = 8_000
-PAUSE_MS_MAX = 400
+PAUSE_MS_MAX = 1_500
 BACKOFF_MS = 100
 REST_MS_MAX = 40_000
 PRANKS_MS = 60_000
 """Members for whom nothing is planned do odd things for so long."""
-TURNS_PER_LATE_COMMIT = 10
+TURNS_PER_LATE_COMMIT = 4
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\0\0\0\0"
 OPEN_OUTCOMES = frozenset(
     {
