@@ -41,7 +41,7 @@ def test_a_seed_gives_the_same_trace_in_a_warm_process() -> None:
 def test_over_a_few_runs_every_check_sees_something() -> None:
     """A run in which a check saw nothing proves nothing for it."""
     settings = RunSettings(faults=FaultSettings(duration_ms=6_000, crashes=2))
-    blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (1, 2)))
+    blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (1, 7)))
     assert blind <= {"R11", "R15", "R16", "M15", "D9", "K6"}
 
 
