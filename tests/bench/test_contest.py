@@ -82,6 +82,7 @@ def test_the_page_has_each_figure_with_ratio_target_and_verdict() -> None:
     assert f"Apache Kafka {kafka_version()}" in text
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_alike_from_alike_results(tmp_path: Path) -> None:
     draw(results(), tmp_path / "one.svg")
     draw(results(), tmp_path / "other.svg")

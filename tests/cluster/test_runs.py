@@ -38,6 +38,7 @@ def test_a_seed_gives_the_same_trace_in_a_warm_process() -> None:
     assert first.history == second.history
 
 
+@pytest.mark.slow
 def test_over_a_few_runs_every_check_sees_something() -> None:
     """A run in which a check saw nothing proves nothing for it."""
     settings = RunSettings(faults=FaultSettings(duration_ms=6_000, crashes=2))

@@ -44,7 +44,7 @@ def carry_out(*faults: Fault, duration_ms: int = 6_000, log_dirs: int = 1, seed:
     return run_plan(Plan(seed=seed, duration_ms=duration_ms, faults=faults, work=WORK, shape=shape))
 
 
-@pytest.mark.parametrize("amount", [0, 1])
+@pytest.mark.parametrize("amount", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
     rots = [
         Fault(at_ms=500 + 1_500 * number, kind=BIT_ROT, node=number + 1, pick=number, duration_ms=1_000, amount=amount)
@@ -59,7 +59,7 @@ def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
     assert sum(f"is {mended} meanwhile" in line for line in result.history) >= 1
 
 
-@pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), (2, 3)])
+@pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
     faults = [
         Fault(at_ms=500 + 2_500 * number, kind=READ_ERROR, node=number + 1, duration_ms=2_000, back_ms=100)
@@ -115,6 +115,7 @@ def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest
     assert "D1" in checks_of(planted(monkeypatch))
 
 
+@pytest.mark.slow
 def test_a_broker_that_offers_rotten_bytes_on_and_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=2, duration_ms=9_000)
     assert not carry_out(rot, duration_ms=10_000).findings

@@ -108,6 +108,7 @@ def test_a_simulated_failure_tells_its_seed_which_gives_the_same_run_again(tmp_p
     assert again[0] in repeated
 
 
+@pytest.mark.slow
 def test_a_test_is_repeated_under_many_seeds(tmp_path: Path) -> None:
     text = SIMULATED + "\n\ndef test_all_were_different():\n    assert len(set(drawn)) == 3\n"
     printed = run_pytest(tmp_path, text, "--kraft-seeds", "3", "--kraft-seed", "10", "-v", outcome=1)
