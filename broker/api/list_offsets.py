@@ -2,7 +2,8 @@
 
 Order of checks per partition: stands twice, DESCRIBE, exists, hosted, leader epoch, leadership; then the offset. A
 consumer is never told an end below one that it may have seen: until this leader's high watermark has reached the start
-of its epoch it hears OFFSET_NOT_AVAILABLE (KIP-207). Lookups by time run off the loop.
+of its epoch it hears OFFSET_NOT_AVAILABLE (KIP-207). Lookups by time run off the loop; one that meets damage is told
+NOT_LEADER_OR_FOLLOWER if that ended the replica, else CORRUPT_MESSAGE.
 Source: ListOffsetsRequest 1 to 10, broker-spec 4.5.
 """
 
@@ -12,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.damaged_logs import is_uncut
 from kraft.broker.node.gates import Operation
 from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.partition import Partition
@@ -170,8 +172,8 @@ class _Listing:
         except SegmentGone:
             pass
         except StorageCorrupt as damage:
-            if partition.log is log and log.truncations == truncations:  # else it was cut under the lookup
-                replicas.log_damaged(partition, damage)
+            if is_uncut(partition, log, truncations) and not replicas.damaged_logs.met(partition, damage):
+                return None, ErrorCode.CORRUPT_MESSAGE
         except DiskError as trouble:
             replicas.disk_failed(partition, trouble)
         return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -211,7 +213,9 @@ def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
     error = leader_epoch_error(partition, epoch)
     if error != ErrorCode.NONE:
         return error
-    if partition.readable is None or (partition.leader is None and asker.replica_id != DEBUG_REPLICA):
+    if partition.readable is None or partition.is_truncating:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if partition.leader is None and asker.replica_id != DEBUG_REPLICA:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.NONE
 

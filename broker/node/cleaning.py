@@ -176,7 +176,7 @@ class LogCleaner:
                 if not await manager.maintenance.warmed(partition, cold):
                     return None
             except StorageCorrupt as error:
-                manager.log_damaged(partition, error)
+                manager.damaged_logs.met(partition, error)
                 return None
         return None
 

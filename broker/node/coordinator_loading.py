@@ -69,7 +69,7 @@ async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int)
 def _decode(piece: LogSlice, log_end_offset: int) -> tuple[list[Entry], int]:
     """The entries of a slice, and the offset after it. What offsets were committed is never taken from a damaged batch.
     *Blocking.*"""
-    data = piece.read_whole()
+    data = piece.read_whole(log_end_offset)
     entries: list[Entry] = []
     next_offset = log_end_offset if not data else piece.base_offset
     for position, header in iter_headers(data):

@@ -101,17 +101,24 @@ class CoordinatorShard:
         self._replicas.request_pass()
 
     async def _load(self) -> tuple[DurableState, int] | None:
-        """What the log says; None if that cannot be known, or is not wanted any more."""
+        """What the log says; None if that cannot be known, or is not wanted any more.
+
+        Nothing is loaded from a damaged log, as in Kafka: offsets that were acknowledged would be missing. Members hear
+        NOT_COORDINATOR; the partition's next change, be it that somebody is in sync again, loads it anew."""
         try:
             return await load_state(self._replicas, self.partition, self._is_current, self._owner.load_bytes)
         except WireError as error:
-            log.error("groups were not loaded", partition=self.partition.index, error=str(error))
+            self._not_loaded(error)
         except StorageCorrupt as error:
-            if self._is_current():  # else it may have been cut meanwhile
-                self._replicas.log_damaged(self.partition, error)
+            is_damage = self._is_current()  # else it may have been cut meanwhile
+            if is_damage and not self._replicas.damaged_logs.met(self.partition, error):
+                self._not_loaded(error)
         except DiskError as error:
             self._replicas.disk_failed(self.partition, error)
         return None
+
+    def _not_loaded(self, why: Exception) -> None:
+        log.error("groups were not loaded", partition=self.partition.index, error=str(why))
 
     def close(self) -> None:
         """Not (any more) the coordinator of these groups: whoever waits is told."""

@@ -338,7 +338,7 @@ class FetchOperation(Parked):
         meters = partition.meters
         if size and (self.is_follower or self.kept.session_id):
             reader = self.params.replica_id if self.is_follower else -self.kept.session_id
-            self.broker.replicas.refused_reads.given(partition, reader, entry.fetch_offset, entry.bytes_max)
+            self.broker.replicas.refused_reads.given(partition, reader, entry.fetch_offset, size)
         if result.error_code:
             meters.failed_fetches.count += 1
         elif self.is_follower:

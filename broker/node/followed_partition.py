@@ -313,7 +313,7 @@ class FollowedPartition:
                 manager.disk_failed(partition, error)
                 return
             except StorageCorrupt as error:
-                manager.log_damaged(partition, error)
+                manager.damaged_logs.end(partition, error)
                 return
             if partition.log is not opened:
                 return  # it was removed, or its directory failed, while it was cut

@@ -147,7 +147,7 @@ class LogOpener:
         except DiskError as error:
             manager.directory_failed(directory, error)
         except StorageCorrupt as error:
-            manager.log_damaged(partition, error)
+            manager.damaged_logs.end(partition, error)
         else:
             if opened is not None:
                 manager.log_opened(partition, opened)

@@ -10,8 +10,9 @@ from kraft.broker.replica.isr import IsrProposal
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from kraft.broker.node.damaged_logs import DamagedLogs
     from kraft.broker.node.partition import Partition
-    from kraft.seam import Clock, StorageCorrupt
+    from kraft.seam import Clock
 
 
 class Watcher(Protocol):
@@ -50,6 +51,7 @@ class PartitionHost(Protocol):
     """The racks of all registered brokers."""
     changed: dict[Partition, None]
     """Partitions whose log end or high watermark moved in this pass."""
+    damaged_logs: DamagedLogs
     lag_ms_max: int
 
     def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
@@ -69,8 +71,4 @@ class PartitionHost(Protocol):
 
     def want_open(self, partition: Partition) -> None:
         """Open the log soon: somebody waits for it."""
-        ...
-
-    def log_damaged(self, partition: Partition, error: StorageCorrupt) -> None:
-        """What stands in the log cannot be trusted: this replica ends, and others lead."""
         ...

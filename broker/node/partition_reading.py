@@ -61,8 +61,8 @@ def read_partition(
     counts_progress: bool,
     probes: bool,
 ) -> FetchResult:
-    """The answer for one hosted partition: NOT_LEADER_OR_FOLLOWER too while it `waits_for_log`. A log that is found
-    damaged goes offline. NotInMemory (only with `probes`), ColdRead."""
+    """The answer for one hosted partition: NOT_LEADER_OR_FOLLOWER too while it `waits_for_log`. KAFKA_STORAGE_ERROR
+    where its log is damaged. NotInMemory (only with `probes`), ColdRead."""
     if partition.is_offline:
         return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
     log = partition.log
@@ -92,7 +92,7 @@ def read_partition(
         except OffsetOutOfRange:
             return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
         except StorageCorrupt as damage:
-            partition.host.log_damaged(partition, damage)
+            partition.host.damaged_logs.met(partition, damage)
             return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
         ranges = piece.ranges
         if aborted is not None and piece.size_bytes:

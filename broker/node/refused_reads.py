@@ -2,17 +2,18 @@
 
 A broker sends what stands in its files without a look (DESIGN 10), and a reader that finds a damaged batch can only ask
 once more. So a log that changed on the device would be offered for ever, while others have it whole. Here the batches
-that are asked for so often are read and checked, off the loop; if one does not fit its CRC, the replica ends and others
-lead. Where nobody could, it goes on: all but that batch can still be read.
+that are asked for so often are read and checked, off the loop, a piece at a time; what becomes of a replica with a
+damaged one is decided in `damaged_logs`. Where nobody else could lead, it goes on, and the same bytes are not looked at
+again for a while, unless another replica could lead by then.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
+from kraft.broker.node.damaged_logs import LEFT_ALONE_MS, is_uncut
 from kraft.seam import DiskError, StorageCorrupt
+from kraft.storage.epochs import EpochCache
 from kraft.storage.handles import ColdRead
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
 
@@ -21,35 +22,55 @@ if TYPE_CHECKING:
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.log import Log
 
-log = structlog.get_logger("kraft.broker.reads")
-
 AGAIN_MAX = 3
 """So many times a reader comes back for what it was given before its bytes are looked at; once may be because it has
 two requests under way."""
 READERS_MAX = 64
 """Readers of a partition that are remembered."""
+LEFT_ALONE_MAX = 64
+"""Offsets of a partition that are left alone."""
 COLD_TRIES_MAX = 100
+TO_THE_END_BYTES = 2**31 - 1
+"""As much as a segment can have."""
 
 
 class SameAgain:
     """Where each reader of one partition was given bytes last, and how often it has come back. A consumer that reads on
-    before it opens what it has may alternate between a damaged batch and the end of the log; a follower never does."""
+    before it opens what it has may alternate between a damaged batch and the end of the log; a follower never does.
+    When there are too many readers, the consumer that was given nothing for the longest time is forgotten."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_given", "_left_alone")
 
     def __init__(self) -> None:
         self._given: dict[int, tuple[int, int]] = {}
+        self._left_alone: dict[int, float] = {}
 
     def is_suspicious(self, reader: int, offset: int) -> bool:
         """A reader (a follower's id, or something negative) is given bytes from `offset` on. Whether it has come back
         too often by now."""
-        last, times = self._given.get(reader, (-1, 0))
+        last, times = self._given.pop(reader, (-1, 0))
         is_back = offset <= last
         times = times + 1 if is_back else times if reader < 0 else 0
         if len(self._given) >= READERS_MAX:
-            self._given.clear()
+            self._forget_one()
         self._given[reader] = (offset, times)
         return is_back and times % AGAIN_MAX == 0
+
+    def _forget_one(self) -> None:
+        consumer = next((reader for reader in self._given if reader < 0), None)
+        if consumer is not None:
+            del self._given[consumer]
+
+    def leave_alone(self, offset: int, until_ms: float) -> None:
+        """What stands from `offset` on is damaged, that was told, and nobody can do anything about it."""
+        self._left_alone.pop(offset, None)
+        if len(self._left_alone) >= LEFT_ALONE_MAX:
+            del self._left_alone[next(iter(self._left_alone))]
+        self._left_alone[offset] = until_ms
+
+    def is_left_alone(self, offset: int, now_ms: float) -> bool:
+        until_ms = self._left_alone.get(offset)
+        return until_ms is not None and now_ms < until_ms
 
 
 class RefusedReads:
@@ -59,56 +80,51 @@ class RefusedReads:
         self._manager = manager
         self._under_way: set[Partition] = set()
 
-    def given(self, partition: Partition, reader: int, offset: int, bytes_max: int) -> None:
-        """`reader` (see `SameAgain`) gets what a fetch of so many bytes from `offset` on finds."""
+    def given(self, partition: Partition, reader: int, offset: int, size_bytes: int) -> None:
+        """`reader` (see `SameAgain`) gets so many bytes from `offset` on."""
         same_again = partition.same_again
         if same_again is None:
             same_again = partition.same_again = SameAgain()
-        if same_again.is_suspicious(reader, offset):
-            self._look_at(partition, offset, bytes_max)
+        if same_again.is_suspicious(reader, offset) and not self._is_left_alone(partition, same_again, offset):
+            self._look_at(partition, same_again, offset, size_bytes)
 
-    def _look_at(self, partition: Partition, offset: int, bytes_max: int) -> None:
+    def _is_left_alone(self, partition: Partition, same_again: SameAgain, offset: int) -> bool:
+        now_ms = self._manager.clock.monotonic_ms()
+        return same_again.is_left_alone(offset, now_ms) and not self._manager.damaged_logs.others_can_lead(partition)
+
+    def _look_at(self, partition: Partition, same_again: SameAgain, offset: int, size_bytes: int) -> None:
         if partition not in self._under_way and partition.log is not None:
             self._under_way.add(partition)
-            self._manager.start_task(self._look, partition, partition.log, offset, bytes_max)
+            self._manager.start_task(self._look, partition, same_again, partition.log, offset, size_bytes)
 
-    async def _look(self, partition: Partition, opened: Log, offset: int, bytes_max: int) -> None:
-        truncations = opened.truncations
+    async def _look(
+        self, partition: Partition, same_again: SameAgain, opened: Log, offset: int, size_bytes: int
+    ) -> None:
+        manager, truncations = self._manager, opened.truncations
         try:
-            piece = await self._find(partition, opened, offset, bytes_max)
-            if piece is not None and piece.ranges:
-                await self._manager.disk.offload(piece.read_whole)
+            piece = await self._find(partition, opened, offset)
+            if piece is not None:
+                epochs = EpochCache(opened.epochs.entries)
+                await manager.disk.offload(piece.check, size_bytes, opened.log_end_offset, epochs)
         except DiskError as error:
-            self._manager.disk_failed(partition, error)
+            manager.disk_failed(partition, error)
         except StorageCorrupt as damage:
-            if partition.log is opened and opened.truncations == truncations:  # else it was cut under the look
-                self._found(partition, damage)
+            if is_uncut(partition, opened, truncations) and not manager.damaged_logs.met(partition, damage):
+                same_again.leave_alone(offset, manager.clock.monotonic_ms() + LEFT_ALONE_MS)
         finally:
             self._under_way.discard(partition)
 
-    async def _find(self, partition: Partition, opened: Log, offset: int, bytes_max: int) -> LogSlice | None:
-        """The bytes; None if they are not there any more, or the device refuses."""
+    async def _find(self, partition: Partition, opened: Log, offset: int) -> LogSlice | None:
+        """What the segment has from `offset` on; None if it is not there any more or is being cut, or if the device
+        refuses."""
         for _ in range(COLD_TRIES_MAX):
-            if partition.log is not opened:
+            if partition.log is not opened or partition.is_truncating:
                 return None
             try:
-                return opened.read(offset, bytes_max, opened.log_end_offset, at_least_one=True)
+                return opened.read(offset, TO_THE_END_BYTES, opened.log_end_offset)
             except OffsetOutOfRange:
                 return None
             except ColdRead as cold:
                 if not await self._manager.maintenance.warmed(partition, cold):
                     return None
         return None
-
-    def _found(self, partition: Partition, damage: StorageCorrupt) -> None:
-        leader, state = partition.leader, partition.state
-        others_can_lead = leader is None or len(leader.isr.committed) > 1 or (state is not None and bool(state.elr))
-        if others_can_lead:
-            self._manager.log_damaged(partition, damage)
-        else:
-            log.error(
-                "log is damaged, and no other replica is in sync: readers refuse a part of it",
-                topic=partition.topic,
-                partition=partition.index,
-                error=str(damage),
-            )

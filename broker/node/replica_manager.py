@@ -21,6 +21,7 @@ import trio
 from kraft.broker.node.alter_partition import AlterPartitionQueue
 from kraft.broker.node.awaited_roles import AwaitedRoles
 from kraft.broker.node.cleaning import LogCleaner
+from kraft.broker.node.damaged_logs import DamagedLogs
 from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
 from kraft.broker.node.fetching import FetchOperation
@@ -42,7 +43,7 @@ from kraft.broker.node.topic_rules import log_config
 from kraft.broker.node.turns import Turns
 from kraft.broker.replica.isr import IsrProposal
 from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
-from kraft.seam import DiskError, StorageCorrupt
+from kraft.seam import DiskError
 from kraft.storage.handles import FileCache
 from kraft.storage.log import Log
 from kraft.wire.error_codes import ErrorCode
@@ -90,6 +91,7 @@ class ReplicaManager:
         )
         self.maintenance = LogMaintenance(self)
         self.cleaner = LogCleaner(self)
+        self.damaged_logs = DamagedLogs(self)
         self.refused_reads = RefusedReads(self)
         self._opener = LogOpener(self)
         self._syncer = LogSyncer(self)
@@ -372,23 +374,6 @@ class ReplicaManager:
             if opened is not None:
                 opened.release()
         self.services.log_directory_failed(directory.path, directory.directory_id, str(error))
-        self.request_pass()
-
-    def log_damaged(self, partition: Partition, error: StorageCorrupt) -> None:
-        """What stands in this log cannot be trusted: the replica is in no directory until it is mended, and others
-        lead. The other logs of its directory are as good as before."""
-        log.error(
-            "log is damaged: move its folder away while the broker is stopped, and it is fetched anew from the leader",
-            topic=partition.topic,
-            partition=partition.index,
-            error=str(error),
-        )
-        self.roles.stop_fetching(partition)
-        opened = partition.log
-        partition.failed()
-        if opened is not None:
-            opened.release()
-        self.report_lost(partition)
         self.request_pass()
 
     def report_lost(self, partition: Partition) -> None:

@@ -170,7 +170,7 @@ class Segment:
         """What to raise because no batch of this segment can stand at `position`."""
         return StorageCorrupt(
             f"{self.log.path}: the batch at byte {position} is damaged: {why}. To go on: restore the file, or have the "
-            "log replicated again."
+            "log replicated again, if another replica has it whole."
         )
 
     def close_indexes(self) -> None:

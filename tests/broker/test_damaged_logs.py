@@ -6,6 +6,7 @@ from collections.abc import Callable
 from struct import pack_into, unpack_from
 
 import pytest
+from structlog.testing import capture_logs
 
 from kraft.image.partitions import PartitionState
 from kraft.image.registrations import LOST_DIRECTORY, RESERVED_DIRECTORIES
@@ -14,7 +15,7 @@ from kraft.sim.world.filesystem import Directory, Inode
 from kraft.storage.log_dir import CLEAN_SHUTDOWN
 from kraft.wire.error_codes import ErrorCode
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, three, values
-from tests.data_plane.test_replication import new_leader, produce_numbers
+from tests.data_plane.test_replication import new_leader, produce_numbers, settled
 
 
 def log_file(plane: Plane, broker: str) -> Inode:
@@ -232,38 +233,100 @@ def test_a_fetch_that_meets_a_damaged_header_ends_the_replica_and_not_the_broker
 
 def test_a_follower_that_fetches_a_damaged_header_ends_the_leaders_replica_and_not_the_leader() -> None:
     async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 40)
+        await settled(plane)
+        await plane.stop(3)
+        folder(plane, "b3").entries.pop("orders-0")
+        damage_batch(plane, "b1", 2)
+        plane.cluster.start(3)
+        await plane.until(lambda: state_of(plane).directory_of(1) == LOST_DIRECTORY)
+        await only_the_replica_is_lost(plane)
+
+    three(test)
+
+
+def test_a_leader_whose_header_is_damaged_goes_on_where_nobody_else_could_lead() -> None:
+    async def test(plane: Plane) -> None:
         await damaged_and_in_sync(plane)
         await plane.stop(3)
         await plane.stop(2)
         await plane.until(lambda: state_of(plane, 1).leader == 1)
         folder(plane, "b2").entries.pop("orders-0")
         plane.cluster.start(2)
-        await plane.until(lambda: state_of(plane, 1).directory_of(1) == LOST_DIRECTORY)
-        assert plane.is_up(1)
-        assert not plane.cluster.failures
+        await plane.until(lambda: plane.partition("orders", 1).leader is not None)
+        with capture_logs() as lines:
+            for _ in range(5):
+                assert error(await plane.fetch("orders", 20)) is ErrorCode.KAFKA_STORAGE_ERROR
+            await plane.world.sleep_ms(60_000)
+        told = [line["event"] for line in lines if line["log_level"] == "error"]
+        assert len(told) == 1
+        assert "no other replica could lead" in told[0]
+        assert values((await plane.fetch("orders", 0, partition_bytes=200)).records)[0] == b"0" * 50
+        await produce_numbers(plane, 1, first=40)
+        assert state_of(plane, 1).isr == (1,), "who has not the batch never gets past it"
         plane.cluster.start(3)
-        await plane.cluster.wait_ready()
-        assert state_of(plane, 1).leader == -1, "the last in sync is lost: nobody leads with less"
+        await plane.until(lambda: 3 in state_of(plane, 1).isr)
+        assert error(await plane.fetch("orders", 20)) is ErrorCode.KAFKA_STORAGE_ERROR
+        await plane.until(lambda: state_of(plane, 1).directory_of(1) == LOST_DIRECTORY)
+        assert await new_leader(plane, without=1) == 3
+        await settled(plane, 2, 3)
+        assert not plane.cluster.failures
 
     three(test)
 
 
+def set_largest_timestamp(plane: Plane) -> None:
+    """As if a later batch than the damaged one had it: all headers are looked at."""
+    plane.partition("orders", 1).log.segments[0].max_timestamp = EPOCH_MS + 1
+
+
 def test_a_lookup_by_time_that_meets_a_damaged_header_ends_the_replica() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 40)
+        await settled(plane)
+        damage_batch(plane, "b1", 2)
+        assert (await plane.list_offset("orders", EPOCH_MS)).offset == 0, "it stands before the damage"
+        set_largest_timestamp(plane)
+        answer = await plane.list_offset("orders", EPOCH_MS + 1)
+        assert error(answer) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await only_the_replica_is_lost(plane)
+
+    three(test)
+
+
+def test_a_lookup_by_time_is_told_of_a_damaged_header_where_nobody_else_could_lead() -> None:
     async def test(plane: Plane) -> None:
         await damaged_and_in_sync(plane)
         await plane.stop(2)
         await plane.stop(3)
         await plane.until(lambda: state_of(plane, 1).leader == 1)
         await plane.until(lambda: plane.partition("orders", 1).leader is not None)
-        answer = await plane.list_offset("orders", EPOCH_MS)
-        assert answer.offset == 0, "it stands before the damage"
-        log = plane.partition("orders", 1).log
-        log.segments[0].max_timestamp = EPOCH_MS + 1  # as if a later batch had it: all headers are looked at
-        answer = await plane.list_offset("orders", EPOCH_MS + 1)
-        assert error(answer) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert plane.partition("orders", 1).is_offline
-        await plane.until(lambda: state_of(plane, 1).directory_of(1) == LOST_DIRECTORY)
-        assert plane.is_up(1)
+        assert (await plane.list_offset("orders", EPOCH_MS)).offset == 0
+        set_largest_timestamp(plane)
+        assert error(await plane.list_offset("orders", EPOCH_MS + 1)) is ErrorCode.CORRUPT_MESSAGE
+        assert not plane.partition("orders", 1).is_offline
+        assert (await plane.list_offset("orders", EPOCH_MS)).offset == 0
+
+    three(test)
+
+
+def test_a_log_that_cannot_be_opened_is_not_promised_a_leader_where_there_is_none() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", factor=1, leader=1)
+        await produce_numbers(plane, 40)
+        await plane.stop(1)
+        damage_batch(plane, "b1", 0)
+        with capture_logs() as lines:
+            plane.cluster.start(1)
+            await plane.cluster.wait_ready()
+            plane.cluster.node(1).broker.broker.replicas.want_open(plane.partition("orders", 1))
+            await plane.until(lambda: plane.partition("orders", 1).is_offline)
+        told = [line["event"] for line in lines if line["log_level"] == "error"]
+        assert told == [
+            "log is damaged, and no other replica could lead: restore its files while the broker is stopped"
+        ]
 
     three(test)
 

@@ -220,7 +220,15 @@ class Plane:
     # offsets
 
     async def list_offset(
-        self, topic: str, timestamp: int, *, version: int = 7, broker_id: int = 1, isolation: int = 0, epoch: int = -1
+        self,
+        topic: str,
+        timestamp: int,
+        *,
+        version: int = 7,
+        broker_id: int = 1,
+        isolation: int = 0,
+        epoch: int = -1,
+        replica_id: int = -1,
     ) -> Any:
         request_class = messages.request_class(ApiKey.LIST_OFFSETS)
         topic_class = messages.nested_class(request_class, "topics")
@@ -230,7 +238,7 @@ class Plane:
         response = await client.ask(
             ApiKey.LIST_OFFSETS,
             version,
-            replica_id=-1,
+            replica_id=replica_id,
             isolation_level=isolation,
             topics=[messages.build(topic_class, name=topic, partitions=[row])],
         )

@@ -338,21 +338,28 @@ def damage(plane: Plane, path: str, position: int = 70) -> None:
     node.data[position] ^= 1
 
 
-def test_a_header_that_the_look_for_dirty_logs_finds_damaged_ends_the_replica_and_not_the_broker() -> None:
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_header_that_the_look_for_dirty_logs_finds_damaged_ends_the_replica_where_another_could_lead(
+    nodes: int,
+) -> None:
     async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", **COMPACTED, max_compaction_lag_ms="1000")
+        await plane.create_topic("orders", leader=1, **COMPACTED, max_compaction_lag_ms="1000")
         await storm(plane, "orders", 60)
         path = opened(plane, "orders").segments[0].log.path
         await plane.stop(1)
         damage(plane, path, position=16)
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
-        await manager(plane).wait_open(plane.partition("orders"))
+        partition = plane.partition("orders")
+        await manager(plane).wait_open(partition)
+        await plane.until(lambda: partition.state is not None and 1 in partition.state.isr)
         assert not await cleaner(plane).clean_dirtiest()
-        assert plane.partition("orders").is_offline
+        assert partition.is_offline is (nodes > 1)
         assert plane.is_up(1)
+        if nodes == 1:
+            assert error(await plane.produce("orders", keyed(("a", "1")))) is ErrorCode.NONE
 
-    run(test, combined=1, **SLOW)
+    run(test, combined=nodes, **SLOW)
 
 
 def test_metrics_have_kafkas_names() -> None:

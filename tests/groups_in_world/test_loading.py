@@ -163,3 +163,34 @@ def test_offsets_are_not_taken_from_a_batch_that_changed_on_the_device(run: Any)
         assert world.is_running(cluster.name(first))
 
     run(test)
+
+
+def test_where_nobody_else_could_load_them_groups_are_not_loaded_from_damage_until_another_broker_can(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        for offset in range(200, 210):
+            assert await member.commit(offset) is ErrorCode.NONE
+        first, shard = member.broker, shard_of(cluster, member)
+        node, partition = cluster.node(first), shard.partition
+        others = [one for one in cluster.broker_ids if one != first]
+        for other in others:
+            world.kill(cluster.name(other))
+        while partition.state.isr != (first,):
+            await world.sleep_ms(10)
+        place = f"__consumer_offsets-{partition.index}"
+        data = world.host(cluster.name(first)).root.entries["data"].entries[place].entries[f"{0:020d}.log"].data
+        data[data.rindex((209).to_bytes(8, "big")) + 7] ^= 1
+        node.broker.broker.groups.reload(shard)
+        await world.sleep_ms(1_000)
+        assert await member.heartbeat() is ErrorCode.NOT_COORDINATOR
+        assert not partition.is_offline
+        assert partition.leader is not None
+        cluster.start(*others)
+        while not partition.is_offline:
+            await world.sleep_ms(10)
+        while await member.find() == first:
+            await world.sleep_ms(10)
+        assert await member.committed() == 209
+        assert world.is_running(cluster.name(first))
+
+    run(test)

@@ -1,0 +1,98 @@
+"""Logs that are damaged: what becomes of the replica.
+
+Whoever meets damage in an open log asks here. The replica ends where another could lead: one that is in sync, or one of
+the ELR whose broker is active (the ELR holds replicas of brokers that are down, as a rule). Where none could, an end
+would take everybody all that can still be read, and appends too: the replica goes on, and who met the damage answers an
+error. A log that cannot be opened, or not be cut, ends in any case.
+Source: docs/decisions/08-damaged-replicas.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.seam import StorageCorrupt
+    from kraft.storage.log import Log
+
+log = structlog.get_logger("kraft.broker.replicas")
+
+LEFT_ALONE_MS = 10 * 60_000
+"""Damage that was told, and that nobody can do anything about here, is not told again for so long."""
+TOLD_MAX = 1_000
+
+
+class DamagedLogs:
+    """The damage that one broker has met."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._told: dict[str, float] = {}
+        """What was told of a replica that goes on, and until when that is enough."""
+
+    def met(self, partition: Partition, damage: StorageCorrupt) -> bool:
+        """Somebody met damage in the partition's open log, which nobody is cutting. True: the replica has ended. False:
+        it goes on, and what is damaged cannot be read."""
+        if self.others_can_lead(partition):
+            self.end(partition, damage)
+            return True
+        if not self._was_told(str(damage)):
+            log.error(
+                "log is damaged, and no other replica could lead: what is not damaged is served. "
+                "Stop the broker and restore the file, or let another replica get in sync",
+                topic=partition.topic,
+                partition=partition.index,
+                error=str(damage),
+            )
+        return False
+
+    def end(self, partition: Partition, damage: StorageCorrupt) -> None:
+        """What stands in this log cannot be trusted: the replica is in no directory until it is mended, and others
+        lead. The other logs of its directory are as good as before."""
+        manager = self._manager
+        log.error(
+            "log is damaged: move its folder away while the broker is stopped, and it is fetched anew from the leader"
+            if self.others_can_lead(partition)
+            else "log is damaged, and no other replica could lead: restore its files while the broker is stopped",
+            topic=partition.topic,
+            partition=partition.index,
+            error=str(damage),
+        )
+        manager.roles.stop_fetching(partition)
+        opened = partition.log
+        partition.failed()
+        if opened is not None:
+            opened.release()
+        manager.report_lost(partition)
+        manager.request_pass()
+
+    def others_can_lead(self, partition: Partition) -> bool:
+        """Whether the controller would find another leader if this replica ended now, as far as is known here."""
+        state, leader, manager = partition.state, partition.leader, self._manager
+        if state is None:
+            return False
+        in_sync = state.isr if leader is None else leader.isr.committed
+        return any(one != manager.node_id for one in in_sync) or any(
+            one != manager.node_id and one in manager.eligible for one in state.elr
+        )
+
+    def _was_told(self, text: str) -> bool:
+        """Whether it was told a short while ago; if not, it is now."""
+        told, now_ms = self._told, self._manager.clock.monotonic_ms()
+        if text in told and now_ms < told[text]:
+            return True
+        told.pop(text, None)
+        if len(told) >= TOLD_MAX:
+            del told[next(iter(told))]
+        told[text] = now_ms + LEFT_ALONE_MS
+        return False
+
+
+def is_uncut(partition: Partition, opened: Log, truncations: int) -> bool:
+    """`opened` is still the partition's log, and nothing was cut off it since it had been cut so often: damage that was
+    found in it meanwhile, off the loop, is damage."""
+    return partition.log is opened and opened.truncations == truncations and not partition.is_truncating
