@@ -24,6 +24,7 @@ class PartitionsWriter:
 
     def __init__(self, version: int, describe: Callable[[int, PartitionState], Any]) -> None:
         self._write = messages.struct_writer(ApiKey.METADATA, version, "topics", "partitions")
+        self._version = version
         self._describe = describe
         self._known: dict[int, tuple[PartitionState, bytes, bytes]] = {}
         """A state's identity → that state, which so lives on, and the bytes before and behind the number."""
@@ -50,7 +51,7 @@ class PartitionsWriter:
                 number += 1
             pieces.append(b"".join(parts))
             yield
-        self._written[topic.topic_id] = EncodedStructs(number, b"".join(pieces))
+        self._written[topic.topic_id] = EncodedStructs(number, b"".join(pieces), self._version)
 
     def _learn(self, state: PartitionState) -> tuple[PartitionState, bytes, bytes]:
         parts: list[bytes] = []

@@ -2,8 +2,9 @@
 
 It learns the leader from the quorum that the broker observes and from answers; it keeps a connection to every
 controller, so that each of them notices at once when this process dies (DESIGN 12a). A request whose connection ends,
-or that meets NOT_CONTROLLER, is sent again to the next candidate, until its deadline; a leader that changes while a
-request is in flight takes the request with it. So a request may be carried out twice: a CreateTopics that was committed
+or that meets NOT_CONTROLLER, is sent again to the next candidate, until its deadline; one that the active controller is
+too busy for (REQUEST_TIMED_OUT) is sent to it again; a leader that changes while a request is in flight takes the
+request with it. So a request may be carried out twice: a CreateTopics that was committed
 but not answered gives TOPIC_ALREADY_EXISTS at its second try, as with Kafka.
 """
 
@@ -104,9 +105,13 @@ class ControllerChannel:
                     outcome = answer.outcome
                     if outcome is Outcome.BAD_ANSWER:
                         break
-                elif answer.error_code != ErrorCode.NOT_CONTROLLER:
+                    self._distrust(peer, -1)
+                elif answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                    outcome, self._hint = Outcome.TIMED_OUT, peer.node_id
+                elif answer.error_code == ErrorCode.NOT_CONTROLLER:
+                    self._distrust(peer, answer.leader_id)
+                else:
                     return answer
-                self._distrust(peer, answer)
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             await wait_at_most(self._clock, changed, max(0, min(backoff_ms, remaining_ms)))
             backoff_ms = min(backoff_ms + RETRY_BACKOFF_MS // 2, RETRY_BACKOFF_MS_MAX)
@@ -240,10 +245,10 @@ class ControllerChannel:
         self._next_candidate = (self._next_candidate + 1) % len(controllers)
         return controllers[self._next_candidate]
 
-    def _distrust(self, peer: Peer, answer: Any) -> None:
+    def _distrust(self, peer: Peer, named: int) -> None:
+        """This one is not the active controller; it names another, or -1."""
         if peer.node_id == self._leader:
             self._suspect_epoch = self._epoch
-        named = -1 if isinstance(answer, Failed) else answer.leader_id
         if named >= 0 and named != peer.node_id:
             self._hint = named
 

@@ -246,6 +246,8 @@ class BrokerLifecycle:
         message = getattr(answer, "error_message", None) or error.name
         if error is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             return f"another process runs as broker {self._broker.node_id} ({message})"
+        if error is ErrorCode.UNKNOWN_SERVER_ERROR:
+            return f"the active controller failed to handle it ({message})"
         raise RegistrationRefused(f"the controller refuses broker {self._broker.node_id}: {error.name}: {message}")
 
     def _registration(self) -> RegisterBrokerRequest:

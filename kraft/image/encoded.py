@@ -95,8 +95,8 @@ class EncodedEvents:
         self._builder = builder
         self._topic: TopicBuilder | None = None
         self._topic_bytes = b""
-        self._changed: dict[tuple[int, bytes], tuple[PartitionState, PartitionState]] = {}
-        """A state's identity and a change's tail → that state, which so lives on, and what it becomes."""
+        self._changed: dict[tuple[int, int], tuple[PartitionState, _Change, PartitionState]] = {}
+        """A state's and a change's identity → these two, which so live on, and what the state becomes."""
 
     def apply(self, data: bytes) -> None:
         """Replay one event. UnknownEvent, WireError, ReplayFailed."""
@@ -104,10 +104,12 @@ class EncodedEvents:
         is_new = head == _PARTITION
         if is_new or head == _CHANGE:
             try:
-                if self._apply_partition(data, is_new=is_new):
-                    return
+                found = self._read_partition(data, is_new=is_new)
             except _UNUSUAL:
-                pass
+                found = None
+            if found is not None:
+                self._put(*found)
+                return
         self.apply_event(decode(data))
 
     def apply_event(self, event: Event) -> None:
@@ -115,8 +117,21 @@ class EncodedEvents:
         self._topic_bytes = b""
         self._builder.apply(event)
 
-    def _apply_partition(self, data: bytes, *, is_new: bool) -> bool:
-        """False, or one of _UNUSUAL, if nothing was done, because something is not as usual."""
+    def _put(self, topic: TopicBuilder, number: int, told: PartitionState | _Change) -> None:
+        if isinstance(told, _Change):
+            old = topic.get(number)
+            known = self._changed.get((id(old), id(told)))
+            if known is None:
+                known = self._changed[id(old), id(told)] = old, told, told.of(old)
+            topic.put(number, known[2])
+        else:
+            topic.put(number, told)
+
+    def _read_partition(
+        self, data: bytes, *, is_new: bool
+    ) -> tuple[TopicBuilder, int, PartitionState | _Change] | None:
+        """The topic, the partition's number, and what is told of it; None, or one of _UNUSUAL, if something is not as
+        usual. Changes nothing."""
         number = data[_NUMBER]
         if number < 0x80:
             tail = data[_NUMBER + 1 :]
@@ -127,7 +142,7 @@ class EncodedEvents:
         elif number == _UINT32:
             number, tail = int.from_bytes(data[_NUMBER + 1 : _NUMBER + 5], "big"), data[_NUMBER + 5 :]
         else:
-            return False
+            return None
         topic_id = data[_HEAD_BYTES:_NUMBER]
         topic = self._topic
         if topic is None or topic_id != self._topic_bytes:
@@ -135,23 +150,17 @@ class EncodedEvents:
             self._topic_bytes = topic_id
         if is_new:
             if number > topic.partition_count:
-                return False
+                return None
             state = _states.get(tail)
             if state is None:
                 state = _remember(_states, tail, _read_state(data))
-        else:
-            if number >= topic.partition_count:
-                return False
-            old = topic.get(number)
-            known = self._changed.get((id(old), tail))
-            if known is None:
-                change = _changes.get(tail)
-                if change is None:
-                    change = _remember(_changes, tail, _read_change(data))
-                known = self._changed[id(old), tail] = old, change.of(old)
-            state = known[1]
-        topic.put(number, state)
-        return True
+            return topic, number, state
+        if number >= topic.partition_count:
+            return None
+        change = _changes.get(tail)
+        if change is None:
+            change = _remember(_changes, tail, _read_change(data))
+        return topic, number, change
 
 
 def _read_state(data: bytes) -> PartitionState:

@@ -7,6 +7,7 @@ Of a Partition or PartitionChange only the topic's id and the partition's number
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -14,14 +15,30 @@ from uuid import UUID
 import msgpack
 
 from kraft.image.events import Event, Partition, PartitionChange, encode_event, written_version
+from kraft.seam import require
 
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 _HEAD_BYTES = 3
 _ID_BYTES = 18
 """A topic's id as msgpack has it: two bytes that say so, and its own sixteen."""
 
+_APART = ("topic_id", "partition_id", "directories")
+"""An event's place; and its directories, which are told apart by identity, for a UUID takes long to hash."""
+
+
+def _shape(event_class: type[Any], *names: str) -> Callable[[Any], tuple[Any, ...]]:
+    """What gives the values of these fields, which with `_APART` must be all that the class has."""
+    known = {field.name for field in fields(event_class)}
+    require(
+        known == {*names, *_APART},
+        f"the shape of {event_class.__name__} and its fields differ in {sorted(known ^ {*names, *_APART})}",
+    )
+    return attrgetter(*names)
+
+
 _SHAPES: dict[type[Event], Callable[[Any], tuple[Any, ...]]] = {
-    Partition: attrgetter(
+    Partition: _shape(
+        Partition,
         "replicas",
         "isr",
         "removing",
@@ -33,12 +50,19 @@ _SHAPES: dict[type[Event], Callable[[Any], tuple[Any, ...]]] = {
         "elr",
         "last_known_elr",
     ),
-    PartitionChange: attrgetter(
-        "isr", "leader", "replicas", "removing", "adding", "leader_recovery_state", "elr", "last_known_elr"
+    PartitionChange: _shape(
+        PartitionChange,
+        "isr",
+        "leader",
+        "replicas",
+        "removing",
+        "adding",
+        "leader_recovery_state",
+        "elr",
+        "last_known_elr",
     ),
 }
-"""What an event says beside its place and its directories: those are told apart by identity, for a UUID takes long to
-hash."""
+"""What an event says beside its place and its directories."""
 
 TAILS_MAX = 16_384
 """So many tails are remembered; then the table starts again."""

@@ -27,6 +27,7 @@ from kraft.control import (
     RebalanceLeaders,
     ShutdownOffset,
 )
+from kraft.control.commands import ShutDownBroker
 from kraft.control.decision import Authorize, allow_all
 from kraft.control.elections import is_imbalanced
 from kraft.control.probing import (
@@ -67,6 +68,9 @@ log = structlog.get_logger("kraft.controller")
 IDLE_MS = 60_000
 """The timers look around at least this often."""
 
+FENCE_AGAIN_MS = 1_000
+"""After a fence whose decision has failed, expired sessions are looked at again only this much later."""
+
 OUR_REASONS = frozenset((CloseReason.LOCAL, CloseReason.BAD_BYTES, CloseReason.IDLE, CloseReason.SHUTDOWN))
 """A connection that ended for one of these was ended by us."""
 
@@ -95,7 +99,7 @@ class Controller:
         self.prober = Prober(config, peers, cluster_id)
         self.sessions = Sessions(config.integer("broker.session.timeout.ms"))
         self.probing = Probing()
-        self.line = CommandLine(quorum, self)
+        self.line = CommandLine(quorum, self, seam.clock)
         self.registration = ControllerRegistration(self)
         self.voter_changes = VoterChanges(config, quorum, peers, seam.clock, cluster_id)
         self.membership = VoterMembership(self)
@@ -108,6 +112,8 @@ class Controller:
         self._probe_deadline_ms: int | None = None
         self._rebalance_ms: int | None = None
         self._unclean_ms: int | None = None
+        self._fence_ms = 0
+        """No fence of expired sessions before."""
         self._line_is_awaited = False
         """The timers have something to do when the line of commands is free again."""
         publisher.subscribe(self._published)
@@ -224,8 +230,15 @@ class Controller:
         self._work.set()
 
     def failed(self, command: Any, problem: Exception) -> None:
-        """One command's trouble, which had to wait for its turn."""
+        """One command's trouble; what this controller needs to lead at all must not fail."""
         log.error("command failed", command=type(command).__name__, error=repr(problem), exc_info=problem)
+        if isinstance(command, ActivateController):
+            raise InvariantError(f"this controller cannot become active: {problem!r}") from problem
+        if isinstance(command, FenceBrokers):
+            self._fence_ms = self.clock.monotonic_ms() + FENCE_AGAIN_MS
+            self.timers_changed()
+        elif isinstance(command, ShutDownBroker):  # the broker asks again, and the plan begins anew
+            self.sessions.shutdown_offset(command.broker_id, command.broker_epoch, None)
 
     def start_voter_change(self, asked: VoterChange, answer: Callable[[VotersRefused], None]) -> None:
         """Carry out a change of the voters beside everything else, and say what became of it; also if this controller
@@ -289,7 +302,7 @@ class Controller:
         self._start_probes(actions)
         if actions.fence:
             log.info("brokers are gone", broker_ids=[target.broker_id for target in actions.fence])
-            self.line.submit(FenceBrokers(targets=actions.fence, cause=FenceCause.PROCESS_DIED))
+            self.line.submit_first(FenceBrokers(targets=actions.fence, cause=FenceCause.PROCESS_DIED))
         if actions.deadline_ms != self._probe_deadline_ms:
             self._probe_deadline_ms = actions.deadline_ms
             self.timers_changed()
@@ -326,10 +339,11 @@ class Controller:
             await self._work.wait()
             self._work = trio.Event()
             while self.line.run_next():
+                if self._line_is_awaited and not self.line.is_taken:
+                    self._line_is_awaited = False
+                    self.run_due_timers()  # now: what waits may take the line in the next step
+                    self.timers_changed()
                 await trio.lowlevel.checkpoint()
-            if self._line_is_awaited:
-                self._line_is_awaited = False
-                self.timers_changed()
 
     async def _run_timers(self) -> None:
         while True:
@@ -347,7 +361,9 @@ class Controller:
         image = self.line.image
         if image is not None and not self.line.is_taken:
             sessions_ms = self.sessions.next_deadline_ms(image, self.line.brokers_being_fenced())
-            times += [at for at in (sessions_ms, self._rebalance_ms, self._unclean_ms) if at is not None]
+            if sessions_ms is not None:
+                times.append(max(sessions_ms, self._fence_ms))
+            times += [at for at in (self._rebalance_ms, self._unclean_ms) if at is not None]
         return min(times)
 
     def run_due_timers(self) -> None:
@@ -370,8 +386,10 @@ class Controller:
 
     def _fence_expired(self, now_ms: int) -> None:
         """All whose session is over leave in one plan, so that none takes over from another."""
+        if now_ms < self._fence_ms:
+            return
         being_fenced = self.line.brokers_being_fenced()
         expired = self.sessions.expired(self.image, now_ms)
         targets = tuple(target for target in expired if target.broker_id not in being_fenced)
         if targets:
-            self.line.submit(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))
+            self.line.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))

@@ -194,7 +194,13 @@ def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> No
     request.respond(messages.encode_response(api_key, request.api_version, response))
 
 
-def not_controller(api_key: int) -> Any:
-    """The answer of a controller that is not active to a request that only the active one decides."""
-    text = "this node is not the active controller"
-    return messages.build(messages.response_class(api_key), error_code=ErrorCode.NOT_CONTROLLER, error_message=text)
+_NOT_DECIDED = {
+    ErrorCode.NOT_CONTROLLER: "this node is not the active controller",
+    ErrorCode.REQUEST_TIMED_OUT: "the active controller is busy; try again",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the active controller failed to handle the request; its log says why",
+}
+
+
+def not_decided(api_key: int, error: ErrorCode) -> Any:
+    """The answer to a request that only the active controller decides, and that is not decided here, or not now."""
+    return messages.build(messages.response_class(api_key), error_code=error, error_message=_NOT_DECIDED[error])

@@ -1,12 +1,14 @@
 """The active controller's line of commands: decide, append, replay, park the reply. All of it synchronous on the loop.
 
 What is decided or appended in steps (`FollowUp.at_once`, very large batches) has the line to itself until it is done:
-commands that come meanwhile wait in their order, and others have the loop between two steps.
+commands that come meanwhile wait in their order, and others have the loop between two steps. When it is free, the
+controller's own fences come first; then the slices of plans and those that wait take turns.
 
 Invariants: `image` is the committed image plus everything appended and not yet committed; no reply leaves before the
 high watermark has reached what it depends on and its own events (M9); losing leadership drops the image and fails every
-parked reply and every plan (B32). A plan's next slice is decided on the newest image, after whatever came in meanwhile,
-and when most of what was appended before it is committed: whoever else is answered waits for that.
+parked reply and every plan (B32). A plan's next slice is decided on the newest image, and when most of what plans have
+appended is committed: whoever else is answered waits for that. A command whose decision or reply raises fails alone;
+events that are in the log and not in `image` stop the node.
 """
 
 from __future__ import annotations
@@ -21,14 +23,22 @@ from kraft.control.commands import START, FenceBrokers, RegisterBrokerCommand, S
 from kraft.image import BatchBuilder, MetadataImage
 from kraft.node.publisher import PreparedImage
 from kraft.node.quorum import NotLeader, Quorum
-from kraft.seam import InvariantError, require
+from kraft.seam import Clock, DiskError, InvariantError, require
+from kraft.wire.error_codes import ErrorCode
 
 EVENTS_PER_STEP_MAX = 2_000
 """A batch of more events is encoded and replayed in steps of so many."""
 
 PLAN_EVENTS_AHEAD_MAX = 1_000
-"""While more events than this are not committed, plans wait: those who ask for other things are answered behind them.
-Two slices are under way at a time, so that one is decided while another is being committed."""
+"""While more events of plans than this are not committed, plans wait: those who ask for other things are answered
+behind them. So two slices of a thousand events are under way at a time, or three of a fence: one is decided while
+others are being committed."""
+
+TURN_NS_MAX = 5_000_000
+"""Of those that waited for the line, as many are decided in one step as fit into this time."""
+
+WAITING_MAX = 1_000
+"""While so many wait for the line, others are told to come again (REQUEST_TIMED_OUT)."""
 
 
 class CommandHost(Protocol):
@@ -51,28 +61,30 @@ class CommandHost(Protocol):
         ...
 
     def failed(self, command: Any, problem: Exception) -> None:
-        """A command that had to wait could not be decided. Its waiter is told that it is lost."""
+        """Deciding this command, or a later step of it, or its waiter's reply, has raised. Its waiter is told next."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
     """Who waits for a command: `reply` gets the decision's reply, once it may be known; `lost` is called instead if
-    leadership is lost first. Each is called at most once."""
+    leadership is lost first; `failed` if too many wait (REQUEST_TIMED_OUT), or if the command, or `reply`, has raised
+    (UNKNOWN_SERVER_ERROR). Each is called at most once."""
 
     reply: Callable[[Any], None]
     lost: Callable[[], None]
+    failed: Callable[[ErrorCode], None]
 
 
-def _ignore(_reply: Any) -> None:
-    """Nobody waits for this reply."""
+def _ignore(_told: Any) -> None:
+    """Nobody waits for this."""
 
 
 def _nothing() -> None:
     """Nobody needs to know."""
 
 
-NOBODY = Waiter(_ignore, _nothing)
+NOBODY = Waiter(_ignore, _nothing, _ignore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +103,37 @@ class _Decided:
     batch: BatchBuilder
 
 
+def _who_asked(step: _Asked | _Decided) -> _Asked:
+    return step if isinstance(step, _Asked) else step.asked
+
+
 @dataclass(frozen=True, slots=True)
 class _Parked:
+    asked: _Asked
     offset: int
     reply: Any
-    waiter: Waiter
 
 
 class CommandLine:
     """Decides commands one after the other while this node is the active controller."""
 
-    def __init__(self, quorum: Quorum, host: CommandHost) -> None:
+    def __init__(self, quorum: Quorum, host: CommandHost, clock: Clock) -> None:
         self.image: MetadataImage | None = None
         self._quorum = quorum
         self._host = host
+        self._clock = clock
         self._epoch = -1
         self._high_watermark = 0
         self._parked: deque[_Parked] = deque()
         self._under_way: _Asked | _Decided | None = None
         """What has the line to itself: the next step of a decision, or of a batch."""
+        self._urgent: deque[_Asked] = deque()
         self._waiting: deque[_Asked] = deque()
         self._follow_ups: deque[_Asked] = deque()
+        self._steps_owed = 0
+        """To plans, before those that wait go on: one for each step that had the line while a plan was there."""
+        self._plan_events: deque[tuple[int, int]] = deque()
+        """Each slice that is not known to be committed, and is not its plan's last: its end offset, how many events."""
 
     @property
     def is_active(self) -> bool:
@@ -119,8 +141,8 @@ class CommandLine:
 
     @property
     def is_taken(self) -> bool:
-        """Commands wait for what has the line to itself, or for those that waited before them."""
-        return self._under_way is not None or bool(self._waiting)
+        """Something has the line to itself: nothing else is decided."""
+        return self._under_way is not None
 
     def activate(self, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
         """This node leads: all below the end of its log is replayed in `committed`, but for records without events."""
@@ -132,15 +154,15 @@ class CommandLine:
         """Leadership is lost: drop what is not known to be committed, and fail everybody who waits."""
         self.image = None
         under_way, self._under_way = self._under_way, None
-        waiters = [parked.waiter for parked in self._parked]
+        left = [parked.asked for parked in self._parked]
         if under_way is not None:
-            waiters.append(under_way.waiter if isinstance(under_way, _Asked) else under_way.asked.waiter)
-        waiters += [asked.waiter for asked in (*self._waiting, *self._follow_ups)]
-        self._parked.clear()
-        self._waiting.clear()
-        self._follow_ups.clear()
-        for waiter in waiters:
-            waiter.lost()
+            left.append(_who_asked(under_way))
+        left += (*self._urgent, *self._waiting, *self._follow_ups)
+        for queue in (self._parked, self._urgent, self._waiting, self._follow_ups, self._plan_events):
+            queue.clear()
+        self._steps_owed = 0
+        for asked in left:
+            asked.waiter.lost()
 
     def submit(self, command: Any, waiter: Waiter = NOBODY) -> None:
         """Decide now, or, while the line is taken, after those that wait. The waiter is called at once, or when the
@@ -148,10 +170,20 @@ class CommandLine:
         asked = _Asked(command, waiter)
         if self.image is None:
             waiter.lost()
-        elif self.is_taken:
+        elif not self.is_taken and not self._urgent and not self._waiting:
+            self._guarded(asked, self._decide, asked)
+        elif len(self._waiting) < WAITING_MAX or waiter is NOBODY:
             self._waiting.append(asked)
         else:
-            self._decide(asked)
+            waiter.failed(ErrorCode.REQUEST_TIMED_OUT)
+
+    def submit_first(self, command: Any) -> None:
+        """A command of the controller's own: decide now, or, while the line is taken, before those that wait."""
+        asked = _Asked(command, NOBODY)
+        if self.is_taken:
+            self._urgent.append(asked)
+        elif self.image is not None:
+            self._guarded(asked, self._decide, asked)
 
     def _decide(self, asked: _Asked) -> None:
         image = self.image
@@ -163,7 +195,10 @@ class CommandLine:
         if not decision.events:
             self._carry_out(asked, decision, decision.depends_on)
             return
-        decided = _Decided(asked, context.next_offset, decision, BatchBuilder(image, decision.events))
+        self._fill(_Decided(asked, context.next_offset, decision, BatchBuilder(image, decision.events)))
+
+    def _fill(self, decided: _Decided) -> None:
+        """The next events of the batch, and, when it is complete, into the log with it."""
         if decided.batch.take(EVENTS_PER_STEP_MAX):
             self._append(decided)
         else:
@@ -174,21 +209,29 @@ class CommandLine:
         self._host.work_waits()
 
     def _append(self, decided: _Decided) -> None:
-        """One atomic batch; and the image that it makes is the speculative image."""
-        image, values = self.image, decided.batch.values
+        """One atomic batch; and the image that it makes is the speculative image, built first: it may not fit."""
+        before, values = self.image, decided.batch.values
+        end_offset = decided.next_offset + len(values)
+        image, delta = decided.batch.build(end_offset, self._epoch)
         try:
-            end_offset = self._quorum.append(values)
+            appended = self._quorum.append(values)
+            require(
+                appended == end_offset,
+                f"events were decided for offset {decided.next_offset} but stand at {appended - len(values)}",
+            )
+            if before is not None and self.image is before:
+                self.image = image
+                self._host.appended(PreparedImage(before, image, delta))
+            if decided.decision.follow_up is not None:
+                self._plan_events.append((end_offset, len(values)))
+            self._carry_out(decided.asked, decided.decision, max(decided.decision.depends_on, end_offset))
         except NotLeader:
             decided.asked.waiter.lost()
-            return
-        require(
-            end_offset - len(values) == decided.next_offset,
-            f"events were decided for offset {decided.next_offset} but stand at {end_offset - len(values)}",
-        )
-        if image is not None and self.image is image:
-            self.image, delta = decided.batch.build(end_offset, self._epoch)
-            self._host.appended(PreparedImage(image, self.image, delta))
-        self._carry_out(decided.asked, decided.decision, max(decided.decision.depends_on, end_offset))
+        except (DiskError, InvariantError):
+            raise
+        except Exception as problem:
+            what = f"the events of {type(decided.asked.command).__name__} below offset {end_offset}"
+            raise InvariantError(f"{what} may be in the log, and are not carried out: {problem!r}") from problem
 
     def _carry_out(self, asked: _Asked, decision: Decision, end_offset: int) -> None:
         """What is left of a decision when its events are appended: who hears of it, its effects, its reply."""
@@ -201,7 +244,7 @@ class CommandLine:
                 self._host.shutdown_offset(effect)
         if following is None:
             if asked.waiter is not NOBODY:
-                self._park(_Parked(end_offset, decision.reply, asked.waiter))
+                self._park(_Parked(asked, end_offset, decision.reply))
         elif following.at_once:
             require(not decision.events, "what is decided in steps has no events before the last")
             self._take_line(_Asked(following.command, asked.waiter))
@@ -211,52 +254,90 @@ class CommandLine:
 
     def _park(self, parked: _Parked) -> None:
         if parked.offset <= self._high_watermark and not self._parked:
-            parked.waiter.reply(parked.reply)
+            self._reply(parked)
         else:
             self._parked.append(parked)
+
+    def _reply(self, parked: _Parked) -> None:
+        self._guarded(parked.asked, parked.asked.waiter.reply, parked.reply)
 
     def high_watermark_reached(self, high_watermark: int) -> None:
         """Everything below is committed: release the replies that waited for it, in order."""
         self._high_watermark = max(self._high_watermark, high_watermark)
         while self._parked and self._parked[0].offset <= self._high_watermark:
-            parked = self._parked.popleft()
-            parked.waiter.reply(parked.reply)
+            self._reply(self._parked.popleft())
         if self._follow_ups:
             self._host.work_waits()
 
     def run_next(self) -> bool:
-        """The next step of what has the line, else the command that waits longest, else the next slice of the plan that
-        waits longest. False if there was none that may run now."""
+        """The next step of what has the line; else a command of the controller's own; else the next slice of a plan, or
+        a turn of those that wait. Plans have as many steps as others had meanwhile, and those that wait let them go
+        first, also while plans wait for commits: so does every reply. False if there was nothing that may run now."""
         under_way, self._under_way = self._under_way, None
-        if isinstance(under_way, _Asked):
-            self._decide_late(under_way)
-        elif under_way is not None:
+        if under_way is not None:
+            self._owe_plans()
             self._go_on(under_way)
+        elif self._urgent:
+            self._take(self._urgent)
+        elif self._follow_ups and (self._steps_owed or not self._waiting):
+            if not self._plans_may_go_on():
+                return False
+            self._steps_owed = max(0, self._steps_owed - 1)
+            self._next_slice()
         elif self._waiting:
-            self._decide_late(self._waiting.popleft())
-        elif self._follow_ups and self._quorum.log_end_offset - self._quorum.high_watermark <= PLAN_EVENTS_AHEAD_MAX:
-            self._decide(self._follow_ups.popleft())
+            self._owe_plans()
+            self._take_turn()
         else:
             return False
         return True
 
-    def _go_on(self, decided: _Decided) -> None:
-        if self._quorum.log_end_offset != decided.next_offset:
-            self._decide(decided.asked)  # the quorum has appended a record of its own: it is decided for another offset
-        elif decided.batch.take(EVENTS_PER_STEP_MAX):
-            self._append(decided)
-        else:
-            self._under_way = decided
+    def _owe_plans(self) -> None:
+        self._steps_owed = self._steps_owed + 1 if self._follow_ups else 0
 
-    def _decide_late(self, asked: _Asked) -> None:
-        """Who asked is not the caller, and is told of its trouble; nobody else is."""
+    def _plans_may_go_on(self) -> bool:
+        """Little of what plans have appended is not committed."""
+        ahead, high_watermark = self._plan_events, self._quorum.high_watermark
+        while ahead and ahead[0][0] <= high_watermark:
+            ahead.popleft()
+        return sum(events for _, events in ahead) <= PLAN_EVENTS_AHEAD_MAX
+
+    def _next_slice(self) -> None:
+        """Plans that take brokers out come before others: their clients wait for new leaders."""
+        plans = self._follow_ups
+        first = next((number for number, asked in enumerate(plans) if leaving_brokers(asked.command)), 0)
+        asked = plans[first]
+        del plans[first]
+        self._guarded(asked, self._decide, asked)
+
+    def _take_turn(self) -> None:
+        """Those that wait longest, for a few milliseconds, or until one takes the line."""
+        end_ns = self._clock.monotonic_ns() + TURN_NS_MAX
+        while self._waiting and not self.is_taken:
+            self._take(self._waiting)
+            if self._clock.monotonic_ns() >= end_ns:
+                break
+
+    def _take(self, queue: deque[_Asked]) -> None:
+        asked = queue.popleft()
+        self._guarded(asked, self._decide, asked)
+
+    def _go_on(self, under_way: _Asked | _Decided) -> None:
+        asked = _who_asked(under_way)
+        if isinstance(under_way, _Decided) and under_way.next_offset == self._quorum.log_end_offset:
+            self._guarded(asked, self._fill, under_way)
+        else:  # a draft; or the quorum has appended a record of its own, and it was decided for another offset
+            self._guarded(asked, self._decide, asked)
+
+    def _guarded(self, asked: _Asked, step: Callable[[Any], None], value: Any) -> None:
+        """A command's step. What it raises is told to the host and to who waits for the command, and harms nobody
+        else."""
         try:
-            self._decide(asked)
-        except InvariantError:
+            step(value)
+        except (DiskError, InvariantError):
             raise
         except Exception as problem:  # noqa: BLE001 - told to the host, and to the waiter
             self._host.failed(asked.command, problem)
-            asked.waiter.lost()
+            asked.waiter.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def brokers_being_fenced(self) -> frozenset[int]:
         """Brokers that a plan under way takes out: not eligible for anything."""

@@ -25,10 +25,11 @@ from kraft.control.commands import PartitionProposal, ProposedMember
 from kraft.control.decide import ADMIN
 from kraft.control.probing import ProbeOutcome
 from kraft.image import Endpoint, FeatureRange
-from kraft.node.controller_answers import READS, handle_api_versions, handle_read, not_controller, requester_of
+from kraft.node.controller_answers import READS, handle_api_versions, handle_read, not_decided, requester_of
 from kraft.node.controller_commands import Waiter
 from kraft.node.voter_changes import NOT_LEADER as VOTERS_NOT_HERE
 from kraft.node.voter_requests import VOTER_REQUESTS, submit_voter_change, voters_response
+from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import WireError
 from kraft.wire import messages, rpc_cluster
 from kraft.wire.api_keys import ApiKey
@@ -55,12 +56,15 @@ def _answer(request: Request, response: RpcMessage) -> None:
 def _waiter(
     controller: Controller, request: Request, response: Callable[..., RpcMessage], make: Callable[[Any], RpcMessage]
 ) -> Waiter:
-    """Answers with `make(reply)`, or with NOT_CONTROLLER in the class `response`."""
+    """Answers with `make(reply)`, or with NOT_CONTROLLER or another error in the class `response`."""
 
     def lost() -> None:
         _answer(request, response(error_code=ErrorCode.NOT_CONTROLLER, leader_id=leader_id(controller)))
 
-    return Waiter(lambda reply: _answer(request, make(reply)), lost)
+    def failed(error: ErrorCode) -> None:
+        _answer(request, response(error_code=error))
+
+    return Waiter(lambda reply: _answer(request, make(reply)), lost, failed)
 
 
 def leader_id(controller: Controller) -> int:
@@ -281,9 +285,14 @@ def handle_admin(controller: Controller, request: Request) -> None:
     requester = requester_of(request)
 
     def reply(response: Any) -> None:
-        request.respond(messages.encode_response(key, version, response))
+        if not request.is_answered:
+            request.respond(messages.encode_response(key, version, response))
 
-    waiter = Waiter(reply, lambda: reply(not_controller(key)))
+    waiter = Waiter(
+        reply,
+        lambda: reply(not_decided(key, ErrorCode.NOT_CONTROLLER)),
+        lambda error: reply(not_decided(key, error)),
+    )
     controller.line.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
 
 
@@ -296,7 +305,11 @@ def handle_voter_change(controller: Controller, request: Request) -> None:
         if not request.is_answered:
             request.respond(messages.encode_response(key, version, response))
 
-    waiter = Waiter(reply, lambda: reply(voters_response(controller, key, VOTERS_NOT_HERE)))
+    waiter = Waiter(
+        reply,
+        lambda: reply(voters_response(controller, key, VOTERS_NOT_HERE)),
+        lambda error: reply(voters_response(controller, key, VotersRefused(error, "not now"))),
+    )
     submit_voter_change(controller, key, requester_of(request), message, waiter)
 
 

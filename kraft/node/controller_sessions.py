@@ -67,8 +67,8 @@ class Sessions:
             if session.connection_number == connection_number:
                 self._sessions[broker_id] = session._replace(is_connected=False)
 
-    def shutdown_offset(self, broker_id: int, broker_epoch: int, offset: int) -> None:
-        """Where a controlled shutdown is complete in the log."""
+    def shutdown_offset(self, broker_id: int, broker_epoch: int, offset: int | None) -> None:
+        """Where a controlled shutdown is complete in the log; None if none is under way."""
         session = self._sessions.get(broker_id)
         if session is not None and session.broker_epoch == broker_epoch:
             self._sessions[broker_id] = session._replace(shutdown_offset=offset)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from kraft.seam import require
 from kraft.wire.message_schema import ENTITY, Field, fields_of
 from kraft.wire.primitives import (
     array_count,
@@ -52,13 +53,14 @@ def compile_writer(wire: Any, source: Any) -> Write:
 
 
 class EncodedStructs:
-    """An array of structs whose bytes, in the version on the wire, are there already; in the place of the array."""
+    """An array of structs whose bytes, in this version of the message, are there already; in the place of the array."""
 
-    __slots__ = ("_count", "data")
+    __slots__ = ("_count", "data", "version")
 
-    def __init__(self, count: int, data: bytes) -> None:
+    def __init__(self, count: int, data: bytes, version: int) -> None:
         self._count = count
         self.data = data
+        self.version = version
 
     def __len__(self) -> int:
         return self._count
@@ -81,6 +83,7 @@ class _Writer:
             "uuid": uuid_bytes,
             "uvarint": encode_unsigned,
             "EncodedStructs": EncodedStructs,
+            "require": require,
         }
         self.run: list[tuple[str, str]] = []
 
@@ -189,7 +192,9 @@ class _Writer:
         self.line(f"        {write}(parts.append, item)")
         self.line(f"    {last}[:] = items, b''.join(parts)")
         self.line(f"    append({last}[1])")
+        version = int(self.wire.__version__)
         self.line("elif items.__class__ is EncodedStructs:")
+        self.line(f"    require(items.version == {version}, 'these structs are not in version {version}')")
         self.line(f"    append({count}(items))")
         self.line("    append(items.data)")
         self.line("else:")

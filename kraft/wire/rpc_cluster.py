@@ -1,8 +1,10 @@
 """The messages between brokers and the active controller, and Identify, which a controller asks a broker.
 
 Every answer of a controller that is not active has error NOT_CONTROLLER and names the leader that it knows
-(`leader_id`, -1 for none). All requests but RegisterBroker, Identify and Forward carry the broker epoch: a controller
-refuses an old one with STALE_BROKER_EPOCH (invariant M7). Offsets are exclusive ends; -1 stands for "none".
+(`leader_id`, -1 for none). One that is active answers REQUEST_TIMED_OUT if it is too busy, and is asked again a little
+later; and UNKNOWN_SERVER_ERROR if it failed over the request. All requests but RegisterBroker, Identify and Forward
+carry the broker epoch: a controller refuses an old one with STALE_BROKER_EPOCH (invariant M7). Offsets are exclusive
+ends; -1 stands for "none".
 Source: Kafka's BrokerRegistration, BrokerHeartbeat, AlterPartition, AllocateProducerIds, Envelope and
 ControllerRegistration; DESIGN 12a for Identify.
 """
@@ -224,7 +226,8 @@ class ForwardRequest(RpcMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardResponse(RpcMessage):
     """`error_code` is about the forwarding (NOT_CONTROLLER: ask another; UNSUPPORTED_VERSION: this controller is of an
-    older release and knows the key up to `newest_version`); `body` is the answer in the version of the request."""
+    older release and knows the key up to `newest_version`; REQUEST_TIMED_OUT and UNKNOWN_SERVER_ERROR as above); `body`
+    is the answer in the version of the request."""
 
     api_key = InternalKey.FORWARD
     bytes_max = FORWARD_BYTES_MAX

@@ -221,7 +221,8 @@ class NodeEye:
             tag = _Tag()
             self._tags.append(tag)
             waiter = asked.waiter
-            spied = waiter if waiter is NOBODY else Waiter(partial(self._replies, tag, waiter), waiter.lost)
+            told = partial(self._replies, tag, waiter)
+            spied = waiter if waiter is NOBODY else Waiter(told, waiter.lost, waiter.failed)
             carry_out(replace(asked, waiter=spied), decision, end_offset)
             self._tags.remove(tag)
 

@@ -314,3 +314,49 @@ def test_a_connection_that_falls_silent_is_given_up_while_another_can_still_save
             active()(request, message)
 
     run(test, silent_at_first, standby(), standby())
+
+
+def refusing(error: ErrorCode, times: int) -> Script:
+    """The active controller, which answers so many requests with an error."""
+    left = [times]
+
+    def script(request: Request, message: Any) -> None:
+        if left[0] == 0:
+            active()(request, message)
+            return
+        left[0] -= 1
+        request.respond(encode_rpc(AllocateProducerIdsResponse(error_code=error)))
+
+    return script
+
+
+def test_a_controller_that_is_too_busy_is_asked_again_a_little_later_and_no_other() -> None:
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(102, 4)
+        started_ns = world.now_ns
+        assert (await channel.request(MESSAGE)).first_producer_id == 1000
+        assert (world.now_ns - started_ns) / 1e6 >= 3 * 20
+        assert [len(controller.seen) for controller in controllers] == [0, 4, 0]
+
+    run(test, standby(), refusing(ErrorCode.REQUEST_TIMED_OUT, 3), standby())
+
+
+def test_a_controller_that_is_too_busy_for_all_of_the_time_gave_no_answer() -> None:
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(102, 4)
+        with pytest.raises(RequestFailed) as failure:
+            await channel.request(MESSAGE, timeout_ms=2_000)
+        assert failure.value.outcome is Outcome.TIMED_OUT
+        assert len(controllers[1].seen) <= 60
+
+    run(test, standby(), refusing(ErrorCode.REQUEST_TIMED_OUT, 1_000), standby())
+
+
+def test_a_controller_that_failed_over_one_request_is_trusted_with_the_next() -> None:
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(102, 4)
+        assert (await channel.request(MESSAGE)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await channel.request(MESSAGE)).first_producer_id == 1000
+        assert [len(controller.seen) for controller in controllers] == [0, 2, 0]
+
+    run(test, standby(), refusing(ErrorCode.UNKNOWN_SERVER_ERROR, 1), standby())

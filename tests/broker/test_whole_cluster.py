@@ -10,6 +10,8 @@ from structlog.testing import capture_logs
 
 from kraft.broker.node.lifecycle import BrokerState
 from kraft.client.producer import Producer
+from kraft.control import RegisterBrokerCommand
+from kraft.control.decide import COMMANDS
 from kraft.sim.world import World
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -89,6 +91,23 @@ def test_requests_before_the_broker_is_unfenced_wait_and_are_answered_then() -> 
         assert [b.node_id for b in response.brokers] == [1]
 
     World(4).run(main)
+
+
+def test_a_broker_registers_again_when_the_controller_failed_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, left = COMMANDS[RegisterBrokerCommand], [3]
+
+    def twin(*arguments: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise KeyError("planted")
+        return honest(*arguments)
+
+    monkeypatch.setitem(COMMANDS, RegisterBrokerCommand, twin)
+
+    async def test(world: World, cluster: WorldCluster) -> None:
+        assert left == [0]
+
+    run(test, controllers=1, brokers=1)
 
 
 @pytest.mark.parametrize("seed", range(3))

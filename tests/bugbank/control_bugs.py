@@ -87,7 +87,7 @@ def snapshots_forget_features(plant: Planting) -> None:
 )
 def reply_on_append(plant: Planting) -> None:
     def twin(self: CommandLine, parked: Any) -> None:
-        parked.waiter.reply(parked.reply)
+        parked.asked.waiter.reply(parked.reply)
 
     plant.replace(CommandLine, "_park", twin)
 

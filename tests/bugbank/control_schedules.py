@@ -320,7 +320,11 @@ class JudgedLine(Host):
             self.line.submit(command)
             return
         told: list[int] = []
-        self.line.submit(command, Waiter(lambda reply: told.append(self.quorum.high_watermark), lambda: None))
+
+        def tell(_: Any) -> None:
+            told.append(self.quorum.high_watermark)
+
+        self.line.submit(command, Waiter(tell, lambda: None, tell))
         end = self.quorum.log_end_offset
         require("M9", not told or told[0] >= end, f"told at once, at {told} of {end}")
 

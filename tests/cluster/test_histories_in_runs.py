@@ -105,9 +105,9 @@ def growth_is_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
 
 def a_reply_leaves_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     def twin(self: CommandLine, parked: Any) -> None:
-        parked.waiter.reply(parked.reply)
+        parked.asked.waiter.reply(parked.reply)
 
-    plant(patch, CommandLine, "_park", twin, "6347d75f")
+    plant(patch, CommandLine, "_park", twin, "ff954b6b")
 
 
 def a_commit_is_answered_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:

@@ -305,7 +305,7 @@ def test_metadata_that_is_published_before_it_is_committed_is_caught(monkeypatch
 
 def test_a_reply_that_leaves_before_it_is_committed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: CommandLine, parked: Any) -> None:
-        parked.waiter.reply(parked.reply)
+        parked.asked.waiter.reply(parked.reply)
 
-    planting = partial(plant, owner=CommandLine, name="_park", twin=twin, expected="6347d75f")
+    planting = partial(plant, owner=CommandLine, name="_park", twin=twin, expected="ff954b6b")
     assert "M9" in caught(monkeypatch, some_writes, planting)

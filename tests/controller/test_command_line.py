@@ -19,6 +19,7 @@ from kraft.control import (
     FenceTarget,
 )
 from kraft.control.commands import PartitionProposal, ProposedMember
+from kraft.control.decide import COMMANDS
 from kraft.image import BatchBuilder, MetadataImage, digest, replay
 from kraft.image.events import decode_event
 from kraft.node import controller_commands as module
@@ -29,6 +30,18 @@ from kraft.wire.error_codes import ErrorCode
 from tests.control.cluster import Cluster
 from tests.control.requests import new_topic
 from tests.controller.fake_quorum import FakeQuorum
+
+
+class HandClock:
+    """Stands still, or goes on by so much with each look at it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.step_ns = 0
+
+    def monotonic_ns(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
 
 
 class Host:
@@ -42,7 +55,8 @@ class Host:
             self.cluster.add_topic("orders", *[(1, 2, 3)] * partitions)
         self.quorum.values = [b""] * self.cluster.image.offset
         self.quorum.high_watermark = self.cluster.image.offset
-        self.line = CommandLine(self.quorum, self)  # type: ignore[arg-type]
+        self.clock = HandClock()
+        self.line = CommandLine(self.quorum, self, self.clock)  # type: ignore[arg-type]
         self.line.activate(self.cluster.image, 1, self.quorum.high_watermark)
         self.told: list[Any] = []
         self.commands: list[Any] = []
@@ -75,9 +89,10 @@ class Host:
         self.troubles.append((command, type(problem)))
 
     def submit(self, command: Any, name: str) -> None:
-        self.line.submit(
-            command, Waiter(lambda reply: self.told.append((name, reply)), lambda: self.told.append((name, "lost")))
-        )
+        def tell(told: Any) -> None:
+            self.told.append((name, told))
+
+        self.line.submit(command, Waiter(tell, lambda: tell("lost"), tell))
 
     def commit(self, end_offset: int | None = None) -> None:
         self.quorum.commit(end_offset)
@@ -372,16 +387,256 @@ def test_a_record_of_the_quorum_between_two_steps_has_the_batch_decided_again() 
     assert [one.next_offset - one.base_offset for one in host.quorum.batches] == [1, 5_001]
 
 
-def test_the_trouble_of_a_command_that_waited_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trouble_of_a_command_that_waited_is_its_own() -> None:
     host = Host(at_once=True)
     host.submit(large(host, "orders"), "large")
     host.submit("no command", "trouble")
     host.submit(host.block(), "fine")
     run_out(host)
     host.line.high_watermark_reached(host.quorum.high_watermark)
-    assert host.told[0] == ("trouble", "lost")
+    assert host.told[0] == ("trouble", ErrorCode.UNKNOWN_SERVER_ERROR)
     assert host.names[1:] == ["large", "fine"]
     assert host.troubles == [("no command", KeyError)]
+
+
+# shares of the line
+
+
+def is_fenced(host: Host, broker_id: int) -> bool:
+    assert host.line.image is not None
+    return host.line.image.brokers[broker_id].fenced
+
+
+def partitions_of(host: Host, broker_id: int) -> int:
+    """In how many partitions of the first topic the broker is in sync."""
+    topic = None if host.line.image is None else host.line.image.topics.get("orders")
+    assert topic is not None
+    return sum(broker_id in state.isr for _, state in topic.partitions())
+
+
+@pytest.mark.parametrize("steps_per_commit", [1, 5])
+def test_a_fence_goes_on_while_very_large_topics_are_made_one_after_the_other(steps_per_commit: int) -> None:
+    host = Host(partitions=3_000)
+    host.submit(host.fence(1), "fence")
+    assert partitions_of(host, 1) == 2_500
+    host.submit(large(host, "large-0"), "large")
+    made = 1
+    for step in range(60):
+        if host.line.is_taken and not host.line._waiting:
+            host.submit(large(host, f"large-{made}"), "large")
+            made += 1
+        host.line.run_next()
+        if step % steps_per_commit == 0:
+            host.commit()
+    assert is_fenced(host, 1)
+    assert host.names.count("large") >= 2, "both get on"
+    assert made > host.names.count("large")
+
+
+def test_plans_and_those_that_wait_take_turns() -> None:
+    host = Host(at_once=True, partitions=3_000)
+    host.submit(host.fence(1), "fence")
+    host.submit(large(host, "large", partitions=1_500), "large")
+    for number in range(4):
+        host.submit(host.block(), f"block {number}")
+    host.clock.step_ns = module.TURN_NS_MAX
+    host.commands.clear()
+    run_out(host)
+    kinds = [type(command).__name__ for command in host.commands]
+    begin = kinds.index("AllocateProducerIds")
+    assert kinds[begin : begin + 4] == ["AllocateProducerIds", "FenceBrokers"] * 2
+    assert kinds.count("AllocateProducerIds") == 4
+    assert is_fenced(host, 1)
+
+
+def test_those_that_wait_let_a_plan_go_first_also_while_it_waits_for_commits() -> None:
+    host = Host(partitions=3_000)
+    host.submit(host.fence(1), "fence")
+    host.submit(large(host, "large"), "large")
+    host.submit(host.block(), "waits")
+    run_out(host)
+    assert partitions_of(host, 1) == 1_500
+    assert host.block() not in host.commands
+    host.commit()
+    run_out(host)
+    host.commit()
+    run_out(host)
+    assert is_fenced(host, 1)
+    assert host.block() in host.commands
+
+
+def test_what_others_have_appended_stops_no_plan() -> None:
+    host = Host(partitions=3_000)
+    host.submit(host.fence(1), "fence")
+    host.submit(large(host, "large"), "large")
+    while host.line.is_taken:
+        assert host.line.run_next()
+    assert host.line.run_next()
+    assert host.line.run_next()
+    assert partitions_of(host, 1) == 1_500
+    assert not host.line.run_next(), "three slices of 500 are under way"
+
+
+def test_a_plan_that_takes_a_broker_out_comes_before_others() -> None:
+    host = Host(at_once=True, partitions=1_200)
+    host.submit(large(host, *[f"small-{number}" for number in range(4)], partitions=900), "topics")
+    host.submit(host.fence(1), "fence")
+    run_out(host)
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    assert host.names == ["fence", "topics"]
+
+
+def test_of_those_that_waited_as_many_are_decided_in_a_step_as_fit_into_a_turn() -> None:
+    host = Host(at_once=True)
+    host.submit(large(host, "large"), "large")
+    for number in range(30):
+        host.submit(host.block(), f"block {number}")
+    while host.line.is_taken:
+        assert host.line.run_next()
+    host.clock.step_ns = module.TURN_NS_MAX // 10
+    assert host.line.run_next()
+    assert host.commands.count(host.block()) == 10
+    host.clock.step_ns = 0
+    assert host.line.run_next()
+    assert host.commands.count(host.block()) == 30
+    assert not host.line.run_next()
+
+
+def test_a_turn_ends_when_a_command_takes_the_line() -> None:
+    host = Host(at_once=True)
+    for name in ("first", "second"):
+        host.submit(large(host, name), name)
+    host.submit(host.block(), "block")
+    while host.line.is_taken:
+        assert host.line.run_next()
+    assert host.line.run_next()
+    assert host.line.is_taken
+    assert host.block() not in host.commands
+
+
+def test_while_too_many_wait_others_are_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAITING_MAX", 2)
+    host = Host(at_once=True)
+    host.submit(large(host, "large"), "large")
+    for name in ("first", "second", "third"):
+        host.submit(host.block(), name)
+    host.line.submit(ElectLeaderless())
+    assert host.told == [("third", ErrorCode.REQUEST_TIMED_OUT)]
+    run_out(host)
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    assert host.names == ["third", "large", "first", "second"]
+    assert ElectLeaderless() in host.commands, "the controller's own commands are not turned away"
+
+
+def test_the_controllers_own_command_comes_before_those_that_wait() -> None:
+    host = Host(at_once=True, partitions=5)
+    host.submit(large(host, "large"), "large")
+    host.submit(host.block(), "waits")
+    host.line.submit_first(host.fence(1))
+    assert not host.line.brokers_being_fenced(), "what has the line is decided on an image that stays as it is"
+    while host.line.is_taken:
+        assert host.line.run_next()
+    host.line.submit_first(host.fence(2))
+    assert host.line.brokers_being_fenced() == {2}, "those that wait keep nobody up"
+    assert host.line.run_next()
+    assert host.line.brokers_being_fenced() == {1, 2}
+    assert host.block() not in host.commands
+    run_out(host)
+    assert host.block() in host.commands
+    assert is_fenced(host, 1)
+    assert is_fenced(host, 2)
+
+
+# trouble
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise KeyError("planted")
+
+
+def test_the_trouble_of_a_command_that_is_decided_at_once_is_told_as_that_of_one_that_waited() -> None:
+    host = Host(at_once=True)
+    host.submit("no command", "trouble")
+    assert host.told == [("trouble", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    assert host.troubles == [("no command", KeyError)]
+
+
+def test_trouble_in_a_later_step_is_the_commands_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(at_once=True)
+    host.submit(large(host, "large"), "large")
+    host.submit(host.block(), "fine")
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchBuilder, "take", raising)
+        while host.line.is_taken:
+            assert host.line.run_next()
+    run_out(host)
+    host.line.high_watermark_reached(host.quorum.high_watermark)
+    assert host.told[0] == ("large", ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert host.names == ["large", "fine"]
+
+
+def test_trouble_while_a_batch_is_filled_is_the_commands_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(at_once=True)
+    host.submit(large(host, "large"), "large")
+    while not isinstance(host.line._under_way, module._Decided):
+        assert host.line.run_next()
+    monkeypatch.setattr(BatchBuilder, "take", raising)
+    assert host.line.run_next()
+    assert host.told == [("large", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    assert not host.line.is_taken
+
+
+def test_the_trouble_of_a_plans_slice_is_the_plans_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(at_once=True, partitions=1_500)
+    host.submit(host.fence(1), "plan")
+    with monkeypatch.context() as patch:
+        patch.setitem(COMMANDS, FenceBrokers, raising)
+        assert host.line.run_next()
+    assert host.told == [("plan", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    assert host.line.brokers_being_fenced() == frozenset()
+    assert not host.line.run_next()
+    host.submit(host.fence(1), "again")
+    run_out(host)
+    assert is_fenced(host, 1)
+
+
+def test_a_reply_that_raises_harms_no_other() -> None:
+    host = Host()
+    outcomes: list[str] = []
+
+    def reply(_: Any) -> None:
+        outcomes.append("reply")
+        raising()
+
+    host.line.submit(
+        host.block(), Waiter(reply, lambda: outcomes.append("lost"), lambda error: outcomes.append(error.name))
+    )
+    host.submit(host.block(), "fine")
+    host.commit()
+    assert outcomes == ["reply", "UNKNOWN_SERVER_ERROR"]
+    assert host.names == ["fine"]
+
+
+def test_a_batch_whose_image_cannot_be_built_is_in_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host()
+    end_offset = host.quorum.log_end_offset
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchBuilder, "build", raising)
+        host.submit(host.block(), "trouble")
+    assert host.quorum.log_end_offset == end_offset
+    assert host.told == [("trouble", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    host.submit(host.block(), "fine")
+    host.commit()
+    assert host.told[-1][1].first_producer_id == 0
+
+
+@pytest.mark.parametrize("name", ["decided", "appended"])
+def test_trouble_behind_the_append_is_a_broken_invariant(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    host = Host()
+    monkeypatch.setattr(host, name, raising)
+    with pytest.raises(InvariantError, match="may be in the log"):
+        host.submit(host.block(), "trouble")
+    assert host.told == []
 
 
 # planted bugs
@@ -389,7 +644,7 @@ def test_the_trouble_of_a_command_that_waited_is_its_own(monkeypatch: pytest.Mon
 
 def reply_on_append(self: CommandLine, parked: Any) -> None:
     """Bug B31: the reply leaves when the events are appended."""
-    parked.waiter.reply(parked.reply)
+    parked.asked.waiter.reply(parked.reply)
 
 
 def keep_on_resign(self: CommandLine) -> None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
+import pytest
 import trio
 
+from kraft.control import ActivateController, FenceBrokers, fencing, heartbeats
+from kraft.control.commands import ShutDownBroker
+from kraft.control.decide import COMMANDS
 from kraft.image import digest
-from kraft.seam import Seam
+from kraft.seam import InvariantError, Seam
+from kraft.seam.errors import sole_error
 from kraft.sim.world import World
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -447,3 +454,121 @@ def test_while_a_command_has_the_line_timers_wait_and_afterwards_they_look_again
         assert large.partition_count == 3_000
 
     play(scenario)
+
+
+def test_sessions_end_also_while_very_large_topics_are_made_without_a_pause() -> None:
+    """Each step of the line takes 50 ms here, and three clients have a request waiting at any time."""
+
+    async def scenario(cluster: Cluster, client: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        honest, tokens, made = active.line.run_next, [0], [0]
+
+        def one_step() -> bool:
+            if tokens[0] == 0:
+                return False
+            tokens[0] = 0
+            return honest()
+
+        active.line.run_next = one_step  # type: ignore[method-assign]
+
+        async def steps() -> None:
+            while True:
+                await cluster.world.sleep_ms(50)
+                tokens[0] = 1
+                active.work_waits()
+
+        async def ask_on_and_on(name: str) -> None:
+            number = 0
+            while True:
+                number += 1
+                topics = [new_topic(f"{name}-{number}", 1_100, 3)]
+                await cluster.brokers[1].forward(client, ApiKey.CREATE_TOPICS, topics=topics)
+                made[0] += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(steps)
+            for name in ("a", "b", "c"):
+                nursery.start_soon(ask_on_and_on, name)
+            await cluster.world.sleep_ms(200)
+            cluster.world.pause("b3")
+            await cluster.wait(lambda: 3 in active.line.brokers_being_fenced(), 2_300)
+            before = made[0]
+            await cluster.wait(lambda: 3 not in cluster.unfenced(), 8_000)
+            assert made[0] > before > 5
+            nursery.cancel_scope.cancel()
+
+    play(scenario, broker_session_timeout_ms="2000", broker_heartbeat_interval_ms="500")
+
+
+class FailsInTheMiddle:
+    """In the place of a plan's decision: later slices raise until `is_healed`."""
+
+    def __init__(self, honest: Callable[..., Any], is_later: Callable[[Any], bool]) -> None:
+        self.honest = honest
+        self.is_later = is_later
+        self.is_healed = False
+        self.failures = 0
+
+    def __call__(self, image: Any, context: Any, command: Any) -> Any:
+        if self.is_later(command) and not self.is_healed:
+            self.failures += 1
+            raise KeyError("planted")
+        return self.honest(image, context, command)
+
+
+def test_a_fence_that_fails_half_way_ends_no_controller_and_is_tried_again_a_little_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fails = FailsInTheMiddle(COMMANDS[FenceBrokers], lambda command: command.cursor is not None)
+    monkeypatch.setitem(COMMANDS, FenceBrokers, fails)
+    monkeypatch.setattr(fencing, "FENCE_CHANGES_PER_SLICE_MAX", 2)
+
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 30)
+        active = cluster.active
+        cluster.world.pause("b3")
+        await cluster.wait(lambda: fails.failures > 0)
+        await cluster.world.sleep_ms(5_000)
+        assert 3 <= fails.failures <= 6
+        assert cluster.active is active
+        assert cluster.unfenced() == {1, 2, 3}
+        fails.is_healed = True
+        await cluster.wait(lambda: cluster.unfenced() == {1, 2}, 1_500)
+
+    play(scenario)
+
+
+def test_a_controlled_shutdown_that_fails_half_way_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = FailsInTheMiddle(COMMANDS[ShutDownBroker], lambda command: True)
+    monkeypatch.setitem(COMMANDS, ShutDownBroker, fails)
+    monkeypatch.setattr(heartbeats, "leave_partitions", partial(heartbeats.leave_partitions, limit=2))
+
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        await create(cluster, seam, "orders", 9)
+        active = cluster.active
+        leaving = cluster.brokers[3]
+        leaving.wants_shutdown = True
+        await cluster.wait(lambda: fails.failures > 1)
+        assert not leaving.should_shut_down
+        fails.is_healed = True
+        await cluster.wait(lambda: leaving.should_shut_down, 2_000)
+        assert cluster.active is active
+
+    play(scenario)
+
+
+def test_a_controller_that_cannot_become_active_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(*_: Any) -> Any:
+        raise KeyError("planted")
+
+    async def main(world: World) -> None:
+        cluster = Cluster(world, controllers=1, brokers=0)
+        monkeypatch.setitem(COMMANDS, ActivateController, raising)
+        ended: list[BaseException] = []
+        world.start("c101", cluster.controllers[101].main, on_failure=lambda _, error: ended.append(error))
+        await world.wait_ended("c101")
+        (error,) = ended
+        assert isinstance(sole_error(error), InvariantError)
+
+    World(1).run(main)

@@ -11,7 +11,10 @@ from uuid import UUID
 import pytest
 import trio
 
+from kraft.control import AdminRequest, AllocateProducerIds
+from kraft.control.decide import COMMANDS
 from kraft.control.features import SUPPORTED_FEATURES
+from kraft.node import controller_commands
 from kraft.seam import Address, Peer, Seam
 from kraft.sim.world import World
 from kraft.wire import messages
@@ -451,5 +454,55 @@ def test_a_voter_that_says_where_it_is_must_know_the_epoch() -> None:
         assert new.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         static = await client.ask(ApiKey.UPDATE_RAFT_VOTER, 0, **asked, current_leader_epoch=1)
         assert static.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    play(scenario)
+
+
+def of_all_ways_in(updates: dict[str, Any]) -> tuple[RpcMessage, ForwardRequest]:
+    """A broker's own request, and a client's that it forwards."""
+    key = ApiKey.UPDATE_FEATURES
+    request = messages.build(messages.request_class(key), **updates)
+    body = messages.encode_request(key, 2, request)
+    return (
+        AllocateProducerIdsRequest(broker_id=1, broker_epoch=999),
+        ForwardRequest(forwarded_key=key, forwarded_version=2, body=body),
+    )
+
+
+def test_a_request_over_which_the_controller_fails_is_answered_and_the_connection_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def raising(*_: Any) -> Any:
+        raise KeyError("planted")
+
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        updates = {"feature_updates": [feature_update("metadata.version", 26, 2)]}
+        with monkeypatch.context() as patch:
+            for command in (AdminRequest, AllocateProducerIds):
+                patch.setitem(COMMANDS, command, raising)
+            for message in of_all_ways_in(updates):
+                assert (await client.tell(message)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            answer = await client.ask(ApiKey.UPDATE_FEATURES, 2, **updates)
+            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await client.tell(of_all_ways_in(updates)[0])).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    play(scenario)
+
+
+def test_a_controller_for_which_too_many_wait_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_commands, "WAITING_MAX", 0)
+
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        client = await Client.to(seam, active.config.node_id)
+        updates = {"feature_updates": [feature_update("metadata.version", 26, 2)]}
+        monkeypatch.setattr(controller_commands.CommandLine, "is_taken", True)
+        for message in of_all_ways_in(updates):
+            assert (await client.tell(message)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        answer = await client.ask(ApiKey.UPDATE_FEATURES, 2, **updates)
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "busy" in answer.error_message
 
     play(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 from uuid import UUID
 
 import msgpack
@@ -26,7 +27,8 @@ from kraft.image.encoded import apply_encoded
 from kraft.image.encoding import EventEncoder
 from kraft.image.events import NoOp, Partition, PartitionChange, RemoveTopic, Topic
 from kraft.image.image import EMPTY_IMAGE
-from kraft.seam import WireError
+from kraft.image.replay import TopicBuilder
+from kraft.seam import InvariantError, WireError
 
 TOPICS = [UUID(int=1000 + number) for number in range(3)]
 DIRECTORIES = [UUID(int=(5 << 64) + number) for number in range(4)]
@@ -235,3 +237,30 @@ def test_a_change_that_sets_no_number_as_the_leader_is_read_by_the_long_way() ->
     (topic, partition) = (encode_event(event) for event in alike(1))
     damaged = msgpack.packb([5, 0, TOPICS[0].bytes, 0, [1], None, None, None, None, -1, None, None, None])
     assert by_bytes([topic, partition, damaged]).build(3, 1) == by_events([topic, partition, damaged]).build(3, 1)
+
+
+def test_an_event_that_fails_while_the_image_changes_is_not_applied_a_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = TopicBuilder.put
+    puts: list[int] = []
+
+    def put(self: TopicBuilder, index: int, state: PartitionState) -> None:
+        honest(self, index, state)
+        puts.append(index)
+        raise KeyError("planted")
+
+    topic, partition = (encode_event(event) for event in alike(1))
+    monkeypatch.setattr(TopicBuilder, "put", put)
+    with pytest.raises(KeyError, match="planted"):
+        by_bytes([topic, partition])
+    assert puts == [0]
+
+
+@pytest.mark.parametrize("event_class", [Partition, PartitionChange])
+def test_a_shape_that_lacks_a_field_of_its_event_or_has_another_is_a_broken_invariant(event_class: type[Event]) -> None:
+    names = [field.name for field in fields(event_class) if field.name not in encoding._APART]  # type: ignore[arg-type]
+    encoding._shape(event_class, *names)
+    for wrong in (names[1:], [*names, "later"]):
+        with pytest.raises(InvariantError, match=event_class.__name__):
+            encoding._shape(event_class, *wrong)

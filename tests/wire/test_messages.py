@@ -25,7 +25,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.message_quirks import Direction
 from kraft.wire.message_reader import compile_reader
 from kraft.wire.message_schema import ENTITY, fields_of
-from kraft.wire.message_writer import compile_writer
+from kraft.wire.message_writer import EncodedStructs, compile_writer
 from kraft.wire.messages import (
     build,
     decode_request,
@@ -326,3 +326,16 @@ def test_nullable_structs_and_byte_strings_of_later_apis_are_covered(cls: Any, d
 
 def test_every_class_is_loaded_only_when_it_is_needed() -> None:
     assert kio.index.load_request_schema(3, 13) is request_class(3)
+
+
+def test_structs_that_were_written_for_another_version_are_refused() -> None:
+    topic = nested_class(response_class(ApiKey.METADATA), "topics")
+    for version in (9, 12):
+        structs = EncodedStructs(0, b"", version)
+        response = build(response_class(ApiKey.METADATA), topics=[build(topic, name="orders")])
+        response = dataclasses.replace(response, topics=(dataclasses.replace(response.topics[0], partitions=structs),))
+        if version == 9:
+            assert encode_response(ApiKey.METADATA, 9, response)
+        else:
+            with pytest.raises(InvariantError, match="not in version 9"):
+                encode_response(ApiKey.METADATA, 9, response)
