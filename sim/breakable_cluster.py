@@ -90,7 +90,7 @@ class BreakableCluster(ABC):
     def __init__(self, shape: ClusterShape) -> None:
         self.shape = shape
         self._cuts: dict[tuple[int, int], None] = {}
-        """Links that are cut: source and target, each pair both ways."""
+        """Links that are cut, from source to target: those of a partition are here both ways."""
         self._faults: list[Fault] = []
         """Those that a process has been told of, and not of their end."""
 
@@ -120,17 +120,30 @@ class BreakableCluster(ABC):
         self._leave(node)
         self._kill(node)
 
-    def stop(self, node: int) -> None:
-        """Let a node stop in order: a broker hands its leaderships over first."""
+    def stop(self, node: int, *, until_ended: bool = True) -> None:
+        """Let a node stop in order: a broker hands its leaderships over first. `until_ended`: where verbs block, until
+        it has ended."""
         self._require(node, running=True)
         self._leave(node)
         self._stop(node)
+        if until_ended:
+            self._wait_ended(node)
 
-    def start(self, node: int) -> None:
-        """Start a node again that was killed or stopped."""
+    def start(self, node: int, *, until_ready: bool = True) -> None:
+        """Start a node again that was killed or stopped. `until_ready`: where verbs block, until it serves; else
+        `follow_start` is to be called."""
         self._require(node, running=False)
         self._leave(node)
         self._start(node)
+        if until_ready:
+            self._wait_ready(node)
+
+    def follow_start(self, node: int) -> bool:
+        """Whether a node that was started needs to be followed no more: it serves, it is cut off (and may never serve),
+        or it has ended. To be called again and again until then, because it is told on the way that it is cut off.
+        ClusterError if it has ended by a fault of its own."""
+        self._require(node)
+        return self._follow_start(node)
 
     def pause(self, node: int) -> None:
         """Freeze a node's process: its connections stay, and nothing comes from it."""
@@ -186,6 +199,12 @@ class BreakableCluster(ABC):
                     self._cuts.pop(link, None)
         self._cut_links()
 
+    def is_cut(self, source: int, target: int) -> bool:
+        """Whether nothing passes from one node to another."""
+        self._require(source)
+        self._require(target)
+        return (source, target) in self._cuts
+
     def heal(self) -> None:
         """End all partitions and all faults of requests. Nodes that are down or paused stay so: see `mend`."""
         self._cuts.clear()
@@ -199,9 +218,11 @@ class BreakableCluster(ABC):
             if self.is_paused(node):
                 self.resume(node)
         self.heal()
-        for node in self.node_ids:
-            if not self.is_running(node):
-                self.start(node)
+        down = [node for node in self.node_ids if not self.is_running(node)]
+        for node in down:
+            self.start(node, until_ready=False)
+        for node in down:  # which serve when enough of the others run
+            self._wait_ready(node)
 
     # plans
 
@@ -217,8 +238,9 @@ class BreakableCluster(ABC):
             found = [one for one in found if len(one.isr) < len(one.replicas)]
         return sorted(one.leader for one in found if one.leader is not None)
 
-    def begin_fault(self, fault: plan.Fault) -> Callable[[], None]:
-        """Begin what only this kind of cluster can do to `fault.node`; gives what ends it."""
+    def begin_fault(self, fault: plan.Fault) -> Callable[[], None] | None:
+        """Begin what only this kind of cluster can do to `fault.node`; gives what ends it, None if it goes on already
+        and is not begun again."""
         raise ClusterError(f"this cluster cannot have {fault.kind!r}")
 
     # requests
@@ -319,10 +341,21 @@ class BreakableCluster(ABC):
     def _kill(self, node: int) -> None: ...
 
     @abstractmethod
-    def _stop(self, node: int) -> None: ...
+    def _stop(self, node: int) -> None:
+        """Ask it to, and do not wait."""
 
     @abstractmethod
-    def _start(self, node: int) -> None: ...
+    def _wait_ended(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _start(self, node: int) -> None:
+        """Begin, and do not wait."""
+
+    @abstractmethod
+    def _wait_ready(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _follow_start(self, node: int) -> bool: ...
 
     @abstractmethod
     def _pause(self, node: int) -> None: ...

@@ -11,7 +11,7 @@ event for event, as long as the application takes time and chance from trio, the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar, TypeVarTuple, Unpack
 
@@ -209,11 +209,13 @@ class SimulatedCluster(BreakableCluster):
 
     async def carry_out(self, faults: Iterable[plan.Fault]) -> list[str]:
         """Let these faults happen, each when its time has come from now on, until the last is over. Gives what was
-        done, line by line. ClusterError names one that cannot be here."""
+        done, line by line. ClusterError names one that cannot be here. What they have begun ends with this call,
+        however that ends."""
         self._require_run()
         run = FaultRun(self, faults, lambda: self._world.now_ns // 1_000_000)
-        for at_ms in run.steps():
-            await self._world.sleep_until_ns(at_ms * 1_000_000)
+        with closing(run.steps()) as steps:
+            for at_ms in steps:
+                await self._world.sleep_until_ns(at_ms * 1_000_000)  # a cancel here ends what the faults have begun
         return run.history
 
     def holders(self, role: str) -> list[int]:
@@ -222,13 +224,15 @@ class SimulatedCluster(BreakableCluster):
             return self._nodes.uncommitted_controller()
         return super().holders(role)
 
-    def begin_fault(self, fault: plan.Fault) -> Callable[[], None]:
+    def begin_fault(self, fault: plan.Fault) -> Callable[[], None] | None:
         world, name = self._world, host_name(fault.node)
         if fault.kind == plan.POWER_LOSS:
             self.lose_power(fault.node)
         elif fault.kind == "clock":
             world.jump_clock(name, fault.amount)
         elif fault.kind == "slow disk":
+            if world.host(name).disk_extra_ns:
+                return None
             world.slow_disk(name, SLOW_DISK_MS)
             return lambda: world.slow_disk(name, 0)
         elif fault.kind == "reset":
@@ -236,15 +240,18 @@ class SimulatedCluster(BreakableCluster):
         elif fault.kind == "stall":
             world.stall_links(name, host_name(fault.other), fault.duration_ms)
         elif fault.kind == "cut one way":
-            if not world.is_cut(name, host_name(fault.other)):
-                world.partition_one_way(name, host_name(fault.other))
-                return lambda: self._heal_one_way(fault)
+            link = (fault.node, fault.other)
+            if link in self._cuts:
+                return None
+            self._cuts[link] = None
+            self._cut_links()
+            return lambda: self._end_cut(link)
         else:
             return super().begin_fault(fault)
         return lambda: None
 
-    def _heal_one_way(self, fault: plan.Fault) -> None:
-        self._world.heal(host_name(fault.node), host_name(fault.other))
+    def _end_cut(self, link: tuple[int, int]) -> None:
+        self._cuts.pop(link, None)
         self._cut_links()
 
     def active_controller(self) -> int | None:
@@ -267,8 +274,18 @@ class SimulatedCluster(BreakableCluster):
     def _stop(self, node: int) -> None:
         self._nodes.request_stop(node)
 
+    def _wait_ended(self, node: int) -> None:
+        """No verb waits here: virtual time stands still in it."""
+
     def _start(self, node: int) -> None:
         self._nodes.start(node)
+
+    def _wait_ready(self, node: int) -> None:
+        """As of an end."""
+
+    def _follow_start(self, node: int) -> bool:
+        is_cut_off = any(node in link for link in self._cuts)
+        return is_cut_off or not self._nodes.is_running(node) or self._nodes.serves(node)
 
     def _pause(self, node: int) -> None:
         self._world.pause(host_name(node))
@@ -287,8 +304,8 @@ class SimulatedCluster(BreakableCluster):
             for other in self.node_ids:
                 here, there = host_name(one), host_name(other)
                 wanted = (one, other) in self._cuts
-                if one < other and wanted is not self._world.is_cut(here, there):
-                    (self._world.partition if wanted else self._world.heal)(here, there)
+                if wanted is not self._world.is_cut(here, there):
+                    (self._world.partition_one_way if wanted else self._world.heal_one_way)(here, there)
 
     def _add_rule(self, node: int, rule: ReplyRule) -> int:
         return self._nodes.replies[node].add(rule)

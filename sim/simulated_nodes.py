@@ -100,11 +100,16 @@ class SimulatedNodes:
             return f"nodes {down} are down"
         if self.active_controller() is None:
             return "no active controller"
-        fenced = [broker for broker in self.shape.broker_ids if not self._serves(broker) or not image.is_alive(broker)]
+        fenced = [broker for broker in self.shape.broker_ids if not self.serves(broker) or not image.is_alive(broker)]
         if fenced:
             return f"brokers {fenced} are fenced"
         return partition_trouble(image)
 
-    def _serves(self, broker: int) -> bool:
-        node = self._nodes[broker].broker
-        return node is not None and node.broker.lifecycle.unfenced.is_set()
+    def serves(self, node_id: int) -> bool:
+        """Whether a node runs and is ready: a broker is unfenced, a controller alone knows a leader."""
+        node = self.up.get(node_id)
+        if node is None:
+            return False
+        if node.broker is None:
+            return node.publisher.leader_id is not None
+        return node.broker.broker.lifecycle.unfenced.is_set()

@@ -148,15 +148,35 @@ class LocalCluster:
     def kill(self, node_id: int) -> int:
         """SIGKILL a node and wait until it is gone; the process id it had."""
         pid = self.send_signal(node_id, signal.SIGKILL)
-        self._wait_ended([node_id], timeout_s=STOP_SECONDS_MAX)
+        self.wait_ended([node_id])
         return pid
 
     def stop(self, node_id: int, *, timeout_s: float = STOP_SECONDS_MAX) -> int:
         """Stop a node cleanly and wait until it is gone; the process id it had."""
-        self.send_signal(node_id, signal.SIGCONT)
-        pid = self.send_signal(node_id, signal.SIGTERM)
-        self._wait_ended([node_id], timeout_s=timeout_s)
+        pid = self.ask_to_stop(node_id)
+        self.wait_ended([node_id], timeout_s=timeout_s)
         return pid
+
+    def ask_to_stop(self, node_id: int) -> int:
+        """Ask a node, paused or not, to stop cleanly; its process id."""
+        self.send_signal(node_id, signal.SIGCONT)
+        return self.send_signal(node_id, signal.SIGTERM)
+
+    def wait_ended(self, node_ids: list[int], *, timeout_s: float = STOP_SECONDS_MAX) -> None:
+        """Block until these nodes are gone; LaunchError if time is up."""
+        request = {"verb": "wait", "nodes": node_ids, "until": "ended", "timeout_s": timeout_s}
+        if self._ask(request, timeout_s=None) is not None:
+            return
+        deadline = time.monotonic() + timeout_s
+        for node_id in node_ids:
+            identity = read_identity(self.folder.node(node_id))
+            while identity is not None and identity.is_alive:
+                if time.monotonic() > deadline:
+                    raise LaunchError("late", f"node {node_id} (pid {identity.pid}) does not end; kraft kill {node_id}")
+                time.sleep(_POLL_SECONDS)
+            clear_identity(self.folder.node(node_id))
+            if node_id in self._children:
+                self._children.pop(node_id).wait()
 
     def pause(self, node_id: int) -> int:
         """SIGSTOP a node and wait until it stands still; its process id."""
@@ -225,21 +245,6 @@ class LocalCluster:
             time.sleep(_POLL_SECONDS)
         raise LaunchError("zygote", f"the launcher of {self.folder.path} does not end; see {self.folder.zygote_log}")
 
-    def _wait_ended(self, node_ids: list[int], *, timeout_s: float) -> None:
-        request = {"verb": "wait", "nodes": node_ids, "until": "ended", "timeout_s": timeout_s}
-        if self._ask(request, timeout_s=None) is not None:
-            return
-        deadline = time.monotonic() + timeout_s
-        for node_id in node_ids:
-            identity = read_identity(self.folder.node(node_id))
-            while identity is not None and identity.is_alive:
-                if time.monotonic() > deadline:
-                    raise LaunchError("late", f"node {node_id} (pid {identity.pid}) does not end; kraft kill {node_id}")
-                time.sleep(_POLL_SECONDS)
-            clear_identity(self.folder.node(node_id))
-            if node_id in self._children:
-                self._children.pop(node_id).wait()
-
     # without a zygote
 
     def _status_of(self, node_id: int, told: dict[str, Any] | None) -> NodeStatus:
@@ -296,11 +301,11 @@ class LocalCluster:
         for node_ids in (brokers, controllers):
             self._signal_noted(node_ids, signal.SIGCONT, signal.SIGTERM)
             try:
-                self._wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
+                self.wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
             except LaunchError:
                 killed += [node.node_id for node in self.status() if node.node_id in node_ids and node.pid is not None]
                 self._signal_noted(node_ids, signal.SIGKILL)
-                self._wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
+                self.wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
         self.folder.socket.unlink(missing_ok=True)
         self.folder.zygote_identity.unlink(missing_ok=True)
         return killed

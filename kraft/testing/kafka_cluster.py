@@ -13,14 +13,14 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kraft.deploy.launch.control import LocalCluster, NodeStatus
+from kraft.deploy.launch.control import READY_SECONDS_MAX, LocalCluster, NodeStatus
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.folder import ClusterFolder
@@ -38,6 +38,18 @@ _POLL_SECONDS = 0.02
 _SOCKET_POLL_SECONDS = 0.001
 
 CUT, OPEN = "hang", "open"
+CLEAN_EXIT = "exit code 0"
+SERVING = ("ready", "running")
+"""States of a node that serves; the second is what is known where the launcher has ended, and starts wait."""
+
+
+@contextmanager
+def _cluster_errors() -> Iterator[None]:
+    """What the launcher cannot do is what the cluster cannot do."""
+    try:
+        yield
+    except LaunchError as problem:
+        raise ClusterError(str(problem)) from problem
 
 
 class KafkaCluster(BreakableCluster):
@@ -57,6 +69,8 @@ class KafkaCluster(BreakableCluster):
         self._cluster: LocalCluster | None = None
         self._told: dict[int, set[int]] = {}
         """Node → the peers that its process was told not to reach."""
+        self._coming_or_going: set[int] = set()
+        """Nodes that were asked to stop, or started and not seen ready: they may not listen yet, or no more."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -145,10 +159,12 @@ class KafkaCluster(BreakableCluster):
 
     def carry_out(self, faults: Iterable[Fault]) -> list[str]:
         """Let these faults happen, each when its time has come from now on; blocks until the last is over. Gives what
-        was done, line by line. ClusterError names one that cannot be here."""
+        was done, line by line. ClusterError names one that cannot be here. What they have begun ends with this call,
+        however that ends."""
         run = FaultRun(self, faults, lambda: int(1000 * time.monotonic()))
-        for at_ms in run.steps():
-            time.sleep(max(0.0, at_ms / 1000 - time.monotonic()))
+        with closing(run.steps()) as steps:
+            for at_ms in steps:
+                time.sleep(max(0.0, at_ms / 1000 - time.monotonic()))
         return run.history
 
     def active_controller(self) -> int | None:
@@ -182,35 +198,55 @@ class KafkaCluster(BreakableCluster):
         servers = self.bootstrap_servers.split(",")
         return {node: servers[node - self.broker_ids[0]] for node in self._listening()}
 
+    @_cluster_errors()
     def _kill(self, node: int) -> None:
         self._open_cluster.kill(node)
 
+    @_cluster_errors()
     def _stop(self, node: int) -> None:
-        self._open_cluster.stop(node)
+        self._open_cluster.ask_to_stop(node)
+        self._coming_or_going.add(node)
 
+    @_cluster_errors()
+    def _wait_ended(self, node: int) -> None:
+        self._open_cluster.wait_ended([node])
+
+    @_cluster_errors()
     def _start(self, node: int) -> None:
-        """A node that is cut off learns so before it serves, and is not waited for: it may never get ready."""
         self._told.pop(node, None)
-        is_cut_off = any(node in link for link in self._cuts)
-        try:
-            self._open_cluster.start(node, until_ready=not is_cut_off)
-        except LaunchError as problem:
-            raise ClusterError(str(problem)) from problem
-        if is_cut_off:
-            self._wait_listening(node)
-            self._cut_links()
+        self._coming_or_going.add(node)
+        self._open_cluster.start(node, until_ready=False)
 
-    def _wait_listening(self, node: int) -> None:
-        """Until a node that was just started can be told of faults, or has ended."""
-        while self._is_running(node):
-            with suppress(LaunchError):
-                self._faults_of(node).listed()
-                return
+    @_cluster_errors()
+    def _wait_ready(self, node: int) -> None:
+        """A node that is cut off learns so before it serves, and is not waited for: it may never get ready."""
+        if not self._cuts_of(node) and self._status(node).state not in SERVING:
+            self._open_cluster.wait_ready([node])
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self._follow_start(node):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"node {node} could not be told within {READY_SECONDS_MAX:g} s that it is cut off")
             time.sleep(_SOCKET_POLL_SECONDS)
 
+    @_cluster_errors()
+    def _follow_start(self, node: int) -> bool:
+        status = self._status(node)
+        if status.pid is None:
+            if status.ended.startswith("exit code") and status.ended != CLEAN_EXIT:
+                log = self.folder / str(node) / "node.log"
+                raise ClusterError(f"node {node} did not start: {status.ended}; the end of {log} says more")
+            return True
+        self._tell_cuts(node)
+        if status.state not in SERVING:
+            return bool(self._cuts_of(node)) and self._told.get(node) == self._cuts_of(node)
+        self._coming_or_going.discard(node)
+        return True
+
+    @_cluster_errors()
     def _pause(self, node: int) -> None:
         self._open_cluster.pause(node)
 
+    @_cluster_errors()
     def _resume(self, node: int) -> None:
         self._open_cluster.resume(node)
 
@@ -220,21 +256,46 @@ class KafkaCluster(BreakableCluster):
     def _is_paused(self, node: int) -> bool:
         return self._status(node).state == "paused"
 
+    @_cluster_errors()
     def _status(self, node: int) -> NodeStatus:
         return next(status for status in self._open_cluster.status() if status.node_id == node)
 
+    def _is_listening(self, node: int) -> bool:
+        if not super()._is_listening(node):
+            return False
+        if node in self._coming_or_going:
+            with suppress(LaunchError):
+                self._faults_of(node).listed()
+                return True
+            return False
+        return True
+
     def _cut_links(self) -> None:
         for node in self.node_ids:
-            if self._is_listening(node):
-                wanted = {other for one, other in self._cuts if one == node}
-                told = self._told.setdefault(node, set())
-                for peer in sorted(wanted ^ told):
-                    self._faults_of(node).link(peer, CUT if peer in wanted else OPEN)
-                self._told[node] = wanted
+            self._tell_cuts(node)
+
+    def _cuts_of(self, node: int) -> set[int]:
+        return {other for one, other in self._cuts if one == node}
+
+    @_cluster_errors()
+    def _tell_cuts(self, node: int) -> None:
+        """Tell a node's process what has changed of whom it reaches, if it listens."""
+        wanted, told = self._cuts_of(node), self._told.get(node, set())
+        if wanted == told or not self._is_listening(node):
+            return
+        try:
+            for peer in sorted(wanted ^ told):
+                self._faults_of(node).link(peer, CUT if peer in wanted else OPEN)
+        except LaunchError:
+            if node not in self._coming_or_going:
+                raise
+        else:
+            self._told[node] = wanted
 
     def _faults_of(self, node: int) -> FaultClient:
         return FaultClient.of_node(self._open_cluster.folder, node)
 
+    @_cluster_errors()
     def _add_rule(self, node: int, rule: ReplyRule) -> int:
         return self._faults_of(node).reply(**rule_fields(rule))
 
@@ -242,6 +303,7 @@ class KafkaCluster(BreakableCluster):
         with suppress(LaunchError):  # it is used up, or its node has ended by itself
             self._faults_of(node).clear(number)
 
+    @_cluster_errors()
     def _applied(self, node: int, number: int) -> int:
         return self._faults_of(node).applied(number)
 

@@ -3,12 +3,14 @@
 `FaultRun.steps` does what is due and says when the next thing is; whoever drives it lets time pass, real or virtual. As
 in a plan, those of a lane come one after the other, lanes side by side. There is no budget: what is asked for happens.
 Left out is what cannot be when its time comes: a node that is down is not killed, a link that is cut is not cut again.
-What a fault has begun it ends: nodes come back, links are whole.
+What a fault has begun it ends, also where the run is broken off: nodes come back, links are whole. Nothing here waits
+for a node while another lane could be what it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -22,29 +24,43 @@ if TYPE_CHECKING:
 
 EVERYWHERE = (plan.KILL, plan.CLEAN_STOP, "pause", "cut", "isolate", "stumble")
 """Kinds that every cluster with the verbs can have."""
+BETWEEN_NODES = (*plan.LINK_KINDS, "isolate")
 ROLES_EVERYWHERE = (plan.ACTIVE_CONTROLLER, plan.A_LEADER, plan.SHRUNK_LEADER)
+"""A shrunk leader is that of any partition with a replica that is out of sync: in which one it fell out last, as in a
+run of `kraft sim`, nobody remembers here."""
 POLL_MS = 1
 MOMENT_MS_MAX = 5_000
 """So long somebody is waited for who has a role; then the fault is left out."""
 STOP_MS_MAX = 10_000
+"""A node that takes longer to stop is killed."""
+READY_MS_MAX = 10_000
+"""So long a node that comes back is waited for until it serves, which it cannot do while too many others are down."""
 
-Steps = Iterator[int]
-"""Times to come back at."""
+Steps = Generator[int, None, None]
+"""Times to come back at. Closed early, it ends what was begun."""
+
+
+def kinds_of(cluster: BreakableCluster) -> tuple[str, ...]:
+    """The kinds of faults that this cluster can have: one node has no links to others."""
+    is_alone = len(cluster.node_ids) == 1
+    return tuple(kind for kind in cluster.fault_kinds if not (is_alone and kind in BETWEEN_NODES))
 
 
 def faults_of_seed(cluster: BreakableCluster, seed: int, duration_ms: int) -> tuple[Fault, ...]:
-    """What a seed draws for this cluster, of what it can have. A power loss that it cannot have is a kill, and a role
-    that nobody can tell is the active controller."""
-    from kraft.sim.nemesis.drawing import Mood, draw_faults
+    """What a seed draws for this cluster, of what it can have: some faults in any case. A power loss that it cannot
+    have is a kill, and a role that nobody can tell is the active controller."""
+    from kraft.sim.nemesis.drawing import CALM_SEEDS, Mood, draw_faults
     from kraft.sim.nemesis.faults import FaultSettings
 
     def as_it_can_be(fault: Fault) -> Fault:
-        kind = fault.kind if fault.kind in cluster.fault_kinds else plan.KILL
+        kind = fault.kind if fault.kind in kinds else plan.KILL
         role = fault.role if fault.role in ("", *cluster.fault_roles) else plan.ACTIVE_CONTROLLER
         return replace(fault, kind=kind, role=role)
 
-    kinds = tuple(kind for kind in cluster.fault_kinds if kind not in plan.CRASH_KINDS)
-    found = draw_faults(seed, Mood(kinds=kinds), FaultSettings(duration_ms=duration_ms), cluster.shape)
+    kinds = kinds_of(cluster)
+    mood = Mood(kinds=tuple(kind for kind in kinds if kind not in plan.CRASH_KINDS))
+    never_calm = CALM_SEEDS * seed + 1
+    found = draw_faults(never_calm, mood, FaultSettings(duration_ms=duration_ms), cluster.shape)
     return tuple(map(as_it_can_be, found))
 
 
@@ -57,7 +73,8 @@ class FaultRun:
         self._cluster = cluster
         self._now_ms = now_ms
         self._start_ms = now_ms()
-        self._cuts: set[frozenset[int]] = set()
+        self._stopping: set[int] = set()
+        """Nodes that were asked to stop: they are left to that fault."""
         self._verbs: Mapping[str, Callable[[Fault], Steps]] = {
             plan.KILL: self._kill,
             plan.CLEAN_STOP: self._stop,
@@ -73,9 +90,9 @@ class FaultRun:
 
     def _require(self, fault: Fault) -> None:
         cluster = self._cluster
-        if fault.kind not in cluster.fault_kinds:
-            kinds = ", ".join(cluster.fault_kinds)
-            raise ClusterError(f"this cluster cannot have {fault.kind!r}: it can have {kinds}")
+        kinds = kinds_of(cluster)
+        if fault.kind not in kinds:
+            raise ClusterError(f"this cluster cannot have {fault.kind!r}: it can have {', '.join(kinds)}")
         if fault.role not in ("", *cluster.fault_roles):
             raise ClusterError(
                 f"nobody can tell here who is {fault.role!r}: roles are {', '.join(cluster.fault_roles)}"
@@ -85,24 +102,28 @@ class FaultRun:
             raise ClusterError(f"there is no node {unknown.pop()}: this cluster has {list(cluster.node_ids)}")
         if not fault.node and not fault.role:
             raise ClusterError(f"a fault names the node that it hits, or a role: {fault}")
-        if fault.kind in plan.LINK_KINDS and fault.other in (0, fault.node):
-            raise ClusterError(f"a fault of a link names two nodes, node and other: {fault}")
+        if fault.kind in plan.LINK_KINDS and (fault.role or fault.other in (0, fault.node)):
+            raise ClusterError(f"a fault of a link names two nodes, node and other, and no role: {fault}")
 
     def steps(self) -> Steps:
-        """Do what is due; each value is the time, as `now_ms` counts, at which to come back for more."""
+        """Do what is due; each value is the time, as `now_ms` counts, at which to come back for more. Who does not come
+        back closes it: then, and after an error, what goes on is ended."""
         due = [(self._start_ms, lane, self._in_turn(faults)) for lane, faults in sorted(self._lanes.items())]
-        while due:
-            at_ms, lane, steps = heappop(due)
-            if at_ms > self._now_ms():
-                yield at_ms
-            next_ms = next(steps, None)
-            if next_ms is not None:
-                heappush(due, (next_ms, lane, steps))
+        with ExitStack() as lanes:
+            for _, _, steps in due:
+                lanes.callback(steps.close)
+            while due:
+                at_ms, lane, steps = heappop(due)
+                if at_ms > self._now_ms():
+                    yield at_ms
+                next_ms = next(steps, None)
+                if next_ms is not None:
+                    heappush(due, (next_ms, lane, steps))
 
     def _in_turn(self, faults: list[Fault]) -> Steps:
         for fault in faults:
             yield self._start_ms + fault.at_ms
-            yield from self._verbs.get(fault.kind, self._last)(fault)
+            yield from self._verbs.get(fault.kind, self._break)(fault)
 
     def _after(self, wait_ms: int) -> int:
         return self._now_ms() + wait_ms
@@ -125,46 +146,80 @@ class FaultRun:
             yield self._after(POLL_MS)
 
     def _runs(self, node: int) -> bool:
-        return self._cluster.is_running(node) and not self._cluster.is_paused(node)
+        is_up = self._cluster.is_running(node) and not self._cluster.is_paused(node)
+        return is_up and node not in self._stopping
 
     # what happens
 
     def _kill(self, fault: Fault) -> Steps:
         victim = yield from self._victim(fault)
         if victim is not None:
-            self._note(f"kill of node {victim}, back after {fault.back_ms} ms")
-            self._cluster.kill(victim)
-            yield from self._come_back(victim, fault.back_ms)
+            yield from self._crash(victim, fault.back_ms)
+            yield from self._follow(victim, READY_MS_MAX)
 
-    def _come_back(self, node: int, back_ms: int) -> Steps:
-        yield self._after(back_ms)
-        if not self._cluster.is_running(node):
-            self._cluster.start(node)
+    def _crash(self, victim: int, back_ms: int) -> Steps:
+        """Killed, and started."""
+        with self._come_back(victim):
+            self._cluster.kill(victim)
+            self._note(f"kill of node {victim}, back after {back_ms} ms")
+            yield self._after(back_ms)
+
+    @contextmanager
+    def _come_back(self, node: int) -> Iterator[None]:
+        """In the end the node is started, if nobody else has started it."""
+        try:
+            yield
+        finally:
+            if not self._cluster.is_running(node):
+                self._cluster.start(node, until_ready=False)
+
+    def _follow(self, node: int, wait_ms: int) -> Steps:
+        """Until a node that was started serves, or so long."""
+        patience_ms = self._after(wait_ms)
+        while not self._cluster.follow_start(node) and self._now_ms() < patience_ms:
+            yield self._after(POLL_MS)
 
     def _stop(self, fault: Fault) -> Steps:
         victim = yield from self._victim(fault)
         if victim is None:
             return
-        self._note(f"node {victim} is asked to stop, and starts again")
-        self._cluster.stop(victim)
-        patience_ms = self._after(STOP_MS_MAX)
-        while self._cluster.is_running(victim) and self._now_ms() < patience_ms:
-            yield self._after(POLL_MS)
-        if self._cluster.is_running(victim):
-            self._cluster.kill(victim)
-        yield from self._come_back(victim, fault.back_ms)
+        with self._come_back(victim):
+            self._stopping.add(victim)
+            try:
+                self._cluster.stop(victim, until_ended=False)
+                self._note(f"node {victim} is asked to stop, and starts again")
+                patience_ms = self._after(STOP_MS_MAX)
+                while self._cluster.is_running(victim) and self._now_ms() < patience_ms:
+                    yield self._after(POLL_MS)
+            finally:
+                self._stopping.discard(victim)
+                if self._cluster.is_running(victim):
+                    self._note(f"node {victim} has not stopped and is killed")
+                    self._cluster.kill(victim)
+            yield self._after(fault.back_ms)
+        yield from self._follow(victim, READY_MS_MAX)
 
     def _stumble(self, fault: Fault) -> Steps:
-        for _ in range(fault.amount):
-            yield from self._kill(fault)
-            yield self._after(fault.duration_ms)
+        """Killed again while it starts, some times."""
+        victim = yield from self._victim(fault)
+        for number in range(fault.amount):
+            if victim is None or not self._runs(victim):
+                return
+            yield from self._crash(victim, fault.back_ms)
+            again_ms = self._after(fault.duration_ms)
+            is_last = number == fault.amount - 1
+            yield from self._follow(victim, READY_MS_MAX if is_last else fault.duration_ms)
+            yield again_ms
 
     def _pause(self, fault: Fault) -> Steps:
         victim = yield from self._victim(fault)
-        if victim is not None:
-            self._note(f"node {victim} is frozen for {fault.duration_ms} ms")
-            self._cluster.pause(victim)
+        if victim is None:
+            return
+        self._cluster.pause(victim)
+        self._note(f"node {victim} is frozen for {fault.duration_ms} ms")
+        try:
             yield self._after(fault.duration_ms)
+        finally:
             if self._cluster.is_running(victim):
                 self._cluster.resume(victim)
 
@@ -174,24 +229,29 @@ class FaultRun:
         if node is None:
             return
         others = {fault.other} if fault.kind == "cut" else {*self._cluster.node_ids} - {node}
-        pairs = {frozenset((node, other)) for other in others}
-        if pairs & self._cuts:
+        if any(self._cluster.is_cut(node, other) or self._cluster.is_cut(other, node) for other in others):
             return
-        self._cuts |= pairs
-        self._note(f"node {node} is cut off from {sorted(others)} for {fault.duration_ms} ms")
         self._cluster.partition({node}, others)
-        yield self._after(fault.duration_ms)
-        self._cluster.rejoin({node}, others)
-        self._cuts -= pairs
+        self._note(f"node {node} is cut off from {sorted(others)} for {fault.duration_ms} ms")
+        try:
+            yield self._after(fault.duration_ms)
+        finally:
+            self._cluster.rejoin({node}, others)
 
-    def _last(self, fault: Fault) -> Steps:
-        """What only this cluster can do."""
+    def _break(self, fault: Fault) -> Steps:
+        """What only this cluster can have. A node that it takes down comes back."""
         victim = yield from self._victim(fault)
-        if victim is None:
+        end = None if victim is None else self._cluster.begin_fault(replace(fault, node=victim, role=""))
+        if victim is None or end is None:
             return
         self._note(f"{fault.kind} of node {victim}")
-        end = self._cluster.begin_fault(replace(fault, node=victim, role=""))
-        yield self._after(fault.duration_ms)
-        end()
-        if not self._cluster.is_running(victim):
-            yield from self._come_back(victim, fault.back_ms)
+        is_down = not self._cluster.is_running(victim)
+        with self._come_back(victim) if is_down else nullcontext():
+            try:
+                yield self._after(fault.duration_ms)
+            finally:
+                end()
+            if is_down:
+                yield self._after(fault.back_ms)
+        if is_down:
+            yield from self._follow(victim, READY_MS_MAX)

@@ -95,6 +95,9 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         yield f"({fault.kind}) has a time or a pick below 0"
     if fault.role in MOMENT_ROLES and fault.kind not in CRASH_KINDS:
         yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join(CRASH_KINDS)} can"
+    if fault.role and fault.kind not in ROLE_KINDS:
+        kinds = ", ".join(ROLE_KINDS)
+        yield f"({fault.kind}) hits the node that it names, and not the {fault.role}: only {kinds} can have a role"
 
 
 def _problems_of(operation: Operation, client: str) -> Iterator[str]:

@@ -355,6 +355,11 @@ class World:
         self.trace(one, "heal", other.encode())
         self._fabric.heal(lambda source, target: {source, target} == {one, other})
 
+    def heal_one_way(self, source: str, target: str) -> None:
+        """What `source` sends to `target` arrives again, what was held first; the other way stays as it is."""
+        self.trace(source, "heal one way", target.encode())
+        self._fabric.heal(lambda *link: link == (source, target))
+
     def heal_all(self) -> None:
         self.trace("world", "heal")
         self._fabric.heal(lambda source, target: True)

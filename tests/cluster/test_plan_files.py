@@ -128,6 +128,9 @@ def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
     assert "(pause) cannot wait for the shrunk leader: only kill, power loss" in of_fault(
         kind="pause", node=1, role="shrunk leader"
     )
+    for kind in ("pause", "cut", "isolate", "stumble", "slow disk"):
+        said = of_fault(kind=kind, node=3, other=2, role="active controller")
+        assert f"fault 1 ({kind}) hits the node that it names, and not the active controller: only kill" in said
 
 
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:

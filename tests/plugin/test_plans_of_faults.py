@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
 import pytest
 import trio
 
-from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.on_clusters import faults_of_seed
+from kraft.deploy.launch.control import LocalCluster
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.layout import FAULT_SOCKET
+from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.cluster.shape import host_name
+from kraft.sim.nemesis import on_clusters, plan
+from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, READY_MS_MAX, STOP_MS_MAX, FaultRun, faults_of_seed
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
+from kraft.sim.world.endpoint import Endpoint
+from kraft.sim.world.host import Host
 from kraft.testing import KafkaCluster
 from tests.plugin.stage import SHAPE, Stage
 
@@ -67,6 +77,7 @@ def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: St
         assert "nobody can tell here who is 'hero': roles are" in await refused(role="hero")
         assert "there is no node 9" in await refused(node=9)
         assert "names two nodes" in await refused(other=1)
+        assert "names two nodes" in await refused(node=0, role=plan.A_LEADER)
         assert "names the node that it hits, or a role" in await refused(kind=plan.KILL, node=0)
         assert stage.cluster.is_running(1)
 
@@ -88,29 +99,402 @@ def test_a_seed_draws_what_each_cluster_can_have(real_cluster: KafkaCluster) -> 
             assert {fault.role for fault in found} == {"", *cluster.fault_roles}
 
 
-def test_a_simulated_cluster_can_have_more() -> None:
-    kinds = [kind for kind in SimulatedCluster.fault_kinds if kind != plan.KILL]
+def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
+    assert all(faults_of_seed(real_cluster, seed, 5_000) for seed in range(1, 41))
+
+
+def test_a_node_that_is_alone_has_no_faults_of_links() -> None:
+    for cluster in (KafkaCluster(), SimulatedCluster(seed=1, combined=1)):
+        found = {fault.kind for seed in range(1, 61) for fault in faults_of_seed(cluster, seed, 5_000)}
+        assert found == set(cluster.fault_kinds) - set(BETWEEN_NODES)
+        for kind in ("isolate", "cut"):
+            with pytest.raises(ClusterError, match=f"cannot have '{kind}': it can have kill"):
+                FaultRun(cluster, [Fault(at_ms=0, kind=kind, node=1, other=2)], lambda: 0)
+
+
+@pytest.mark.slow
+def test_what_a_seed_draws_happens_to_real_nodes_and_all_of_them_come_back() -> None:
+    with KafkaCluster(combined=3) as cluster:
+
+        async def story(stage: Stage) -> None:
+            await stage.write(10)
+            drawn = faults_of_seed(cluster, 3, 2_000)
+            assert {fault.kind for fault in drawn} >= {plan.KILL, plan.CLEAN_STOP}
+            history = await stage.carry_out(drawn)
+            assert len(history) >= len(drawn) - 1, history
+            assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in cluster.node_ids)
+            await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+            assert len(await stage.values()) == 10
+
+        Stage(cluster).play(story)
+
+
+# lanes side by side
+
+
+def test_a_node_comes_back_while_the_only_controller_is_frozen_in_another_lane(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
     faults = [
-        Fault(at_ms=400 * number, kind=kind, node=2, other=3, duration_ms=200, back_ms=100, amount=1)
-        for number, kind in enumerate(kinds)
+        Fault(at_ms=0, kind=plan.KILL, node=1, back_ms=100),
+        Fault(at_ms=0, kind="pause", lane=1, node=101, duration_ms=1_000),
     ]
-    last = Fault(at_ms=6_000, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER, back_ms=50)
+    before = time.monotonic()
+    real_cluster.carry_out(faults)
+    assert time.monotonic() - before < READY_MS_MAX / 1000
+    assert all(real_cluster.is_running(node) and not real_cluster.is_paused(node) for node in real_cluster.node_ids)
+
+
+def test_a_stop_that_hangs_holds_up_nobody(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        faults = [
+            Fault(at_ms=0, kind="pause", node=101, duration_ms=1_000),
+            Fault(at_ms=100, kind=plan.CLEAN_STOP, lane=1, node=1),
+        ]
+        before = trio.current_time()
+        history = await stage.carry_out(faults)
+        assert trio.current_time() - before < STOP_MS_MAX / 1000
+        assert not any("is killed" in line for line in history), history
+        assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in cluster.node_ids)
+
+    stage.play(story)
+
+
+def test_a_node_that_does_not_stop_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_clusters, "STOP_MS_MAX", 300)
+
+    async def story(stage: Stage) -> None:
+        await stage.write(1)
+        faults = [
+            Fault(at_ms=0, kind="pause", node=101, duration_ms=1_500),
+            Fault(at_ms=100, kind=plan.CLEAN_STOP, lane=1, node=1),
+        ]
+        history = await stage.carry_out(faults)
+        assert "node 1 has not stopped and is killed" in history[-1]
+        assert stage.cluster.is_running(1)
+
+    stage.play(story)
+
+
+def test_a_node_that_stumbles_is_killed_while_it_starts(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    kill, found = real_cluster._kill, []
+
+    def look_and_kill(node: int) -> None:
+        found.append(real_cluster._status(node).state)
+        kill(node)
+
+    monkeypatch.setattr(real_cluster, "_kill", look_and_kill)
+    real_cluster.carry_out([Fault(at_ms=0, kind="stumble", node=1, amount=3)])
+    assert found == ["ready", "starting", "starting"]
+    assert real_cluster._status(1).state == "ready"
+
+
+def test_a_node_that_is_cut_off_while_it_starts_does_not_reach_the_others(real_cluster: KafkaCluster) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        await stage.write(1)
+        follower = stage.follower()
+        others = set(cluster.broker_ids) - {follower}
+        cluster.kill(follower)
+        async with stage.producer() as producer:
+            await producer.send("orders", b"what it misses", partition=0)
+            await stage.wait_until(lambda: cluster.isr("orders") == sorted(others))
+        cluster.start(follower, until_ready=False)
+        assert not cluster.follow_start(follower)
+        cluster.partition({follower}, others)
+        await stage.wait_until(lambda: cluster.follow_start(follower))
+        await trio.sleep(1)
+        assert cluster.isr("orders") == sorted(others)
+        cluster.heal()
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    real_cluster.reset()
+    Stage(real_cluster).play(story)
+
+
+def test_brokers_and_their_only_controller_are_mended_together(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        for node in (1, 101):
+            stage.cluster.kill(node)
+        stage.cluster.mend()
+        assert all(stage.cluster.is_running(node) for node in stage.cluster.node_ids)
+        await stage.write(1)
+
+    stage.play(story)
+
+
+# ends
+
+LASTING = (
+    Fault(at_ms=0, kind=plan.KILL, node=1, back_ms=20_000),
+    Fault(at_ms=0, kind="pause", lane=1, node=2, duration_ms=20_000),
+    Fault(at_ms=0, kind="cut", lane=2, node=3, other=101, duration_ms=20_000),
+)
+
+
+def assert_nothing_is_left(cluster: BreakableCluster) -> None:
+    nodes = cluster.node_ids
+    assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in nodes)
+    assert not any(cluster.is_cut(one, other) for one in nodes for other in nodes)
+
+
+def test_what_faults_have_begun_is_ended_when_another_fails(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(node: int) -> None:
+        assert stage.cluster.is_paused(2)
+        assert stage.cluster.is_cut(3, 101)
+        raise ClusterError("planted")
+
+    monkeypatch.setattr(stage.cluster, "_stop", fail)
+
+    async def story(stage: Stage) -> None:
+        with pytest.raises(ClusterError, match="planted"):
+            await stage.carry_out([*LASTING, Fault(at_ms=300, kind=plan.CLEAN_STOP, lane=3, node=3)])
+        assert_nothing_is_left(stage.cluster)
+
+    stage.play(story)
+
+
+def test_what_faults_have_begun_is_ended_when_they_are_cancelled() -> None:
+    only_here = (
+        Fault(at_ms=0, kind="slow disk", lane=3, node=3, duration_ms=20_000),
+        Fault(at_ms=0, kind="cut one way", lane=4, node=101, other=1, duration_ms=20_000),
+        Fault(at_ms=0, kind=plan.POWER_LOSS, lane=5, node=101, back_ms=20_000),
+    )
+    with SimulatedCluster(seed=3, **SHAPE) as cluster:
+
+        async def story(stage: Stage) -> None:
+            with trio.move_on_after(0.5):
+                await cluster.carry_out([*LASTING, *only_here])
+            assert_nothing_is_left(cluster)
+            assert not host(cluster, 3).disk_extra_ns
+            await cluster.wait_ready()
+
+        Stage(cluster).play(story)
+
+
+def test_what_the_launcher_cannot_do_is_an_error_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise LaunchError("zygote", "planted")
+
+    verbs: dict[str, Callable[[KafkaCluster], object]] = {
+        "kill": lambda cluster: cluster.kill(1),
+        "ask_to_stop": lambda cluster: cluster.stop(1),
+        "pause": lambda cluster: cluster.pause(1),
+        "status": lambda cluster: cluster.is_running(1),
+    }
+    with KafkaCluster(combined=2) as cluster:
+        for name, verb in verbs.items():
+            with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+                patched.setattr(LocalCluster, name, fail)
+                verb(cluster)
+        cluster.pause(2)
+        with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+            patched.setattr(LocalCluster, "resume", fail)
+            cluster.resume(2)
+        (cluster.folder / "1" / FAULT_SOCKET).unlink()
+        for tell in (lambda: cluster.partition(1, 2), lambda: cluster.drop(node=1)):
+            with pytest.raises(ClusterError, match="no node listens"):
+                tell()
+
+
+# what only a simulated cluster can have
+
+
+Look = Callable[[], object]
+
+
+def host(cluster: SimulatedCluster, node: int) -> Host:
+    return cluster._world.host(host_name(node))
+
+
+def is_cut(cluster: SimulatedCluster, source: int, target: int) -> bool:
+    return cluster._world.is_cut(host_name(source), host_name(target))
+
+
+def streams(cluster: SimulatedCluster) -> list[Endpoint]:
+    """The ends of connections on which node 2 sends to node 3."""
+    found = list(cluster._world._fabric.endpoints)
+    names = host_name(2), host_name(3)
+    return [end for end in found if (end.outgoing.source.name, end.outgoing.target.name) == names and not end.ended]
+
+
+def reset_links(cluster: SimulatedCluster) -> Look:
+    before = streams(cluster)
+    assert before
+    return lambda: all(end.ended for end in before)
+
+
+def stepped_clock(cluster: SimulatedCluster) -> Look:
+    clock = host(cluster, 2).clock
+    before = clock.wall_offset_ms
+    return lambda: clock.wall_offset_ms == before + 5_000
+
+
+def stalled_streams(cluster: SimulatedCluster) -> Look:
+    """Somewhere nothing that is sent arrives before the fault is over."""
+    return lambda: [end for end in streams(cluster) if end.outgoing._last_ns > cluster._world.now_ns + 100_000_000]
+
+
+LOOKS: dict[str, Callable[[SimulatedCluster], Look]] = {
+    plan.KILL: lambda cluster: lambda: not cluster.is_running(2),
+    plan.CLEAN_STOP: lambda cluster: lambda: not cluster.is_running(2),
+    "pause": lambda cluster: lambda: cluster.is_paused(2),
+    "cut": lambda cluster: lambda: is_cut(cluster, 2, 3) and is_cut(cluster, 3, 2),
+    "isolate": lambda cluster: lambda: all(is_cut(cluster, 2, node) for node in (1, 3, 101)),
+    "stumble": lambda cluster: lambda: not cluster.is_running(2),
+    plan.POWER_LOSS: lambda cluster: lambda: not host(cluster, 2).powered,
+    "reset": reset_links,
+    "clock": stepped_clock,
+    "cut one way": lambda cluster: lambda: is_cut(cluster, 2, 3) and not is_cut(cluster, 3, 2),
+    "stall": stalled_streams,
+    "slow disk": lambda cluster: lambda: host(cluster, 2).disk_extra_ns,
+}
+"""What can be seen while node 2 has such a fault."""
+FOR_GOOD = ("reset", "clock")
+
+
+@pytest.mark.parametrize("kind", SimulatedCluster.fault_kinds)
+def test_each_kind_of_fault_has_its_effect_and_an_end(kind: str) -> None:
+    amount = 1 if kind == "stumble" else 5_000
+    fault = Fault(at_ms=0, kind=kind, node=2, other=3, duration_ms=1_000, back_ms=1_000, amount=amount)
     with SimulatedCluster(seed=3, **SHAPE) as cluster:
 
         async def story(stage: Stage) -> None:
             await stage.write(20)
             history: list[str] = []
+            look = LOOKS[kind](cluster)
+            assert not look()
 
             async def break_things() -> None:
-                history.extend(await stage.carry_out([*faults, last]))
+                history.extend(await stage.carry_out([fault]))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(break_things)
-                await trio.sleep(6.5)
-                await stage.write(1, topic="another")
+                await trio.sleep(0.5)
+                assert look()
+            assert len(history) == 1, history
+            assert bool(look()) is (kind in FOR_GOOD)
             await cluster.wait_ready()
             assert len(await stage.values()) == 20
-            assert len(history) == len(faults) + 1, history
-            assert "kill of node 101" in history[-1]
 
         Stage(cluster).play(story)
+
+
+def test_a_controller_is_hit_while_it_has_something_that_is_not_committed() -> None:
+    fault = Fault(at_ms=0, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER, back_ms=50)
+    with SimulatedCluster(seed=3, **SHAPE) as cluster:
+
+        async def story(stage: Stage) -> None:
+            history: list[str] = []
+
+            async def break_things() -> None:
+                history.extend(await stage.carry_out([fault]))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(break_things)
+                await stage.write(1)
+            await cluster.wait_ready()
+            assert ["kill of node 101" in line for line in history] == [True], history
+
+        Stage(cluster).play(story)
+
+
+def play_one_way(faults: Sequence[Fault], watch: Callable[[SimulatedCluster], Awaitable[None]]) -> list[str]:
+    """The faults on a simulated cluster, and somebody who watches; what was done."""
+    history: list[str] = []
+    with SimulatedCluster(seed=3, **SHAPE) as cluster:
+
+        async def break_things() -> None:
+            history.extend(await cluster.carry_out(faults))
+
+        async def main() -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(break_things)
+                await watch(cluster)
+
+        cluster.run(main)
+    return history
+
+
+@pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1)])
+def test_a_link_that_is_cut_one_way_stays_so_whatever_else_ends(source: int, target: int) -> None:
+    faults = [
+        Fault(at_ms=0, kind="cut one way", node=source, other=target, duration_ms=2_000),
+        Fault(at_ms=0, kind="pause", lane=1, node=3, duration_ms=100),
+        Fault(at_ms=200, kind="cut", lane=1, node=3, other=101, duration_ms=100),
+    ]
+
+    async def watch(cluster: SimulatedCluster) -> None:
+        await trio.sleep(1)
+        assert is_cut(cluster, source, target)
+        assert not is_cut(cluster, target, source)
+        await trio.sleep(1.1)
+        assert not is_cut(cluster, source, target)
+
+    assert len(play_one_way(faults, watch)) == 3
+
+
+@pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1)])
+def test_a_link_that_is_cut_one_way_heals_with_all_others(source: int, target: int) -> None:
+    async def watch(cluster: SimulatedCluster) -> None:
+        await trio.sleep(0.1)
+        assert is_cut(cluster, source, target)
+        cluster.heal()
+        assert not is_cut(cluster, source, target)
+
+    play_one_way([Fault(at_ms=0, kind="cut one way", node=source, other=target, duration_ms=1_000)], watch)
+
+
+def test_what_is_cut_already_is_not_cut_again_and_not_told() -> None:
+    faults = [
+        Fault(at_ms=0, kind="cut one way", node=1, other=2, duration_ms=1_000),
+        Fault(at_ms=100, kind="cut one way", lane=1, node=1, other=2, duration_ms=100),
+        Fault(at_ms=100, kind="cut", lane=2, node=2, other=1, duration_ms=100),
+        Fault(at_ms=100, kind="cut one way", lane=3, node=2, other=1, duration_ms=100),
+    ]
+
+    async def watch(cluster: SimulatedCluster) -> None:
+        await trio.sleep(0.5)
+        assert is_cut(cluster, 1, 2)
+        assert not is_cut(cluster, 2, 1)
+
+    assert play_one_way(faults, watch) == ["0 ms: cut one way of node 1", "100 ms: cut one way of node 2"]
+
+
+def test_a_node_that_somebody_else_has_taken_down_stays_down() -> None:
+    async def watch(cluster: SimulatedCluster) -> None:
+        await trio.sleep(0.2)
+        cluster.kill(2)
+        await trio.sleep(1)
+        assert not cluster.is_running(2)
+
+    play_one_way([Fault(at_ms=0, kind="slow disk", node=2, duration_ms=500)], watch)
+
+
+def test_a_disk_that_is_slow_already_is_left_to_the_fault_that_made_it_so() -> None:
+    faults = [
+        Fault(at_ms=0, kind="slow disk", node=2, duration_ms=1_000),
+        Fault(at_ms=100, kind="slow disk", lane=1, node=2, duration_ms=100),
+    ]
+
+    async def watch(cluster: SimulatedCluster) -> None:
+        await trio.sleep(0.5)
+        assert host(cluster, 2).disk_extra_ns
+
+    assert play_one_way(faults, watch) == ["0 ms: slow disk of node 2"]
+
+
+def test_a_node_that_is_asked_to_stop_is_left_to_that_fault() -> None:
+    faults = [
+        Fault(at_ms=0, kind="pause", node=101, duration_ms=1_000),
+        Fault(at_ms=100, kind=plan.CLEAN_STOP, lane=1, node=1, back_ms=500),
+        Fault(at_ms=200, kind=plan.KILL, lane=2, node=1, back_ms=5_000),
+    ]
+
+    async def watch(cluster: SimulatedCluster) -> None:
+        await cluster.wait_until(lambda: not cluster.is_running(1))
+
+    assert not any("kill of node" in line for line in play_one_way(faults, watch))
