@@ -222,8 +222,10 @@ class NodeEye:
             self._tags.append(tag)
             waiter = asked.waiter
             spied = waiter if waiter is NOBODY else Waiter(partial(self._replies, tag, waiter), waiter.lost)
-            carry_out(replace(asked, waiter=spied), decision, end_offset)
-            self._tags.remove(tag)
+            try:
+                carry_out(replace(asked, waiter=spied), decision, end_offset)
+            finally:
+                self._tags.remove(tag)
 
         # An instance's own attributes: the classes stay as they are.
         controller.decided = spy_decided  # type: ignore[method-assign]
