@@ -78,7 +78,8 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`verdict` is invalid if there are findings, unknown if some check saw nothing that matters, else valid."""
+    """`verdict` is invalid if there are findings, unknown if some check saw nothing that matters or gave up a history,
+    else valid."""
 
     plan: Plan
     findings: tuple[Finding, ...]
@@ -99,7 +100,8 @@ class RunResult:
 
     @property
     def verdict(self) -> str:
-        return "invalid" if self.findings else "unknown" if self.unseen else "valid"
+        is_unknown = self.unseen or self.counters["undecided"]
+        return "invalid" if self.findings else "unknown" if is_unknown else "valid"
 
 
 class ClusterRun:
