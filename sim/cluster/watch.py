@@ -117,7 +117,7 @@ class ClusterWatch:
         elif isinstance(observation, LogCut) and observation.log is not None:
             node, log, damage = observation.node, observation.log, self.suite.damage
             is_shorter = observation.end_offset < self.suite.shadows.log(node, log).end_offset
-            if is_shorter and (node == self._losing or damage.is_rotten(node, log)):
+            if is_shorter and (node == self._losing or damage.may_be_cut(node, log, observation.end_offset)):
                 damage.lost(node, log)
         self.chronicle.observe(observation, self.fold.image)
         self.suite.observe(observation, self.now_ms)
