@@ -55,13 +55,14 @@ class Event:
 
 @dataclass(slots=True)
 class FaultWindow:
-    """A fault from its beginning to its end (None: it still lasts)."""
+    """A fault from its beginning to its end (None: it still lasts). `is_met`: not if nobody came across it."""
 
     kind: str
     nodes: tuple[int, ...]
     text: str
     at_ms: int
     end_ms: int | None = None
+    is_met: bool = True
 
 
 @dataclass(slots=True)

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kraft.sim.check.observations import TopicPartition
+from kraft.sim.cluster.chronicle import FaultWindow
 from kraft.sim.cluster.disk_eye import StoredBatch
+from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.faults import Nemesis
 from kraft.sim.nemesis.plan import BIT_ROT, TOPIC, Fault
 from kraft.sim.world.chance import NamedRandom
@@ -100,7 +102,13 @@ class WornDisks:
         self._damage.rotten(rot.node, rot.log, rot.end_before)
         self._cluster.rotten.add(rot.node)
 
-    async def mend(self, rot: Rot, fault: Fault) -> None:
+    def times_shown(self, node: int, log: TopicPartition | None = None) -> int:
+        """How often the wear has shown so far: the broker logged an error or stopped for it, or a reader refused what
+        stands in the log."""
+        shown = self._cluster.report.excused[host_name(node)]
+        return shown if log is None else shown + self._cluster.refused[log]
+
+    async def mend(self, rot: Rot, fault: Fault) -> list[FaultWindow]:
         """`fault.amount` 1: replicate the log anew, if the cluster can do without this replica; else restore the file.
         The broker is started anew: it may have ended the replica."""
         nemesis, cluster, node = self._nemesis, self._cluster, rot.node
@@ -114,13 +122,14 @@ class WornDisks:
                 self._end(rot)
 
             note = f", its {rot.log[0]}-{rot.log[1]} is {'taken away' if takes_away else 'restored'} meanwhile"
-            await nemesis.crash(
+            crash = nemesis.crash(
                 node, fault.kind, lose_power=False, back_ms=fault.back_ms, while_down=while_down, note=note
             )
-        else:
-            self._end(rot)
-            if cluster.is_running(node):
-                cluster.hampered.add(node)  # it is started anew when everything is healed
+            return [await crash]
+        self._end(rot)
+        if cluster.is_running(node):
+            cluster.hampered.add(node)  # it is started anew when everything is healed
+        return []
 
     def _end(self, rot: Rot) -> None:
         rot.restore()
