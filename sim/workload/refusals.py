@@ -59,8 +59,11 @@ class Refusals:
             self._offered.pop((reader, place), None)
 
     def refused(self, reader: str, why: str) -> None:
-        """A reader was told of a damaged batch, in the words of the client, which name the partition."""
-        place = next(place for place in self._places if "{}-{}: ".format(*place) in why)
+        """A reader was told of a damaged batch, in the words of the client, which name the partition; where a broker
+        answered an error, nothing was offered."""
+        place = next((place for place in self._places if "{}-{}: ".format(*place) in why), None)
+        if place is None:
+            return
         self._cluster.refused[place] += 1
         state = self._must_be_noticed(place)
         if state is None:

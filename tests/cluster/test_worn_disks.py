@@ -218,6 +218,17 @@ def test_refusals_that_come_quickly_leave_time_for_a_look() -> None:
         refusals = Refusals(cluster, [rot.log])
         for _ in range(10 * REFUSALS_MAX):
             refusals.refused("reader", WHY)
+        assert refusals.count == 10 * REFUSALS_MAX
+
+    assert not play(story)
+
+
+def test_a_broker_that_answers_an_error_offers_nothing() -> None:
+    async def story(cluster: SimCluster) -> None:
+        rot = await rotten_leader(cluster)
+        refusals = Refusals(cluster, [rot.log])
+        refusals.refused("reader", f"CORRUPT_MESSAGE: fetching {TOPIC}-0")
+        assert not refusals.count
 
     assert not play(story)
 
