@@ -1,7 +1,7 @@
 """Many seeds, and what they say together: a line for each, a file for each that fails, and what was met and seen.
 
 A campaign that met no failure still proves only what it saw: checks without input that matters are told as unknown, and
-so are faults that never met a state.
+so are histories whose judgement took too long, and faults that never met a state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VOTERS = (3, 5)
 LOG_LINES_SHOWN = 60
 FAULT = "fault: "
 LARGE_SEEDS = 30
-"""A campaign of so many seeds must leave no check unknown."""
+"""A campaign of so many seeds must leave no check, and no history, unknown."""
 
 Say = Callable[[str], None]
 
@@ -52,7 +52,7 @@ class Campaign:
         self._cpu_s = 0.0
 
     def run(self) -> bool:
-        """All seeds. True if every one passed, and a large campaign left no check without input."""
+        """All seeds. True if every one passed, and a large campaign left nothing unknown."""
         settings = self._settings
         for result, took_s in in_processes(partial(timed_run, settings.run), settings.seeds, settings.jobs):
             self._add(result, took_s)
@@ -60,12 +60,18 @@ class Campaign:
             if result.findings:
                 self._tell_failure(result)
         self._tell_sum()
-        return not self.failed and (not self.unknown or len(settings.seeds) < LARGE_SEEDS)
+        is_known = not (self.unknown or self.undecided)
+        return not self.failed and (is_known or len(settings.seeds) < LARGE_SEEDS)
 
     @property
     def unknown(self) -> list[str]:
         """Checks that saw nothing that matters in any run."""
         return sorted(check for check in self._checks if not self._seen[check])
+
+    @property
+    def undecided(self) -> int:
+        """Histories whose judgement was given up, in all runs."""
+        return self._seen["undecided"]
 
     def _add(self, result: RunResult, took_s: float) -> None:
         self._virtual_ms += result.virtual_ms
@@ -101,6 +107,8 @@ class Campaign:
         say("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))
         if self.unknown:
             say(f"unknown: nothing that matters was seen for {', '.join(self.unknown)}")
+        if self.undecided:
+            say(f"unknown: the judgement of {self.undecided} histories (R20, G3b) took too long and was given up")
         if self.failed:
             say(f"failed: {', '.join(map(str, self.failed))}")
 

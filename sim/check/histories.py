@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kraft.sim.check.base import Check, Checks
 from kraft.sim.check.linearizability import INVALID, UNKNOWN, Call, Model, judge
-from kraft.sim.check.metadata_models import Answer, Create, Grow, Register, TopicModel
+from kraft.sim.check.metadata_models import Answer, Create, Grow, Read, Register, TopicModel
 from kraft.sim.check.observations import TopicPartition
 from kraft.wire.error_codes import ErrorCode
 
@@ -91,7 +91,7 @@ class _Linearizable(Check):
         if judgement.verdict == UNKNOWN:
             self.undecided += 1
             return
-        self.seen += sum(not call.is_open for call in calls)
+        self.seen += self.readings(tuple(call for call in calls if not call.is_open))
         if judgement.verdict == INVALID and judgement.stuck is not None:
             self.at_ms = (judgement.stuck.returned_ns or 0) // 1_000_000
             self.fail(
@@ -102,9 +102,13 @@ class _Linearizable(Check):
                 states=sorted(map(str, judgement.states)),
             )
 
+    def readings(self, closed: tuple[Call, ...]) -> int:
+        """How many of these calls, all of them answered, told something that could have been wrong."""
+        raise NotImplementedError
+
 
 class LinearizableTopics(_Linearizable):
-    """R20."""
+    """R20. Each answer tells whether the name was there; of the first call nothing is known to compare it with."""
 
     id = "R20"
     statement = "What the active controller answers about a topic's name is so at a moment between call and return."
@@ -124,6 +128,10 @@ class LinearizableTopics(_Linearizable):
             self._made.add(topic_id)
         self.judge(history.calls, TopicModel(frozenset(told)), topic=history.topic)
 
+    def readings(self, closed: tuple[Call, ...]) -> int:
+        """See _Linearizable."""
+        return max(0, len(closed) - 1)
+
 
 def _is_made(call: Call) -> bool:
     """A topic was made, and its maker was told its id."""
@@ -132,7 +140,7 @@ def _is_made(call: Call) -> bool:
 
 
 class LinearizableOffsets(_Linearizable):
-    """G3b: G3 of clients that are no members."""
+    """G3b: G3 of clients that are no members. A commit's answer tells nothing of the offset."""
 
     id = "G3b"
     statement = "What a coordinator answers about a committed offset is so at a moment between call and return."
@@ -143,6 +151,10 @@ class LinearizableOffsets(_Linearizable):
     def _read(self, history: OffsetHistory) -> None:
         topic, index = history.partition
         self.judge(history.calls, Register(NOTHING_COMMITTED), group=history.group, offset_of=f"{topic}-{index}")
+
+    def readings(self, closed: tuple[Call, ...]) -> int:
+        """See _Linearizable."""
+        return sum(isinstance(call.asked, Read) for call in closed)
 
 
 class HistoryChecks(Checks):

@@ -34,18 +34,23 @@ class Damage:
 
     def __init__(self) -> None:
         self._nodes: set[tuple[int, TopicPartition]] = set()
-        self._rotten: set[tuple[int, TopicPartition]] = set()
+        self._rotten: dict[tuple[int, TopicPartition], int] = {}
         self._to_register: set[int] = set()
 
-    def rotten(self, node: int, topic_partition: TopicPartition) -> None:
-        """Bytes of this log are not as they were written, until it is `mended`."""
-        self._rotten.add((node, topic_partition))
+    def rotten(self, node: int, topic_partition: TopicPartition, end_before: int) -> None:
+        """Bytes of a batch of this log are not as they were written, until it is `mended`; what stands before that
+        batch ends at offset `end_before`."""
+        self._rotten[node, topic_partition] = end_before
 
     def mended(self, node: int, topic_partition: TopicPartition) -> None:
-        self._rotten.discard((node, topic_partition))
+        self._rotten.pop((node, topic_partition), None)
 
-    def is_rotten(self, node: int, topic_partition: TopicPartition) -> bool:
-        return (node, topic_partition) in self._rotten
+    def may_be_cut(self, node: int, topic_partition: TopicPartition, end_offset: int) -> bool:
+        """Whether the log has rotten bytes, and this end leaves all that stands before them: whoever takes the rotten
+        batch for a torn one, as a recovery may, cuts there. A replica that is given up for its damage is left as it
+        is, so nothing else is cut."""
+        end_before = self._rotten.get((node, topic_partition))
+        return end_before is not None and end_offset >= end_before
 
     def lost(self, node: int, topic_partition: TopicPartition) -> None:
         self._nodes.add((node, topic_partition))

@@ -55,13 +55,14 @@ class Event:
 
 @dataclass(slots=True)
 class FaultWindow:
-    """A fault from its beginning to its end (None: it still lasts)."""
+    """A fault from its beginning to its end (None: it still lasts). `is_met`: not if nobody came across it."""
 
     kind: str
     nodes: tuple[int, ...]
     text: str
     at_ms: int
     end_ms: int | None = None
+    is_met: bool = True
 
 
 @dataclass(slots=True)
@@ -103,8 +104,8 @@ class Chronicle:
         self._now_ms = now_ms
         self._roles: dict[int, tuple[int, str, int]] = {}
         self._partitions: dict[TopicPartition, PartitionRecorded] = {}
-        self._shrunk: TopicPartition | None = None
-        """The partition whose in-sync replicas became fewer last."""
+        self._shrunk: dict[TopicPartition, None] = {}
+        """The partitions whose in-sync replicas became fewer and are so still, the last one at the end."""
         self._alive: dict[int, bool] = {}
         self._generation = -1
         self._down: set[int] = set()
@@ -125,11 +126,11 @@ class Chronicle:
 
     @property
     def shrunk_leader(self) -> int | None:
-        """Who leads the partition whose in-sync replicas became fewer last, while they are; None if nobody does."""
-        known = None if self._shrunk is None else self._partitions.get(self._shrunk)
-        if known is None or known.leader < 0 or len(known.isr) >= len(known.replicas):
-            return None
-        return known.leader
+        """Who leads the partition whose in-sync replicas became fewer last, of those where they are fewer still; None
+        if there is none, or nobody leads it."""
+        last = next(reversed(self._shrunk), None)
+        leader = -1 if last is None else self._partitions[last].leader
+        return leader if leader >= 0 else None
 
     # states
 
@@ -194,6 +195,9 @@ class Chronicle:
         elif isinstance(seen, TopicDeleted):
             for kind, partition in [key for key in self._lasting if key[1] is not None and key[1][0] == seen.topic]:
                 self._end_state(kind, partition)
+            for partition in [place for place in self._partitions if place[0] == seen.topic]:
+                del self._partitions[partition]
+                self._shrunk.pop(partition, None)
         elif isinstance(seen, BrokerFenced):
             cause = "its session timed out" if seen.decided_epoch is None else "it is taken for dead"
             self.note(FENCE, f"broker {seen.broker} is fenced: {cause}", seen.broker)
@@ -248,7 +252,10 @@ class Chronicle:
             text = f"{name} is moved: replicas {_ids(seen.replicas)}{how}"
             self.note(REASSIGNMENT, text, max(seen.leader, 0), place, value)
         if set(seen.isr) < set(before.isr):
-            self._shrunk = place
+            self._shrunk.pop(place, None)
+            self._shrunk[place] = None
+        if len(seen.isr) >= len(seen.replicas):
+            self._shrunk.pop(place, None)
         if set(seen.isr) != set(before.isr):
             self._end_state(ISR_CHANGE, place)
             text = f"{name} has ISR {_ids(seen.isr)}, before {_ids(before.isr)}"

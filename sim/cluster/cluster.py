@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -41,6 +42,8 @@ class SimCluster:
         """Brokers that lack one of their log directories: they may log errors, and must go on."""
         self.rotten: set[int] = set()
         """Brokers with a log of which bytes have changed: they may log errors, and must go on."""
+        self.refused: Counter[TopicPartition] = Counter()
+        """How often readers were told of a damaged batch."""
         report.is_excused = lambda name: node_of(name) in self.ailing | self.rotten
 
     # lives
@@ -104,6 +107,8 @@ class SimCluster:
         where = "".join(traceback.format_exception(error)[-6:])
         if node_id not in self.excused or not isinstance(error, DiskError):
             self.report.fail("N1", f"{name} stopped: {error!r}", where=where)
+        else:
+            self.report.excused[name] += 1
         self.watch.died(node_id, lost_power=True, is_noticed=False)
 
     def is_running(self, node_id: int) -> bool:

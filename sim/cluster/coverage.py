@@ -1,7 +1,8 @@
 """Which faults met which states: fault class × {election, ISR change, truncation, snapshot install, rebalance,
 reassignment}.
 
-A fault meets a state that goes on when it strikes, or that begins while it lasts or within some seconds after it. A
+A fault that nobody came across (bytes that rot, and are not read before they are mended) meets nothing. Any other fault
+meets a state that goes on when it strikes, or that begins while it lasts or within some seconds after it. A
 cell of the table counts faults, each at most once; a cell of zero was never met, and says that the campaign proves
 nothing for it.
 """
@@ -28,6 +29,8 @@ def covered_by(chronicle: Chronicle) -> Counter[Cell]:
         spans.setdefault(span.kind, []).append(span)
     met: Counter[Cell] = Counter()
     for window in chronicle.windows:
+        if not window.is_met:
+            continue
         end_ms = AFTERMATH_MS + (window.at_ms if window.end_ms is None else window.end_ms)
         for state, lasting in spans.items():
             met[window.kind, state] += any(

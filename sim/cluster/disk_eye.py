@@ -58,11 +58,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as it stands in a file, from byte `start` to byte `end`."""
+    """A batch as it stands in a file, from byte `start` to byte `end`. What stands before it in the log ends at offset
+    `end_before`."""
 
     inode: Inode
     start: int
     end: int
+    end_before: int
     next_offset: int
 
 
@@ -305,14 +307,15 @@ class DiskEye:
         damaged cannot take it for a torn end."""
         view = self._logs.get(log)
         found: list[StoredBatch] = []
+        end_before = 0 if view is None else _first_offset(view.files)
         for name in view.names if view is not None else ():
             assert view is not None
             file, start = view.files[name], 0
             for batch in file.batches:
                 is_last = name == view.last and batch is file.batches[-1]
                 if not is_last or batch.end <= file.inode.safe_bytes:
-                    found.append(StoredBatch(file.inode, start, batch.end, batch.next_offset))
-                start = batch.end
+                    found.append(StoredBatch(file.inode, start, batch.end, end_before, batch.next_offset))
+                start, end_before = batch.end, batch.next_offset
         return found
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +28,8 @@ class Report:
         """Whether this node may log errors now."""
         self.when_found: Callable[[Finding], None] | None = None
         """Is told of each finding, at the moment when it is found."""
+        self.excused: Counter[str] = Counter()
+        """Node → errors that it logged while it might."""
         self._now_ms = now_ms
 
     def fail(self, check: str, text: str, **evidence: Any) -> None:
@@ -55,6 +57,8 @@ class Report:
         facts = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
         text = str(event.get("event", ""))
         self.log_lines.append(f"{self._now_ms():>7} ms {node:<10} {level:<8} {text} {facts}")
-        if level in ERROR_LEVELS and not self.is_excused(node):
+        if level in ERROR_LEVELS and self.is_excused(node):
+            self.excused[node] += 1
+        elif level in ERROR_LEVELS:
             self.fail("N1", f"{node} logged an error: {text}", facts=facts, problem=repr(problem))
         raise structlog.DropEvent

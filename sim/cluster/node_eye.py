@@ -223,8 +223,10 @@ class NodeEye:
             waiter = asked.waiter
             told = partial(self._replies, tag, waiter)
             spied = waiter if waiter is NOBODY else Waiter(told, waiter.lost, waiter.failed)
-            carry_out(replace(asked, waiter=spied), decision, end_offset)
-            self._tags.remove(tag)
+            try:
+                carry_out(replace(asked, waiter=spied), decision, end_offset)
+            finally:
+                self._tags.remove(tag)
 
         # An instance's own attributes: the classes stay as they are.
         controller.decided = spy_decided  # type: ignore[method-assign]

@@ -79,7 +79,8 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`verdict` is invalid if there are findings, unknown if some check saw nothing that matters, else valid."""
+    """`verdict` is invalid if there are findings, unknown if some check saw nothing that matters or gave up a history,
+    else valid."""
 
     plan: Plan
     findings: tuple[Finding, ...]
@@ -100,7 +101,8 @@ class RunResult:
 
     @property
     def verdict(self) -> str:
-        return "invalid" if self.findings else "unknown" if self.unseen else "valid"
+        is_unknown = self.unseen or self.counters["undecided"]
+        return "invalid" if self.findings else "unknown" if is_unknown else "valid"
 
 
 class ClusterRun:
@@ -270,10 +272,11 @@ class ClusterRun:
             "admin": self.admin.done,
             "read_along": workload.read_along.count,
             "reread": workload.reread.count,
-            "refused": workload.refused,
+            "refused": workload.refusals.count,
             "crashes": self.nemesis.crashes,
             **{f"moment: {role}": count for role, count in self.nemesis.moments.items()},
             **{f"fault: {kind}": count for kind, count in self.disturbances.met.items()},
+            **{f"came across: {kind}": count for kind, count in self.disturbances.come_across.items()},
             "compared": self.last_look.compared,
             "undecided": self.registrars.checks.undecided,
             "whole_ms": self._whole_ms,

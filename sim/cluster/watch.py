@@ -7,6 +7,7 @@ no time.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -97,9 +98,11 @@ class ClusterWatch:
         self._contacts: dict[int, _Contact] = {}
         self._heard: dict[tuple[int, int, int], int] = {}
         self._connections: dict[tuple[int, int, int], int] = {}
-        self._was_ready: set[tuple[int, int]] = set()
-        """(broker, epoch) that wanted to be in; that they are may not be committed yet when they want to leave."""
-        self._asked_for_it: set[tuple[int, int]] = set()
+        self._wants_in: set[tuple[int, int]] = set()
+        """(broker, epoch) whose last word was that they are ready; that they are in may not be committed yet."""
+        self._asked_for_it: Counter[tuple[int, int]] = Counter()
+        """(broker, epoch) → how many fences it has asked for, by a heartbeat that came late or to shut down, that are
+        not committed yet."""
         self._decided: dict[tuple[int, int, int], tuple[FenceDecided, int | None]] = {}
         world.watch(self)
 
@@ -114,7 +117,7 @@ class ClusterWatch:
         elif isinstance(observation, LogCut) and observation.log is not None:
             node, log, damage = observation.node, observation.log, self.suite.damage
             is_shorter = observation.end_offset < self.suite.shadows.log(node, log).end_offset
-            if is_shorter and (node == self._losing or damage.is_rotten(node, log)):
+            if is_shorter and (node == self._losing or damage.may_be_cut(node, log, observation.end_offset)):
                 damage.lost(node, log)
         self.chronicle.observe(observation, self.fold.image)
         self.suite.observe(observation, self.now_ms)
@@ -233,9 +236,10 @@ class ClusterWatch:
     def heartbeat_handled(self, controller: int, request: HeartbeatRequest, connection: int) -> None:
         place = (controller, request.broker_id, request.broker_epoch)
         if not (request.want_fence or request.want_shut_down):
-            self._was_ready.add(place[1:])
-        elif place[1:] in self._was_ready and controller == self.active_controller:
-            self._asked_for_it.add(place[1:])
+            self._wants_in.add(place[1:])
+        elif place[1:] in self._wants_in and controller == self.active_controller:
+            self._wants_in.discard(place[1:])
+            self._asked_for_it[place[1:]] += 1
         self._heard[place] = self.now_ms
         self._connections[place] = connection
         self.tell(HeartbeatHandled(*place, self.now_ms))
@@ -346,7 +350,8 @@ class ClusterWatch:
     def _fence_recorded(self, fence: FenceRecorded) -> None:
         broker, epoch = fence.broker.broker_id, fence.broker.broker_epoch
         controller = self._leaders.get(fence.epoch, 0)
-        if (broker, epoch) in self._asked_for_it and not fence.superseded:
+        if self._asked_for_it[broker, epoch] and not fence.superseded:
+            self._asked_for_it[broker, epoch] -= 1
             return
         place = (controller, broker, epoch)
         decided = self._decided.pop(place, None)

@@ -1,8 +1,8 @@
 """The eye on the wire: frames are put together from what leaves each node, decoded, and told as observations.
 
-What a message promises is told when it leaves; what it changes at its receiver is told when its last byte is handled
-there, so that what is lost on the way never counts. Only what the checks need is decoded: the quorum's messages,
-registrations, heartbeats and probes, and Produce.
+What a message promises is told when it leaves; what it changes at its receiver is told when its last byte is about to
+be handled there, so that what is lost on the way never counts. Only what the checks need is decoded: the quorum's
+messages, registrations, heartbeats and probes, and Produce.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Asked:
 @dataclass(slots=True)
 class _Direction:
     """One direction of a connection. `asked` are requests that went this way and were not answered; `due` is what to
-    tell when the receiver has handled everything up to a position."""
+    tell when the receiver is about to handle the last byte up to a position."""
 
     rest: bytes = b""
     asked: dict[int, _Asked] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class _Direction:
         self.sent = first + len(whole)
 
     def when_handled(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once the receiver has handled the frame that is being looked at."""
+        """Call `tell` when the frame that is being looked at has all arrived and its receiver is about to handle it."""
         self.due.append((self.sent, tell))
 
 
@@ -129,7 +129,7 @@ class ClusterView(Protocol):
         ...
 
     def fetched(self, voter: int, leader: int, epoch: int, endpoint: Endpoint) -> None:
-        """A voter's fetch was handled by the node that it takes for the leader of `epoch`."""
+        """A voter's fetch is about to be handled by the node that it takes for the leader of `epoch`."""
         ...
 
     def heartbeat_handled(self, controller: int, request: HeartbeatRequest, connection: int) -> None: ...

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import trio
 
+from kraft.sim.cluster.chronicle import FaultWindow
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.faults import Nemesis
@@ -20,6 +21,9 @@ from kraft.sim.nemesis.worn_disks import WornDisks
 SLOW_DISK_MS = 800
 FLAP_WAIT_MS = 1_000
 
+Verb = Callable[[Fault], Awaitable[str]]
+"""Carries a fault out and gives the kind of what happened: "" if nothing did."""
+
 
 class Disturbances:
     """Carries out `faults`. Each that is no crash puts off the nemesis's calm until it is over."""
@@ -27,6 +31,8 @@ class Disturbances:
     def __init__(self, nemesis: Nemesis, faults: Iterable[Fault]) -> None:
         self.met: dict[str, int] = {}
         """How often each kind happened."""
+        self.come_across: dict[str, int] = {}
+        """How often somebody came across a disk's wear, by its kind."""
         self._nemesis = nemesis
         self._cluster = nemesis.cluster
         self._world = nemesis.cluster.world
@@ -40,7 +46,7 @@ class Disturbances:
             if not plan.allows(nemesis.cluster.shape, fault.kind):
                 continue
             self._lanes.setdefault(fault.lane, []).append(fault)
-        self._verbs: Mapping[str, Callable[[Fault], Awaitable[bool]]] = {
+        self._verbs: Mapping[str, Verb] = {
             plan.KILL: nemesis.crash_one,
             plan.POWER_LOSS: nemesis.crash_one,
             plan.CLEAN_STOP: nemesis.stop_one,
@@ -73,8 +79,9 @@ class Disturbances:
     async def _carry_out(self, lane: list[Fault], start_ms: int) -> None:
         for fault in lane:
             await self._world.sleep_ms(max(0, start_ms + fault.at_ms - self._nemesis.now_ms))
-            if await self._verbs[fault.kind](fault):
-                self.met[fault.kind] = self.met.get(fault.kind, 0) + 1
+            kind = await self._verbs[fault.kind](fault)
+            if kind:
+                self.met[kind] = self.met.get(kind, 0) + 1
 
     def heal(self) -> None:
         """End everything that lasts."""
@@ -93,37 +100,45 @@ class Disturbances:
                 self._cluster.crash(node, lose_power=False, is_noticed=False)
         self._cluster.hampered.clear()
 
-    async def _last(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> None:
+    async def _last(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> FaultWindow:
         """Something goes on for as long as the fault says."""
         nemesis, duration_ms = self._nemesis, fault.duration_ms
         nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms + duration_ms)
-        with nemesis.fault(fault.kind, nodes, f"{text} for {duration_ms} ms"):
+        with nemesis.fault(fault.kind, nodes, f"{text} for {duration_ms} ms") as window:
             nemesis.disturbed_ms = max(nemesis.disturbed_ms, nemesis.now_ms + duration_ms)
             await self._world.sleep_ms(duration_ms)
+        return window
+
+    def _wear_ended(self, kind: str, windows: list[FaultWindow], *, is_met: bool) -> None:
+        """What nobody came across counts as met by nobody."""
+        for window in windows:
+            window.is_met = is_met
+        if is_met:
+            self.come_across[kind] = self.come_across.get(kind, 0) + 1
 
     # links and clocks
 
-    async def _reset(self, fault: Fault) -> bool:
+    async def _reset(self, fault: Fault) -> str:
         self._nemesis.calm_since_ms = max(self._nemesis.calm_since_ms, self._nemesis.now_ms)
         with self._nemesis.fault(fault.kind, _link(fault), f"links between {fault.node} and {fault.other} are reset"):
             self._world.reset_links(host_name(fault.node), host_name(fault.other))
-        return True
+        return fault.kind
 
-    async def _step_clock(self, fault: Fault) -> bool:
+    async def _step_clock(self, fault: Fault) -> str:
         text = f"the wall clock of {fault.node} steps by {fault.amount} ms"
         with self._nemesis.fault(fault.kind, (fault.node,), text):
             self._world.jump_clock(host_name(fault.node), fault.amount)
-        return True
+        return fault.kind
 
-    async def _cut(self, fault: Fault) -> bool:
+    async def _cut(self, fault: Fault) -> str:
         text, others = f"cut between {fault.node} and {fault.other}", [host_name(fault.other)]
         return await self._cut_off(fault, self._world.partition, others, text, _link(fault))
 
-    async def _cut_one_way(self, fault: Fault) -> bool:
+    async def _cut_one_way(self, fault: Fault) -> str:
         text, others = f"cut from {fault.node} to {fault.other}", [host_name(fault.other)]
         return await self._cut_off(fault, self._world.partition_one_way, others, text, _link(fault))
 
-    async def _isolate(self, fault: Fault) -> bool:
+    async def _isolate(self, fault: Fault) -> str:
         nodes = [host_name(node) for node in self._cluster.shape.node_ids if node != fault.node]
         others = [*nodes, *plan.CLIENTS]
         text = f"node {fault.node} is isolated"
@@ -131,12 +146,12 @@ class Disturbances:
 
     async def _cut_off(
         self, fault: Fault, cut: Callable[[str, str], None], others: list[str], text: str, nodes: tuple[int, ...]
-    ) -> bool:
+    ) -> str:
         """Cut the node from these others while the fault lasts."""
         name = host_name(fault.node)
         pairs = {frozenset((name, other)) for other in others}
         if pairs & self._cuts:
-            return False
+            return ""
         self._cuts |= pairs
         for other in others:
             cut(name, other)
@@ -144,31 +159,31 @@ class Disturbances:
         for other in others:
             self._world.heal(name, other)
         self._cuts -= pairs
-        return True
+        return fault.kind
 
-    async def _stall(self, fault: Fault) -> bool:
+    async def _stall(self, fault: Fault) -> str:
         self._world.stall_links(host_name(fault.node), host_name(fault.other), fault.duration_ms)
         await self._last(fault, f"some connections from {fault.node} to {fault.other} stall", _link(fault))
-        return True
+        return fault.kind
 
     # processes and disks
 
-    async def _pause(self, fault: Fault) -> bool:
+    async def _pause(self, fault: Fault) -> str:
         node = fault.node
         if not self._cluster.is_running(node) or (fault.kind, node) in self._under_way:
-            return False
+            return ""
         self._world.pause(host_name(node))
         await self._last_alone(fault, f"node {node} is frozen")
         self._world.resume(host_name(node))
-        return True
+        return fault.kind
 
-    async def _slow_disk(self, fault: Fault) -> bool:
+    async def _slow_disk(self, fault: Fault) -> str:
         if (fault.kind, fault.node) in self._under_way:
-            return False
+            return ""
         self._world.slow_disk(host_name(fault.node), SLOW_DISK_MS)
         await self._last_alone(fault, f"the disk of {fault.node} is slow")
         self._world.slow_disk(host_name(fault.node), 0)
-        return True
+        return fault.kind
 
     async def _last_alone(self, fault: Fault, text: str) -> None:
         """The same does not happen to this node a second time while it goes on."""
@@ -176,35 +191,35 @@ class Disturbances:
         await self._last(fault, text, (fault.node,))
         self._under_way.discard((fault.kind, fault.node))
 
-    async def _fill_disk(self, fault: Fault) -> bool:
+    async def _fill_disk(self, fault: Fault) -> str:
         """The node may stop, or take its log directory offline; it is started anew when there is room again."""
         node = fault.node
         if not self._nemesis.may_crash(node):
-            return False
+            return ""
         self._cluster.excused.add(node)
         self._world.disk_full(host_name(node), True)
         await self._last(fault, f"the disk of {node} is full", (node,))
         self._world.disk_full(host_name(node), False)
         await self._start_anew(fault, lose_power=False)
-        return True
+        return fault.kind
 
-    async def _fail_syncs(self, fault: Fault) -> bool:
+    async def _fail_syncs(self, fault: Fault) -> str:
         """What the node believed to be synced may be lost when the power goes, as it does afterwards."""
         node = fault.node
         if not (self._nemesis.may_crash(node) and self._nemesis.may_lose_power(node)):
-            return False
+            return ""
         self._cluster.excused.add(node)
         self._world.sync_fails(host_name(node), True)
         await self._last(fault, f"syncs of {node} fail", (node,))
         self._world.sync_fails(host_name(node), False)
         await self._start_anew(fault, lose_power=True)
-        return True
+        return fault.kind
 
-    async def _fail_directory(self, fault: Fault) -> bool:
+    async def _fail_directory(self, fault: Fault) -> str:
         """The last directory, which has no metadata log: the broker must go on without it. It is started anew after."""
         node = fault.node
         if node not in self._cluster.shape.broker_ids or not self._nemesis.may_crash(node):
-            return False
+            return ""
         path = self._cluster.shape.log_dirs_of(node)[-1]
         self._cluster.hampered.add(node)
         self._world.fail_directory(host_name(node), path)
@@ -212,76 +227,80 @@ class Disturbances:
         self._world.fail_directory(host_name(node), None)
         await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
         self._cluster.hampered.discard(node)
-        return True
+        return fault.kind
 
-    async def _fail_reads(self, fault: Fault) -> bool:
+    async def _fail_reads(self, fault: Fault) -> str:
         """Of the last directory: a broker that has others must go on without it; else it may stop. What was written can
         be read again in the end, and the broker is started anew."""
         node, cluster = fault.node, self._cluster
         if node not in cluster.shape.broker_ids or not self._nemesis.may_crash(node):
-            return False
+            return ""
         excused = cluster.hampered if cluster.shape.log_dirs > 1 else cluster.excused
         path = cluster.shape.log_dirs_of(node)[-1]
         excused.add(node)
+        shown = self._worn.times_shown(node)
         self._world.fail_reads(host_name(node), path)
-        await self._last(fault, f"reads from {path} of {node} fail", (node,))
+        window = await self._last(fault, f"reads from {path} of {node} fail", (node,))
         self._world.fail_reads(host_name(node), None)
-        await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
+        is_met = self._worn.times_shown(node) > shown
+        crash = await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
+        self._wear_ended(fault.kind, [window, crash], is_met=is_met)
         excused.discard(node)
-        return True
+        return fault.kind
 
-    async def _rot(self, fault: Fault) -> bool:
+    async def _rot(self, fault: Fault) -> str:
         """Whatever happens to the broker meanwhile, the rot stays; then somebody mends it."""
         rot = self._worn.find(fault)
         if rot is None:
-            return False
+            return ""
+        shown = self._worn.times_shown(rot.node, rot.log)
         self._worn.begin(rot)
         text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} rot on broker {rot.node}"
-        await self._last(fault, text, (rot.node,))
-        await self._worn.mend(rot, fault)
-        return True
+        windows = [await self._last(fault, text, (rot.node,)), *await self._worn.mend(rot, fault)]
+        self._wear_ended(fault.kind, windows, is_met=self._worn.times_shown(rot.node, rot.log) > shown)
+        return fault.kind
 
     async def _start_anew(self, fault: Fault, *, lose_power: bool) -> None:
         await self._nemesis.crash(fault.node, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
         self._cluster.excused.discard(fault.node)
 
-    async def _empty_disk(self, fault: Fault) -> bool:
+    async def _empty_disk(self, fault: Fault) -> str:
         """Of a broker: voters that are set by configuration may not come back with nothing."""
         node = fault.node
         allowed = node in self._cluster.shape.broker_ids and self._nemesis.may_crash(node)
         if not allowed or self._cluster.watch.suite.damage.anyone():
-            return False
+            return ""
         await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms, wipe=True)
-        return True
+        return fault.kind
 
-    async def _stumble(self, fault: Fault) -> bool:
+    async def _stumble(self, fault: Fault) -> str:
         """Killed again while it starts, some times."""
         for _ in range(fault.amount):
             if not self._nemesis.may_crash(fault.node):
-                return False
+                return ""
             await self._nemesis.crash(fault.node, fault.kind, lose_power=False, back_ms=fault.back_ms)
             await self._world.sleep_ms(fault.duration_ms)
-        return True
+        return fault.kind
 
-    async def _flap(self, fault: Fault) -> bool:
+    async def _flap(self, fault: Fault) -> str:
         """The active controller, or the leader of a partition, dies between an append and its commit."""
         targets = self._nemesis.targets
         find = targets.controller_with_news if fault.role == plan.ACTIVE_CONTROLLER else targets.leader_with_news
         if not await self._cluster.wait_until(lambda: find() is not None, FLAP_WAIT_MS, poll_ms=1):
-            return False
+            return ""
         victim = find()
         if victim is None or not self._nemesis.may_crash(victim):
-            return False
+            return ""
         lose_power = bool(fault.amount) and self._nemesis.may_lose_power(victim)
         await self._nemesis.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
-        return True
+        return fault.kind
 
-    async def _black_out(self, fault: Fault) -> bool:
+    async def _black_out(self, fault: Fault) -> str:
         """Not while a log is rotten: behind a blackout nobody is known to be complete, and if the last one known
         finds its log damaged, somebody must choose (docs/decisions/08)."""
         nemesis, cluster = self._nemesis, self._cluster
         if cluster.ailing or cluster.rotten or nemesis.stopping:
-            return False
+            return ""
         text = f"all nodes lose power, back after {fault.back_ms} ms"
         with nemesis.fault(fault.kind, cluster.shape.node_ids, text):
             victims = [node for node in cluster.shape.node_ids if cluster.is_running(node)]
@@ -292,7 +311,7 @@ class Disturbances:
                 if not cluster.is_running(node):
                     cluster.start(node)
         nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms)
-        return True
+        return fault.kind
 
 
 def _link(fault: Fault) -> tuple[int, int]:

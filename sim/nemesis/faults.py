@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kraft.sim.cluster.chronicle import FaultWindow
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
@@ -66,11 +67,11 @@ class Nemesis:
         return tuple(f"{window.at_ms} ms: {window.text}" for window in self.chronicle.windows)
 
     @contextmanager
-    def fault(self, kind: str, nodes: tuple[int, ...], text: str) -> Iterator[None]:
+    def fault(self, kind: str, nodes: tuple[int, ...], text: str) -> Iterator[FaultWindow]:
         """This goes wrong from here to the end of the block; without end if the run is stopped in it."""
         self.disturbed_ms = max(self.disturbed_ms, self.now_ms)
         window = self.chronicle.begin_fault(kind, nodes, text)
-        yield
+        yield window
         self.chronicle.end_fault(window)
         self.disturbed_ms = max(self.disturbed_ms, self.now_ms)
 
@@ -85,12 +86,12 @@ class Nemesis:
 
     # crashes
 
-    async def stop_one(self, fault: Fault) -> bool:
-        """A stop in order, and a start."""
+    async def stop_one(self, fault: Fault) -> str:
+        """A stop in order, and a start. Gives the kind of what happened, "" if nothing did."""
         await self._wait_for_turn(fault)
         cluster, victim = self.cluster, self.victim(fault)
         if victim is None:
-            return False
+            return ""
         with self.fault(fault.kind, (victim,), f"node {victim} is asked to stop, and starts again"):
             self.stopping.add(victim)
             if not await cluster.stop(victim, timeout_ms=STOP_MS_MAX):
@@ -99,20 +100,22 @@ class Nemesis:
             cluster.start(victim, clean=True)
             self.stopping.discard(victim)
         self._last_victim = victim
-        return True
+        return fault.kind
 
-    async def crash_one(self, fault: Fault) -> bool:
-        """A kill or a power loss, and a start."""
+    async def crash_one(self, fault: Fault) -> str:
+        """A kill or a power loss, and a start. Gives the kind of what happened, "" if nothing did: a power loss that
+        would be one too many is a kill."""
         await self._wait_for_turn(fault)
         victim = self.victim(fault)
         if victim is None:
-            return False
+            return ""
         is_met = fault.role in plan.MOMENT_ROLES and victim in self.targets.holders(fault.role)
         as_role = fault.role if is_met else ""
         self.moments.update([as_role] if is_met else [])
         lose_power = fault.kind == plan.POWER_LOSS and self.may_lose_power(victim)
-        await self.crash(victim, fault.kind, lose_power=lose_power, back_ms=fault.back_ms, as_role=as_role)
-        return True
+        kind = fault.kind if lose_power else plan.KILL
+        await self.crash(victim, kind, lose_power=lose_power, back_ms=fault.back_ms, as_role=as_role)
+        return kind
 
     async def crash(
         self,
@@ -125,7 +128,7 @@ class Nemesis:
         as_role: str = "",
         while_down: Callable[[], None] = lambda: None,
         note: str = "",
-    ) -> None:
+    ) -> FaultWindow:
         """Kill a node or cut its power, and start it again; `wipe`: with an empty disk; `as_role`: in which role, and
         at its moment, it is hit; `while_down`: what somebody does to its host meanwhile, as `note` says."""
         is_noticed = not lose_power and self._is_calm(victim)
@@ -133,7 +136,7 @@ class Nemesis:
         role = f", the {as_role}" if as_role else ""
         text = f"{what} of node {victim}{role}, back after {back_ms} ms{' with an empty disk' if wipe else ''}{note}"
         self.crashes += 1
-        with self.fault(kind, (victim,), text):
+        with self.fault(kind, (victim,), text) as window:
             self.cluster.crash(victim, lose_power=lose_power, is_noticed=is_noticed)
             if wipe:
                 self.cluster.wipe(victim)
@@ -144,6 +147,7 @@ class Nemesis:
         if lose_power or wipe:
             self.calm_since_ms = max(self.calm_since_ms, self.now_ms)
         self._last_victim = victim
+        return window
 
     async def _wait_for_turn(self, fault: Fault) -> None:
         """Until the last victim is back in sync, or three seconds; then until somebody has a role that is not always

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kraft.sim.check.observations import TopicPartition
+from kraft.sim.cluster.chronicle import FaultWindow
 from kraft.sim.cluster.disk_eye import StoredBatch
+from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.faults import Nemesis
 from kraft.sim.nemesis.plan import BIT_ROT, TOPIC, Fault
 from kraft.sim.world.chance import NamedRandom
@@ -30,22 +32,23 @@ MEND_WAIT_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Rot:
-    """Bytes of a replica's log that changed: position → as it was, and as it is."""
+    """Bytes of a replica's log that changed: position → as it is now. What stands before their batch ends at offset
+    `end_before`."""
 
     node: int
     log: TopicPartition
     inode: Inode
-    changes: dict[int, tuple[int, int]]
+    end_before: int
+    changes: dict[int, int]
 
     def set_in(self) -> None:
-        for position, (_, byte) in self.changes.items():
+        for position, byte in self.changes.items():
             self.inode.change(position, byte)
 
     def restore(self) -> None:
         """As it was, where the rot still is: the file may have been cut meanwhile, and written again."""
-        for position, (was, byte) in self.changes.items():
-            if position < len(self.inode.data) and self.inode.data[position] == byte:
-                self.inode.change(position, was)
+        for position in self.changes:
+            self.inode.restore(position)
 
 
 class WornDisks:
@@ -62,14 +65,14 @@ class WornDisks:
         is_here = node in cluster.shape.broker_ids and cluster.is_running(node) and node not in cluster.ailing
         if not is_here or node in self._nemesis.stopping or self._damage.anyone():
             return None
-        random = NamedRandom(cluster.world.seed, f"{BIT_ROT} {fault.at_ms} {fault.pick}")
+        random = NamedRandom(cluster.world.seed, f"{BIT_ROT} {fault.pick}")
         found = [(log, batch) for log in self._logs(node) for batch in self._batches(node, log)]
         led = [(log, batch) for log, batch in found if log[0] == TOPIC and self._leads(node, log)]
         found = led if led and random.below(2) else found
         if not found:
             return None
         log, batch = found[random.below(len(found))]
-        return Rot(node, log, batch.inode, _changes(batch, random))
+        return Rot(node, log, batch.inode, batch.end_before, _changes(batch, random))
 
     def _logs(self, node: int) -> Iterator[TopicPartition]:
         """The logs of this broker that another replica has whole, and is in sync."""
@@ -96,10 +99,16 @@ class WornDisks:
     def begin(self, rot: Rot) -> None:
         """From here on the replica is damaged, and excused for what it logs."""
         rot.set_in()
-        self._damage.rotten(rot.node, rot.log)
+        self._damage.rotten(rot.node, rot.log, rot.end_before)
         self._cluster.rotten.add(rot.node)
 
-    async def mend(self, rot: Rot, fault: Fault) -> None:
+    def times_shown(self, node: int, log: TopicPartition | None = None) -> int:
+        """How often the wear has shown so far: the broker logged an error or stopped for it, or a reader refused what
+        stands in the log."""
+        shown = self._cluster.report.excused[host_name(node)]
+        return shown if log is None else shown + self._cluster.refused[log]
+
+    async def mend(self, rot: Rot, fault: Fault) -> list[FaultWindow]:
         """`fault.amount` 1: replicate the log anew, if the cluster can do without this replica; else restore the file.
         The broker is started anew: it may have ended the replica."""
         nemesis, cluster, node = self._nemesis, self._cluster, rot.node
@@ -113,13 +122,14 @@ class WornDisks:
                 self._end(rot)
 
             note = f", its {rot.log[0]}-{rot.log[1]} is {'taken away' if takes_away else 'restored'} meanwhile"
-            await nemesis.crash(
+            crash = nemesis.crash(
                 node, fault.kind, lose_power=False, back_ms=fault.back_ms, while_down=while_down, note=note
             )
-        else:
-            self._end(rot)
-            if cluster.is_running(node):
-                cluster.hampered.add(node)  # it is started anew when everything is healed
+            return [await crash]
+        self._end(rot)
+        if cluster.is_running(node):
+            cluster.hampered.add(node)  # it is started anew when everything is healed
+        return []
 
     def _end(self, rot: Rot) -> None:
         rot.restore()
@@ -127,15 +137,15 @@ class WornDisks:
         self._cluster.rotten.discard(rot.node)
 
 
-def _changes(batch: StoredBatch, random: NamedRandom) -> dict[int, tuple[int, int]]:
+def _changes(batch: StoredBatch, random: NamedRandom) -> dict[int, int]:
     """One to three bytes of the batch, each of them another one."""
-    data, changes = batch.inode.data, {}
+    data = batch.inode.data
+    changes: dict[int, int] = {}
     is_header = random.one_in(HEADER_ONE_IN)
     for _ in range(1 + random.below(BYTES_MAX)):
         if is_header:
             at = HEADER_FIELDS[random.below(len(HEADER_FIELDS))]
         else:
             at = CRC_COVERS + random.below(batch.end - batch.start - CRC_COVERS)
-        was = data[batch.start + at]
-        changes[batch.start + at] = (was, was ^ (1 + random.below(255)))
+        changes[batch.start + at] = data[batch.start + at] ^ (1 + random.below(255))
     return changes

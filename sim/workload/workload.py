@@ -36,6 +36,7 @@ from kraft.sim.nemesis.plan import (
     Operation,
     Plan,
 )
+from kraft.sim.workload.refusals import Refusals
 from kraft.wire.error_codes import ErrorCode
 
 REQUEST_TIMEOUT_MS = 5_000
@@ -43,10 +44,6 @@ DELIVERY_TIMEOUT_MS = 120_000
 EXTRA_WAIT_MS = 500
 READ_AGAIN_MS_MAX = 15_000
 REFUSED_PAUSE_MS = 100
-OFFERED_MS_MAX = 4_000
-"""A reader comes back once a second, and a broker looks when it has come back for the third time."""
-SESSION_SLOTS, SLOTS_MIN = "max.incremental.fetch.session.cache.slots", 10
-"""With fewer slots a reader may be without a session."""
 VALUE_SHOWN = 24
 """Bytes of a value that a finding shows."""
 ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1"}
@@ -81,12 +78,7 @@ class Workload:
         self.sent = {name: Sent(name) for name in ACKS if name in plan.work}
         self.read_along = Read()
         self.reread = Read()
-        self.refused = 0
-        """How often a reader was told of a damaged batch."""
-        self._offered_since_ms: dict[str, int] = {}
-        """Reader → since when it has been offered damaged batches and nothing else, by a cluster that is whole."""
-        slots = int(cluster.shape.overrides.get(SESSION_SLOTS, SLOTS_MIN))
-        self._may_be_noticed = slots >= SLOTS_MIN
+        self.refusals = Refusals(cluster, self.partitions)
         self._bootstrap = cluster.shape.bootstrap_servers
         self._plan = plan
         self._stopped = False
@@ -167,22 +159,11 @@ class Workload:
         except KafkaError as problem:
             if problem.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise
-            self._refuse(reader, str(problem))
+            self.refusals.refused(reader, str(problem))
             await self.world.sleep_ms(REFUSED_PAUSE_MS)
             return []
-        self._offered_since_ms.pop(reader, None)
+        self.refusals.given(reader, {(record.topic, record.partition) for record in records})
         return records
-
-    def _refuse(self, reader: str, why: str) -> None:
-        """What is offered is not taken. A broker can notice it by the reader's fetch session."""
-        self.refused += 1
-        now_ms = self.world.now_ns // 1_000_000
-        if self.cluster.loss() or not self._may_be_noticed:
-            self._offered_since_ms.pop(reader, None)
-        elif now_ms - self._offered_since_ms.setdefault(reader, now_ms) > OFFERED_MS_MAX:
-            text = "a damaged batch is offered on and on, and other replicas have it whole"
-            self.cluster.report.fail("L7", text, reader=reader, why=why)
-            del self._offered_since_ms[reader]
 
     async def _read_again_and_again(self) -> None:
         start_ns = self.world.now_ns
@@ -193,16 +174,17 @@ class Workload:
 
     async def _read_again(self, place: TopicPartition) -> None:
         """From the begin to the end of now, as far as that comes in time."""
-        read, refused = Read(), self.refused
+        read, refused = Read(), self.refusals.count
         chronicle = self.cluster.watch.chronicle
         told = chronicle.begin_operation(REREADER, f"reads {place[0]}-{place[1]} again")
+        self.refusals.begin(REREADER)
         with trio.move_on_after(READ_AGAIN_MS_MAX / 1000):
             async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node(REREADER)) as consumer:
                 end = (await consumer.offsets([place]))[place]
                 await consumer.assign([place], at="earliest")
                 while consumer.position(place) < end:
                     self._take(read, await self._poll(consumer, REREADER), "the rereader")
-        refused = self.refused - refused
+        refused = self.refusals.count - refused
         chronicle.end_operation(told, f"{read.count} records, {refused} refusals", None if refused else True)
         known = self.reread.records.setdefault(place, {})
         for offset, value in read.records.get(place, {}).items():

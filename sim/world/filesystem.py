@@ -28,7 +28,7 @@ class Write:
 class Inode:
     """A file's content. `applied` counts the writes that ever became durable, so that a sync knows which it covers."""
 
-    __slots__ = ("applied", "cut_to", "data", "durable", "modified_ms", "pending", "sound_bytes")
+    __slots__ = ("applied", "changed", "cut_to", "data", "durable", "modified_ms", "pending", "sound_bytes")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -40,6 +40,8 @@ class Inode:
         self.modified_ms = 0
         self.sound_bytes: int | None = None
         """So much of the durable bytes is as it was written; a failed sync left zeros behind it. None: all."""
+        self.changed: dict[int, int] = {}
+        """Where the device keeps another byte than was written, and that one; what is cut away is forgotten."""
 
     @property
     def safe_bytes(self) -> int:
@@ -61,7 +63,11 @@ class Inode:
         else:
             self.data.extend(bytes(size - len(self.data)))
         self.pending.append(Write(now_ns, None, size))
+        self._note_cut(size)
+
+    def _note_cut(self, size: int) -> None:
         self.cut_to = size if self.cut_to is None else min(size, self.cut_to)
+        self.changed = {position: byte for position, byte in self.changed.items() if position < size}
 
     def settle(self, mark: int) -> int:
         """Make the writes up to `mark` durable; returns the bytes that they appended."""
@@ -96,6 +102,16 @@ class Inode:
 
     def change(self, position: int, byte: int) -> None:
         """The device keeps another byte here than was written, and nobody is told."""
+        self.changed.setdefault(position, self.data[position])
+        self._set(position, byte)
+
+    def restore(self, position: int) -> None:
+        """The byte is again as it was written, if it was changed and has not been cut away since."""
+        byte = self.changed.pop(position, None)
+        if byte is not None:
+            self._set(position, byte)
+
+    def _set(self, position: int, byte: int) -> None:
         self.data[position] = byte
         if position < len(self.durable):
             self.durable[position] = byte
@@ -118,7 +134,7 @@ class Inode:
             self.durable += _torn(chance, next_write.data, len(self.durable))
         self.data = bytearray(self.durable)
         self.pending = []
-        self.cut_to = whole if self.cut_to is None else min(whole, self.cut_to)
+        self._note_cut(whole)
 
 
 def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
+from typing import Any
+from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from kraft.sim.check.linearizability import INVALID, UNKNOWN, VALID, Call, Model, judge, parted
-from kraft.sim.check.metadata_models import Read, Register, Write
+from kraft.sim.check.metadata_models import (
+    Answer,
+    Create,
+    Delete,
+    Grow,
+    Read,
+    Register,
+    TopicModel,
+    Write,
+)
+from kraft.wire.error_codes import ErrorCode
 
 MODEL = Register(0)
+ONE, OTHER, THIRD = UUID(int=1), UUID(int=2), UUID(int=3)
+TOPICS = TopicModel(frozenset({ONE, OTHER}))
+"""Of the third one nobody was told when it was made."""
 
 
 def wrote(value: int, called_ns: int, returned_ns: int | None, process: str = "a") -> Call:
@@ -166,3 +181,56 @@ def test_the_judge_agrees_with_one_that_tries_every_order(history: list[Call]) -
     assert judgement.verdict == due
     assert _is_in_time(judgement.prefix)
     assert _is_explained(judgement.prefix, MODEL)
+
+
+ASKED: tuple[Any, ...] = (
+    Create(1),
+    Create(1, validate_only=True),
+    Delete(),
+    Delete(ONE),
+    Delete(THIRD),
+    Grow(2),
+    Grow(2, validate_only=True),
+)
+ANSWERS: dict[type, tuple[Answer, ...]] = {
+    Create: (Answer(topic_id=ONE), Answer(topic_id=OTHER), Answer(ErrorCode.TOPIC_ALREADY_EXISTS)),
+    Delete: (Answer(topic_id=ONE), Answer(topic_id=THIRD), Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+    Grow: (Answer(), Answer(ErrorCode.INVALID_PARTITIONS), Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+}
+
+
+@st.composite
+def histories_of_topics(draw: st.DrawFn) -> list[Call]:
+    """As above, of a topic's name. Open calls lead to more than one state: the name may stand for a topic whose maker
+    was told nothing."""
+    history: list[Call] = []
+    for number in range(draw(st.integers(1, 5))):
+        asked = draw(st.sampled_from(ASKED))
+        called_ns = draw(st.integers(0, 8))
+        if draw(st.integers(0, 2)):
+            answer = draw(st.sampled_from(ANSWERS[type(asked)]))
+            history.append(Call(f"p{number}", called_ns, called_ns + draw(st.integers(1, 4)), asked, answer))
+        else:
+            history.append(Call(f"p{number}", called_ns, None, asked))
+    return history
+
+
+@given(histories_of_topics())
+@settings(max_examples=400)
+def test_of_topics_too_the_judge_agrees_with_one_that_tries_every_order(history: list[Call]) -> None:
+    due = VALID if is_linearizable(history, TOPICS) else INVALID
+    judgement = judge(history, TOPICS)
+    assert judgement.verdict == due
+    assert _is_in_time(judgement.prefix)
+    assert _is_explained(judgement.prefix, TOPICS)
+
+
+@pytest.mark.parametrize("verdict", [VALID, INVALID])
+def test_such_histories_of_topics_are_drawn_of_both_kinds(verdict: str) -> None:
+    """With several calls and states that are not one."""
+
+    def is_telling(history: list[Call]) -> bool:
+        judgement = judge(history, TOPICS)
+        return judgement.verdict == verdict and len(judgement.prefix) > 1 and len(judgement.states) > 1
+
+    find(histories_of_topics(), is_telling)

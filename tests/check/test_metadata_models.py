@@ -144,8 +144,14 @@ GOOD_OFFSET = (call(Read(), -1, 1), call(Write(5), True, 3), call(Read(), 5, 5))
 def test_good_histories_are_seen_and_nothing_is_found() -> None:
     checks = judged(TopicHistory("t", GOOD_TOPIC), OffsetHistory("g", PLACE, GOOD_OFFSET))
     assert checks.verdict() == "valid"
-    assert [check.seen for check in checks.checks] == [4, 3]
+    assert [check.seen for check in checks.checks] == [3, 2]
     assert judged(TopicHistory("t", GOOD_TOPIC)).unseen() == ["G3b"]
+
+
+def test_a_history_without_a_reading_proves_nothing() -> None:
+    checks = judged(TopicHistory("t", (CREATED,)), OffsetHistory("g", PLACE, (GOOD_OFFSET[1], GOOD_OFFSET[1])))
+    assert checks.unseen() == ["R20", "G3b"]
+    assert checks.verdict() == "unknown"
 
 
 def test_a_topic_that_was_made_and_is_not_there_is_found_at_the_time_of_the_reading() -> None:

@@ -219,3 +219,27 @@ def after_a_loss(*more: BrokerRegistered) -> set[str]:
 def test_a_leader_may_count_on_what_was_lost_until_the_broker_registers_again() -> None:
     assert not after_a_loss()
     assert after_a_loss(BrokerRegistered(2, 9)) == {"D4"}
+
+
+def rot_and_cut(end_after: int, *, is_rotten: bool = True) -> set[str]:
+    """Four committed batches; the one that begins at offset 4 rots on replica 2, whose log is cut while it runs."""
+    suite = Suite(frozenset({101}))
+    ends = ((0, 2), (2, 4), (4, 6), (6, 8))
+    history = [
+        record(1, (1, 2), 0),
+        *(batch(node, *end, log=TP) for end in ends for node in (1, 2)),
+        PartitionSeen(1, 1, TP, True, 1, frozenset({1, 2}), frozenset({1, 2}), 1, 0, 8, 8, 8),
+    ]
+    for observation in history:
+        suite.observe(observation, 0)
+    if is_rotten:
+        suite.damage.rotten(2, TP, 4)
+    suite.observe(LogCut(2, TP, 0, end_after), 1)
+    return {finding.check for finding in suite.findings}
+
+
+def test_a_log_may_be_cut_at_a_rotten_batch_and_not_below_it() -> None:
+    assert "D9" not in rot_and_cut(4)
+    assert "D9" not in rot_and_cut(6)
+    assert "D9" in rot_and_cut(2)
+    assert "D9" in rot_and_cut(4, is_rotten=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kraft.image.image import EMPTY_IMAGE
@@ -88,6 +90,19 @@ def test_what_a_deleted_topic_was_in_is_over() -> None:
     run.chronicle.observe(TopicDeleted("orders"), EMPTY_IMAGE)
     run.fault(1_000, 2_000)
     assert not run.met(REASSIGNMENT)
+
+
+def test_a_fault_that_nobody_came_across_meets_nothing() -> None:
+    run = Run()
+    run.fault(1_000, 2_000)
+    run.at(1_500, recorded((1,), 1))
+    run.chronicle.windows[0].is_met = False
+    assert not run.met(ISR_CHANGE)
+
+
+def test_the_documentation_says_how_many_cells_there_are() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    assert f" of {never_met({})[1]} cells were met" in text
 
 
 def test_the_table_has_every_kind_and_marks_what_was_never_met() -> None:

@@ -43,6 +43,52 @@ def test_the_leader_of_the_partition_that_just_shrank_is_hit_whatever_the_pick()
     assert all(f"kill of node {leader}, the shrunk leader, back" in told for leader, told in hit), hit
 
 
+async def shrink_two(cluster: SimCluster) -> tuple[int, int, int]:
+    """The topic's only partition loses an in-sync replica, and then another topic's, which has one on the broker that
+    the first has none on. Gives who leads each, and that broker."""
+    leader = state_of(cluster).leader
+    replicas = state_of(cluster).replicas
+    (spare,) = {*cluster.shape.broker_ids} - {*replicas}
+    first, other = (broker for broker in replicas if broker != leader)
+    async with Admin(bootstrap_servers=cluster.shape.bootstrap_servers, seam=cluster.world.node("admin")) as admin:
+        await admin.topics.create(NewTopic("soon", assignment={0: (other, spare)}))
+    await wait_whole(cluster)
+    for broker in (first, spare):
+        await kill_and_settle(cluster, broker)
+    return leader, other, spare
+
+
+def aimed_at(cluster: SimCluster) -> list[int]:
+    return Nemesis(cluster).targets.holders(plan.SHRUNK_LEADER)
+
+
+def test_nobody_aims_at_who_led_a_topic_that_is_deleted() -> None:
+    async def story(cluster: SimCluster) -> None:
+        leader, other, _ = await shrink_two(cluster)
+        assert aimed_at(cluster) == [other]
+        async with Admin(bootstrap_servers=cluster.shape.bootstrap_servers, seam=cluster.world.node("admin")) as admin:
+            await admin.topics.delete("soon")
+        assert await cluster.wait_until(lambda: "soon" not in cluster.image.topics.names, 5_000)
+        assert aimed_at(cluster) == [leader]
+
+    assert not play(story, brokers=4)
+
+
+def test_when_the_last_partition_that_shrank_is_whole_another_one_is_aimed_at() -> None:
+    async def story(cluster: SimCluster) -> None:
+        leader, other, spare = await shrink_two(cluster)
+        assert aimed_at(cluster) == [other]
+        cluster.start(spare)
+        assert await cluster.wait_until(lambda: cluster.is_in_sync(spare), 10_000)
+        assert aimed_at(cluster) == [leader]
+        for broker in cluster.down:
+            cluster.start(broker)
+        await wait_whole(cluster)
+        assert not aimed_at(cluster)
+
+    assert not play(story, brokers=4)
+
+
 def test_a_controller_is_killed_between_append_and_commit() -> None:
     seen: list[tuple[int, int, str]] = []
 

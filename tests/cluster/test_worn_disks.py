@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from kraft.broker.node.refused_reads import SameAgain
+from kraft.broker.node.refused_reads import AGAIN_MAX, SameAgain
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.run import RunResult, run_plan
@@ -16,17 +17,22 @@ from kraft.sim.nemesis.plan import (
     BIT_ROT,
     BLACKOUT,
     CONSUMER,
+    KILL,
     OVERRIDES,
     PLAIN,
+    POWER_LOSS,
     READ_AGAIN,
     READ_ERROR,
     REREADER,
     SEND,
+    TOPIC,
     Fault,
     Operation,
     Plan,
 )
 from kraft.sim.nemesis.worn_disks import CRC_COVERS, HEADER_FIELDS, Rot, WornDisks
+from kraft.sim.workload.refusals import OFFERED_MS_MAX, REFUSALS_MAX, Refusals
+from kraft.sim.world.filesystem import Inode
 from kraft.storage.follower_append import FollowerBatches
 from kraft.wire.records import check_crc, iter_headers
 
@@ -55,6 +61,7 @@ def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
     assert result.counters[f"fault: {BIT_ROT}"] == 3
     assert result.counters["refused"] > 0
     assert result.counters["reread"] > 0
+    assert 1 <= result.counters[f"came across: {BIT_ROT}"] <= 3
     mended = "taken away" if amount else "restored"
     assert sum(f"is {mended} meanwhile" in line for line in result.history) >= 1
 
@@ -117,10 +124,160 @@ def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest
 
 @pytest.mark.slow
 def test_a_broker_that_offers_rotten_bytes_on_and_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=2, duration_ms=9_000)
+    rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=1, duration_ms=9_000)
     assert not carry_out(rot, duration_ms=10_000).findings
     plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False, "b8c39edf")
     assert {finding.check for finding in carry_out(rot, duration_ms=10_000).findings} == {"L7"}
+
+
+def test_a_rotten_leader_that_is_frozen_between_two_refusals_need_not_have_looked_yet() -> None:
+    rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=2, duration_ms=9_000)
+    pause = Fault(at_ms=1_800, kind="pause", node=1, lane=1, duration_ms=4_000)
+    result = carry_out(rot, pause, duration_ms=10_000)
+    assert not result.findings, result.findings[0]
+    assert 3 <= result.counters["refused"] < 2 * AGAIN_MAX, "some came before the pause, and one after it"
+
+
+WHY = f"CORRUPT_MESSAGE: {TOPIC}-0: the batch at offset 3 fails its CRC-32C"
+
+
+async def refuse(cluster: SimCluster, refusals: Refusals, times: int) -> None:
+    """So often, and for long enough."""
+    for _ in range(times):
+        refusals.refused("reader", WHY)
+        await cluster.world.sleep_ms(OFFERED_MS_MAX / REFUSALS_MAX + 1)
+
+
+def refused_in(between: Callable[[SimCluster, Refusals, Rot], Awaitable[None]]) -> set[str]:
+    """What is found where a reader is offered a rotten batch until its broker should look, and again after something
+    has happened in between."""
+
+    async def story(cluster: SimCluster) -> None:
+        rot = await rotten_leader(cluster)
+        refusals = Refusals(cluster, [rot.log])
+        await refuse(cluster, refusals, REFUSALS_MAX)
+        await between(cluster, refusals, rot)
+        await refuse(cluster, refusals, REFUSALS_MAX)
+
+    return checks_of(play(story))
+
+
+async def nothing(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+    """The offer goes on."""
+
+
+async def another_fault_of_its_leader(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+    with Nemesis(cluster).fault("slow disk", (rot.node,), "a slow disk"):
+        await cluster.world.sleep_ms(10)
+
+
+async def a_fault_of_another_broker(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+    with Nemesis(cluster).fault("slow disk", (rot.node % 3 + 1,), "a slow disk"):
+        await cluster.world.sleep_ms(10)
+
+
+async def a_new_reader(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+    refusals.begin("reader")
+
+
+async def records_at_last(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+    refusals.given("reader", {rot.log})
+
+
+async def records_of_another_partition(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+    refusals.given("reader", {(TOPIC, 1)})
+
+
+async def nobody_else_in_sync_for_a_while(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+    others = [broker for broker in cluster.shape.broker_ids if broker != rot.node]
+    for broker in others:
+        await kill_and_settle(cluster, broker)
+    for broker in others:
+        cluster.start(broker)
+    await wait_whole(cluster)
+
+
+@pytest.mark.parametrize("between", [nothing, a_fault_of_another_broker, records_of_another_partition])
+def test_whoever_is_refused_too_often_is_heard(
+    between: Callable[[SimCluster, Refusals, Rot], Awaitable[None]],
+) -> None:
+    assert refused_in(between) == {"L7"}
+
+
+@pytest.mark.parametrize(
+    "between", [another_fault_of_its_leader, a_new_reader, records_at_last, nobody_else_in_sync_for_a_while]
+)
+def test_refusals_are_counted_anew_when_a_broker_must_count_anew(
+    between: Callable[[SimCluster, Refusals, Rot], Awaitable[None]],
+) -> None:
+    assert not refused_in(between)
+
+
+def test_refusals_that_come_quickly_leave_time_for_a_look() -> None:
+    async def story(cluster: SimCluster) -> None:
+        rot = await rotten_leader(cluster)
+        refusals = Refusals(cluster, [rot.log])
+        for _ in range(10 * REFUSALS_MAX):
+            refusals.refused("reader", WHY)
+        assert refusals.count == 10 * REFUSALS_MAX
+
+    assert not play(story)
+
+
+def test_a_broker_that_answers_an_error_offers_nothing() -> None:
+    async def story(cluster: SimCluster) -> None:
+        rot = await rotten_leader(cluster)
+        refusals = Refusals(cluster, [rot.log])
+        refusals.refused("reader", f"CORRUPT_MESSAGE: fetching {TOPIC}-0")
+        assert not refusals.count
+
+    assert not play(story)
+
+
+def test_a_power_loss_that_would_be_one_damage_too_many_is_a_kill_and_counted_as_one() -> None:
+    rot = Fault(at_ms=500, kind=BIT_ROT, node=1, duration_ms=2_000)
+    loss = Fault(at_ms=600, kind=POWER_LOSS, node=2, lane=1, back_ms=50)
+    result = carry_out(rot, loss, duration_ms=3_000)
+    assert not result.findings, result.findings[0]
+    assert f"fault: {POWER_LOSS}" not in result.counters
+    assert result.counters[f"fault: {KILL}"] == 1
+    assert not any(count for (kind, _), count in result.coverage.items() if kind == POWER_LOSS)
+    assert any(count for (kind, _), count in result.coverage.items() if kind == KILL)
+
+
+def test_a_rot_that_nobody_came_across_met_nothing() -> None:
+    rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=1, duration_ms=500)
+    met = carry_out(rot, duration_ms=3_000)
+    unmet = run_plan(Plan(seed=5, duration_ms=3_000, faults=(rot,), work={PLAIN: WORK[PLAIN]}))
+    for result, times in (met, 1), (unmet, 0):
+        assert not result.findings, result.findings[0]
+        assert result.counters[f"fault: {BIT_ROT}"] == 1
+        assert result.counters.get(f"came across: {BIT_ROT}", 0) == times
+        assert any(count for (kind, _), count in result.coverage.items() if kind == BIT_ROT) == bool(times)
+
+
+def test_when_a_rot_begins_does_not_say_which_bytes_it_hits() -> None:
+    """Else a plan that is shrunk by beginning its faults sooner would be about another fault."""
+
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 20)
+        await wait_whole(cluster)
+        worn = WornDisks(Nemesis(cluster))
+        rots = [worn.find(Fault(at_ms=at_ms, kind=BIT_ROT, node=1, pick=7)) for at_ms in (0, 500)]
+        assert rots[0] == rots[1] != worn.find(Fault(at_ms=0, kind=BIT_ROT, node=1, pick=8))
+
+    assert not play(story)
+
+
+def test_what_was_cut_away_and_written_again_is_left_as_it_is() -> None:
+    inode = Inode()
+    inode.append(b"abcdef", 0)
+    rot = Rot(1, (TOPIC, 0), inode, 0, {1: ord("x"), 4: ord("y")})
+    rot.set_in()
+    inode.truncate(3, 1)
+    inode.append(b"zyz", 2)  # which has a byte like the rotten one, where that was
+    rot.restore()
+    assert bytes(inode.data) == b"abczyz"
 
 
 def test_only_what_a_crc_or_a_length_protects_is_changed_and_all_of_it_can_be_restored() -> None:
@@ -169,4 +326,4 @@ def test_nobody_loses_power_with_all_others_while_a_log_is_rotten() -> None:
         Fault(at_ms=3_000, kind=BLACKOUT, lane=1, back_ms=50),
     )
     result = run_plan(Plan(seed=5, duration_ms=4_000, faults=faults, work=WORK, shape=shape, ends_early=True))
-    assert [line.split(":")[1][:10] for line in result.history] == [" 1 bytes o", " kill of n", " all nodes"]
+    assert [line.split(":")[1][:10] for line in result.history] == [" 3 bytes o", " kill of n", " all nodes"]

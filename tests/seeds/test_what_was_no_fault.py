@@ -4,24 +4,30 @@ check was mended. That the mended check still finds what it is for is shown in t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from kraft.client import Producer
 from kraft.client.admin import Admin, NewTopic
+from kraft.control import BrokerHeartbeat
+from kraft.node.controller_commands import NOBODY, Waiter
+from kraft.node.peers import RequestFailed
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.disk_eye import METADATA_DIRECTORY
-from kraft.sim.cluster.run import run_plan
-from kraft.sim.nemesis.plan_file import read_plan
+from kraft.sim.cluster.fold import FenceRecorded
+from kraft.sim.cluster.shape import host_name
+from kraft.sim.cluster.watch import ClusterWatch
+from kraft.sim.nemesis.disturbances import SLOW_DISK_MS
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.storage.snapshots import SnapshotId
+from kraft.wire.rpc_cluster import HeartbeatRequest
 from tests.cluster.stage import kill_and_settle, play, produce, state_of, wait_whole
 from tests.seeds.test_what_was_found import BUSY_SNAPSHOTS, folder_of, make_metadata
 
-PLANS = Path(__file__).parent / "plans"
 DURABLE = {"log.flush.interval.messages": "1"}
 
 
@@ -137,9 +143,71 @@ def isr_of(cluster: SimCluster, name: str) -> tuple[int, ...]:
     return tuple(sorted(topic.partition(0).isr))
 
 
-@pytest.mark.slow
-def test_a_broker_that_wants_to_leave_before_it_is_known_to_be_in_has_asked_for_it() -> None:
-    """Its unfencing is appended and not committed, for disks are slow, when it wants to be fenced (seed 15)."""
-    plan = read_plan(PLANS / "leaves-before-it-is-known-to-be-in.json").plan
-    findings = run_plan(replace(plan, ends_early=True)).findings
-    assert "K1" not in {finding.check for finding in findings}
+class LateWord:
+    """That broker 3 is not ready yet is heard after that it is, while slow disks keep its unfencing from being
+    committed: it is fenced, and comes back."""
+
+    def __init__(self) -> None:
+        self.was_uncommitted = False
+        """The controller had unfenced it, and committed metadata said that it was fenced, when the late word came."""
+
+    async def story(self, cluster: SimCluster) -> None:
+        await kill_and_settle(cluster, 3)
+        assert await cluster.wait_until(lambda: not cluster.image.is_alive(3), 10_000)
+        active = cluster.watch.active_controller
+        assert active is not None
+        controller = cluster.watch.nodes[active].node.controller
+        assert controller is not None
+        line, submit = controller.line, controller.line.submit
+        unfenced = trio.Event()
+
+        def listen(command: Any, waiter: Waiter = NOBODY) -> None:
+            is_unfenced = line.image is not None and line.image.is_alive(3) and not cluster.image.is_alive(3)
+            if isinstance(command, BrokerHeartbeat) and command.broker_id == 3 and command.want_fence:
+                self.was_uncommitted = self.was_uncommitted or is_unfenced
+            submit(command, waiter)
+            if line.image is not None and line.image.is_alive(3):
+                unfenced.set()
+
+        line.submit = listen  # type: ignore[method-assign]
+        for node in cluster.shape.controller_ids:
+            cluster.world.slow_disk(host_name(node), SLOW_DISK_MS)
+        cluster.start(3)
+        await unfenced.wait()
+        node_three = cluster.watch.nodes[3].node.broker
+        assert node_three is not None
+        broker = node_three.broker
+        late = replace(broker.lifecycle.heartbeat(), want_fence=True)
+        with suppress(RequestFailed):
+            await broker.controller.request(late, timeout_ms=2_000)
+        for node in cluster.shape.controller_ids:
+            cluster.world.slow_disk(host_name(node), 0)
+        await wait_whole(cluster)
+
+
+def test_a_broker_that_is_told_to_be_fenced_before_it_is_known_to_be_in_has_asked_for_it() -> None:
+    """Its unfencing is appended and not committed, for disks are slow, when a heartbeat comes that wants it fenced
+    (seed 15)."""
+    late = LateWord()
+    assert not play(late.story)
+    assert late.was_uncommitted
+
+
+def test_that_would_be_found_if_only_those_counted_who_are_known_to_be_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ClusterWatch.heartbeat_handled
+
+    def twin(watch: ClusterWatch, controller: int, request: HeartbeatRequest, connection: int) -> None:
+        is_known = watch.fold.image.is_alive(request.broker_id)
+        original(watch, controller, request if is_known else replace(request, want_fence=False), connection)
+
+    monkeypatch.setattr(ClusterWatch, "heartbeat_handled", twin)
+    assert {finding.check for finding in play(LateWord().story)} == {"K1"}
+
+
+def test_one_late_word_excuses_one_fence() -> None:
+    async def story(cluster: SimCluster) -> None:
+        await LateWord().story(cluster)
+        fence = FenceRecorded(cluster.image.brokers[3], superseded=False, epoch=cluster.image.epoch)
+        cluster.watch._fence_recorded(fence)
+
+    assert {finding.check for finding in play(story)} == {"K1"}

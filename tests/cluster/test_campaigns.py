@@ -1,0 +1,42 @@
+"""What many runs say together: what none of them could know is told as unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kraft.sim import campaign
+from kraft.sim.campaign import LARGE_SEEDS, Campaign, CampaignSettings
+from kraft.sim.cluster.run import RunResult, run_plan
+from kraft.sim.nemesis.plan import Plan
+
+
+def result(*, undecided: int) -> RunResult:
+    ran = run_plan(Plan(duration_ms=100, ends_early=True))
+    assert not ran.findings
+    return replace(ran, unseen=(), counters={**ran.counters, "undecided": undecided})
+
+
+@pytest.mark.parametrize(("undecided", "verdict"), [(0, "valid"), (2, "unknown")])
+def test_a_run_with_a_history_that_was_given_up_is_unknown(undecided: int, verdict: str) -> None:
+    assert result(undecided=undecided).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("seeds", "undecided", "is_good"), [(LARGE_SEEDS, 0, True), (LARGE_SEEDS, 1, False), (LARGE_SEEDS - 1, 1, True)]
+)
+def test_a_large_campaign_leaves_no_history_undecided(
+    monkeypatch: pytest.MonkeyPatch, seeds: int, undecided: int, is_good: bool
+) -> None:
+    known, unknown = result(undecided=0), result(undecided=undecided)
+
+    def runs(_run: Any, chosen: range, _jobs: int) -> Iterator[tuple[RunResult, float]]:
+        yield from ((unknown if seed == 7 else known, 1.0) for seed in chosen)
+
+    monkeypatch.setattr(campaign, "in_processes", runs)
+    said: list[str] = []
+    assert Campaign(CampaignSettings(range(seeds)), said.append).run() == is_good
+    assert any(line.startswith(f"unknown: the judgement of {undecided} ") for line in said) == bool(undecided)
