@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -30,6 +31,9 @@ _CHANCE = tuple(name for name in dir(random.Random) if name in random.__all__ an
 @contextmanager
 def simulated_stdlib(clock: Clock, seed: int) -> Iterator[None]:
     """Time is this clock's, chance follows from the seed."""
+    # `tempfile` makes its generator at its first use. Within a world, where a library that is imported late may be its
+    # first user, that would take a number from the application's chance: in the first run of a process, in no other.
+    tempfile.NamedTemporaryFile().close()
     changed = [*_time(clock), *_chance(random.Random(seed))]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     try:

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -38,6 +39,21 @@ def story(seed: int) -> tuple[list[str], str]:
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     assert story(3) == story(3)
     assert story(3) != story(4)
+
+
+def test_what_a_process_makes_once_takes_nothing_from_the_chance_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is imported late may be the first in its process that wants a temporary file."""
+
+    def drawn() -> float:
+        async def main() -> float:
+            tempfile.NamedTemporaryFile().close()
+            return random.random()
+
+        with SimulatedCluster(seed=3) as cluster:
+            return cluster.run(main)
+
+    monkeypatch.setattr(tempfile, "_name_sequence", None)  # as in a fresh process
+    assert drawn() == drawn()
 
 
 @pytest.mark.slow
