@@ -203,6 +203,7 @@ def test_a_log_that_is_being_cut_is_not_looked_at(begins_ms: int, ends_ms: int) 
     three(test)
 
 
+@pytest.mark.slow
 def test_damage_that_nobody_can_do_anything_about_is_told_once_in_a_while() -> None:
     async def test(plane: Plane) -> None:
         await rotten_and_alone(plane)

@@ -225,6 +225,7 @@ def test_of_topics_too_the_judge_agrees_with_one_that_tries_every_order(history:
     assert _is_explained(judgement.prefix, TOPICS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verdict", [VALID, INVALID])
 def test_such_histories_of_topics_are_drawn_of_both_kinds(verdict: str) -> None:
     """With several calls and states that are not one."""

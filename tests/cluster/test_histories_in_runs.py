@@ -158,6 +158,7 @@ def test_a_planted_bug_is_caught_within_three_seeds(bug: Bug, check: str, faults
     assert caught(bug, check, faults) is not None
 
 
+@pytest.mark.slow
 def test_a_history_that_fails_shrinks_to_few_calls() -> None:
     with pytest.MonkeyPatch.context() as patch:
         a_commit_is_answered_and_not_written(patch)

@@ -69,6 +69,7 @@ def kraft_sim(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.slow
 def test_the_command_tells_of_each_seed_and_of_all_together(tmp_path: Path) -> None:
     code, said = kraft_sim(
         "--seed", "7", "--seconds", "1", "--crashes", "1", "--jobs", "1", "--failures", str(tmp_path)

@@ -47,6 +47,7 @@ def test_they_are_put_back_also_when_the_run_fails() -> None:
     assert before == (turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_with_small_ones_keeps_every_invariant_and_is_another_run(name: str, plain_trace: str) -> None:
     result = run_plan(replace(PLAN, small_sizes=(name,)))

@@ -66,6 +66,7 @@ def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
     assert sum(f"is {mended} meanwhile" in line for line in result.history) >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
     faults = [
@@ -245,6 +246,7 @@ def test_a_power_loss_that_would_be_one_damage_too_many_is_a_kill_and_counted_as
     assert any(count for (kind, _), count in result.coverage.items() if kind == KILL)
 
 
+@pytest.mark.slow
 def test_a_rot_that_nobody_came_across_met_nothing() -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=1, duration_ms=500)
     met = carry_out(rot, duration_ms=3_000)

@@ -456,6 +456,7 @@ def test_while_a_command_has_the_line_timers_wait_and_afterwards_they_look_again
     play(scenario)
 
 
+@pytest.mark.slow
 def test_sessions_end_also_while_very_large_topics_are_made_without_a_pause() -> None:
     """Each step of what has the line takes 50 ms here, and three clients have a request waiting at any time: it is free
     for a moment only."""

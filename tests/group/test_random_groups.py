@@ -189,7 +189,7 @@ class Trial:
             bench.sleep(500)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 40))])
 def test_a_group_survives_whatever_its_members_and_its_log_do(seed: int) -> None:
     trial = Trial(seed)
     trial.clients = [Client(trial, None), Client(trial, "i1")]

@@ -121,6 +121,7 @@ def test_a_wheel_holds_every_folder_once_below_kraft(source: Path, tmp_path: Pat
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 def test_a_wheel_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
     require_working(environment(build(source, tmp_path / "dist", "wheel")), tmp_path)
 
@@ -148,6 +149,7 @@ def test_a_wheel_made_of_the_source_distribution_works(
     require_working(environment(build(unpacked, tmp_path / "dist", "wheel")), tmp_path)
 
 
+@pytest.mark.slow
 def test_an_editable_install_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
     require_working(environment("--editable", source), tmp_path)
 

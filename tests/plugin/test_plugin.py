@@ -95,6 +95,7 @@ def test_real_clusters_in_a_run_with_workers(tmp_path: Path) -> None:
     assert "broker is unfenced" in printed
 
 
+@pytest.mark.slow
 def test_a_simulated_failure_tells_its_seed_which_gives_the_same_run_again(tmp_path: Path) -> None:
     printed = run_pytest(tmp_path, SIMULATED, "--strict-markers", "-W", "error", outcome=1)
     assert "1 failed, 2 passed" in printed

@@ -167,6 +167,7 @@ def test_seeds_run_in_processes_of_their_own_come_to_the_same() -> None:
         assert figures(alone) == figures(together)
 
 
+@pytest.mark.slow
 def test_over_a_few_seeds_every_check_sees_something() -> None:
     campaign = run_campaign(range(1, 25), CoresSettings(duration_ms=6_000), 1, lambda line: None)
     assert not campaign.failures

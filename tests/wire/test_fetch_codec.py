@@ -27,7 +27,12 @@ from kraft.wire.tagged import CurrentLeader, NodeEndpoint
 from tests.wire.fakes import MemoryFile, chunk_bytes
 
 VERSIONS = range(4, 19)
-every_version = pytest.mark.parametrize("version", VERSIONS)
+STEPS = (4, 7, 12, 13, 18)
+"""The ends, and where sessions, tagged fields and topic ids came."""
+every_version = pytest.mark.parametrize(
+    "version",
+    [pytest.param(version, marks=() if version in STEPS else pytest.mark.slow) for version in VERSIONS],
+)
 NAMES = st.text(min_size=1, max_size=12)
 IDS = st.uuids().filter(lambda value: value.int != 0)
 INT32 = st.integers(-1, 2**31 - 1)

@@ -43,7 +43,13 @@ from kraft.wire.messages import (
 from tests.wire.kio_strategies import messages
 
 PAIRS = [
-    pytest.param(key, version, direction, id=f"{key.name}-{version}-{direction.value}")
+    pytest.param(
+        key,
+        version,
+        direction,
+        id=f"{key.name}-{version}-{direction.value}",
+        marks=() if version in (row.min, row.max) else pytest.mark.slow,
+    )
     for key, row in {**CONTROLLER_APIS, **BROKER_APIS}.items()
     if key not in (ApiKey.PRODUCE, ApiKey.FETCH)
     for version in range(row.min, row.max + 1)
