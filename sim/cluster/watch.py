@@ -94,9 +94,12 @@ class ClusterWatch:
         """The node of whose disk a fault takes bytes that count, right now."""
         self._roles: dict[int, RoleSeen] = {}
         self._active_since: dict[int, int] = {}
+        """Epoch of the quorum → when its leader was seen to lead."""
         self._leaders: dict[int, int] = {}
         self._contacts: dict[int, _Contact] = {}
         self._heard: dict[tuple[int, int, int], int] = {}
+        """(epoch of the quorum, broker, broker epoch) → when that epoch's leader heard this broker last: what the same
+        controller hears after it is no word against a fence of it."""
         self._connections: dict[tuple[int, int, int], int] = {}
         self._wants_in: set[tuple[int, int]] = set()
         """(broker, epoch) whose last word was that they are ready; that they are in may not be committed yet."""
@@ -240,8 +243,7 @@ class ClusterWatch:
         elif place[1:] in self._wants_in and controller == self.active_controller:
             self._wants_in.discard(place[1:])
             self._asked_for_it[place[1:]] += 1
-        self._heard[place] = self.now_ms
-        self._connections[place] = connection
+        self._hear(*place, connection)
         self.tell(HeartbeatHandled(*place, self.now_ms))
 
     def forward_handled(self, controller: int, request: ForwardRequest) -> None:
@@ -251,8 +253,13 @@ class ClusterWatch:
 
     def registered(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
         place = (controller, broker, broker_epoch)
-        self._heard[place] = self.now_ms
-        self._connections[place] = connection
+        self._hear(*place, connection)
+
+    def _hear(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
+        self._connections[controller, broker, broker_epoch] = connection
+        role = self._roles.get(controller)
+        if role is not None and role.is_leader:
+            self._heard[role.epoch, broker, broker_epoch] = self.now_ms
 
     def _replica(self, node: int, topic: str | UUID, partition: int) -> Partition | None:
         eye = self.nodes.get(node)
@@ -310,7 +317,7 @@ class ClusterWatch:
             current = self._roles.get(self.active_controller or 0)
             if current is None or not current.is_leader or current.epoch < seen.epoch:
                 self.active_controller = seen.node
-                self._active_since[seen.node] = self.now_ms
+                self._active_since[seen.epoch] = self.now_ms
         elif not seen.is_leader and self.active_controller == seen.node:
             self.active_controller = None
         if seen.high_watermark > self.fold.end_offset:
@@ -355,7 +362,7 @@ class ClusterWatch:
             return
         place = (controller, broker, epoch)
         decided = self._decided.pop(place, None)
-        heard_ms = max(self._heard.get(place, 0), self._active_since.get(controller, 0))
+        heard_ms = max(self._heard.get((fence.epoch, broker, epoch), 0), self._active_since.get(fence.epoch, 0))
         self.tell(
             BrokerFenced(
                 controller,

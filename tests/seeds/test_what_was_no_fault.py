@@ -204,6 +204,34 @@ def test_that_would_be_found_if_only_those_counted_who_are_known_to_be_in(monkey
     assert {finding.check for finding in play(LateWord().story)} == {"K1"}
 
 
+def test_a_fence_that_is_committed_by_its_controllers_next_term_is_judged_by_the_term_that_decided_it() -> None:
+    """The controller dies before the fence is committed, and is elected again: sessions begin anew for it, and what it
+    hears from then on is no word against the fence (seed 203)."""
+
+    async def story(cluster: SimCluster) -> None:
+        (active,) = cluster.shape.controller_ids
+        name = host_name(active)
+        cluster.world.partition(host_name(2), name)
+        await cluster.world.sleep_ms(6_000)
+        cluster.world.slow_disk(name, SLOW_DISK_MS)
+        controller = cluster.watch.nodes[active].node.controller
+        assert controller is not None
+
+        def is_decided() -> bool:
+            return controller.line.image is not None and not controller.line.image.is_alive(2)
+
+        assert await cluster.wait_until(is_decided, 10_000)
+        assert cluster.image.is_alive(2), "its fence is appended, and not committed"
+        cluster.crash(active, lose_power=False, is_noticed=False)
+        cluster.world.slow_disk(name, 0)
+        cluster.start(active)
+        assert await cluster.wait_until(lambda: not cluster.image.is_alive(2), 1_000)
+        cluster.world.heal_all()
+        await wait_whole(cluster)
+
+    assert not play(story, controllers=1)
+
+
 def test_one_late_word_excuses_one_fence() -> None:
     async def story(cluster: SimCluster) -> None:
         await LateWord().story(cluster)
