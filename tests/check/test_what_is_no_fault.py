@@ -9,12 +9,15 @@ from dataclasses import replace
 
 from kraft.sim.check.observations import (
     BatchWritten,
+    BrokerFenced,
     BrokerRegistered,
     LogCut,
     LogDurable,
     NodeDown,
+    Observation,
     PartitionRecorded,
     PartitionSeen,
+    ProcessDied,
     ProduceAnswered,
     Restarted,
     RoleSeen,
@@ -34,6 +37,23 @@ def findings(*history: object) -> set[str]:
     for at_ms, observation in enumerate(history):
         suite.observe(observation, at_ms)
     return {finding.check for finding in suite.findings}
+
+
+def test_a_broker_is_not_fenced_late_whose_active_controller_ended_meanwhile() -> None:
+    """By a power loss, or in order, of which nobody is told as of a death (seed 358)."""
+
+    def checks(*between: Observation) -> set[str]:
+        suite = Suite(frozenset({101}))
+        fenced = BrokerFenced(101, 2, None, 5, None, None, 9_000, 9_000, False, 3_000)
+        died = ProcessDied(2, frozenset({"broker"}), False, True, 100)
+        leads = RoleSeen(101, 1, 1, True, 101, True, 0, 0, 0)
+        for observation in (leads, died, *between, fenced):
+            suite.observe(observation, getattr(observation, "at_ms", 200))
+        return {finding.check for finding in suite.findings}
+
+    assert checks() == {"K6"}
+    assert checks(NodeDown(3)) == {"K6"}
+    assert checks(NodeDown(101)) == set()
 
 
 def test_a_log_that_is_begun_anew_where_it_ended_holds_nothing() -> None:
