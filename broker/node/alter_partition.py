@@ -55,8 +55,11 @@ class AlterPartitionQueue:
                 answer = await self._services.controller.request(self._request(batch))
             except RequestFailed:
                 answer = None
-            if not self._take_answer(batch, answer):
+            is_settled, refused = self._take_answer(batch, answer)
+            if not is_settled:
                 await self._services.seam.clock.sleep_ms(RETRY_MS)
+            for partition in refused:
+                partition.eligible_changed()
             if self._queued:
                 self._wake.set()
 
@@ -92,15 +95,17 @@ class AlterPartitionQueue:
 
     def _take_answer(
         self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]], answer: AlterPartitionResponse | None
-    ) -> bool:
-        """Hand each partition its answer; what got none, or an error that says nothing, is queued again. False if
-        there is to be a pause before the next request."""
+    ) -> tuple[bool, list[Partition]]:
+        """Hand each partition its answer; what got none, or an error that says nothing, is queued again. Gives whether
+        the next request needs no pause before it; and the partitions whose change was refused: a follower that could
+        not join yet, and has everything, says nothing more that would have it proposed again."""
         if answer is None or answer.error_code != ErrorCode.NONE:
             log.info("AlterPartition is tried again", error=None if answer is None else answer.error_code)
             for partition, proposal in batch.values():
                 self._queued.setdefault(partition, proposal)
-            return False
+            return False, []
         settled = True
+        refused: list[Partition] = []
         answers = {(row.topic_id, row.partition_id): row for row in answer.partitions}
         for key, (partition, proposal) in batch.items():
             row = answers.get(key)
@@ -110,8 +115,9 @@ class AlterPartitionQueue:
                 settled = False
             elif verdict is AnswerVerdict.REVERTED:
                 settled = False
+                refused.append(partition)
         self._services.seam.network.request_pass()
-        return settled
+        return settled, refused
 
 
 def _answer(row: AlteredPartition) -> IsrAnswer:

@@ -78,10 +78,13 @@ class SnapshotKeeper:
             await offload(writer.abandon)
             return
         await offload(writer.finish)
-        if driver.raft.log.start_offset > snapshot.end_offset:
-            return
-        self._delivery.written(snapshot)
-        driver.offer(SnapshotWritten(snapshot))
+        async with (
+            driver.files
+        ):  # an install that was under way, and has removed this snapshot, is known to the core now
+            if driver.raft.log.start_offset > snapshot.end_offset:
+                return
+            self._delivery.written(snapshot)
+            driver.offer(SnapshotWritten(snapshot))
         log.info("snapshot written", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
 
     def _voters_at(self, snapshot: SnapshotId) -> VoterSet | None:

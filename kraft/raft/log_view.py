@@ -160,7 +160,8 @@ class LogView:
         self.voters.reset(voters)
 
     def add_snapshot(self, snapshot: SnapshotId) -> None:
-        if snapshot not in self.snapshots:
+        """One that ends below log start went when a newer one was installed while it was written."""
+        if snapshot not in self.snapshots and snapshot.end_offset >= self.start_offset:
             self.snapshots = sorted([*self.snapshots, snapshot])
 
     def trim(self, start_offset: int) -> None:

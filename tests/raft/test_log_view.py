@@ -189,3 +189,11 @@ def test_a_voter_set_holds_each_node_once_and_knows_directories() -> None:
     assert not voters.includes(ReplicaKey(3, one))
     assert voters.differs_by(VoterSet((Voter(ReplicaKey(1), address),))) == 1
     assert voters.differs_by(VoterSet((Voter(ReplicaKey(2, other), address), Voter(ReplicaKey(1), address)))) == 2
+
+
+def test_a_snapshot_that_was_written_while_a_newer_one_was_installed_is_none() -> None:
+    """Its file went with the log that the newer one took the place of."""
+    view = LogView(BASE)
+    view.install(SnapshotId(9, 2), BASE)
+    view.add_snapshot(SnapshotId(7, 2))
+    assert view.snapshots == [SnapshotId(9, 2)]
