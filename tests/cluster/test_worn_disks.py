@@ -235,6 +235,7 @@ def test_a_broker_that_answers_an_error_offers_nothing() -> None:
     assert not play(story)
 
 
+@pytest.mark.slow
 def test_a_power_loss_that_would_be_one_damage_too_many_is_a_kill_and_counted_as_one() -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, duration_ms=2_000)
     loss = Fault(at_ms=600, kind=POWER_LOSS, node=2, lane=1, back_ms=50)
@@ -319,6 +320,7 @@ def test_a_log_that_nobody_else_has_in_sync_is_left_alone() -> None:
     assert not play(story)
 
 
+@pytest.mark.slow
 def test_nobody_loses_power_with_all_others_while_a_log_is_rotten() -> None:
     """Where the last replica that is known to be complete finds its log damaged, a person must choose who leads."""
     shape = ClusterShape(overrides={**OVERRIDES, "log.flush.interval.messages": "1"})

@@ -57,6 +57,7 @@ async def delete(plane: Plane, topic: str, broker_id: int = 1) -> None:
 # until the first append
 
 
+@pytest.mark.slow
 def test_a_partition_that_nobody_writes_to_makes_no_folder_and_no_open_file_on_any_replica() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=5)

@@ -178,6 +178,7 @@ def alike(count: int) -> list[Event]:
     ]
 
 
+@pytest.mark.slow
 def test_partitions_that_are_alike_share_one_value_before_and_after_they_change_alike() -> None:
     moved: list[Event] = [PartitionChange(TOPICS[0], number, (2,), 2) for number in range(0, 70_000, 7)]
     builder = by_bytes([encode_event(event) for event in (*alike(70_000), *moved)])

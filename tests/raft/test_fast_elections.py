@@ -80,6 +80,7 @@ def test_a_leader_that_says_goodbye_is_replaced_within_150_ms() -> None:
         assert world.run_until(lambda: replaced(world, epoch), 150), f"seed {seed} is slow"  # noqa: B023
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("voters", [3, 5])
 def test_200_cold_starts_take_at_most_three_rounds_each(voters: int) -> None:
     for seed in range(200):
