@@ -77,10 +77,10 @@ class FetchedBytes:
         if header is None:
             return None
         records: list[ConsumerRecord] = []
-        if header.next_offset > self.position.offset:
-            if self._check_crcs and not check_crc(self._data, self._at, header):
-                topic, partition = topic_partition
-                raise WireError(f"{topic}-{partition}: the batch at offset {header.base_offset} fails its CRC-32C")
+        if self._check_crcs and not check_crc(self._data, self._at, header):
+            topic, partition = topic_partition
+            raise WireError(f"{topic}-{partition}: the batch at offset {header.base_offset} fails its CRC-32C")
+        if header.next_offset > self.position.offset:  # which a damaged batch could deny
             if self._is_visible(header):
                 block = open_records(self._data, self._at, header, output_bytes_max=DECOMPRESSED_BYTES_MAX)
                 records = _read_records(block, header, topic_partition, self.position.offset)

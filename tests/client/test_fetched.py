@@ -100,6 +100,18 @@ def test_a_damaged_batch_is_an_error_that_names_it() -> None:
         values_of(bytes(data))
 
 
+@pytest.mark.parametrize("position", [3, 4])
+def test_a_damaged_batch_that_denies_its_own_records_is_not_passed_over(position: int) -> None:
+    """Its last offset seems to lie before what is wanted."""
+    data = bytearray(batch(3, b"a", b"b", b"c") + batch(6, b"d"))
+    data[LAST_OFFSET_DELTA] |= 0x80
+    with pytest.raises(WireError, match=r"orders-0: the batch at offset 3 fails its CRC-32C"):
+        read(bytes(data), FetchPosition(position, 1))
+
+
+LAST_OFFSET_DELTA = 23
+"""Where its bytes begin in a batch."""
+
 TRANSACTIONS = (
     batch(0, b"kept", producer=1, transactional=True)
     + batch(1, b"dropped", producer=2, transactional=True)
