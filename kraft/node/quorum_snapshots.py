@@ -78,9 +78,8 @@ class SnapshotKeeper:
             await offload(writer.abandon)
             return
         await offload(writer.finish)
-        async with (
-            driver.files
-        ):  # an install that was under way, and has removed this snapshot, is known to the core now
+        async with driver.files:
+            # The core knows by now of an install that was under way, and has removed this snapshot.
             if driver.raft.log.start_offset > snapshot.end_offset:
                 return
             self._delivery.written(snapshot)

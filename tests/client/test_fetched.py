@@ -100,6 +100,10 @@ def test_a_damaged_batch_is_an_error_that_names_it() -> None:
         values_of(bytes(data))
 
 
+LAST_OFFSET_DELTA = 23
+"""Where its bytes begin in a batch."""
+
+
 @pytest.mark.parametrize("position", [3, 4])
 def test_a_damaged_batch_that_denies_its_own_records_is_not_passed_over(position: int) -> None:
     """Its last offset seems to lie before what is wanted."""
@@ -108,9 +112,6 @@ def test_a_damaged_batch_that_denies_its_own_records_is_not_passed_over(position
     with pytest.raises(WireError, match=r"orders-0: the batch at offset 3 fails its CRC-32C"):
         read(bytes(data), FetchPosition(position, 1))
 
-
-LAST_OFFSET_DELTA = 23
-"""Where its bytes begin in a batch."""
 
 TRANSACTIONS = (
     batch(0, b"kept", producer=1, transactional=True)

@@ -67,7 +67,7 @@ def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), pytest.param(2, 3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), (2, 3)])
 def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
     faults = [
         Fault(at_ms=500 + 2_500 * number, kind=READ_ERROR, node=number + 1, duration_ms=2_000, back_ms=100)
