@@ -204,13 +204,18 @@ class Segment:
 
 
 class HeaderWalk:
-    """Iterator over the headers of a segment's batches, reading a window at a time and never the records."""
+    """Iterator over the headers of a segment's batches, reading a window at a time and never the records.
 
-    __slots__ = ("_position", "_segment", "_window", "_window_bytes", "_window_start")
+    A header's offsets are believed as far as its records fit into them, and behind those of the batch before: a batch
+    that seems to end early would be passed over in silence by who looks for an offset.
+    """
+
+    __slots__ = ("_next_offset", "_position", "_segment", "_window", "_window_bytes", "_window_start")
 
     def __init__(self, segment: Segment, position: int, window_bytes: int = SCAN_WINDOW_BYTES) -> None:
         self._segment = segment
         self._position = position
+        self._next_offset = segment.base_offset
         self._window_bytes = window_bytes
         self._window = b""
         self._window_start = position
@@ -231,10 +236,22 @@ class HeaderWalk:
             header = read_header(self._window, at)
         except WireError:
             raise self._damaged(at) from None
-        if header.batch_length + BATCH_PREFIX_BYTES > segment.size - position:
+        size = header.batch_length + BATCH_PREFIX_BYTES
+        if size > segment.size - position:
             raise self._damaged(at)
-        self._position = position + header.batch_length + BATCH_PREFIX_BYTES
+        span = header.last_offset_delta + 1
+        if header.base_offset < self._next_offset or span < header.record_count or span < 1:
+            raise self._misplaced(header)
+        self._position = position + size
+        self._next_offset = header.base_offset + span
         return position, header
+
+    def _misplaced(self, header: BatchHeader) -> StorageCorrupt:
+        return self._segment.damaged_at(
+            self._position,
+            f"{header.record_count} records at offsets {header.base_offset} to {header.last_offset}, "
+            f"expected some from {self._next_offset} on",
+        )
 
     def _damaged(self, at: int) -> StorageCorrupt:
         left = self._segment.size - self._position

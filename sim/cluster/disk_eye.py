@@ -378,6 +378,7 @@ class DiskEye:
     def _tell_all(self, log: TopicPartition | None, view: _LogView) -> None:
         """Files went, or one in the middle changed: compare the whole log, as far as it can be read."""
         now = [batch for file in view.readable() for batch in file.batches]
+        view.told[:0] = _back_in_front(now, view.told)
         start = now[0].base_offset if now else _first_offset(view.files)
         deleted = 0
         while deleted < len(view.told) and view.told[deleted].next_offset <= start:
@@ -458,6 +459,13 @@ def _first_offset(files: dict[str, _FileView]) -> int:
 def _base_offset(segment: str) -> int:
     """Where a segment begins, by its file's name."""
     return int(segment.removesuffix(SEGMENT_SUFFIX))
+
+
+def _back_in_front(now: list[Seen], told: list[Seen]) -> list[Seen]:
+    """The batches before the first one told: of files that had been deleted, and are here again. A copy in another
+    directory may still have them when it takes the log's place, and a power loss brings back names."""
+    first = told[0].base_offset if told else 0
+    return [batch for batch in now if batch.next_offset <= first]
 
 
 def _names_partition(folder: str) -> bool:

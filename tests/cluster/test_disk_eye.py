@@ -119,6 +119,22 @@ def test_a_truncation_is_a_cut_and_what_follows_is_written_anew() -> None:
     assert ends(told) == [2]
 
 
+def test_a_copy_that_still_has_the_front_takes_the_logs_place_without_a_cut() -> None:
+    """A replica moves to another directory, and retention deletes a segment that is copied already."""
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2), batch(3))
+    bench.look()
+    bench.disk.rename(FIRST, f"{FIRST}.deleted")
+    assert bench.look() == [LogCut(1, LOG, 2, 4)]
+    bench.write(FIRST, batch(0), batch(1))
+    assert not [seen for seen in bench.look() if isinstance(seen, LogCut | BatchWritten)]
+    bench.write(SECOND, batch(4))
+    assert ends(bench.look()) == [5]
+    bench.disk.open(SECOND).truncate(len(batch(2)))
+    assert LogCut(1, LOG, 0, 3) in bench.look()
+
+
 def test_a_roll_goes_on_in_the_next_file() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import pack_into
+from struct import pack_into, unpack_from
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.storage.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=1 << 20, max_compaction_lag_ms=1)
 LOG_FILE = f"{LOG}/{0:020d}.log"
-LENGTH_AT, MAGIC_AT = 8, 16
+LENGTH_AT, MAGIC_AT, LAST_OFFSET_DELTA_AT = 8, 16, 23
 
 
 def with_wrong_length(data: bytearray, position: int) -> None:
@@ -35,8 +35,33 @@ def cut_short(data: bytearray, position: int) -> None:
     del data[position + 20 :]
 
 
+def with_an_end_before_its_begin(data: bytearray, position: int) -> None:
+    """Who looks for the offset of its record would go on to the next batch."""
+    pack_into(">i", data, position + LAST_OFFSET_DELTA_AT, -2)
+
+
+def with_more_records_than_offsets(data: bytearray, position: int) -> None:
+    pack_into(">i", data, position + LAST_OFFSET_DELTA_AT, -1)
+
+
+def with_offsets_of_the_batch_before(data: bytearray, position: int) -> None:
+    (base,) = unpack_from(">q", data, position)
+    pack_into(">q", data, position, base - 1)
+
+
 Harm = Callable[[bytearray, int], None]
-harms = pytest.mark.parametrize("harm", [with_wrong_length, with_negative_length, with_wrong_magic, cut_short])
+harms = pytest.mark.parametrize(
+    "harm",
+    [
+        with_wrong_length,
+        with_negative_length,
+        with_wrong_magic,
+        cut_short,
+        with_an_end_before_its_begin,
+        with_more_records_than_offsets,
+        with_offsets_of_the_batch_before,
+    ],
+)
 
 
 def damaged(harm: Harm, *, number: int) -> tuple[Log, int]:
