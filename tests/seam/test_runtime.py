@@ -74,6 +74,8 @@ def test_a_listener_rests_when_descriptors_run_out_and_then_accepts() -> None:
         waiting = socket.socket()
         waiting.setblocking(False)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        gc.collect()
+        gc.disable()  # what an earlier test has left would give descriptors back meanwhile
         lowest_free = os.dup(0)
         os.close(lowest_free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
@@ -87,6 +89,7 @@ def test_a_listener_rests_when_descriptors_run_out_and_then_accepts() -> None:
             assert node.seam.network.stats.passes - passes < 5  # it rests, it does not spin
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            gc.enable()
         while not node.accepted:
             await node.seam.clock.sleep_ms(5)
         waiting.close()
