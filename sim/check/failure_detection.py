@@ -28,6 +28,8 @@ Incarnation = tuple[int, int, int]
 PROBES_PER_BROKER_AND_SECOND_MAX = 25
 FENCE_MS_MAX = 200
 CONTROLLER_MS_MAX = 500
+GREETED_MS_MAX = 500
+"""In this time the brokers are connected with a controller that has become the active one."""
 
 
 class NothingUncommittedEscapes(Check):
@@ -214,8 +216,9 @@ class BoundedCuriosity(Check):
 
 
 class Speed(Check):
-    """Only for deaths that K1 lets be noticed: the process is gone, its host answers, a majority is up. Nobody is late
-    whose active controller ends meanwhile, however that ends: the next one begins anew."""
+    """Only for deaths that K1 lets be noticed: the process is gone, its host answers, a majority is up, and the active
+    controller has been it for long enough to have seen the broker alive. Nobody is late whose active controller ends
+    meanwhile, however that ends: the next one begins anew."""
 
     id: ClassVar[str] = "K6"
     statement: ClassVar[str] = "A dead broker is fenced, and a dead controller replaced, within named virtual times."
@@ -226,6 +229,8 @@ class Speed(Check):
         self._broker_deaths: dict[int, ProcessDied] = {}
         self._controller_death: ProcessDied | None = None
         self._leader: int | None = None
+        self._epoch = 0
+        self._leads_since_ms = 0
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {ProcessDied: self.died, NodeDown: self.down, BrokerFenced: self.fenced, RoleSeen: self.role}
@@ -242,7 +247,11 @@ class Speed(Check):
         if seen.was_active_controller:
             self._controller_death = seen
             self._broker_deaths.clear()
-        elif "broker" in seen.roles and self._controller_death is None:
+        elif (
+            "broker" in seen.roles
+            and self._controller_death is None
+            and seen.at_ms >= self._leads_since_ms + GREETED_MS_MAX
+        ):
             self._broker_deaths[seen.node] = seen
 
     def fenced(self, seen: BrokerFenced) -> None:
@@ -258,6 +267,8 @@ class Speed(Check):
         if not seen.is_leader:
             return
         self._leader = seen.node
+        if seen.epoch > self._epoch:
+            self._epoch, self._leads_since_ms = seen.epoch, self.at_ms
         death = self._controller_death
         if death is None or seen.node == death.node:
             return

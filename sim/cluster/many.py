@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from kraft.deploy.launch.imports import TEST_TOOLS, hide_modules
@@ -16,15 +16,15 @@ RUNS_PER_PROCESS = 25
 """What a run leaves behind is given back with its process: nothing is collected while a world is deterministic."""
 
 
-def in_processes(function: Callable[[int], T], seeds: Iterable[int], jobs: int) -> Iterator[T]:
-    """`function` of each seed, in order, by so many processes; with one job, in this one.
+def in_processes(function: Callable[[int], T], seeds: Sequence[int], jobs: int) -> Iterator[T]:
+    """`function` of each seed, in order, by so many processes at a time; with one job and few seeds, in this one.
 
     As in nodes' processes, kio finds no hypothesis: importing that takes a run's time, and warns."""
-    if jobs <= 1:
+    if jobs <= 1 and len(seeds) <= RUNS_PER_PROCESS:
         yield from map(function, seeds)
         return
     spawning = multiprocessing.get_context("spawn")
-    with spawning.Pool(jobs, hide_modules, (TEST_TOOLS,), maxtasksperchild=RUNS_PER_PROCESS) as pool:
+    with spawning.Pool(max(jobs, 1), hide_modules, (TEST_TOOLS,), maxtasksperchild=RUNS_PER_PROCESS) as pool:
         yield from pool.imap(function, seeds)
 
 

@@ -256,8 +256,8 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "K4b": ([EpochClaimed(101, 1, 101)], [EpochClaimed(103, 2, -1)]),
     "K5": ([probe("SAME", 1)], [probe("SAME", 2)] * 30),
     "K6": (
-        [*PROOF, ProcessDied(2, frozenset({"broker"}), False, True, 100), fenced()],
-        [ProcessDied(2, frozenset({"broker"}), False, True, 1000), fenced(at_ms=2000)],
+        [*PROOF, ProcessDied(2, frozenset({"broker"}), False, True, 900), fenced(at_ms=1000)],
+        [ProcessDied(2, frozenset({"broker"}), False, True, 2000), fenced(at_ms=3000)],
     ),
     "K7": (COMMITTED, [partition(hw=5, leo=5, isr=(1,)), partition(hw=6, leo=6, isr=(1,))]),
     "K7 by a short member": (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kraft.sim.cluster.many import in_processes
+import os
+
+from kraft.sim.cluster.many import RUNS_PER_PROCESS, in_processes
 
 
 def finds_hypothesis(seed: int) -> tuple[int, bool]:
@@ -16,3 +18,15 @@ def finds_hypothesis(seed: int) -> tuple[int, bool]:
 
 def test_a_process_of_runs_imports_no_test_tools() -> None:
     assert list(in_processes(finds_hypothesis, (1, 2), 2)) == [(1, False), (2, False)]
+
+
+def process_of(seed: int) -> int:
+    return os.getpid()
+
+
+def test_one_job_gives_back_what_many_runs_leave_behind() -> None:
+    few, many = range(RUNS_PER_PROCESS), range(RUNS_PER_PROCESS + 1)
+    assert set(in_processes(process_of, few, 1)) == {os.getpid()}
+    *first, last = in_processes(process_of, many, 1)
+    assert len(set(first)) == 1
+    assert last not in {*first, os.getpid()}
