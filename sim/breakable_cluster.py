@@ -213,15 +213,15 @@ class BreakableCluster(ABC):
             fault.end()
 
     def mend(self) -> None:
-        """Heal, let paused nodes go on, and start those that are down."""
+        """Heal, let paused nodes go on, and start those that are down: where verbs block, until all of them serve."""
         for node in self.node_ids:
             if self.is_paused(node):
                 self.resume(node)
         self.heal()
-        down = [node for node in self.node_ids if not self.is_running(node)]
-        for node in down:
-            self.start(node, until_ready=False)
-        for node in down:  # which serve when enough of the others run
+        for node in self.node_ids:
+            if not self.is_running(node):
+                self.start(node, until_ready=False)
+        for node in self.node_ids:  # one that was down serves when enough of the others run
             self._wait_ready(node)
 
     # plans
@@ -274,9 +274,9 @@ class BreakableCluster(ABC):
             if self.is_paused(node):
                 raise ClusterError(f"node {node} is paused and cannot be told of a fault; resume it first")
         fault = Fault(rule, self)
+        self._faults.append(fault)  # if somebody cannot be told, `heal` ends it where it was told
         for one in self._listening() if node is None else [node]:
             fault.numbers[one] = self._add_rule(one, rule)
-        self._faults.append(fault)
         return fault
 
     def _end(self, fault: Fault) -> None:

@@ -280,17 +280,16 @@ class KafkaCluster(BreakableCluster):
     @_cluster_errors()
     def _tell_cuts(self, node: int) -> None:
         """Tell a node's process what has changed of whom it reaches, if it listens."""
-        wanted, told = self._cuts_of(node), self._told.get(node, set())
+        wanted, told = self._cuts_of(node), self._told.setdefault(node, set())
         if wanted == told or not self._is_listening(node):
             return
         try:
             for peer in sorted(wanted ^ told):
                 self._faults_of(node).link(peer, CUT if peer in wanted else OPEN)
+                told ^= {peer}
         except LaunchError:
             if node not in self._coming_or_going:
                 raise
-        else:
-            self._told[node] = wanted
 
     def _faults_of(self, node: int) -> FaultClient:
         return FaultClient.of_node(self._open_cluster.folder, node)

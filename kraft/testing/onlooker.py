@@ -72,7 +72,9 @@ def find_partition(brokers: Mapping[int, str], topic: str, partition: int) -> Pa
 
 
 def find_partitions(bootstrap_servers: str) -> list[PartitionDescription]:
-    """All partitions, as one broker knows them; none if nobody answers."""
+    """All partitions, as one broker knows them; none if nobody answers, or nobody is there to be asked."""
+    if not bootstrap_servers:
+        return []
 
     async def look() -> list[PartitionDescription]:
         async with _admin(bootstrap_servers, LOOK_TIMEOUT_MS) as admin:
@@ -87,7 +89,9 @@ def find_partitions(bootstrap_servers: str) -> list[PartitionDescription]:
 
 
 def find_controller(bootstrap_servers: str) -> int | None:
-    """Who leads the quorum; None if nobody does, or nobody can say."""
+    """Who leads the quorum; None if nobody does, or nobody is there to say."""
+    if not bootstrap_servers:
+        return None
 
     async def look() -> int | None:
         async with _admin(bootstrap_servers, LOOK_TIMEOUT_MS) as admin:

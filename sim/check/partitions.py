@@ -34,7 +34,8 @@ class Damage:
 
     def __init__(self) -> None:
         self._nodes: set[tuple[int, TopicPartition]] = set()
-        self._rotten: dict[tuple[int, TopicPartition], int] = {}
+        self._rotten: dict[tuple[int, TopicPartition], int | None] = {}
+        """Where what stands before the rotten batch ends; None: the batch has been cut away."""
         self._to_register: set[int] = set()
 
     def rotten(self, node: int, topic_partition: TopicPartition, end_before: int) -> None:
@@ -51,6 +52,12 @@ class Damage:
         is, so nothing else is cut."""
         end_before = self._rotten.get((node, topic_partition))
         return end_before is not None and end_offset >= end_before
+
+    def cut(self, node: int, topic_partition: TopicPartition, end_offset: int) -> None:
+        """The log ends here now. If the rotten batch went with what is gone, it excuses no other cut."""
+        end_before = self._rotten.get((node, topic_partition))
+        if end_before is not None and end_offset <= end_before:
+            self._rotten[node, topic_partition] = None
 
     def lost(self, node: int, topic_partition: TopicPartition) -> None:
         self._nodes.add((node, topic_partition))

@@ -15,7 +15,7 @@ class TruncationDiscipline(Check):
     """No live replica cuts away what was committed: a follower cuts where its log and its leader's part, and that lies
     behind all that is committed. A folder that goes as a whole must belong to a deleted topic, or to a node that is no
     replica any more; that may be told only after the disk, so it is judged when the node shows its role next. A log of
-    which bytes have changed on the device may be cut there when it is recovered, and no further back."""
+    which bytes have changed on the device may be cut there when it is recovered, once, and no further back."""
 
     id: ClassVar[str] = "D9"
     statement: ClassVar[str] = "No running replica removes a committed record, but from the front."

@@ -119,6 +119,8 @@ class _LogView:
     has_holes: bool
     files: dict[str, _FileView] = field(default_factory=dict)
     told: list[Seen] = field(default_factory=list)
+    deleted: dict[int, Seen] = field(default_factory=dict)
+    """By base offset: the batches that were deleted from the front, with their files."""
     start: int = 0
     """Where the log began when it was last told to be cut."""
     durable_end: int = 0
@@ -378,11 +380,12 @@ class DiskEye:
     def _tell_all(self, log: TopicPartition | None, view: _LogView) -> None:
         """Files went, or one in the middle changed: compare the whole log, as far as it can be read."""
         now = [batch for file in view.readable() for batch in file.batches]
-        view.told[:0] = _back_in_front(now, view.told)
+        view.told[:0] = _back_in_front(now, view)
         start = now[0].base_offset if now else _first_offset(view.files)
         deleted = 0
         while deleted < len(view.told) and view.told[deleted].next_offset <= start:
             deleted += 1
+        view.deleted.update((batch.base_offset, batch) for batch in view.told[:deleted])
         kept = view.told[deleted:]
         same = 0
         while same < min(len(kept), len(now)) and kept[same] == now[same]:
@@ -461,11 +464,13 @@ def _base_offset(segment: str) -> int:
     return int(segment.removesuffix(SEGMENT_SUFFIX))
 
 
-def _back_in_front(now: list[Seen], told: list[Seen]) -> list[Seen]:
+def _back_in_front(now: list[Seen], view: _LogView) -> list[Seen]:
     """The batches before the first one told: of files that had been deleted, and are here again. A copy in another
-    directory may still have them when it takes the log's place, and a power loss brings back names."""
-    first = told[0].base_offset if told else 0
-    return [batch for batch in now if batch.next_offset <= first]
+    directory may still have them when it takes the log's place, and a power loss brings back names. Empty if one of
+    them is not what was deleted there."""
+    first = view.told[0].base_offset if view.told else 0
+    found = [batch for batch in now if batch.next_offset <= first]
+    return found if all(view.deleted.get(batch.base_offset) == batch for batch in found) else []
 
 
 def _names_partition(folder: str) -> bool:

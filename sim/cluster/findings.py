@@ -29,7 +29,7 @@ class Report:
         self.when_found: Callable[[Finding], None] | None = None
         """Is told of each finding, at the moment when it is found."""
         self.excused: Counter[str] = Counter()
-        """Node → errors that it logged while it might."""
+        """Node → errors that it logged, or stopped for, while it might."""
         self._now_ms = now_ms
 
     def fail(self, check: str, text: str, **evidence: Any) -> None:

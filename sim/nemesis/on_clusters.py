@@ -215,9 +215,9 @@ class FaultRun:
         victim = yield from self._victim(fault)
         if victim is None:
             return
-        self._cluster.pause(victim)
-        self._note(f"node {victim} is frozen for {fault.duration_ms} ms")
         try:
+            self._cluster.pause(victim)
+            self._note(f"node {victim} is frozen for {fault.duration_ms} ms")
             yield self._after(fault.duration_ms)
         finally:
             if self._cluster.is_running(victim):
@@ -231,9 +231,9 @@ class FaultRun:
         others = {fault.other} if fault.kind == "cut" else {*self._cluster.node_ids} - {node}
         if any(self._cluster.is_cut(node, other) or self._cluster.is_cut(other, node) for other in others):
             return
-        self._cluster.partition({node}, others)
-        self._note(f"node {node} is cut off from {sorted(others)} for {fault.duration_ms} ms")
         try:
+            self._cluster.partition({node}, others)
+            self._note(f"node {node} is cut off from {sorted(others)} for {fault.duration_ms} ms")
             yield self._after(fault.duration_ms)
         finally:
             self._cluster.rejoin({node}, others)

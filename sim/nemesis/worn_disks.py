@@ -81,10 +81,16 @@ class WornDisks:
             label = cluster.watch.labels.of(topic.topic_id, topic.name)
             for index, state in topic.partitions():
                 others = (member for member in state.isr if member != node)
-                if node in state.replicas and any(
-                    cluster.is_running(one) and one not in cluster.ailing for one in others
-                ):
+                if node in state.replicas and any(map(self._is_complete, others)):
                     yield label, index
+
+    def _is_complete(self, broker: int) -> bool:
+        """Whether a broker in sync will be so also when its present life is registered: it is already. One that lost
+        power is taken out then, and if others did so as well, the rotten replica may be the last one known."""
+        eye = self._cluster.watch.nodes.get(broker)
+        node = None if eye is None else eye.node.broker
+        is_up = self._cluster.is_running(broker) and broker not in self._cluster.ailing
+        return is_up and node is not None and node.broker.lifecycle.unfenced.is_set()
 
     def _leads(self, node: int, log: TopicPartition) -> bool:
         topic = self._cluster.image.topics.get(log[0])

@@ -10,7 +10,9 @@ only not have been seen. The plan changes names every while, for a history must 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +25,7 @@ from kraft.sim.check.histories import HistoryChecks, OffsetHistory, TopicHistory
 from kraft.sim.check.linearizability import Call, parted
 from kraft.sim.check.metadata_models import Answer, Create, Delete, Grow, Read, Write
 from kraft.sim.check.observations import TopicPartition
+from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import (
     COMMIT,
@@ -82,6 +85,27 @@ class Note:
     """The client's own, of requests that are handed on."""
     returned_ns: int | None = None
     answer: Any = None
+
+
+class _Operation(AbstractContextManager["_Operation"]):
+    """What the chronicle is told of an operation, which lasts as long as the block. Who has an answer there notes its
+    `outcome`, and whether it `is_good` (None: nobody knows); without a clear one the block ends here."""
+
+    def __init__(self, chronicle: Chronicle, client: str, text: str) -> None:
+        self.outcome = "nobody knows"
+        self.is_good: bool | None = None
+        self._chronicle = chronicle
+        self._told = chronicle.begin_operation(client, text)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        is_unclear = isinstance(error, NoClearAnswer)
+        if isinstance(error, NotSent):
+            self.outcome, self.is_good = "nobody could be asked", False
+        if error is None or is_unclear:
+            self._chronicle.end_operation(self._told, self.outcome, self.is_good)
+        return is_unclear
 
 
 class Registrars:
@@ -190,6 +214,9 @@ class Registrar:
         }
         return requests[operation.verb]
 
+    def _operation(self, text: str) -> _Operation:
+        return _Operation(self._cluster.watch.chronicle, self.name, text)
+
     # topics
 
     async def use_topic(self, topic: str, asked: Create | Delete | Grow) -> None:
@@ -204,24 +231,15 @@ class Registrar:
             number=self._requests,
         )
         self._work.topic_notes.append(note)
-        told = self._cluster.watch.chronicle.begin_operation(self.name, f"{asked} of {topic}")
-        outcome, is_good = "nobody knows", None
-        try:
+        with self._operation(f"{asked} of {topic}") as operation:
             answer = await self._ask_controller(topic, asked, _timeout_ms(note.number))
-        except NotSent:
-            note.returned_ns = self._world.now_ns
-            outcome, is_good = "nobody could be asked", False
-        except NoClearAnswer:
-            pass
-        else:
-            outcome = answer.code.name
+            operation.outcome = answer.code.name
             if answer.code in TELLING or answer.code in REFUSED:
-                note.returned_ns = self._world.now_ns
+                operation.is_good = answer.code is ErrorCode.NONE
                 note.answer = answer if answer.code in TELLING else None
-                is_good = answer.code is ErrorCode.NONE
+        note.returned_ns = None if operation.is_good is None else self._world.now_ns
         if note.office != self._cluster.watch.newest_leadership:
             note.office = None
-        self._cluster.watch.chronicle.end_operation(told, outcome, is_good)
 
     async def _ask_controller(self, topic: str, asked: Create | Delete | Grow, timeout_ms: int) -> Answer:
         """Through whichever broker."""
@@ -251,33 +269,23 @@ class Registrar:
 
     async def use_offset(self, key: OffsetKey, asked: Write | Read, *, is_stable: bool) -> None:
         """One commit or reading, and what became of it. `is_stable`: a reading waits for what is being written."""
-        chronicle = self._cluster.watch.chronicle
         verb = f"{COMMIT} {asked.value}" if isinstance(asked, Write) else FETCH
-        told = chronicle.begin_operation(self.name, f"{verb} of {key[0]}, {key[1][0]}-{key[1][1]}")
-        try:
+        note: Note | None = None
+        with self._operation(f"{verb} of {key[0]}, {key[1][0]}-{key[1][1]}") as operation:
             node, address = await self._find_coordinator(key[0])
-        except NotSent:
-            chronicle.end_operation(told, "nobody could be asked", False)
-            return
-        office = self._office_of(key[0])
-        note = Note(client=self.name, key=key, asked=asked, called_ns=self._world.now_ns, office=office)
-        self._work.offset_notes.append(note)
-        outcome, is_good = "nobody knows", None
-        try:
+            office = self._office_of(key[0])
+            in_office = office if office is not None and office[1] == node else None
+            note = Note(client=self.name, key=key, asked=asked, called_ns=self._world.now_ns, office=in_office)
+            self._work.offset_notes.append(note)
             code, note.answer = await self._ask_coordinator(address, key, asked, is_stable)
-        except NotSent:
-            note.returned_ns = self._world.now_ns
-            outcome, is_good = "nobody could be asked", False
-        except NoClearAnswer:
-            pass
-        else:
-            outcome, is_good = code.name, commit_outcome(code)
-            note.returned_ns = None if is_good is None else self._world.now_ns
-        if not is_good:
+            operation.outcome, operation.is_good = code.name, commit_outcome(code)
+        if not operation.is_good:
             self._coordinators.pop(key[0], None)
-        if office != self._office_of(key[0]) or office is None or office[1] != node:
+        if note is None:
+            return  # nobody told whom to ask
+        note.returned_ns = None if operation.is_good is None else self._world.now_ns
+        if note.office != self._office_of(key[0]):
             note.office = None
-        chronicle.end_operation(told, outcome, is_good)
 
     def _office_of(self, group: str) -> Office:
         """(leader epoch, leader) of the partition that keeps this group."""

@@ -248,8 +248,9 @@ def test_a_leader_may_count_on_what_was_lost_until_the_broker_registers_again() 
     assert after_a_loss(BrokerRegistered(2, 9)) == {"D4"}
 
 
-def rot_and_cut(end_after: int, *, is_rotten: bool = True) -> set[str]:
-    """Four committed batches; the one that begins at offset 4 rots on replica 2, whose log is cut while it runs."""
+def rot_and_cut(*ends_after: int, is_rotten: bool = True) -> set[str]:
+    """Four committed batches; the one that begins at offset 4 rots on replica 2, whose log is cut while it runs, to
+    each of these ends, and filled up again after each."""
     suite = Suite(frozenset({101}))
     ends = ((0, 2), (2, 4), (4, 6), (6, 8))
     history = [
@@ -261,7 +262,11 @@ def rot_and_cut(end_after: int, *, is_rotten: bool = True) -> set[str]:
         suite.observe(observation, 0)
     if is_rotten:
         suite.damage.rotten(2, TP, 4)
-    suite.observe(LogCut(2, TP, 0, end_after), 1)
+    for end_after in ends_after:
+        suite.observe(LogCut(2, TP, 0, end_after), 1)
+        for base, end in ends:
+            if base >= end_after:
+                suite.observe(batch(2, base, end, log=TP), 1)
     return {finding.check for finding in suite.findings}
 
 
@@ -270,3 +275,9 @@ def test_a_log_may_be_cut_at_a_rotten_batch_and_not_below_it() -> None:
     assert "D9" not in rot_and_cut(6)
     assert "D9" in rot_and_cut(2)
     assert "D9" in rot_and_cut(4, is_rotten=False)
+
+
+def test_a_rotten_batch_that_was_cut_away_excuses_no_other_cut() -> None:
+    assert "D9" not in rot_and_cut(6, 4), "file by file, from the last one on"
+    assert "D9" in rot_and_cut(4, 4)
+    assert "D9" in rot_and_cut(4, 6)

@@ -135,6 +135,19 @@ def test_a_copy_that_still_has_the_front_takes_the_logs_place_without_a_cut() ->
     assert LogCut(1, LOG, 0, 3) in bench.look()
 
 
+def test_what_comes_in_front_and_is_not_what_was_deleted_there_is_told() -> None:
+    bench = Bench()
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2), batch(3))
+    bench.look()
+    bench.disk.rename(FIRST, f"{FIRST}.deleted")
+    bench.look()
+    bench.write(FIRST, batch(0), batch(1, value=b"w"))
+    told = bench.look()
+    assert LogCut(1, LOG, 0, 0) in told
+    assert ends(told) == [1, 2, 3, 4]
+
+
 def test_a_roll_goes_on_in_the_next_file() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))

@@ -47,6 +47,13 @@ def test_they_are_put_back_also_when_the_run_fails() -> None:
     assert before == (turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES)
 
 
+def test_they_are_put_back_also_where_a_plan_names_a_group_twice() -> None:
+    before = turns.TURN_NS_MAX
+    with small_sizes([TURNS, TURNS]):
+        assert turns.TURN_NS_MAX == 0
+    assert before == turns.TURN_NS_MAX
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_with_small_ones_keeps_every_invariant_and_is_another_run(name: str, plain_trace: str) -> None:

@@ -320,6 +320,27 @@ def test_a_log_that_nobody_else_has_in_sync_is_left_alone() -> None:
     assert not play(story)
 
 
+def test_nothing_rots_where_all_have_lost_power_and_nobody_is_known_to_be_complete_yet() -> None:
+    """Brokers are in sync by what is committed, until they register again: then those that lost power are taken out,
+    and the rotten replica would be the last one."""
+
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 20)
+        await wait_whole(cluster)
+        rot = Fault(at_ms=0, kind=BIT_ROT, node=1)
+        worn = WornDisks(Nemesis(cluster))
+        for node in cluster.shape.node_ids:
+            cluster.crash(node, lose_power=True, is_noticed=False)
+        for node in cluster.shape.node_ids:
+            cluster.start(node)
+        assert all(len(state.isr) == 3 for topic in cluster.image.topics for _, state in topic.partitions())
+        assert worn.find(rot) is None
+        await wait_whole(cluster)
+        assert worn.find(rot) is not None
+
+    assert not play(story, overrides={"log.flush.interval.messages": "1"})
+
+
 @pytest.mark.slow
 def test_nobody_loses_power_with_all_others_while_a_log_is_rotten() -> None:
     """Where the last replica that is known to be complete finds its log damaged, a person must choose who leads."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 import trio
 
 from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.layout import FAULT_SOCKET
 from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.cluster.shape import host_name
@@ -270,6 +272,108 @@ def test_what_faults_have_begun_is_ended_when_they_are_cancelled() -> None:
             await cluster.wait_ready()
 
         Stage(cluster).play(story)
+
+
+def cuts_told_of(cluster: KafkaCluster) -> list[object]:
+    """The links that the nodes' processes do not use now."""
+    return [link for node in cluster.node_ids for link in cluster._faults_of(node).listed()["links"]]
+
+
+def fail_for_peer(monkeypatch: pytest.MonkeyPatch, unlucky: int) -> None:
+    """No node can be told of this peer."""
+    honest = FaultClient.link
+
+    def link(self: FaultClient, node_id: int, policy: str) -> None:
+        if node_id == unlucky:
+            raise LaunchError("request", "planted")
+        honest(self, node_id, policy)
+
+    monkeypatch.setattr(FaultClient, "link", link)
+
+
+def test_a_cut_that_one_side_could_not_be_told_of_is_ended_on_the_other(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+        fail_for_peer(patched, 1)
+        real_cluster.carry_out([Fault(at_ms=0, kind="cut", node=1, other=3, duration_ms=100)])
+    assert_nothing_is_left(real_cluster)
+    assert not cuts_told_of(real_cluster)
+
+
+def test_a_node_that_was_told_of_a_part_of_its_cuts_is_told_of_their_end(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+        fail_for_peer(patched, 3)
+        real_cluster.partition(1, {2, 3})
+    assert cuts_told_of(real_cluster)
+    real_cluster.heal()
+    assert not cuts_told_of(real_cluster)
+
+
+def test_a_node_that_was_frozen_goes_on_though_the_launcher_failed(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    honest = LocalCluster.pause
+
+    def pause(self: LocalCluster, node_id: int) -> int:
+        honest(self, node_id)
+        raise LaunchError("late", "planted")
+
+    with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+        patched.setattr(LocalCluster, "pause", pause)
+        real_cluster.carry_out([Fault(at_ms=0, kind="pause", node=2, duration_ms=100)])
+    assert_nothing_is_left(real_cluster)
+
+
+def test_a_fault_of_requests_of_which_not_every_node_could_be_told_ends_when_all_is_healed(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    honest = FaultClient.reply
+    told: list[int] = []
+
+    def reply(self: FaultClient, **rule: Any) -> int:
+        if told:
+            raise LaunchError("request", "planted")
+        told.append(honest(self, **rule))
+        return told[0]
+
+    with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+        patched.setattr(FaultClient, "reply", reply)
+        real_cluster.drop("Produce")
+    assert told
+    real_cluster.heal()
+    assert not [rule for node in real_cluster.node_ids for rule in real_cluster._faults_of(node).listed()["rules"]]
+
+
+def test_what_is_mended_serves_also_where_a_node_had_been_started_and_not_waited_for(
+    real_cluster: KafkaCluster,
+) -> None:
+    """As nodes are that faults have taken down, where their run is broken off."""
+    real_cluster.reset()
+    real_cluster.kill(1)
+    real_cluster.start(1, until_ready=False)
+    assert real_cluster._status(1).state == "starting"
+    real_cluster.mend()
+    assert real_cluster._status(1).state == "ready"
+
+
+def test_a_role_is_waited_for_also_while_no_node_runs() -> None:
+    faults = [
+        Fault(at_ms=0, kind=plan.KILL, node=1, back_ms=300),
+        Fault(at_ms=100, kind=plan.KILL, lane=1, role=plan.ACTIVE_CONTROLLER),
+    ]
+    with KafkaCluster() as cluster:
+        history = cluster.carry_out(faults)
+        assert ["kill of node 1" in line for line in history] == [True, True], history
+        cluster.kill(1)
+        assert cluster.active_controller() is None
+        assert cluster.holders(plan.A_LEADER) == []
 
 
 def test_what_the_launcher_cannot_do_is_an_error_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
