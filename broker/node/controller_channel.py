@@ -64,12 +64,13 @@ class ControllerChannel:
         self._hint: int | None = None
         """Whom a controller that is not active named as the leader; tried once."""
         self._next_candidate = 0
-        self._in_flight: dict[trio.Event, int | None] = {}
-        """What ends the wait of each attempt that is under way → whom it was sent to."""
+        self._in_flight: dict[trio.Event, tuple[int | None, int | None]] = {}
+        """What ends the wait of each attempt under way → whom it was sent to, and as the leader of which epoch."""
         self._changed = trio.Event()
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
-        """A leader of a newer epoch: whatever waits or is in flight goes to it now."""
+        """A leader of a newer epoch: whatever waits or is in flight goes to it now, also what an earlier term of the
+        same node was sent: that node may have lost power, and nobody tells of a connection's end then."""
         if epoch < self._epoch or (epoch == self._epoch and leader_id in (None, self._leader)):
             return
         self._epoch = epoch
@@ -214,7 +215,7 @@ class ControllerChannel:
             answers.append(answer)
             over.set()
 
-        self._in_flight[over] = peer.node_id
+        self._in_flight[over] = peer.node_id, self._epoch if peer.node_id == self._leader else None
         try:
             self._peers.send(peer, message, on_answer, timeout_ms=max(timeout_ms, self._silence_ms), purpose=purpose)
             if peer.node_id != self._leader:
@@ -228,8 +229,8 @@ class ControllerChannel:
     def _wake(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
-        for over, node_id in list(self._in_flight.items()):
-            if node_id != self._leader:
+        for over, (node_id, epoch) in list(self._in_flight.items()):
+            if node_id != self._leader or (epoch is not None and epoch < self._epoch):
                 over.set()
 
     def _candidate(self) -> Peer | None:

@@ -360,3 +360,42 @@ def test_a_controller_that_failed_over_one_request_is_trusted_with_the_next() ->
         assert [len(controller.seen) for controller in controllers] == [0, 2, 0]
 
     run(test, standby(), refusing(ErrorCode.UNKNOWN_SERVER_ERROR, 1), standby())
+
+
+def test_what_an_earlier_term_of_the_leader_was_asked_is_asked_again_of_the_next() -> None:
+    """Its node has lost power in between, and nobody tells of the connection's end."""
+
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(101, 4)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(channel.request, MESSAGE)
+            await world.sleep_ms(50)
+            world.power_off("c1")
+            controllers[0].script = active()
+            world.start("c1", controllers[0].serve)
+            await world.sleep_ms(50)
+            started_ns = world.now_ns
+            channel.on_leader(101, 5)
+        assert world.now_ns - started_ns < 1_000_000_000
+        assert len(controllers[0].seen) == 2
+
+    run(test, silent)
+
+
+def test_to_learn_that_a_node_leads_that_was_asked_on_a_guess_is_no_reason_to_ask_it_again() -> None:
+    held: list[Request] = []
+
+    def hold(request: Request, message: Any) -> None:
+        held.append(request)
+
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(channel.request, MESSAGE)
+            await world.sleep_ms(50)
+            (asked,) = [node for node, controller in enumerate(controllers, 101) if controller.seen]
+            channel.on_leader(asked, 5)
+            await world.sleep_ms(50)
+            active()(held[0], MESSAGE)
+        assert sum(len(controller.seen) for controller in controllers) == 1
+
+    run(test, hold, hold, hold)
