@@ -93,11 +93,7 @@ class Fetcher:
             self._start_once(DAMAGED, self._pause_before_damaged)
         by_node: dict[int, list[TopicPartition]] = {}
         full: set[int] = set()
-        readable = {
-            tp: assigned
-            for tp, assigned in self._assignment.partitions.items()
-            if assigned.fetch is not None and not (assigned.is_paused or assigned.is_stuck or assigned.is_damaged)
-        }
+        readable = {tp: assigned for tp, assigned in self._assignment.partitions.items() if assigned.is_asked_for}
         has_room = sum(assigned.waiting_bytes for assigned in readable.values()) < self._config.fetch_max_bytes
         for tp, assigned in readable.items():
             node_id = self._node_for(tp, assigned)
@@ -295,6 +291,8 @@ class Fetcher:
     def _on_refused(self, tp: TopicPartition, assigned: Assigned, part: FetchedPartition) -> None:
         if assigned.preferred_replica >= 0:
             assigned.preferred_replica = -1  # a follower may lag: the leader's word counts
+        elif part.code is ErrorCode.OFFSET_OUT_OF_RANGE and assigned.has_more:
+            assigned.is_doubtful = True
         elif part.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             timestamp = self._reset_timestamp(tp, assigned)
             if timestamp is not None:
@@ -308,6 +306,9 @@ class Fetcher:
     def _on_truncated(self, tp: TopicPartition, assigned: Assigned, end_offset: int) -> None:
         """The log was cut behind an unclean election: read on from where it parts from what was read."""
         assert assigned.fetch is not None
+        if assigned.has_more:
+            assigned.is_doubtful = True
+            return
         if self._config.auto_offset_reset == "none":
             assigned.is_stuck = True
             text = f"{tp[0]}-{tp[1]} was truncated to {end_offset}, {assigned.fetch.offset} was next: seek"

@@ -38,6 +38,9 @@ class Assigned:
     """Its position is outside the log and may not be reset; a seek ends that."""
     is_damaged: bool = False
     """What came last is damaged: it is asked for again after a pause."""
+    is_doubtful: bool = False
+    """A broker knows no such `fetch` position, which is as good as the headers that it was taken from: what waits is
+    read, and found to be whole, before anything is asked for again."""
     high_watermark: int = -1
     last_stable_offset: int = -1
     preferred_replica: int = -1
@@ -59,9 +62,20 @@ class Assigned:
 
     def _drop(self) -> None:
         self.version += 1
-        self.is_stuck = self.is_damaged = False
+        self.is_stuck = self.is_damaged = self.is_doubtful = False
         self.waiting.clear()
         self.records.clear()
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether more is to be fetched, as far as this partition goes."""
+        is_held = self.is_paused or self.is_stuck or self.is_damaged or (self.is_doubtful and self.has_more)
+        return self.fetch is not None and not is_held
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something was fetched that was not handed out."""
+        return bool(self.records or self.waiting)
 
     @property
     def waiting_bytes(self) -> int:
@@ -70,6 +84,7 @@ class Assigned:
     def arrived(self, fetched: FetchedBytes) -> bool:
         """Take in what a fetch brought. True if there may be records in it. WireError if it is damaged."""
         self.fetch = fetched.end_position()
+        self.is_doubtful = False
         self.waiting.append(fetched)
         return fetched.bytes_left > 0
 
@@ -115,7 +130,7 @@ class Assigned:
     def give(self, last: ConsumerRecord | None) -> None:
         """The application was given records up to `last` (None: there was nothing to give). With nothing more waiting,
         the position is where fetching goes on, past control records and holes."""
-        if not self.records and not self.waiting and self.fetch is not None:
+        if not self.has_more and self.fetch is not None:
             self.given = self.fetch
         elif last is not None:
             self.given = FetchPosition(last.offset + 1, last.leader_epoch)
@@ -142,7 +157,7 @@ class Assignment:
         batch is the next thing to take, and nothing else was taken."""
         taken: list[ConsumerRecord] = []
         for topic_partition, assigned in self._in_turn():
-            if assigned.is_paused or not (assigned.records or assigned.waiting):
+            if assigned.is_paused or not assigned.has_more:
                 continue
             try:
                 records = assigned.take(topic_partition, count - len(taken))

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from kraft.client import KafkaError
+from kraft.client.connections import Link
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.wire.error_codes import ErrorCode
 
@@ -15,6 +16,8 @@ from .test_consumer import fill
 COUNT = 12
 MAGIC, VALUE = 16, -1
 """Where a byte changes: in the header, which nobody gets past; under the CRC of the last batch."""
+LAST_OFFSET_DELTA = 25
+"""A byte of it: the first batch seems to end far behind the log."""
 
 
 def damage(stage: Stage, at: int) -> None:
@@ -49,5 +52,31 @@ def test_a_damaged_partition_keeps_no_other_from_being_read_and_is_asked_for_in_
         assert {refused.code for refused in told} == {ErrorCode.CORRUPT_MESSAGE}
         assert all("orders-0" in str(refused) for refused in told)
         assert 2 <= len(told) <= 3_000 / consumer.config.retry_backoff_ms
+
+    run(test)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+@pytest.mark.parametrize("version_max", [11, 99])
+def test_a_batch_that_seems_to_end_behind_the_log_takes_nobody_there(
+    policy: str, version_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fetched ahead is asked for behind it, and the broker says that there is no such offset, or, to whom tells
+    the epoch before it, that the log was cut."""
+    version = Link.version
+    monkeypatch.setattr(Link, "version", lambda link, key: min(version(link, key), version_max))
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, COUNT)
+        damage(stage, LAST_OFFSET_DELTA)
+        async with stage.consumer(auto_offset_reset=policy) as consumer:
+            await consumer.assign([("orders", 0)])
+            consumer.seek(("orders", 0), 0)
+            await trio.sleep(1)  # what is fetched ahead is answered
+            with pytest.raises(KafkaError, match=r"damaged|CRC") as told:
+                await consumer.poll()
+            assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+            assert consumer.position(("orders", 0)) == 0
 
     run(test)
