@@ -1,7 +1,7 @@
 """Logs that are damaged: what becomes of the replica.
 
-Whoever meets damage in an open log asks here. The replica ends where another could lead: one that is in sync, or one of
-the ELR whose broker is active (the ELR holds replicas of brokers that are down, as a rule). Where none could, an end
+Whoever meets damage in an open log asks here. The replica ends where another could lead: one that is in sync, or of the
+ELR, and whose broker is active (the ELR holds replicas of brokers that are down, as a rule). Where none could, an end
 would take everybody all that can still be read, and appends too: the replica goes on, and who met the damage answers an
 error. A log that cannot be opened, or not be cut, ends in any case.
 Source: docs/decisions/08-damaged-replicas.md.
@@ -10,6 +10,7 @@ Source: docs/decisions/08-damaged-replicas.md.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.replicas")
 
 LEFT_ALONE_MS = 10 * 60_000
-"""Damage that was told, and that nobody can do anything about here, is not told again for so long."""
-TOLD_MAX = 1_000
+"""A replica that is damaged and goes on is told of once in so long, wherever it is damaged."""
 
 
 class DamagedLogs:
@@ -31,8 +31,8 @@ class DamagedLogs:
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
-        self._told: dict[str, float] = {}
-        """What was told of a replica that goes on, and until when that is enough."""
+        self._told: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
+        """Whose damage was told while it goes on, and until when that is enough."""
 
     def met(self, partition: Partition, damage: StorageCorrupt) -> bool:
         """Somebody met damage in the partition's open log, which nobody is cutting. True: the replica has ended. False:
@@ -40,7 +40,7 @@ class DamagedLogs:
         if self.others_can_lead(partition):
             self.end(partition, damage)
             return True
-        if not self._was_told(str(damage)):
+        if not self._was_told(partition):
             log.error(
                 "log is damaged, and no other replica could lead: what is not damaged is served. "
                 "Stop the broker and restore the file, or let another replica get in sync",
@@ -72,23 +72,18 @@ class DamagedLogs:
 
     def others_can_lead(self, partition: Partition) -> bool:
         """Whether the controller would find another leader if this replica ended now, as far as is known here."""
-        state, leader, manager = partition.state, partition.leader, self._manager
+        state, leader = partition.state, partition.leader
         if state is None:
             return False
         in_sync = state.isr if leader is None else leader.isr.committed
-        return any(one != manager.node_id for one in in_sync) or any(
-            one != manager.node_id and one in manager.eligible for one in state.elr
-        )
+        return any(one != self._manager.node_id and one in self._manager.eligible for one in (*in_sync, *state.elr))
 
-    def _was_told(self, text: str) -> bool:
-        """Whether it was told a short while ago; if not, it is now."""
-        told, now_ms = self._told, self._manager.clock.monotonic_ms()
-        if text in told and now_ms < told[text]:
+    def _was_told(self, partition: Partition) -> bool:
+        """Whether its damage was told a short while ago; if not, it is now."""
+        now_ms = self._manager.clock.monotonic_ms()
+        if now_ms < self._told.get(partition, 0):
             return True
-        told.pop(text, None)
-        if len(told) >= TOLD_MAX:
-            del told[next(iter(told))]
-        told[text] = now_ms + LEFT_ALONE_MS
+        self._told[partition] = now_ms + LEFT_ALONE_MS
         return False
 
 

@@ -122,7 +122,7 @@ class MetadataLog:
         kept = [snapshot for snapshot in snapshots if snapshot.end_offset >= self.log.log_start_offset]
         for snapshot in snapshots:
             if snapshot not in kept:
-                self.disk.unlink(self.store.path(_stored(snapshot)))
+                self.remove_snapshot(snapshot)
         return kept
 
     def _sync_all(self) -> None:
@@ -311,6 +311,10 @@ class MetadataLog:
             self.disk.unlink(self.store.path(found))
         self.warm()
         return content
+
+    def remove_snapshot(self, snapshot: SnapshotId) -> None:
+        """Take its file away, if it is there. *Blocking.*"""
+        self.disk.unlink(self.store.path(_stored(snapshot)))
 
     def sizes(self, snapshots: Sequence[SnapshotId]) -> int:
         """Bytes of the log and of these snapshots. *Blocking.*"""

@@ -79,8 +79,9 @@ class SnapshotKeeper:
             return
         await offload(writer.finish)
         async with driver.files:
-            # The core knows by now of an install that was under way, and has removed this snapshot.
+            # The core knows by now of an install that was under way; that may have looked for older files too early.
             if driver.raft.log.start_offset > snapshot.end_offset:
+                await offload(driver.metadata.remove_snapshot, snapshot)
                 return
             self._delivery.written(snapshot)
             driver.offer(SnapshotWritten(snapshot))

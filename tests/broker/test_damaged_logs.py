@@ -256,14 +256,15 @@ def test_a_leader_whose_header_is_damaged_goes_on_where_nobody_else_could_lead()
         plane.cluster.start(2)
         await plane.until(lambda: plane.partition("orders", 1).leader is not None)
         with capture_logs() as lines:
-            for _ in range(5):
+            for number in range(5):
                 assert error(await plane.fetch("orders", 20)) is ErrorCode.KAFKA_STORAGE_ERROR
+                await produce_numbers(plane, 1, first=40 + number)
             await plane.world.sleep_ms(60_000)
         told = [line["event"] for line in lines if line["log_level"] == "error"]
         assert len(told) == 1
         assert "no other replica could lead" in told[0]
         assert values((await plane.fetch("orders", 0, partition_bytes=200)).records)[0] == b"0" * 50
-        await produce_numbers(plane, 1, first=40)
+        await produce_numbers(plane, 1, first=45)
         assert state_of(plane, 1).isr == (1,), "who has not the batch never gets past it"
         plane.cluster.start(3)
         await plane.until(lambda: 3 in state_of(plane, 1).isr)

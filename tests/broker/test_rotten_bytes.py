@@ -144,7 +144,7 @@ def test_replicas_of_the_elr_whose_brokers_are_down_could_not_lead_and_one_that_
     three(test)
 
 
-def test_an_eligible_replica_whose_broker_is_active_could_lead() -> None:
+def test_a_replica_in_sync_or_eligible_whose_broker_is_active_could_lead() -> None:
     async def test(plane: Plane) -> None:
         await rotten_leader(plane, min_insync_replicas="2")
         damaged_logs = plane.cluster.node(1).broker.broker.replicas.damaged_logs
@@ -163,6 +163,8 @@ def test_an_eligible_replica_whose_broker_is_active_could_lead() -> None:
         await plane.stop(2)
         await plane.until(lambda: 2 not in plane.cluster.node(1).broker.broker.replicas.eligible)
         partition.follow(partition.state._replace(leader=NO_LEADER, isr=(1,), elr=(2,)))
+        assert not damaged_logs.others_can_lead(partition)
+        partition.follow(partition.state._replace(isr=(1, 2), elr=()))  # its turn to hear of the fence is still to come
         assert not damaged_logs.others_can_lead(partition)
 
     three(test)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
+import trio
 
 from kraft.node.metadata_batches import summarise
 from kraft.node.metadata_log import MetadataLog
+from kraft.node.quorum_delivery import Delivery
+from kraft.node.quorum_snapshots import SnapshotKeeper
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.raft.log_view import LogView, SnapshotId
 from kraft.raft.ready import AppendEvents, AppendFetched, AppendLeaderChange, AppendVoters, QuorumState
@@ -132,6 +137,30 @@ def test_trimming_leaves_a_log_that_opens_at_its_snapshot() -> None:
         assert view.voters.latest == VOTERS
 
     in_world(body)
+
+
+def test_a_snapshot_that_is_finished_while_a_newer_one_is_installed_leaves_no_file() -> None:
+    async def main(world: World) -> None:
+        seam, files, offered = world.node("n"), trio.Lock(), list[Any]()
+        log, view, _ = await seam.disk.offload(opened, seam)
+        driver: Any = SimpleNamespace(
+            metadata=log, raft=SimpleNamespace(log=view), files=files, is_blocked=False, offer=offered.append
+        )
+        driver.raft.may_snapshot = lambda _snapshot: True
+        keeper = SnapshotKeeper(seam, driver, Delivery(files), retention_bytes=-1, retention_ms=-1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.run)
+            async with files:  # the install has looked already for what is older than its snapshot
+                keeper.request(SnapshotId(7, 2), [(b"a",)])
+                while not log.store.list():
+                    await world.sleep_ms(1)
+                view.install(SnapshotId(9, 2), VOTERS)
+            await world.sleep_ms(100)
+            nursery.cancel_scope.cancel()
+        assert not offered
+        assert not log.store.list()
+
+    World(1).run(main)
 
 
 def test_a_download_that_is_no_snapshot_is_refused_and_the_log_stays() -> None:
