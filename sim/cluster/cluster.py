@@ -182,15 +182,17 @@ class SimCluster:
             for _, state in topic.partitions()
         )
 
-    def can_lose(self, broker: int) -> bool:
+    def can_lose(self, broker: int, *, with_logs: bool = False) -> bool:
         """The fault budget: without this broker, each partition that it holds keeps an in-sync replica that runs and
-        has lost nothing."""
+        has lost nothing; `with_logs`: one that is complete by what the controller knows, for nobody waits for a broker
+        to return whose log is lost."""
         damage, labels = self.watch.suite.damage, self.watch.labels
         return all(
             any(
                 member != broker
                 and self.is_running(member)
                 and member not in self.ailing
+                and (not with_logs or self.is_registered(member))
                 and not damage.holds(member, (labels.of(topic.topic_id, topic.name), index))
                 for member in state.isr
             )
@@ -198,6 +200,13 @@ class SimCluster:
             for index, state in topic.partitions()
             if broker in state.replicas
         )
+
+    def is_registered(self, broker: int) -> bool:
+        """Whether a broker's present life is registered and not fenced. Until then it is in sync by what is committed,
+        and is taken out when it registers, if it has lost power."""
+        eye = self.watch.nodes.get(broker)
+        node = None if eye is None else eye.node.broker
+        return self.is_running(broker) and node is not None and node.broker.lifecycle.unfenced.is_set()
 
     async def wait_until(self, condition: Callable[[], bool], timeout_ms: int, poll_ms: int = POLL_MS) -> bool:
         """Let virtual time pass until it holds. False if it did not in time."""

@@ -218,7 +218,7 @@ class Disturbances:
     async def _fail_directory(self, fault: Fault) -> str:
         """The last directory, which has no metadata log: the broker must go on without it. It is started anew after."""
         node = fault.node
-        if node not in self._cluster.shape.broker_ids or not self._nemesis.may_crash(node):
+        if node not in self._cluster.shape.broker_ids or not self._nemesis.may_crash(node, with_logs=True):
             return ""
         path = self._cluster.shape.log_dirs_of(node)[-1]
         self._cluster.hampered.add(node)
@@ -233,7 +233,7 @@ class Disturbances:
         """Of the last directory: a broker that has others must go on without it; else it may stop. What was written can
         be read again in the end, and the broker is started anew."""
         node, cluster = fault.node, self._cluster
-        if node not in cluster.shape.broker_ids or not self._nemesis.may_crash(node):
+        if node not in cluster.shape.broker_ids or not self._nemesis.may_crash(node, with_logs=True):
             return ""
         excused = cluster.hampered if cluster.shape.log_dirs > 1 else cluster.excused
         path = cluster.shape.log_dirs_of(node)[-1]

@@ -160,11 +160,12 @@ class Nemesis:
 
     # the budget
 
-    def may_crash(self, node_id: int) -> bool:
-        """A node that another fault stops, or whose disk it lets fail, is left to that one, which starts it anew."""
+    def may_crash(self, node_id: int, *, with_logs: bool = False) -> bool:
+        """A node that another fault stops, or whose disk it lets fail, is left to that one, which starts it anew.
+        `with_logs`: see `SimCluster.can_lose`."""
         if not self.cluster.is_running(node_id) or node_id in self.cluster.ailing | self.stopping:
             return False
-        return node_id in self.cluster.shape.controller_ids or self.cluster.can_lose(node_id)
+        return node_id in self.cluster.shape.controller_ids or self.cluster.can_lose(node_id, with_logs=with_logs)
 
     def may_lose_power(self, node_id: int) -> bool:
         """Data is not synced as it is written, unless the cluster is durable: one broker at a time may lose some."""

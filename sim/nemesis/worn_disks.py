@@ -85,12 +85,9 @@ class WornDisks:
                     yield label, index
 
     def _is_complete(self, broker: int) -> bool:
-        """Whether a broker in sync will be so also when its present life is registered: it is already. One that lost
-        power is taken out then, and if others did so as well, the rotten replica may be the last one known."""
-        eye = self._cluster.watch.nodes.get(broker)
-        node = None if eye is None else eye.node.broker
-        is_up = self._cluster.is_running(broker) and broker not in self._cluster.ailing
-        return is_up and node is not None and node.broker.lifecycle.unfenced.is_set()
+        """Whether a broker in sync will be so also when its present life is registered: it is already. Otherwise the
+        rotten replica may be the last one that is known to be complete."""
+        return self._cluster.is_registered(broker) and broker not in self._cluster.ailing
 
     def _leads(self, node: int, log: TopicPartition) -> bool:
         topic = self._cluster.image.topics.get(log[0])

@@ -335,8 +335,10 @@ def test_nothing_rots_where_all_have_lost_power_and_nobody_is_known_to_be_comple
             cluster.start(node)
         assert all(len(state.isr) == 3 for topic in cluster.image.topics for _, state in topic.partitions())
         assert worn.find(rot) is None
+        assert not cluster.can_lose(1, with_logs=True)
         await wait_whole(cluster)
         assert worn.find(rot) is not None
+        assert cluster.can_lose(1, with_logs=True)
 
     assert not play(story, overrides={"log.flush.interval.messages": "1"})
 
