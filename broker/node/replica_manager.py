@@ -422,7 +422,7 @@ class ReplicaManager:
         turns.add(self.roles.take, self._assigned(old, new, delta))
         if delta.brokers:
             self.roles.redirect(delta.brokers)
-            turns.add(Partition.eligible_changed, self.hosted())
+            turns.add(Partition.brokers_changed, self.hosted())
         turns.add(lambda call: call(), (then,))
         turns.start()
 
