@@ -176,12 +176,12 @@ class ReplicaManager:
             self.retirement.remove_later(list(directory.found.to_delete))
         self._turns.add(
             self.roles.take,
-            [
+            (
                 Assigned(topic.topic_id, index)
                 for topic in image.topics
                 for index, state in topic.partitions()
                 if self.node_id in state.replicas
-            ],
+            ),
         )
         await self._turns.finish()
         if not all(directory.is_clean for directory in self.directories.online):
