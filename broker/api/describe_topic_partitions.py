@@ -2,7 +2,8 @@
 
 Topics come in the order of their names. A page holds at most the partitions that the client wants and
 max.request.partition.size.limit allows; its `next_cursor` names where the next page begins. Unauthorised wins over
-unknown for a name that the client sent; without names, what may not be described is left out.
+unknown for a name that the client sent; without names, what may not be described is left out. Of partitions in the same
+state all bytes but their number are the same, and are written once (`metadata_partitions`).
 Source: DescribeTopicPartitionsRequest 0.
 """
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, kind, part, read, respond
 from kraft.broker.api.metadata import INTERNAL_TOPICS
+from kraft.broker.api.metadata_partitions import PartitionsWriter
 from kraft.broker.node.gates import Operation, topic_resource
 from kraft.broker.node.session import Session
 from kraft.control.topic_names import topic_name_problem
@@ -37,7 +39,7 @@ def handle_describe_topic_partitions(broker: Broker, request: Request, session: 
         failed = tuple(_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics)
         answer(request, respond(KEY, topics=failed))
         return
-    answer(request, _Page(broker, session, message).build())
+    answer(request, _Page(broker, session, message, request.api_version).build())
 
 
 def _cursor_problem(message: Any) -> str | None:
@@ -54,7 +56,7 @@ def _cursor_problem(message: Any) -> str | None:
 class _Page:
     """One answer in the making."""
 
-    def __init__(self, broker: Broker, session: Session, message: Any) -> None:
+    def __init__(self, broker: Broker, session: Session, message: Any, version: int) -> None:
         self._broker = broker
         self._image: MetadataImage = broker.image
         self._session = session
@@ -69,6 +71,7 @@ class _Page:
         limit = broker.dynamic_configs.integer(LIMIT_KEY)
         self._left = max(1, min(limit, message.response_partition_limit))
         self._next: tuple[str, int] | None = None
+        self._partitions = PartitionsWriter(KEY, version, self._partition)
 
     def build(self) -> Any:
         """The whole response."""
@@ -107,7 +110,7 @@ class _Page:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=tuple(self._partition(index, topic.partition(index)) for index in range(start, end)),
+            partitions=self._partitions.some(topic, range(start, end)),
             topic_authorized_operations=self._broker.gates.authorized_operations(
                 self._session, topic_resource(topic.name)
             ),

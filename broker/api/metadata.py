@@ -135,7 +135,7 @@ class _MetadataReply:
             if endpoint is not None:
                 self.endpoints[registration.broker_id] = endpoint
         self.lost = lost
-        self.partitions = PartitionsWriter(self.version, self._partition)
+        self.partitions = PartitionsWriter(ApiKey.METADATA, self.version, self._partition)
 
     # very many partitions
 

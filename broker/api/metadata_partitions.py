@@ -1,5 +1,5 @@
-"""The partitions of a Metadata answer, as bytes: of partitions in the same state only the number differs, so that the
-rest of their bytes is made once per answer.
+"""The partitions of an answer that describes topics (Metadata, DescribeTopicPartitions), as bytes: of partitions in the
+same state only the number differs, so that the rest of their bytes is made once per answer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kraft.wire.message_writer import EncodedStructs
 
 _pack_number = struct.Struct(">i").pack
 _NUMBER_AT, _NUMBER_END = 2, 6
-"""Where a partition's number stands in its struct, in all versions: behind the error code."""
+"""Where a partition's number stands in its struct, in all versions of both answers: behind the error code."""
 
 
 class PartitionsWriter:
     """Writes partitions in one version for one answer; `describe(number, state)` gives the struct of one."""
 
-    def __init__(self, version: int, describe: Callable[[int, PartitionState], Any]) -> None:
-        self._write = messages.struct_writer(ApiKey.METADATA, version, "topics", "partitions")
+    def __init__(self, key: ApiKey, version: int, describe: Callable[[int, PartitionState], Any]) -> None:
+        self._write = messages.struct_writer(key, version, "topics", "partitions")
         self._version = version
         self._describe = describe
         self._known: dict[int, tuple[PartitionState, bytes, bytes]] = {}
@@ -35,6 +35,15 @@ class PartitionsWriter:
         for _ in self.write(topic):
             pass
         return self._written.pop(topic.topic_id)
+
+    def some(self, topic: TopicImage, numbers: range) -> EncodedStructs:
+        """These partitions of a topic."""
+        parts: list[bytes] = []
+        for number in numbers:
+            state = topic.partition(number)
+            found = self._known.get(id(state)) or self._learn(state)
+            parts += found[1], _pack_number(number), found[2]
+        return EncodedStructs(len(numbers), b"".join(parts), self._version)
 
     def write(self, topic: TopicImage) -> Iterator[None]:
         """Write them in small pieces, with a yield behind each, so that `of` finds them; nothing if it does."""

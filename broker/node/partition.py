@@ -25,7 +25,7 @@ from kraft.broker.node.partition_host import PartitionHost, PendingAppend, Waiti
 from kraft.broker.node.replication_quota import is_throttled
 from kraft.broker.node.topic_rules import batch_rules
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
-from kraft.broker.replica.leader import LeaderState
+from kraft.broker.replica.leader import LeaderState, taken_out
 from kraft.image.partitions import PartitionState
 from kraft.storage.append import AppendInfo, AppendOrigin
 from kraft.wire.error_codes import ErrorCode
@@ -257,12 +257,13 @@ class Partition:
 
     def lead(self, state: PartitionState) -> None:
         """Lead in this new leader epoch."""
+        gone = () if self.state is None else set(self.state.isr).difference(state.isr)
         self.state, self.leader_epoch = state, state.leader_epoch
         self.appendable = False
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.leader = None
         if self.is_blank or (self.log is not None and not self.is_truncating):
-            self._begin_to_lead(state)
+            self._begin_to_lead(state, taken_out(gone, state))
         self.host.changed[self] = None
 
     def keep_leading(self, state: PartitionState) -> None:
@@ -281,7 +282,7 @@ class Partition:
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.host.changed[self] = None
 
-    def _begin_to_lead(self, state: PartitionState) -> None:
+    def _begin_to_lead(self, state: PartitionState, left: frozenset[int] = frozenset()) -> None:
         log = self.log
         log_end_offset = own_share = 0
         if log is not None:
@@ -297,6 +298,7 @@ class Partition:
             min_isr=self.config.min_insync_replicas,
             lag_ms_max=self.host.lag_ms_max,
             now_ms=now_ms,
+            left=left,
         )
         self.leader.metadata_changed(state, now_ms, self.host.eligible)
         self._take_leader_high_watermark()
@@ -436,7 +438,8 @@ class Partition:
     def check_lag(self) -> None:
         """The in-sync timer."""
         if self.leader is not None:
-            proposal = self.leader.check_lag(self.host.clock.monotonic_ms())
+            now_ms = self.host.clock.monotonic_ms()
+            proposal = self.leader.check_lag(now_ms) or self.leader.check_left(now_ms, self.host.eligible)
             if proposal is not None:
                 self.host.propose_isr(self, proposal)
 
@@ -452,8 +455,15 @@ class Partition:
             self.eligible_changed()
         return verdict
 
+    def brokers_changed(self) -> None:
+        """The controller has told of brokers: others may join in-sync sets now."""
+        if self.leader is not None:
+            proposal = self.leader.brokers_changed(self.host.eligible)
+            if proposal is not None:
+                self.host.propose_isr(self, proposal)
+
     def eligible_changed(self) -> None:
-        """Other brokers may join in-sync sets now, or this one's is decided: those that wait to join are proposed."""
+        """This in-sync set is decided, or a change of it refused: those that wait to join are proposed."""
         if self.leader is not None:
             proposal = self.leader.eligible_changed(self.host.eligible)
             if proposal is not None:

@@ -176,12 +176,12 @@ class ReplicaManager:
             self.retirement.remove_later(list(directory.found.to_delete))
         self._turns.add(
             self.roles.take,
-            [
+            (
                 Assigned(topic.topic_id, index)
                 for topic in image.topics
                 for index, state in topic.partitions()
                 if self.node_id in state.replicas
-            ],
+            ),
         )
         await self._turns.finish()
         if not all(directory.is_clean for directory in self.directories.online):
@@ -422,7 +422,7 @@ class ReplicaManager:
         turns.add(self.roles.take, self._assigned(old, new, delta))
         if delta.brokers:
             self.roles.redirect(delta.brokers)
-            turns.add(Partition.eligible_changed, self.hosted())
+            turns.add(Partition.brokers_changed, self.hosted())
         turns.add(lambda call: call(), (then,))
         turns.start()
 

@@ -5,13 +5,15 @@ Invariants:
   and not at all while fewer than the effective min.insync.replicas are in the committed set (KIP-966);
 - a follower's progress is the offset that it fetches from: it holds everything below;
 - a replica is proposed for the in-sync set only at an end that has reached the high watermark and the start of this
-  leader's epoch, in its current incarnation, and only when nothing is pending.
+  leader's epoch, in its current incarnation, and only when nothing is pending;
+- whom the controller takes out is not proposed before the brokers change or the timer comes: a plan takes a broker out
+  of its partitions before it fences it or records its shutdown, and refuses it until then.
 Times are monotonic ms. Source: KIP-497, KIP-903, KIP-966; kraft-spec C.4, broker-spec 3.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kraft.broker.replica.isr import AnswerVerdict, InSyncSet, IsrAnswer, IsrChange, IsrProposal
@@ -85,6 +87,7 @@ class LeaderState:
         "isr",
         "lag_ms_max",
         "leader_epoch",
+        "left",
         "local_id",
         "log_end_offset",
         "min_isr",
@@ -104,9 +107,11 @@ class LeaderState:
         min_isr: int,
         lag_ms_max: int,
         now_ms: int,
+        left: frozenset[int] = frozenset(),
     ) -> None:
         """Begin to lead in `state.leader_epoch`, whose first record will be at `log_end_offset`. `own_share` is how far
-        the leader counts itself: its end, or its synced end where each append waits for the disk."""
+        the leader counts itself: its end, or its synced end where each append waits for the disk. `left`: whom the
+        controller has taken out of the in-sync set with this change."""
         self.local_id = local_id
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log_end_offset
@@ -116,6 +121,7 @@ class LeaderState:
         self.min_isr = min_isr
         self.lag_ms_max = lag_ms_max
         self.isr = InSyncSet(state.isr, state.partition_epoch)
+        self.left = left
         self.followers: dict[int, FollowerProgress] = {}
         self._take_assignment(state, now_ms)
 
@@ -125,9 +131,12 @@ class LeaderState:
         """A newer partition epoch in the same leader epoch: progress stays, what was pending is decided by it."""
         if state.partition_epoch < self.isr.partition_epoch:
             return NOTHING
-        for broker_id in self.isr.committed.difference(state.isr):
+        gone, asked = self.isr.committed.difference(state.isr), self.isr.pending
+        for broker_id in gone:
             if state.directory_of(broker_id) == LOST_DIRECTORY:  # what it told us is gone with its log
                 self.followers.pop(broker_id, None)
+        if asked is None or asked.change is not IsrChange.SHRINK:
+            self.left |= taken_out(gone, state)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
         return self._effects(now_ms, eligible)
@@ -202,6 +211,11 @@ class LeaderState:
         if progress is not None and progress.end_offset == offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, at_ms)
 
+    def brokers_changed(self, eligible: Mapping[int, int]) -> IsrProposal | None:
+        """The controller has told of brokers: what it meant to do with those that it took out is done."""
+        self.left = frozenset()
+        return self.eligible_changed(eligible)
+
     def eligible_changed(self, eligible: Mapping[int, int]) -> IsrProposal | None:
         """Propose those that caught up while they were not eligible, or while another proposal was pending: an idle
         follower's session does not name a partition again in which nothing happens."""
@@ -228,6 +242,16 @@ class LeaderState:
         if lagging:
             return self._propose(IsrChange.SHRINK, self.isr.committed - lagging)
         return self._propose(IsrChange.RECOVER, self.isr.committed) if self.recovering else None
+
+    def check_left(self, now_ms: int, eligible: Mapping[int, int]) -> IsrProposal | None:
+        """The timer: propose those that the controller took out and that keep up. Its plan may have been given up."""
+        keep_up = {
+            broker_id
+            for broker_id in self.left.intersection(self.followers)
+            if self.followers[broker_id].is_caught_up(self.log_end_offset, now_ms, self.lag_ms_max)
+        }
+        self.left -= keep_up
+        return self.eligible_changed(eligible) if keep_up else None
 
     def answered(
         self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int, eligible: Mapping[int, int]
@@ -302,7 +326,8 @@ class LeaderState:
 
     def _may_join(self, replica_id: int, progress: FollowerProgress, eligible: Mapping[int, int]) -> bool:
         return (
-            progress.end_offset >= self.high_watermark
+            replica_id not in self.left
+            and progress.end_offset >= self.high_watermark
             and progress.end_offset >= self.epoch_start_offset
             and _is_eligible(replica_id, progress.broker_epoch, eligible)
         )
@@ -317,6 +342,11 @@ class LeaderState:
     def _epoch_of(self, broker_id: int) -> int:
         progress = self.followers.get(broker_id)
         return UNKNOWN_BROKER_EPOCH if progress is None else progress.broker_epoch
+
+
+def taken_out(gone: Iterable[int], state: PartitionState) -> frozenset[int]:
+    """Of those that left the in-sync set with `state`, the ones that were not only moved to another log directory."""
+    return frozenset(broker_id for broker_id in gone if state.directory_of(broker_id) != LOST_DIRECTORY)
 
 
 def _is_eligible(broker_id: int, broker_epoch: int, eligible: Mapping[int, int]) -> bool:

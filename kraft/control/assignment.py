@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import lcm
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from kraft.control.decision import Context
@@ -77,23 +77,25 @@ def assign_manually(
     image: MetadataImage,
     context: Context,
     assignments: Mapping[int, tuple[int, ...]],
-    given: Sequence[Any],
+    numbers: range,
     *,
     first: int = 0,
     replication_factor: int | None = None,
 ) -> list[Assigned] | Refused:
-    """Check assignments by hand: partition number → replicas, numbered from `first` without holes, all with the same
-    number of replicas (`replication_factor`, if given), all on registered brokers."""
-    if len(assignments) != len(given):
-        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+    """Check assignments by hand of these partitions: partition number → replicas, numbered from `first` without holes,
+    all with the same number of replicas (`replication_factor`, if given), all on registered brokers."""
     assigned: list[Assigned] = []
-    for partition_id in range(first, first + len(assignments)):
+    known: dict[tuple[int, ...], Assigned] = {}
+    for partition_id in numbers:
         replicas = assignments.get(partition_id)
         if replicas is None:
             return Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"partitions must be numbered from {first} without holes; {partition_id} is missing",
             )
+        if replicas in known:
+            assigned.append(known[replicas])
+            continue
         factor = len(replicas) if replication_factor is None else replication_factor
         problem = assignment_problem(image, partition_id, replicas, factor)
         if problem is not None:
@@ -105,7 +107,8 @@ def assign_manually(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"partition {partition_id}: none of its brokers {list(replicas)} is active",
             )
-        assigned.append(Assigned(replicas, isr))
+        known[replicas] = one = Assigned(replicas, isr)
+        assigned.append(one)
     return assigned
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from kraft.control.assignment import Assigned, Refused, Survey, assign_replicas, partition_events
-from kraft.control.decision import EVENTS_PER_SLICE
+from kraft.control.assignment import Assigned, Refused, Survey, assign_manually, assign_replicas, partition_events
+from kraft.control.decision import EVENTS_PER_SLICE, Context
 from kraft.control.draw import Draw
+from kraft.image import MetadataImage
 from kraft.image.events import Event
 from kraft.image.partitions import NOTHING_HELD, Holdings
 
@@ -17,7 +18,8 @@ from kraft.image.partitions import NOTHING_HELD, Holdings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDraft:
     """The topic so far. `partitions` are wanted, `placed` of them have replicas; `held` is what brokers have of these;
-    `events` create the topic, its configs and those partitions."""
+    `events` create the topic, its configs and those partitions. `by_hand`: partition number → replicas, if the request
+    says so."""
 
     topic_id: UUID
     configs: Mapping[str, str]
@@ -26,16 +28,23 @@ class TopicDraft:
     events: tuple[Event, ...]
     placed: int = 0
     held: Holdings = NOTHING_HELD
+    by_hand: Mapping[int, tuple[int, ...]] | None = None
 
     @property
     def is_complete(self) -> bool:
         return self.placed == self.partitions
 
 
-def extend_draft(brokers: Survey, draft: TopicDraft, draw: Draw) -> TopicDraft | Refused:
+def extend_draft(
+    image: MetadataImage, context: Context, brokers: Survey, draft: TopicDraft, draw: Draw
+) -> TopicDraft | Refused:
     """The draft with as many more partitions as a step takes."""
     more = min(EVENTS_PER_SLICE, draft.partitions - draft.placed)
-    assigned = assign_replicas(brokers, more, draft.replication_factor, draw, draft.held)
+    if draft.by_hand is None:
+        assigned = assign_replicas(brokers, more, draft.replication_factor, draw, draft.held)
+    else:
+        numbers = range(draft.placed, draft.placed + more)
+        assigned = assign_manually(image, context, draft.by_hand, numbers, replication_factor=draft.replication_factor)
     if isinstance(assigned, Refused):
         return assigned
     return replace(

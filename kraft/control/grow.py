@@ -6,6 +6,7 @@ partitions. If leadership is lost on the way, the same request goes on where it 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,12 @@ def decide_create_partitions(image: MetadataImage, context: Context, command: Ad
     events: list[Event] = []
     results: list[tuple[str, ErrorCode, str | None]] = []
     names = [topic.name for topic in request.topics]
+    times = Counter(names)
+    grown = 0
     for topic in request.topics:
-        if names.count(topic.name) > 1:
+        if grown > EVENTS_PER_COMMAND_MAX:
+            break
+        if times[topic.name] > 1:
             outcome: list[Event] | Refused = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands twice")
         else:
             outcome = _grow_one(image, context, command, topic, draw)
@@ -38,8 +43,9 @@ def decide_create_partitions(image: MetadataImage, context: Context, command: Ad
             results.append((topic.name, outcome.code, outcome.message))
         else:
             events += outcome
+            grown += topic.count - _count(image, topic.name)
             results.append((topic.name, ErrorCode.NONE, None))
-    if len(events) > EVENTS_PER_COMMAND_MAX:
+    if grown > EVENTS_PER_COMMAND_MAX:
         events = []
         results = [(name, ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS) for name in names]
     reply = _response(list(dict.fromkeys(results)))
@@ -56,6 +62,11 @@ def _growth(image: MetadataImage, request: Any) -> int:
     return sum(max(0, asked.count - topic.partition_count) for asked, topic in known if topic is not None)
 
 
+def _count(image: MetadataImage, name: str) -> int:
+    topic = image.topics.get(name)
+    return 0 if topic is None else topic.partition_count
+
+
 def decide_rest_of_growth(image: MetadataImage, context: Context, rest: RestOfGrowth) -> Decision:
     """The topics from `rest.first` on, as many partitions as a slice takes."""
     topics = rest.asked.request.topics
@@ -70,7 +81,7 @@ def decide_rest_of_growth(image: MetadataImage, context: Context, rest: RestOfGr
             return Decision(events=tuple(events), depends_on=image.offset, effects=(FollowUp(later),))
         asked = topics[number]
         topic = image.topics.get(asked.name)
-        count = 0 if topic is None else topic.partition_count
+        count = _count(image, asked.name)
         if has_begun and count >= asked.count:
             outcome: list[Event] | Refused = []  # another request has done the rest
         else:
@@ -110,6 +121,8 @@ def _grow_one(
     factor = len(topic.partition(0).replicas)
     brokers = survey(image, context)
     if asked.assignments is None:
+        if command.request.validate_only:  # whether there is room for a partition does not depend on how many they are
+            more = min(more, EVENTS_PER_SLICE)
         assigned = assign_replicas(brokers, more, factor, draw, topic.holdings)
     elif len(asked.assignments) != more:
         return Refused(
@@ -124,7 +137,7 @@ def _grow_one(
             image,
             context,
             numbered,
-            asked.assignments,
+            range(topic.partition_count, asked.count),
             first=topic.partition_count,
             replication_factor=factor,
         )

@@ -60,17 +60,21 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
     """The topics from `rest.first` on, as many as a slice takes."""
     command = rest.asked
     request = command.request
-    is_sliced = not request.validate_only and _events_at_most(context, request) <= EVENTS_PER_COMMAND_MAX
+    is_sliced = _events_at_most(context, request) <= EVENTS_PER_COMMAND_MAX
     draw = Draw(context.seed)
     events: list[Event] = []
     results: list[Any] = list(rest.results)
     names = [topic.name for topic in request.topics]
     times = Counter(names)
     taken = _collision_keys(image) if any("." in name or "_" in name for name in names) else {}
+    if request.validate_only:  # those of earlier slices are not in the image
+        taken.update({_collision_key(one.name): one.name for one in results if one.error_code is ErrorCode.NONE})
     refused_twice: set[str] = {one.name for one in results}
     shown: ShownConfigs = {}
     brokers = survey(image, context)
     for number in range(rest.first, len(names)):
+        if len(events) > EVENTS_PER_COMMAND_MAX:
+            break
         if is_sliced and len(events) >= EVENTS_PER_SLICE:
             return _go_on(image, events, replace(rest, first=number, results=tuple(results), draft=None))
         topic = request.topics[number]
@@ -104,12 +108,13 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
 
 def _go_on(image: MetadataImage, events: Sequence[Event], rest: RestOfTopics) -> Decision:
     follow_up = FollowUp(rest, at_once=rest.draft is not None)
-    return Decision(events=tuple(events), depends_on=image.offset, effects=(follow_up,))
+    written = () if rest.asked.request.validate_only else tuple(events)
+    return Decision(events=written, depends_on=image.offset, effects=(follow_up,))
 
 
 def _is_large(context: Context, topic: Any) -> bool:
-    """Whether the topic is too large for one slice. One that is placed by hand is not cut: its request is as large."""
-    return not topic.assignments and _partitions_wanted(context, topic) > EVENTS_PER_SLICE
+    """Whether the topic is too large for one slice."""
+    return (len(topic.assignments) or _partitions_wanted(context, topic)) > EVENTS_PER_SLICE
 
 
 def _partitions_wanted(context: Context, topic: Any) -> int:
@@ -140,27 +145,34 @@ def _create_one(
 ) -> _Created | TopicDraft | Refused:
     """The events of one new topic, or why it is refused; `in_steps`: a draft, until it is complete."""
     if draft is not None:
-        return _next_step(brokers, draft, draw)
+        return _next_step(image, context, brokers, draft, draw)
     problem = _problem(image, context, command, topic.name, taken)
     if problem is not None:
         return problem
     configs = _valid_configs(topic)
     if isinstance(configs, Refused):
         return configs
+    by_hand = _by_hand(topic)
+    if isinstance(by_hand, Refused):
+        return by_hand
     if in_steps:
-        factor = _factor_wanted(context, topic)
+        factor = _factor_wanted(context, topic) if by_hand is None else len(by_hand.get(0, ()))
         if isinstance(factor, Refused):
             return factor
         topic_id = _new_id(image, draw)
         draft = TopicDraft(
             topic_id=topic_id,
             configs=configs,
-            partitions=_partitions_wanted(context, topic),
+            partitions=_partitions_wanted(context, topic) if by_hand is None else len(by_hand),
             replication_factor=factor,
             events=tuple(_events_before_partitions(topic.name, topic_id, configs)),
+            by_hand=by_hand,
         )
-        return _next_step(brokers, draft, draw)
-    assigned = _assign(image, context, brokers, topic, draw)
+        return _next_step(image, context, brokers, draft, draw)
+    if by_hand is None:
+        assigned = _assign(context, brokers, topic, draw)
+    else:
+        assigned = assign_manually(image, context, by_hand, range(len(by_hand)))
     if isinstance(assigned, Refused):
         return assigned
     topic_id = _new_id(image, draw)
@@ -169,8 +181,10 @@ def _create_one(
     return _Created(topic_id, len(assigned), len(assigned[0].replicas), configs, events)
 
 
-def _next_step(brokers: Survey, draft: TopicDraft, draw: Draw) -> _Created | TopicDraft | Refused:
-    extended = extend_draft(brokers, draft, draw)
+def _next_step(
+    image: MetadataImage, context: Context, brokers: Survey, draft: TopicDraft, draw: Draw
+) -> _Created | TopicDraft | Refused:
+    extended = extend_draft(image, context, brokers, draft, draw)
     if isinstance(extended, Refused) or not extended.is_complete:
         return extended
     return _Created(
@@ -229,19 +243,21 @@ def _valid_configs(topic: Any) -> dict[str, str] | Refused:
     return dict(sorted(values.items()))
 
 
-def _assign(
-    image: MetadataImage, context: Context, brokers: Survey, topic: Any, draw: Draw
-) -> list[Assigned] | Refused:
-    if topic.assignments:
-        if topic.num_partitions != -1:
-            return Refused(
-                ErrorCode.INVALID_REQUEST, "a manual assignment and a number of partitions exclude each other"
-            )
-        if topic.replication_factor != -1:
-            return Refused(ErrorCode.INVALID_REQUEST, "a manual assignment and a replication factor exclude each other")
-        return assign_manually(
-            image, context, {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}, topic.assignments
-        )
+def _by_hand(topic: Any) -> dict[int, tuple[int, ...]] | Refused | None:
+    """Partition number → replicas as the request places them; None if it leaves that to us."""
+    if not topic.assignments:
+        return None
+    if topic.num_partitions != -1:
+        return Refused(ErrorCode.INVALID_REQUEST, "a manual assignment and a number of partitions exclude each other")
+    if topic.replication_factor != -1:
+        return Refused(ErrorCode.INVALID_REQUEST, "a manual assignment and a replication factor exclude each other")
+    by_hand = {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}
+    if len(by_hand) != len(topic.assignments):
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+    return by_hand
+
+
+def _assign(context: Context, brokers: Survey, topic: Any, draw: Draw) -> list[Assigned] | Refused:
     partitions = _partitions_wanted(context, topic)
     if partitions <= 0:
         return Refused(ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {partitions}; it must be above 0")

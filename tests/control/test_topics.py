@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraft.control import Decision, FollowUp, decide
+from kraft.control import Decision, FollowUp, decide, grow, topics
+from kraft.control.assignment import assign_replicas
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX
 from kraft.image import ConfigResourceType, TopicImage, TopicsImage
 from kraft.image.events import Config, Partition, PartitionChange, Topic
@@ -24,8 +25,8 @@ def cluster_of(count: int = 3) -> Cluster:
     return cluster
 
 
-def create(cluster: Cluster, *topics: Any, validate_only: bool = False) -> list[Any]:
-    response = cluster.admin(ApiKey.CREATE_TOPICS, topics=topics, validate_only=validate_only)
+def create(cluster: Cluster, *asked: Any, validate_only: bool = False) -> list[Any]:
+    response = cluster.admin(ApiKey.CREATE_TOPICS, topics=asked, validate_only=validate_only)
     return list(response.topics)
 
 
@@ -484,3 +485,78 @@ def test_growth_looks_at_no_partition_that_is_there() -> None:
     decision = decide(replace(cluster.image, topics=topics), cluster.context(), command)
     assert decision == decide(cluster.image, replace(cluster.context(), seed=cluster.seed - 1), command)
     assert len(decision.events) == 6
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 4_320])
+def test_a_very_large_topic_that_is_placed_by_hand_is_decided_in_steps_too(wrong: int | None) -> None:
+    cluster = cluster_of()
+    orders = ([1, 2, 3], [2, 3, 1], [3, 1, 2])
+    assignments = {number: orders[number % 3] for number in range(4_321)}
+    if wrong is not None:
+        assignments[wrong] = [1, 2, 9]
+    asked = [new_topic("large", assignments=assignments), new_topic("after", 10, 3)]
+    made = steps(cluster, cluster.admin_request(ApiKey.CREATE_TOPICS, topics=asked))
+    large, _ = made[-1].reply.topics
+    if wrong is not None:
+        assert (large.error_code, cluster.image.topics.get("large")) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, None)
+        assert f"partition {wrong}" in large.error_message
+        return
+    assert [len(one.events) for one in made] == [0, 0, 0, 0, 4_322, 11]
+    assert [is_at_once(one) for one in made] == [True, True, True, True, False, False]
+    topic = cluster.image.topics.get("large")
+    assert topic is not None
+    assert (large.num_partitions, large.replication_factor) == (4_321, 3)
+    assert all(state.replicas == state.isr == tuple(assignments[index]) for index, state in topic.partitions())
+
+
+def test_what_is_only_validated_is_decided_in_steps_and_slices_that_write_nothing() -> None:
+    cluster = cluster_of()
+    before = cluster.image
+    asked = [
+        new_topic("a.b", 4_000, 3),
+        *(new_topic(f"topic-{number}", 400, 3) for number in range(6)),
+        new_topic("a_b", 1, 1),
+    ]
+    made = steps(cluster, cluster.admin_request(ApiKey.CREATE_TOPICS, topics=asked, validate_only=True))
+    assert len(made) > 5
+    assert not any(one.events for one in made)
+    assert cluster.image == before
+    codes = [one.error_code for one in made[-1].reply.topics]
+    assert codes == [ErrorCode.NONE] * 7 + [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert [one.num_partitions for one in made[-1].reply.topics][:2] == [4_000, 400]
+
+
+def test_what_is_too_much_in_all_is_not_placed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed = 0
+
+    def count(brokers: Any, partitions: int, *rest: Any) -> Any:
+        nonlocal placed
+        placed += partitions
+        return assign_replicas(brokers, partitions, *rest)
+
+    for module in (topics, grow):
+        monkeypatch.setattr(module, "assign_replicas", count)
+    cluster = cluster_of()
+    results = create(cluster, *(new_topic(f"topic-{number}", 4_000, 1) for number in range(20)))
+    assert {one.error_code for one in results} == {ErrorCode.POLICY_VIOLATION}
+    assert (len(results), placed) == (20, 12_000)
+    create(cluster, *(new_topic(f"topic-{number}", 1, 1) for number in range(20)))
+    placed = 0
+    asked = [more_partitions(f"topic-{number}", 4_001) for number in range(20)]
+    results = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=asked).results
+    assert {one.error_code for one in results} == {ErrorCode.POLICY_VIOLATION}
+    assert (len(results), placed) == (20, 12_000)
+
+
+def test_growth_that_is_only_validated_is_not_placed_to_its_end() -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
+
+    def validate(*counts: int) -> list[int]:
+        asked = [more_partitions(name, count) for name, count in zip(("one", "two"), counts, strict=True)]
+        response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=asked, validate_only=True)
+        return [one.error_code for one in response.results]
+
+    assert validate(5_001, 5_001) == [0, 0]
+    assert validate(5_001, 5_002) == [ErrorCode.POLICY_VIOLATION] * 2
+    assert cluster.image.topics.get("one").partition_count == 1  # type: ignore[union-attr]

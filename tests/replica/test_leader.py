@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange
-from kraft.broker.replica.leader import LeaderState
+from kraft.broker.replica.leader import LeaderState, taken_out
 from kraft.image.partitions import PartitionState, RecoveryState
 from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
@@ -254,6 +254,7 @@ def test_the_acknowledgement_is_checked_against_the_maximal_set() -> None:
     assert state.acknowledgement_error() == ErrorCode.NONE
     state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)
     assert state.acknowledgement_error() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert state.brokers_changed(ELIGIBLE) is None, "2 has not told yet"
     assert fetch(state, 2, 100).proposal is not None
     assert state.acknowledgement_error() == ErrorCode.NONE
 
@@ -308,3 +309,60 @@ def test_a_replica_whose_log_is_lost_holds_nothing_back_and_joins_only_when_it_h
     proposal = fetch(state, 3, 110).proposal
     assert proposal is not None, "it has a log again"
     assert proposal.ids == {1, 2, 3}
+
+
+def test_who_the_controller_has_taken_out_is_proposed_when_the_brokers_change_or_by_the_timer() -> None:
+    for ends in (LeaderState.brokers_changed, lambda state, eligible: state.check_left(3, eligible)):
+        state = leader()
+        for broker_id in (2, 3):
+            fetch(state, broker_id, 100)
+        state.metadata_changed(partition_state((1, 2), partition_epoch=8), 2, ELIGIBLE)
+        assert state.eligible_changed(ELIGIBLE) is None
+        assert fetch(state, 3, 100).proposal is None
+        proposal = ends(state, ELIGIBLE)
+        assert proposal is not None
+        assert proposal.ids == {1, 2, 3}
+
+
+def test_whom_a_new_leader_finds_taken_out_it_does_not_propose_either() -> None:
+    state = partition_state((1, 2))
+    made = LeaderState(
+        1,
+        state,
+        log_end_offset=0,
+        own_share=0,
+        high_watermark=0,
+        min_isr=1,
+        lag_ms_max=LAG_MS,
+        now_ms=0,
+        left=taken_out((3,), state),
+    )
+    assert fetch(made, 3, 0).proposal is None
+    assert made.brokers_changed({1: 11, 2: 12}) is None
+    proposal = made.brokers_changed(ELIGIBLE)
+    assert proposal is not None
+    assert proposal.ids == {1, 2, 3}
+
+
+def test_whom_the_leader_itself_has_dropped_it_proposes_as_soon_as_it_has_caught_up() -> None:
+    state = leader(high_watermark=100)
+    later = LAG_MS + 1
+    state.appended(110, 110, later, ELIGIBLE)
+    fetch(state, 2, 110, now_ms=later)
+    assert state.check_lag(later) is not None
+    state.metadata_changed(partition_state((1, 2), partition_epoch=8), later, ELIGIBLE)
+    assert fetch(state, 3, 110, now_ms=later).proposal is not None
+
+
+def test_the_timer_proposes_nobody_who_has_fallen_behind() -> None:
+    state = leader((1, 2, 3), min_isr=3, end=100, high_watermark=100)
+    for broker_id in (2, 3):
+        fetch(state, broker_id, 100)
+    state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)
+    later = 2 + LAG_MS
+    state.appended(110, 110, later, ELIGIBLE)
+    assert state.check_left(later, ELIGIBLE) is None
+    fetch(state, 2, 110, now_ms=later)
+    proposal = state.check_left(later, ELIGIBLE)
+    assert proposal is not None
+    assert proposal.ids == {1, 2}

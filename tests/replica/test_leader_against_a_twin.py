@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange, IsrProposal
 from kraft.broker.replica.leader import FollowerProgress, LeaderState
 from kraft.image.partitions import PartitionState
 from kraft.wire.error_codes import ErrorCode
@@ -36,6 +36,7 @@ class Twin:
         self.caught_up_ms = dict.fromkeys(isr, 0)
         self.last: dict[int, tuple[int, int]] = {}
         self.epochs: dict[int, int] = {}
+        self.taken_out: set[int] = set()
 
     def fetch(self, replica: int, offset: int, now_ms: int, epoch: int) -> None:
         leader_end_then, then_ms = self.last.get(replica, (None, 0))
@@ -65,6 +66,7 @@ class Twin:
         offset = self.fetched.get(replica, -1)
         return (
             replica not in self.maximal
+            and replica not in self.taken_out
             and offset >= self.high_watermark
             and offset >= self.epoch_start
             and eligible.get(replica) == self.epochs.get(replica)
@@ -179,11 +181,27 @@ def run_steps(seed: int, steps: int = 300) -> int:
             partition_epoch += 1
             members = tuple(sorted({1, *random.sample(sorted(twin.isr), random.randrange(len(twin.isr) + 1))}))
             state.metadata_changed(PartitionState(REPLICAS, members, 1, 5, partition_epoch), now_ms, eligible)
+            if pending is None or pending.change is not IsrChange.SHRINK:
+                twin.taken_out |= twin.isr - set(members)
             twin.isr = set(members)
             twin.maximal = set(members)
             pending = None
             advance()
             compare("metadata")
+        elif step == 7:
+            waiting = {one for one in REPLICAS[1:] if one in twin.taken_out and twin.in_time(one, now_ms)}
+            if random.random() < 0.5:
+                twin.taken_out -= waiting
+                proposal = state.check_left(now_ms, eligible)
+                joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)} if waiting else set()
+            else:
+                twin.taken_out.clear()
+                proposal = state.brokers_changed(eligible)
+                joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)}
+            joins = set() if pending is not None else joins
+            check((set() if proposal is None else proposal.ids - twin.isr) == joins, f"taken out: {joins} join")
+            take(proposal)
+            compare("taken out")
     return moved
 
 

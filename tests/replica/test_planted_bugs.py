@@ -223,9 +223,9 @@ def a_restart_cuts_the_log_to_the_checkpointed_high_watermark(patch: pytest.Monk
 def a_new_leader_cuts_its_log_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None:
     original = Leading.__init__
 
-    def twin(self: Leading, broker: Any, state: Any) -> None:
+    def twin(self: Leading, broker: Any, state: Any, left: Any) -> None:
         broker.log.truncate_to(broker.log.high_watermark)
-        original(self, broker, state)
+        original(self, broker, state, left)
 
     patch.setattr(Leading, "__init__", twin)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kraft.broker.replica.leader import taken_out
 from kraft.broker.replica.role import RoleChange, decide_role
 from kraft.control.commands import BrokerHeartbeat, RegisterBrokerCommand
 from kraft.control.features import SUPPORTED_FEATURES
@@ -285,27 +286,28 @@ class Broker(Process):
         if state is not self.state and state != self.state:
             self._take_role(state)
         if has_changed and self.leading is not None:
-            self.leading.eligible_changed()
+            self.leading.brokers_changed()
         self.world.stepped(self, "image", image.offset)
 
     def _take_role(self, state: PartitionState) -> None:
         change = decide_role(self.node_id, self.state, state)
         if change is RoleChange.IGNORE:
             return
+        gone = () if self.state is None else set(self.state.isr).difference(state.isr)
         self.state = state
         if change is RoleChange.KEEP_LEADING:
             if self.leading is not None:
                 self.leading.metadata_changed(state)
         elif change is RoleChange.LEAD:
             self.leading = self.following = None
-            self._begin_to_lead(state)
+            self._begin_to_lead(state, taken_out(gone, state))
         elif change is RoleChange.FOLLOW:
             self.leading = self.following = None
             self._begin_to_follow(state)
 
-    def _begin_to_lead(self, state: PartitionState) -> None:
+    def _begin_to_lead(self, state: PartitionState, left: frozenset[int] = frozenset()) -> None:
         if not self.is_truncating:
-            self.leading = Leading(self, state)
+            self.leading = Leading(self, state, left)
             self.leading.begin(state)
 
     def _begin_to_follow(self, state: PartitionState) -> None:

@@ -36,7 +36,7 @@ TRIM_KEEPS_RECORDS = 20
 class Leading:
     """One leadership of one broker. It is over when `broker.leading` is another, or none."""
 
-    def __init__(self, broker: Broker, state: PartitionState) -> None:
+    def __init__(self, broker: Broker, state: PartitionState, left: frozenset[int]) -> None:
         world, log = broker.world, broker.log
         log.epochs.assign(state.leader_epoch, log.log_end_offset)
         self.broker = broker
@@ -49,6 +49,7 @@ class Leading:
             min_isr=world.settings.min_isr,
             lag_ms_max=world.settings.lag_ms_max,
             now_ms=world.now,
+            left=left,
         )
         self._parked: dict[int, tuple[Fetch, int]] = {}
         """Replica id → its fetch, and since when it waits."""
@@ -169,15 +170,22 @@ class Leading:
         self._take_high_watermark()
         self.eligible_changed()
 
+    def brokers_changed(self) -> None:
+        """Other brokers may join in-sync sets."""
+        proposal = self.core.brokers_changed(self.broker.eligible)
+        if proposal is not None:
+            self._propose(proposal)
+
     def eligible_changed(self) -> None:
-        """Other brokers may join in-sync sets, or a proposal is decided."""
+        """A proposal is decided."""
         proposal = self.core.eligible_changed(self.broker.eligible)
         if proposal is not None:
             self._propose(proposal)
 
     def check_lag(self) -> None:
         """The in-sync timer."""
-        proposal = self.core.check_lag(self.broker.world.now)
+        broker = self.broker
+        proposal = self.core.check_lag(broker.world.now) or self.core.check_left(broker.world.now, broker.eligible)
         if proposal is not None:
             self._propose(proposal)
 
