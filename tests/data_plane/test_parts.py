@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -354,22 +353,3 @@ class Hosted:
         self.key = (self.topic_id, index)
         pending = IsrProposal(change=IsrChange.EXPAND, members=((1, 7), (2, 8)), leader_epoch=0, partition_epoch=0)
         self.leader = SimpleNamespace(isr=SimpleNamespace(pending=pending))
-
-
-def _seconds_to_drain(count: int) -> float:
-    """CPU seconds to take so many proposals out of the queue, in requests."""
-    queue = AlterPartitionQueue(SimpleNamespace())  # type: ignore[arg-type]
-    for index in range(count):
-        partition: Any = Hosted(index)
-        queue.propose(partition, partition.leader.isr.pending)
-    began, taken = time.process_time(), 0
-    while batch := queue._take_batch():
-        taken += len(batch)
-    assert taken == count
-    return time.process_time() - began
-
-
-def test_taking_many_proposals_costs_what_there_are_of_them() -> None:
-    """A dict finds its first entry slowly when many before it were taken out."""
-    many, few = (min(_seconds_to_drain(count) for _ in range(3)) for count in (60_000, 3_000))
-    assert many < 60 * max(few, 0.001)
