@@ -17,7 +17,7 @@ from kraft.client.connections import CONNECTION_FAILURES, Link, Links
 from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.topology import Broker, Leader
-from kraft.seam import Address, Seam, WireError
+from kraft.seam import Address, DialFailed, DialOutcome, Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -30,9 +30,10 @@ RETRY_BACKOFF_MS_MAX = 1_000
 
 class ClusterUnreachable(Exception):
     """No broker answered within the time allowed; the text names the addresses that were tried. `last` is how the last
-    try failed."""
+    try failed; `is_refused`: every address refused every dial."""
 
     last: Exception | None = None
+    is_refused = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,25 @@ class TopicMetadata:
 
 
 class Cluster:
-    """Connections and metadata of one client. Not for use by two trio runs."""
+    """Connections and metadata of one client. Not for use by two trio runs. Where every address has refused every dial
+    for `refused_ms` there is nobody, and `ask_any` waits no longer (None: as long as for those that do not answer)."""
 
-    def __init__(self, bootstrap: Sequence[Address], seam: Seam, *, client_id: str, tls: object | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        seam: Seam,
+        *,
+        client_id: str,
+        tls: object | None = None,
+        refused_ms: float | None = None,
+    ) -> None:
         self.seam = seam
         self.links = Links(seam, client_id=client_id, tls=tls)
         self.brokers: dict[int, Broker] = {}
         self.cluster_id: str | None = None
         self.controller_id = -1
         self._bootstrap = list(bootstrap)
+        self._refused_ms = refused_ms
         self._topics: dict[str, TopicMetadata] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._turn = seam.random.stream("bootstrap").below(len(self._bootstrap))
@@ -110,6 +121,8 @@ class Cluster:
         """Send to one broker after another until one answers what parses. ClusterUnreachable when the time is over."""
         backoff_ms: float = RETRY_BACKOFF_MS
         problem: Exception | None = None
+        clock = self.seam.clock
+        heard_ms = clock.monotonic_ms()
         with trio.move_on_after(timeout_ms / 1000):
             while True:
                 for address in self.candidates():
@@ -118,7 +131,13 @@ class Cluster:
                         return await link.request(key, message, timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS))
                     except (*CONNECTION_FAILURES, WireError) as failure:
                         problem = failure
-                await self.seam.clock.sleep_ms(backoff_ms)
+                        if not (isinstance(failure, DialFailed) and failure.outcome is DialOutcome.REFUSED):
+                            heard_ms = clock.monotonic_ms()
+                if self._refused_ms is not None and clock.monotonic_ms() - heard_ms >= self._refused_ms:
+                    nobody = self.unreachable(self._refused_ms, problem)
+                    nobody.is_refused = True
+                    raise nobody
+                await clock.sleep_ms(backoff_ms)
                 backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
         raise self.unreachable(timeout_ms, problem)
 

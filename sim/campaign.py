@@ -29,13 +29,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class CampaignSettings:
-    """`failures` is the folder for the files of runs that fail."""
+    """`failures` is the folder for the files of runs that fail; of all runs, with `keeps_plans`."""
 
     seeds: Sequence[int]
     run: RunSettings = field(default_factory=RunSettings)
     jobs: int = 2
     failures: Path = Path("sim-failures")
     shows_log: bool = False
+    keeps_plans: bool = False
 
 
 class Campaign:
@@ -59,14 +60,20 @@ class Campaign:
             self._say(line_of(result, took_s))
             if result.findings:
                 self._tell_failure(result)
+            elif settings.keeps_plans:
+                self._say(f"  kraft sim replay {self._keep(result)}")
         self._tell_sum()
         is_known = not (self.unknown or self.undecided)
-        return not self.failed and (is_known or len(settings.seeds) < LARGE_SEEDS)
+        return not self.failed and (is_known or self._is_small)
 
     @property
     def unknown(self) -> list[str]:
         """Checks that saw nothing that matters in any run."""
         return sorted(check for check in self._checks if not self._seen[check])
+
+    @property
+    def _is_small(self) -> bool:
+        return len(self._settings.seeds) < LARGE_SEEDS
 
     @property
     def undecided(self) -> int:
@@ -83,8 +90,7 @@ class Campaign:
             self.failed.append(result.seed)
 
     def _tell_failure(self, result: RunResult) -> None:
-        path = self._settings.failures / f"seed-{result.seed}.json"
-        write_plan(path, Recorded.of(result))
+        path = self._keep(result)
         for text in failure_lines(result):
             self._say(text)
         if self._settings.shows_log:
@@ -93,24 +99,35 @@ class Campaign:
         for verb in ("replay", "shrink", "report"):
             self._say(f"  kraft sim {verb} {path}")
 
+    def _keep(self, result: RunResult) -> Path:
+        """Write the plan of this run; the file's path."""
+        path = self._settings.failures / f"seed-{result.seed}.json"
+        write_plan(path, Recorded.of(result))
+        return path
+
     def _tell_sum(self) -> None:
         seeds, seen, say = len(self._settings.seeds), self._seen, self._say
         speed = self._virtual_ms / 1000 / max(self._cpu_s, 0.001)
         say(f"{seeds - len(self.failed)} of {seeds} seeds passed; {speed:.1f} virtual seconds per CPU second")
-        for text in coverage_table(self.coverage):
-            say(text)
-        empty, cells = never_met(self.coverage)
-        what = "the state went on while the fault lasted, or began soon after"
-        say(f"{cells - len(empty)} of {cells} cells were met ({what})")
+        if seeds > 1:  # one run meets next to nothing of it
+            self._tell_coverage()
         happened = {name.removeprefix(FAULT): count for name, count in seen.items() if name.startswith(FAULT)}
         say("faults: " + (", ".join(f"{name} {count}" for name, count in happened.items()) or "none"))
         say("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))
+        mild = f" (no failure: only {LARGE_SEEDS} seeds and more must leave nothing unknown)" if self._is_small else ""
         if self.unknown:
-            say(f"unknown: nothing that matters was seen for {', '.join(self.unknown)}")
+            say(f"unknown: nothing that matters was seen for {', '.join(self.unknown)}{mild}")
         if self.undecided:
-            say(f"unknown: the judgement of {self.undecided} histories (R20, G3b) took too long and was given up")
+            say(f"unknown: the judgement of {self.undecided} histories (R20, G3b) took too long and was given up{mild}")
         if self.failed:
             say(f"failed: {', '.join(map(str, self.failed))}")
+
+    def _tell_coverage(self) -> None:
+        for text in coverage_table(self.coverage):
+            self._say(text)
+        empty, cells = never_met(self.coverage)
+        what = "the state went on while the fault lasted, or began soon after"
+        self._say(f"{cells - len(empty)} of {cells} cells were met ({what})")
 
 
 def line_of(result: RunResult, took_s: float) -> str:

@@ -1,6 +1,7 @@
 """`kraft sim`: seeds, and what is done with the file of one that failed.
 
     kraft sim --seed 42                  one run
+    kraft sim --seed 42 --keep           the same, and its plan is left in sim-failures
     kraft sim --seeds 300 --fresh        seeds 1 to 300, and one that nobody has seen
     kraft sim replay FILE                the run in a file, again
     kraft sim shrink FILE                the smallest plan that fails in the same way
@@ -58,6 +59,12 @@ def sim(
     failures: Annotated[Path, typer.Option(metavar="DIR", help="Where a failing run leaves its plan.")] = Path(
         "sim-failures"
     ),
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Leave the plan of every run in the folder of --failures, not only of those that fail."
+        ),
+    ] = False,
     log: Annotated[bool, typer.Option("--log", help="Show the last log lines of a run that fails.")] = False,
 ) -> None:
     """Run seeds: a whole cluster each, in memory and in virtual time, under faults and under every check."""
@@ -73,7 +80,8 @@ def sim(
     if fresh or not chosen:
         chosen.append(int.from_bytes(os.urandom(8), "big") % FRESH_SEEDS)
     faults = FaultSettings(duration_ms=int(seconds * 1000), crashes=crashes)
-    settings = CampaignSettings(chosen, RunSettings(faults=faults), min(_processes(jobs), len(chosen)), failures, log)
+    processes = min(_processes(jobs), len(chosen))
+    settings = CampaignSettings(chosen, RunSettings(faults=faults), processes, failures, log, keep)
     raise typer.Exit(0 if Campaign(settings).run() else 1)
 
 
@@ -89,8 +97,9 @@ def replay(file: PlanFile) -> None:
     print(line_of(result, took_s))
     for line in failure_lines(result):
         print(line)
-    same = "the trace is the same" if result.trace_hash == recorded.trace_hash else "the trace is not the same"
-    print(f"{same} as pykraft {recorded.pykraft} recorded")
+    if recorded.trace_hash:  # a plan that was written by hand, or is being shrunk, has none
+        same = "the trace is the same" if result.trace_hash == recorded.trace_hash else "the trace is not the same"
+        print(f"{same} as pykraft {recorded.pykraft or '(version unknown)'} recorded")
     if recorded.failure is not None:
         fails = any(Signature.of(finding) == recorded.failure for finding in result.findings)
         print(f"{recorded.failure.check} {'fails again' if fails else 'does not fail'}: {recorded.failure.text}")

@@ -19,7 +19,8 @@ from kraft.seam import Seam
 
 
 class Admin:
-    """See the package. `timeout_ms` bounds each call with its retries. Each call may raise KafkaError (refused),
+    """See the package. `timeout_ms` bounds each call with its retries; where every address refuses, `refused_ms` does,
+    if it is given. Each call may raise KafkaError (refused),
     ClusterUnreachable or TimedOut (no answer), or VersionMismatch (the brokers do not know the request)."""
 
     topics: Topics
@@ -34,19 +35,23 @@ class Admin:
         bootstrap_servers: str | Sequence[str],
         client_id: str = "pykraft-admin",
         timeout_ms: float = REQUEST_TIMEOUT_MS,
+        refused_ms: float | None = None,
         tls: object | None = None,
         seam: Seam | None = None,
     ) -> None:
         self._addresses = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
+        self._refused_ms = refused_ms
         self._tls = tls
         self._given_seam = seam
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             seam = await stack.enter_async_context(default_seam(self._given_seam))
-            cluster = Cluster(self._addresses, seam, client_id=self._client_id, tls=self._tls)
+            cluster = Cluster(
+                self._addresses, seam, client_id=self._client_id, tls=self._tls, refused_ms=self._refused_ms
+            )
             stack.callback(cluster.close)
             router = Router(cluster, timeout_ms=self._timeout_ms)
             self.topics = Topics(router)

@@ -89,6 +89,8 @@ class Router:
             try:
                 return await ask(self.request_timeout_ms)
             except ClusterUnreachable as problem:
+                if problem.is_refused:
+                    raise
                 last = problem.last
         raise self.cluster.unreachable(self.timeout_ms, last)
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT_MS = 10_000
+REFUSED_MS = 2_000
+"""Where every address refuses for so long, and no --timeout is given, nobody is there."""
 PEM = "PEM"
 
 SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -80,7 +82,8 @@ SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
                 "--timeout",
                 metavar="SECONDS",
                 min=0.001,
-                help="How long to wait for an answer [10]; in produce: for the delivery of each record [120].",
+                help="How long to wait for an answer [10; 2 where all refuse]; in produce: for the delivery of each "
+                "record [120].",
             ),
         ],
         None,
@@ -101,6 +104,11 @@ class Connection:
     def timeout_ms(self) -> int:
         """How long an answer is waited for."""
         return TIMEOUT_MS if self.given_timeout_ms is None else self.given_timeout_ms
+
+    @property
+    def refused_ms(self) -> int | None:
+        """How long, where every address refuses; None: no shorter than otherwise."""
+        return REFUSED_MS if self.given_timeout_ms is None else None
 
     def tls(self) -> TlsSettings | None:
         """What `security.protocol` and the `ssl.` settings say."""
@@ -166,6 +174,7 @@ class Connection:
             bootstrap_servers=self.bootstrap_servers,
             client_id=self.settings.get("client.id", "kraft-cli"),
             timeout_ms=self.timeout_ms,
+            refused_ms=self.refused_ms,
             tls=self.tls(),
         )
 

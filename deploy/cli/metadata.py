@@ -43,10 +43,11 @@ def show(
     from kraft.deploy.cli.metadata_tree import PathNotFound, find, render, tree_of
 
     history = _load(connection, folder)
+    offset = _offset(history, at)
     try:
-        found = find(tree_of(history.image_at(_offset(history, at))), path)
+        found = find(tree_of(history.image_at(offset)), path)
     except PathNotFound as problem:
-        raise CommandFailed(str(problem), code=EXIT_NOT_FOUND) from None
+        raise CommandFailed(f"{problem}{_too_early(history, offset)}", code=EXIT_NOT_FOUND) from None
     if as_json:
         print_json(found)
     else:
@@ -112,6 +113,14 @@ def _offset(history: History, when: str | None) -> int | None:
     if when is None:
         return None
     return int(when) if when.isdigit() else history.offset_at(parse_time_ms(when, int(time.time() * 1000)))
+
+
+def _too_early(history: History, offset: int | None) -> str:
+    """That the history begins later, where nothing of it is before this offset."""
+    first = next(iter(history.entries), None)
+    if offset is None or first is None or offset > first.offset or history.base.offset > 0:
+        return ""
+    return f"; the history begins later, at {format_time(first.timestamp_ms)} (offset {first.offset})"
 
 
 def _follow(connection: Connection, folder: Path | None, start: int, as_json: bool) -> None:

@@ -40,6 +40,9 @@ CompressionOption = Annotated[
 
 VALUES = 1_000
 STEP = 100
+UNPACED = (
+    "without --rate a record waits in the sender's own queue most of this time; --rate tells how fast the cluster is"
+)
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
@@ -67,7 +70,8 @@ def perf_produce(
     replication_factor: ReplicationOption = -1,
     as_json: JsonOption = False,
 ) -> None:
-    """Send records; tell how many per second, and how long their acknowledgements took."""
+    """Send records; tell how many per second, and how long their acknowledgements took. Without --rate that is mostly
+    the wait in the sender's own queue."""
     settings = connection.producer_settings(acks=acks, compression_type=compression)
 
     async def work() -> dict[str, Any]:
@@ -75,6 +79,8 @@ def perf_produce(
             return await _measure_produce(settings, name, records, _values(record_size), rate)
 
     _report(connection.run_async(work), as_json)
+    if rate is None and not as_json:
+        print(UNPACED)
 
 
 @app.command("consume")

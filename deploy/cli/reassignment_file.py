@@ -76,7 +76,10 @@ def save_plan(path: Path, plan: Mapping[TopicPartition, Sequence[int]]) -> None:
 
 def _rows(path: Path, name: str) -> list[Any]:
     try:
-        document = json.loads(path.read_text())
+        text = path.read_text()
+        if not text.strip():
+            raise _wrong(f"{path}: the file is empty: did the command that was to write it fail?")
+        document = json.loads(text)
     except OSError as problem:
         raise _wrong(f"{path}: {problem.strerror}") from problem
     except ValueError as problem:

@@ -76,15 +76,21 @@ class FaultControl:
         return {}
 
     def _reply(self, request: Answer) -> Answer:
-        return {"rule": self.replies.add(rule_from(request))}
+        rule = rule_from(request)
+        number = self.replies.add(rule)
+        log.info("reply rule", rule=number, **rule_fields(rule))
+        return {"rule": number}
 
     def _clear(self, request: Answer) -> Answer:
         number = request.get("rule")
         if number is None:
             self.replies.clear()
             self.links.clear()
+            log.info("all link policies and reply rules are cleared")
         elif not self.replies.remove(number):
             raise BadRule(f"there is no rule {number}; it was removed, or is used up")
+        else:
+            log.info("reply rule is cleared", rule=number)
         return {}
 
     def _list(self, request: Answer) -> Answer:

@@ -118,8 +118,11 @@ def parse(text: str) -> Recorded:
         data = json.loads(text)
     except json.JSONDecodeError as problem:
         raise PlanFileError(f"this is no JSON: {problem}") from problem
-    if not isinstance(data, dict) or "format" not in data or "faults" not in data:
-        raise PlanFileError("this is no plan of a simulation: it has no format and no faults")
+    if not isinstance(data, dict):
+        raise PlanFileError("this is no plan of a simulation: it must be an object with format and faults")
+    missing = [f"no {name}" for name in ("format", "faults") if name not in data]
+    if missing:
+        raise PlanFileError(f"this is no plan of a simulation: it has {' and '.join(missing)}")
     if data["format"] != FORMAT:
         raise PlanFileError(f"the format is {data['format']}, and this version reads {FORMAT}")
     shape = ClusterShape(**_checked(ClusterShape, data.get("shape", {}), "shape"))

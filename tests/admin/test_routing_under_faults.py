@@ -107,3 +107,20 @@ def test_without_any_answer_the_time_is_over_after_the_time() -> None:
         assert stage.cluster.world.now_ns // 1_000_000 - begin_ms < 4_000
 
     play(work, timeout_ms=3_000)
+
+
+@pytest.mark.parametrize(("silent", "least_ms", "most_ms"), [((), 2_000, 3_000), ((2,), 9_000, 11_000)])
+def test_where_every_address_refuses_the_wait_is_short(silent: tuple[int, ...], least_ms: int, most_ms: int) -> None:
+    async def work(stage: Stage) -> None:
+        world = stage.cluster.world
+        for node in (1, 2):
+            stage.cluster.crash(node, lose_power=node in silent, is_noticed=node not in silent)
+        begin_ms = world.now_ns // 1_000_000
+        servers, seam = stage.bootstrap_servers, world.node("new")
+        async with Admin(bootstrap_servers=servers, seam=seam, timeout_ms=10_000, refused_ms=2_000) as admin:
+            with pytest.raises(ClusterUnreachable) as failure:
+                await admin.topics.list()
+        assert failure.value.is_refused == (not silent)
+        assert least_ms <= world.now_ns // 1_000_000 - begin_ms < most_ms
+
+    play(work)

@@ -184,3 +184,8 @@ def test_a_command_line_loads_its_own_verb_only() -> None:
     assert list(typer.main.get_command(application("kill")).commands) == ["kill"]
     assert list(typer.main.get_command(application("groups")).commands) == ["groups"]
     assert len(typer.main.get_command(application("gruops")).commands) > 20
+
+
+def test_refusals_are_waited_for_as_long_as_is_asked_for() -> None:
+    assert connect().refused_ms == 2_000
+    assert connect(timeout=30).refused_ms is None

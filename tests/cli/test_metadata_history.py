@@ -7,7 +7,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from typer.testing import CliRunner
 
+from kraft.deploy.cli.metadata import app
 from kraft.deploy.cli.metadata_history import find_folder, load_folder, read_entries
 from kraft.deploy.cli.output import CommandFailed
 from kraft.image import Event, MetadataImage, dump, encode_event, events, replay
@@ -54,6 +56,19 @@ def test_the_image_at_an_offset_holds_what_is_below_it(folder: Path) -> None:
     assert {offset: names(history.image_at(offset)) for offset in range(7)} == expected
     assert names(history.image_at(None)) == list(NAMES)
     assert (history.image_at(3).epoch, history.image_at(5).epoch) == (1, 2)
+
+
+def test_a_time_before_the_history_is_told_as_one(folder: Path) -> None:
+    def said(when: str) -> str:
+        done = CliRunner().invoke(app, ["show", "topics/a", "--at", when, "--folder", str(folder)])
+        return str(done.exception)
+
+    assert "the history begins later, at 1970-01-01" in said("1969-12-31T00:00:00Z")
+    assert "there is no a" in said("1")
+    assert "(offset 1)" in said("1")
+    done = CliRunner().invoke(app, ["show", "topics/b", "--at", "2", "--folder", str(folder)])
+    assert "there is no b" in str(done.exception)
+    assert "begins later" not in str(done.exception)
 
 
 def test_an_offset_outside_of_the_log_is_refused_with_what_there_is(folder: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from kraft.deploy.cli import perf
+from kraft.deploy.cli.connection import Connection
 from kraft.deploy.cli.perf import _latency, _values, percentile
 
 
@@ -25,3 +28,16 @@ def test_values_have_the_size_that_was_asked_for_and_are_not_all_the_same(size: 
     assert {len(value) for value in values} == {size}
     assert len(set(values)) > 10
     assert values == _values(size)
+
+
+@pytest.mark.parametrize(
+    ("rate", "as_json", "is_told"), [(None, False, True), (100, False, False), (None, True, False)]
+)
+def test_without_a_rate_the_latency_is_told_to_be_that_of_the_queue(
+    monkeypatch: pytest.MonkeyPatch, rate: int | None, as_json: bool, is_told: bool
+) -> None:
+    measured = {**perf._throughput("produce", 1, 1, 1), **_latency([1.0])}
+    monkeypatch.setattr(Connection, "run_async", lambda _connection, _work: measured)
+    arguments = ["produce", *(["--rate", str(rate)] if rate else []), *(["--json"] if as_json else [])]
+    said = CliRunner().invoke(perf.app, arguments).output
+    assert ("in the sender's own queue" in said) == is_told

@@ -42,6 +42,8 @@ def test_topics_to_move_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("", "the file is empty: did the command"),
+        ("\n", "the file is empty"),
         ("{", "not JSON"),
         ("[]", 'a list "partitions"'),
         ('{"partitions": []}', "is empty"),

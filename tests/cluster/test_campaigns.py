@@ -39,4 +39,16 @@ def test_a_large_campaign_leaves_no_history_undecided(
     monkeypatch.setattr(campaign, "in_processes", runs)
     said: list[str] = []
     assert Campaign(CampaignSettings(range(seeds)), said.append).run() == is_good
-    assert any(line.startswith(f"unknown: the judgement of {undecided} ") for line in said) == bool(undecided)
+    told = [line for line in said if line.startswith(f"unknown: the judgement of {undecided} ")]
+    assert len(told) == bool(undecided)
+    assert all(("no failure" in line) == is_good for line in told)
+
+
+@pytest.mark.parametrize(("seeds", "is_shown"), [(1, False), (2, True)])
+def test_the_table_is_shown_of_several_seeds(monkeypatch: pytest.MonkeyPatch, seeds: int, is_shown: bool) -> None:
+    ran = result(undecided=0)
+    monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((ran, 1.0) for _ in chosen))
+    said: list[str] = []
+    assert Campaign(CampaignSettings(range(seeds)), said.append).run()
+    assert any("-never-" in line for line in said) == is_shown
+    assert any("cells were met" in line for line in said) == is_shown

@@ -76,7 +76,9 @@ def spoil(change: Callable[[dict[str, Any]], object]) -> str:
 
 def test_what_is_no_plan_is_refused_in_words() -> None:
     assert "format is 9" in spoil(lambda data: data.update(format=9))
-    assert "no faults" in spoil(lambda data: data.pop("faults"))
+    assert spoil(lambda data: data.pop("faults")).endswith("it has no faults")
+    assert spoil(lambda data: data.pop("format")).endswith("it has no format")
+    assert spoil(dict.clear).endswith("it has no format and no faults")
     assert "fault 1 needs" in spoil(lambda data: data["faults"][0].update(kind="earthquake"))
     assert "fault 1 names [77]" in spoil(lambda data: data["faults"][0].update(node=77))
     assert "fault 1: back_ms must be a number" in spoil(lambda data: data["faults"][0].update(back_ms="soon"))

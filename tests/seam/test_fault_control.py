@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.runtime import open_seam
 from kraft.runtime.fault_control import FaultControl
@@ -57,6 +58,25 @@ async def test_a_rule_is_added_listed_and_cleared(tmp_path: Path) -> None:
         assert listed["rules"] == [{"rule": 1, "applied": 0, "action": "drop", "api": "Produce", "times": 2}]
         assert await control.ask(verb="clear", rule=1) == {"ok": True}
         assert (await control.ask(verb="list"))["rules"] == []
+
+
+async def test_what_begins_and_what_ends_stands_in_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path / "s") as control:
+        with capture_logs() as lines:
+            await control.ask(verb="link", node=2, policy="hang")
+            for _ in range(2):
+                await control.ask(verb="reply", api="Produce", action="drop", times=2)
+            await control.ask(verb="clear", rule=1)
+            await control.ask(verb="clear", rule=1)  # there is none any more
+            await control.ask(verb="clear")
+    rule = {"log_level": "info", "event": "reply rule", "action": "drop", "api": "Produce", "times": 2}
+    assert lines == [
+        {"log_level": "info", "event": "link policy", "node": 2, "listener": None, "policy": "hang"},
+        {**rule, "rule": 1},
+        {**rule, "rule": 2},
+        {"log_level": "info", "event": "reply rule is cleared", "rule": 1},
+        {"log_level": "info", "event": "all link policies and reply rules are cleared"},
+    ]
 
 
 async def test_links_are_set_for_a_node_or_one_listener_of_it_and_cleared(tmp_path: Path) -> None:
