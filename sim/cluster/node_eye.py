@@ -37,12 +37,15 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class FenceDecided:
-    """A fast fence as the decision named it, and where its record stands."""
+    """A slice of a fence as the decision named it, and where its last event stands. `is_fast`: because the process has
+    died; `is_first`: the plan begins with it."""
 
     broker: int
     broker_epoch: int
     connection: int | None
     end_offset: int
+    is_fast: bool
+    is_first: bool
 
 
 @dataclass(slots=True)
@@ -237,9 +240,10 @@ class NodeEye:
         if self._tags:
             tag = self._tags[-1]
             tag.depends_on = max(tag.depends_on, decision.depends_on, end_offset)
-        if isinstance(command, FenceBrokers) and command.cause is FenceCause.PROCESS_DIED and decision.events:
+        if isinstance(command, FenceBrokers) and decision.events:
+            is_fast, is_first = command.cause is FenceCause.PROCESS_DIED, command.cursor is None
             for target in command.targets:
-                self._fence_decided(self._id, FenceDecided(*target, end_offset))
+                self._fence_decided(self._id, FenceDecided(*target, end_offset, is_fast, is_first))
 
     def _replies(self, tag: _Tag, waiter: Waiter, reply: Any) -> None:
         self._tell(ControllerReplied(self._id, tag.depends_on, self.node.quorum.high_watermark))

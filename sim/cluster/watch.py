@@ -107,6 +107,9 @@ class ClusterWatch:
         """(broker, epoch) → how many fences it has asked for, by a heartbeat that came late or to shut down, that are
         not committed yet."""
         self._decided: dict[tuple[int, int, int], tuple[FenceDecided, int | None]] = {}
+        self._age_at_begin: dict[tuple[int, int, int], int] = {}
+        """(epoch of the quorum, broker, broker epoch) → how long nothing had been heard when the newest plan of a fence
+        began: a word that comes between its slices does not take it back."""
         world.watch(self)
 
     @property
@@ -350,9 +353,13 @@ class ClusterWatch:
 
     def _fence_decided(self, controller: int, decided: FenceDecided) -> None:
         place = (controller, decided.broker, decided.broker_epoch)
-        first = self._decided.get(place)
-        connection = self._connections.get(place) if first is None else first[1]
-        self._decided[place] = (decided, connection)
+        role = self._roles.get(controller)
+        if decided.is_first and role is not None:
+            self._age_at_begin[role.epoch, *place[1:]] = self._session_age(role.epoch, *place[1:])
+        if decided.is_fast:
+            first = self._decided.get(place)
+            connection = self._connections.get(place) if first is None else first[1]
+            self._decided[place] = (decided, connection)
 
     def _fence_recorded(self, fence: FenceRecorded) -> None:
         broker, epoch = fence.broker.broker_id, fence.broker.broker_epoch
@@ -362,7 +369,7 @@ class ClusterWatch:
             return
         place = (controller, broker, epoch)
         decided = self._decided.pop(place, None)
-        heard_ms = max(self._heard.get((fence.epoch, broker, epoch), 0), self._active_since.get(fence.epoch, 0))
+        age_at_begin = self._age_at_begin.pop((fence.epoch, broker, epoch), 0)
         self.tell(
             BrokerFenced(
                 controller,
@@ -371,12 +378,17 @@ class ClusterWatch:
                 epoch,
                 None if decided is None else decided[0].connection,
                 None if decided is None else decided[1],
-                self.now_ms - heard_ms,
+                max(self._session_age(fence.epoch, broker, epoch), age_at_begin),
                 self._session_timeout_by(controller),
                 fence.superseded,
                 self.now_ms,
             )
         )
+
+    def _session_age(self, epoch: int, broker: int, broker_epoch: int) -> int:
+        """How many ms ago the leader of this epoch heard the broker last, or became the leader."""
+        heard_ms = self._heard.get((epoch, broker, broker_epoch), 0)
+        return self.now_ms - max(heard_ms, self._active_since.get(epoch, 0))
 
     def _session_timeout_by(self, controller: int) -> int:
         """How many of the world's ms a session lasts at least, by the controller's own clock, which drifts."""

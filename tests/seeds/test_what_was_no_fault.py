@@ -13,7 +13,7 @@ import trio
 
 from kraft.client import Producer
 from kraft.client.admin import Admin, NewTopic
-from kraft.control import BrokerHeartbeat
+from kraft.control import BrokerHeartbeat, fencing
 from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.node.peers import RequestFailed
 from kraft.sim.cluster.cluster import SimCluster
@@ -22,6 +22,7 @@ from kraft.sim.cluster.fold import FenceRecorded
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.cluster.watch import ClusterWatch
 from kraft.sim.nemesis.disturbances import SLOW_DISK_MS
+from kraft.sim.workload.admin_work import Admin as AdminWork
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.storage.snapshots import SnapshotId
 from kraft.wire.rpc_cluster import HeartbeatRequest
@@ -227,6 +228,31 @@ def test_a_fence_that_is_committed_by_its_controllers_next_term_is_judged_by_the
         cluster.start(active)
         assert await cluster.wait_until(lambda: not cluster.image.is_alive(2), 1_000)
         cluster.world.heal_all()
+        await wait_whole(cluster)
+
+    assert not play(story, controllers=1)
+
+
+def test_a_word_between_the_slices_of_a_fence_does_not_take_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session had expired when the plan began; the last slice, which records it, comes later (seed 105)."""
+    monkeypatch.setattr(fencing, "FENCE_CHANGES_PER_SLICE_MAX", 1)
+
+    async def story(cluster: SimCluster) -> None:
+        await AdminWork(cluster).create("wide", 8)
+        await wait_whole(cluster)
+        (active,) = cluster.shape.controller_ids
+        name = host_name(active)
+        cluster.world.partition(host_name(2), name)
+        cluster.world.slow_disk(name, SLOW_DISK_MS)
+
+        def is_begun() -> bool:
+            return any(2 not in state.isr for topic in cluster.image.topics for _, state in topic.partitions())
+
+        assert await cluster.wait_until(is_begun, 20_000, poll_ms=1)
+        assert cluster.image.is_alive(2), "its last slice is to come"
+        cluster.world.heal_all()
+        assert await cluster.wait_until(lambda: not cluster.image.is_alive(2), 10_000)
+        cluster.world.slow_disk(name, 0)
         await wait_whole(cluster)
 
     assert not play(story, controllers=1)
