@@ -137,6 +137,7 @@ class LeaderState:
                 self.followers.pop(broker_id, None)
         if asked is None or asked.change is not IsrChange.SHRINK:
             self.left |= taken_out(gone, state)
+        self.left = self.left and self.left.intersection(state.replicas)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
         return self._effects(now_ms, eligible)
@@ -345,8 +346,9 @@ class LeaderState:
 
 
 def taken_out(gone: Iterable[int], state: PartitionState) -> frozenset[int]:
-    """Of those that left the in-sync set with `state`, the ones that were not only moved to another log directory."""
-    return frozenset(broker_id for broker_id in gone if state.directory_of(broker_id) != LOST_DIRECTORY)
+    """Of those that left the in-sync set with `state`, the ones that a plan may mean to fence: they are replicas as
+    before, and have their logs."""
+    return frozenset(one for one in gone if one in state.replicas and state.directory_of(one) != LOST_DIRECTORY)
 
 
 def _is_eligible(broker_id: int, broker_epoch: int, eligible: Mapping[int, int]) -> bool:

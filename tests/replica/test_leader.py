@@ -344,6 +344,21 @@ def test_whom_a_new_leader_finds_taken_out_it_does_not_propose_either() -> None:
     assert proposal.ids == {1, 2, 3}
 
 
+def test_a_replica_that_had_moved_away_and_comes_back_is_proposed_as_soon_as_it_has_caught_up() -> None:
+    state = leader()
+    fetch(state, 3, 100)
+    moved = PartitionState((1, 2), (1, 2), 1, 5, 8)
+    state.metadata_changed(moved, 2, ELIGIBLE)
+    state.metadata_changed(partition_state((1, 2), partition_epoch=9), 3, ELIGIBLE)
+    assert fetch(state, 3, 100, now_ms=3).proposal is not None
+    state.metadata_changed(partition_state((1, 2, 3), partition_epoch=10), 4, ELIGIBLE)
+    state.metadata_changed(partition_state((1, 2), partition_epoch=11), 5, ELIGIBLE)
+    state.metadata_changed(moved._replace(partition_epoch=12), 6, ELIGIBLE)
+    state.metadata_changed(partition_state((1, 2), partition_epoch=13), 7, ELIGIBLE)
+    assert fetch(state, 3, 100, now_ms=7).proposal is not None, "nor is one that was taken out before it moved"
+    assert taken_out((3,), moved) == frozenset()
+
+
 def test_whom_the_leader_itself_has_dropped_it_proposes_as_soon_as_it_has_caught_up() -> None:
     state = leader(high_watermark=100)
     later = LAG_MS + 1
