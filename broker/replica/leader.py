@@ -137,7 +137,7 @@ class LeaderState:
                 self.followers.pop(broker_id, None)
         if asked is None or asked.change is not IsrChange.SHRINK:
             self.left |= taken_out(gone, state)
-        self.left = self.left and self.left.intersection(state.replicas)
+        self.left = self.left.intersection(state.replicas)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
         return self._effects(now_ms, eligible)

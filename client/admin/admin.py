@@ -20,8 +20,8 @@ from kraft.seam import Seam
 
 class Admin:
     """See the package. `timeout_ms` bounds each call with its retries; where every address refuses, `refused_ms` does,
-    if it is given. Each call may raise KafkaError (refused),
-    ClusterUnreachable or TimedOut (no answer), or VersionMismatch (the brokers do not know the request)."""
+    if it is given. Each call may raise KafkaError (refused), ClusterUnreachable or TimedOut (no answer), or
+    VersionMismatch (the brokers do not know the request)."""
 
     topics: Topics
     partitions: Partitions

@@ -119,14 +119,20 @@ def test_a_truncation_is_a_cut_and_what_follows_is_written_anew() -> None:
     assert ends(told) == [2]
 
 
-def test_a_copy_that_still_has_the_front_takes_the_logs_place_without_a_cut() -> None:
-    """A replica moves to another directory, and retention deletes a segment that is copied already."""
+def without_its_front() -> Bench:
+    """Two segments of two batches, of which the first was deleted, and that was told."""
     bench = Bench()
     bench.write(FIRST, batch(0), batch(1))
     bench.write(SECOND, batch(2), batch(3))
     bench.look()
     bench.disk.rename(FIRST, f"{FIRST}.deleted")
     assert bench.look() == [LogCut(1, LOG, 2, 4)]
+    return bench
+
+
+def test_a_copy_that_still_has_the_front_takes_the_logs_place_without_a_cut() -> None:
+    """A replica moves to another directory, and retention deletes a segment that is copied already."""
+    bench = without_its_front()
     bench.write(FIRST, batch(0), batch(1))
     assert not [seen for seen in bench.look() if isinstance(seen, LogCut | BatchWritten)]
     bench.write(SECOND, batch(4))
@@ -136,12 +142,7 @@ def test_a_copy_that_still_has_the_front_takes_the_logs_place_without_a_cut() ->
 
 
 def test_what_comes_in_front_and_is_not_what_was_deleted_there_is_told() -> None:
-    bench = Bench()
-    bench.write(FIRST, batch(0), batch(1))
-    bench.write(SECOND, batch(2), batch(3))
-    bench.look()
-    bench.disk.rename(FIRST, f"{FIRST}.deleted")
-    bench.look()
+    bench = without_its_front()
     bench.write(FIRST, batch(0), batch(1, value=b"w"))
     told = bench.look()
     assert LogCut(1, LOG, 0, 0) in told
