@@ -1,7 +1,8 @@
 """python -m tests.bench: ours, the bare loops and Apache Kafka in one go, alternating; writes docs/benchmarks.md.
 
 Nothing else should run on the machine meanwhile. --quick leaves Kafka out: ours beside bare loops, with targets and
-alarm values; its exit code is 1 if a figure is past its alarm and past what today's speed of the machine explains.
+alarm values; its exit code is 1 if a figure is past its alarm, and past what today's speed of the machine explains, in
+each of three attempts.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tests.bench import lifecycles, metadata, page, sides, versus
 from tests.bench.contest import KAFKA, OURS, Contest, Results
 from tests.bench.own import Amounts, one_round
-from tests.bench.table import Line, median_of, render
+from tests.bench.table import Line, calmest_of, median_of, render
 
 ROUNDS = 3
+ATTEMPTS = 3
+"""An alarm counts that goes off so often, one attempt behind the other."""
 OURS_WARM_SHARE = 0.1
 """Ours needs no more than its files and connections; a JVM compiles for minutes."""
 LARGE = "metadata-large"
@@ -29,8 +32,22 @@ LINES = (
 )
 
 
-def quick(rounds: int, amounts: Amounts) -> list[Line]:
-    """Today's lines; with several rounds, the median of each."""
+def quick(measure: Callable[[], list[Line]]) -> list[Line]:
+    """Today's lines. Where one is alarming, all are measured again, up to ATTEMPTS times in all, and the calmest figure
+    of each line counts."""
+    attempts: list[list[Line]] = []
+    lines: list[Line] = []
+    while len(attempts) < ATTEMPTS and (not attempts or any(line.is_alarming for line in lines)):
+        if attempts:
+            names = "; ".join(line.name for line in lines if line.is_alarming)
+            print(f"attempt {len(attempts)} of {ATTEMPTS}: alarm at {names}: measured again", file=sys.stderr)
+        attempts.append(measure())
+        lines = [calmest_of(list(of_line)) for of_line in zip(*attempts, strict=True)]
+    return lines
+
+
+def medians(rounds: int, amounts: Amounts) -> list[Line]:
+    """Every line once; with several rounds, the median of each."""
     found: dict[str, list[Line]] = defaultdict(list)
     for _ in range(rounds):
         for line in one_round(amounts):
@@ -85,7 +102,7 @@ def main() -> int:
     if arguments.quick and (arguments.only or arguments.side or arguments.page or arguments.keep):
         parser.error("--quick measures its own lines, of ours alone: leave --only, --side, --page and --keep out")
     if arguments.quick:
-        lines = quick(arguments.runs or 1, amounts)
+        lines = quick(lambda: medians(arguments.runs or 1, amounts))
         print(json.dumps([line.as_json() for line in lines]) if arguments.json else render(lines))
         return int(any(line.is_alarming for line in lines))
     rounds, names = arguments.runs or ROUNDS, [arguments.side] if arguments.side else [OURS, KAFKA]

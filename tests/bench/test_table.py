@@ -1,8 +1,11 @@
 """When a figure is alarming, and when the machine is only slow."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
-from tests.bench.table import Line, median_of, render
+from tests.bench.__main__ import ATTEMPTS, quick
+from tests.bench.table import Line, calmest_of, median_of, render
 
 
 def rate(figure: float, bare: float | None = 1000, reference: float | None = 1000) -> Line:
@@ -55,3 +58,41 @@ def test_the_table_shows_both_alarms() -> None:
     head, row = render([rate(400, bare=500)]).splitlines()
     assert head.split("  ")[-1] == "of bare"
     assert row.split() == ["produce", "400", "MB/s", "800", "500", "250", "80", "%", "slow", "machine"]
+
+
+def measuring(*rounds: list[Line]) -> tuple[Callable[[], list[Line]], list[list[Line]]]:
+    """What measures these rounds, and those that are still to come."""
+    left = list(rounds)
+    return lambda: left.pop(0), left
+
+
+CALM, SLOW, SLOWER = rate(700, bare=None), rate(450, bare=None), rate(300, bare=None)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "figure", "unused"),
+    [
+        ((CALM, SLOW, SLOW), 700, 2),
+        ((SLOW, CALM, SLOW), 700, 1),
+        ((SLOWER, SLOW, CALM), 700, 0),
+        ((SLOWER, SLOW, SLOWER, CALM), 450, 1),
+    ],
+)
+def test_an_alarm_counts_when_it_goes_off_in_every_attempt(rounds: Iterable[Line], figure: float, unused: int) -> None:
+    measure, left = measuring(*([one] for one in rounds))
+    (line,) = quick(measure)
+    assert (line.figure, len(left)) == (figure, unused)
+    assert line.is_alarming == (figure == 450)
+
+
+def test_two_lines_that_alarm_in_turns_are_no_alarm() -> None:
+    measure, left = measuring([SLOW, time(0.3)], [CALM, time(0.9)], [SLOW, time(0.9)])
+    lines = quick(measure)
+    assert [line.verdict for line in lines] == ["below target", "ok"]
+    assert len(left) == ATTEMPTS - 2
+
+
+def test_the_calmest_of_many_is_the_best_that_its_bare_loop_does_not_accuse() -> None:
+    explained, accused = rate(300, bare=500), rate(450, bare=1000)
+    assert calmest_of([accused, explained]) is explained
+    assert calmest_of([time(0.4), time(0.3), time(0.5)]) == time(0.3)
