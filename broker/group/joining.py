@@ -196,14 +196,14 @@ def replaced(shard: Shard, done: StaticMemberReplaced, turn: Turn) -> None:
 
 
 def not_replaced(shard: Shard, undone: StaticMemberReplaced, error: ErrorCode, turn: Turn) -> None:
-    """The new id could not be written: the old one is good again."""
+    """The new id could not be written: the old one is good again. Whoever has taken the member out, or unloaded its
+    group, has answered it."""
     group = shard.groups.get(undone.group)
     member = None if group is None else group.members.get(undone.member_id)
-    if group is None or member is None:
-        turn.reply(undone.ticket, JoinReply(error))
-    elif member.awaiting_join is undone.ticket:
-        member.awaiting_join = None
-        turn.reply(undone.ticket, JoinReply(error))
-        shard.forget_session(group, undone.member_id)
-        group.replace(undone.member_id, undone.old)
-        shard.reset_session(group, undone.old, turn.now.monotonic_ms)
+    if group is None or member is None or member.awaiting_join is not undone.ticket:
+        return
+    member.awaiting_join = None
+    turn.reply(undone.ticket, JoinReply(error))
+    shard.forget_session(group, undone.member_id)
+    group.replace(undone.member_id, undone.old)
+    shard.reset_session(group, undone.old, turn.now.monotonic_ms)

@@ -167,9 +167,9 @@ class Bench:
             self.take(self.machine.failed(after, error, self.now))
 
     def move(self) -> None:
-        """Another broker coordinates now: it knows what the log says."""
+        """Another broker coordinates now: it knows what the log says. What still waited here hears that it moved."""
         self.take(self.machine.unload(self.now))
-        self.waiting.clear()
+        self.lose(ErrorCode.NOT_COORDINATOR)
         self.machine = GroupCoordinator(self.settings, replay(EMPTY_STATE, self.log), len(self.log))
         self.take(self.machine.begin(self.now))
 

@@ -169,7 +169,8 @@ class Trial:
         elif draw < 0.34:
             bench.lose()
         elif draw < 0.36:
-            bench.commit()
+            if draw < 0.35:
+                bench.commit()
             bench.move()
         elif draw < 0.38:
             bench.refuses_appends = None if bench.refuses_appends else ErrorCode.COORDINATOR_NOT_AVAILABLE

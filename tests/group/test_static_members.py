@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.broker.group.requests import Leaver
 from kraft.wire.error_codes import ErrorCode
 from tests.group.bench import GROUP, RANGE, SESSION_MS, Bench
 
@@ -127,4 +128,21 @@ def test_a_return_answered_by_the_rebalance_that_overtook_it_is_answered_once() 
     bench.rejoin(leader)
     assert returning.reply.generation == 3
     bench.commit()
+    assert len(returning.replies) == 1
+
+
+@pytest.mark.parametrize("ends", ["left", "unloaded"])
+def test_a_return_whose_member_is_gone_before_it_could_be_written_is_answered_once(ends: str) -> None:
+    bench = Bench()
+    bench.stable(None, "i2")
+    bench.commits_at_once = False
+    returning = bench.join(instance_id="i2")
+    assert returning.is_parked
+    if ends == "left":
+        bench.leave(Leaver("", "i2"))
+        assert returning.error is ErrorCode.UNKNOWN_MEMBER_ID
+        bench.lose()
+    else:
+        bench.move()
+        assert returning.error is ErrorCode.NOT_COORDINATOR
     assert len(returning.replies) == 1
