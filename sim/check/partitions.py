@@ -82,11 +82,12 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """One entry of ACKED: the batch, and who was in sync when the client was told."""
+    """One entry of ACKED: the batch, who was in sync when the client was told, and the leader epoch of its commit."""
 
     next_offset: int
     digest: int
     isr: frozenset[int]
+    leader_epoch: int
 
 
 class PartitionLedgers:
@@ -94,6 +95,8 @@ class PartitionLedgers:
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
+        self.commit_epochs: dict[TopicPartition, dict[int, int]] = {}
+        """The leader epoch in which each batch, by where it ends, was first seen committed."""
         self.acknowledged: dict[TopicPartition, dict[int, Acknowledged]] = {}
         self.unclean: set[TopicPartition] = set()
         self.deleted: set[str] = set()
@@ -111,12 +114,16 @@ class PartitionLedgers:
                 return False
         return True
 
-    def commit(self, topic_partition: TopicPartition, next_offset: int, entry: tuple[int, int]) -> tuple[int, int]:
+    def commit(
+        self, topic_partition: TopicPartition, next_offset: int, entry: tuple[int, int], leader_epoch: int
+    ) -> tuple[int, int]:
+        self.commit_epochs.setdefault(topic_partition, {}).setdefault(next_offset, leader_epoch)
         return self.committed.setdefault(topic_partition, {}).setdefault(next_offset, entry)
 
 
 class AckedDurability(Check):
-    """Checked against every leader that a partition gets after the acknowledgement, and at the end."""
+    """Checked against every leader that a partition gets after the acknowledgement, and at the end. Later is who leads
+    in the epoch of the commit or above: a broker that was frozen hears only now that it led before that."""
 
     id: ClassVar[str] = "D1"
     statement: ClassVar[str] = "Every later leader holds every acknowledged record."
@@ -127,6 +134,7 @@ class AckedDurability(Check):
         self._ledgers = ledgers
         self._damage = damage
         self._isr: dict[TopicPartition, frozenset[int]] = {}
+        self._newest_epoch: dict[TopicPartition, int] = {}
         self._checked: set[tuple[TopicPartition, int]] = set()
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -140,26 +148,30 @@ class AckedDurability(Check):
             self.fail("acknowledged before any leader committed it", partition=tp, next_offset=seen.next_offset)
             return
         isr = self._isr.get(tp, frozenset())
-        entry = Acknowledged(seen.next_offset, batch[1], isr)
+        epoch = self._ledgers.commit_epochs[tp][seen.next_offset]
+        entry = Acknowledged(seen.next_offset, batch[1], isr, epoch)
         self._ledgers.acknowledged.setdefault(tp, {}).setdefault(seen.next_offset, entry)
 
     def seen_partition(self, seen: PartitionSeen) -> None:
         if not seen.is_leader:
             return
-        tp = seen.topic_partition
-        self._isr[tp] = seen.isr
-        if (tp, seen.leader_epoch) in self._checked:
+        tp, epoch = seen.topic_partition, seen.leader_epoch
+        if epoch >= self._newest_epoch.get(tp, epoch):
+            self._newest_epoch[tp], self._isr[tp] = epoch, seen.isr
+        if (tp, epoch) in self._checked:
             return
-        self._checked.add((tp, seen.leader_epoch))
-        self.check_log(seen.node, tp, f"leader of epoch {seen.leader_epoch}")
+        self._checked.add((tp, epoch))
+        self.check_log(seen.node, tp, f"leader of epoch {epoch}", epoch)
 
-    def check_log(self, node: int, tp: TopicPartition, role: str) -> None:
-        """Compare a replica's whole log with ACKED; `role` is said in the evidence."""
+    def check_log(self, node: int, tp: TopicPartition, role: str, leader_epoch: int | None = None) -> None:
+        """Compare a replica's whole log with ACKED, or with what was committed up to this leader epoch; `role` is said
+        in the evidence."""
         if self._ledgers.is_void(tp):
             return
         shadow = self._shadows.log(node, tp)
         for entry in self._ledgers.acknowledged.get(tp, {}).values():
-            if entry.next_offset <= shadow.start_offset:
+            is_later = leader_epoch is not None and entry.leader_epoch > leader_epoch
+            if entry.next_offset <= shadow.start_offset or is_later:
                 continue
             if entry.isr and all(self._damage.holds(member, tp) for member in entry.isr):
                 continue
@@ -204,7 +216,7 @@ class NoDivergence(Check):
             return
         self._upto[key] = seen.high_watermark
         for batch in self._shadows.log(seen.node, tp).between(start, seen.high_watermark):
-            entry = self._ledgers.commit(tp, batch.next_offset, (batch.epoch, batch.digest))
+            entry = self._ledgers.commit(tp, batch.next_offset, (batch.epoch, batch.digest), seen.leader_epoch)
             self.count()
             if entry != (batch.epoch, batch.digest):
                 self.fail(

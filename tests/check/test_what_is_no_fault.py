@@ -18,6 +18,7 @@ from kraft.sim.check.observations import (
     PartitionRecorded,
     PartitionSeen,
     ProcessDied,
+    ProduceAcknowledged,
     ProduceAnswered,
     Restarted,
     RoleSeen,
@@ -281,3 +282,17 @@ def test_a_rotten_batch_that_was_cut_away_excuses_no_other_cut() -> None:
     assert "D9" not in rot_and_cut(6, 4), "file by file, from the last one on"
     assert "D9" in rot_and_cut(4, 4)
     assert "D9" in rot_and_cut(4, 6)
+
+
+def leads(node: int, epoch: int, high_watermark: int) -> PartitionSeen:
+    """A leader shows itself, with 1 and 3 in sync."""
+    marks = (0, high_watermark, high_watermark, high_watermark)
+    return PartitionSeen(node, 1, TP, True, epoch, frozenset({1, 3}), frozenset({1, 3}), 2, *marks)
+
+
+def test_a_broker_that_hears_late_that_it_led_need_not_hold_what_was_committed_after_it() -> None:
+    """It had been frozen in between (seed 3278 of 15 s)."""
+    written = [batch(node, 0, 5, epoch=2, log=TP) for node in (1, 3)]
+    acknowledged = [*written, leads(3, 2, 5), ProduceAcknowledged(TP, 0, 5)]
+    assert "D1" not in findings(*acknowledged, leads(2, 1, 0))
+    assert "D1" in findings(*acknowledged, leads(2, 3, 0))
