@@ -85,7 +85,7 @@ def _on_clusters(
         sides.play(contests, pair, amounts, rounds, results)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without Kafka, in two minutes")
     parser.add_argument("--runs", type=int, help=f"rounds; medians are shown (default: {ROUNDS}, quick: 1)")
@@ -97,10 +97,16 @@ def main() -> int:
         "--keep", type=Path, help="keep the figures here; what is there of other lines goes onto the page too"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON value (quick)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     amounts = Amounts() if arguments.share == 1 else Amounts().scaled(arguments.share)
     if arguments.quick and (arguments.only or arguments.side or arguments.page or arguments.keep):
         parser.error("--quick measures its own lines, of ours alone: leave --only, --side, --page and --keep out")
+    kept = json.loads(arguments.keep.read_text()) if arguments.keep and arguments.keep.exists() else None
+    if kept and kept["share"] != arguments.share:
+        parser.error(
+            f"--keep {arguments.keep} has figures of {kept['share']:.0%} of each line's work, and --share asks for"
+            f" {arguments.share:.0%}: they do not go onto one page; name another file"
+        )
     if arguments.quick:
         lines = quick(lambda: medians(arguments.runs or 1, amounts))
         print(json.dumps([line.as_json() for line in lines]) if arguments.json else render(lines))
@@ -108,9 +114,9 @@ def main() -> int:
     rounds, names = arguments.runs or ROUNDS, [arguments.side] if arguments.side else [OURS, KAFKA]
     results = compare(arguments.only or LINES, names, rounds, amounts)
     if arguments.keep:
-        if arguments.keep.exists():
-            results.take_over(json.loads(arguments.keep.read_text()))
-        arguments.keep.write_text(json.dumps(results.as_json(), indent=1))
+        if kept:
+            results.take_over(kept)
+        arguments.keep.write_text(json.dumps(results.as_json(arguments.share), indent=1))
     print(results.render())
     is_whole = not (arguments.only or arguments.side) and arguments.share == 1
     if arguments.page or is_whole:

@@ -140,13 +140,14 @@ class Results:
             traceback.print_exc()
             self.failures.append(f"{name}: {type(error).__name__}: {error}")
 
-    def as_json(self) -> list[dict[str, object]]:
-        """What `take_over` reads."""
-        return [{"row": asdict(one.row), "rounds": one.rounds} for one in self.outcomes.values()]
+    def as_json(self, share: float) -> dict[str, object]:
+        """What `take_over` reads; `share`: how much of each line's work was done."""
+        rows = [{"row": asdict(one.row), "rounds": one.rounds} for one in self.outcomes.values()]
+        return {"share": share, "rows": rows}
 
-    def take_over(self, kept: list[dict[str, Any]]) -> None:
+    def take_over(self, kept: dict[str, Any]) -> None:
         """Add what an earlier run measured, but for the rows that this one has measured itself."""
-        for one in kept:
+        for one in kept["rows"]:
             goal = one["row"]["goal"]
             row = Row(**{**one["row"], "goal": None if goal is None else Goal(**goal)})
             self.has_taken_over |= row.key not in self.outcomes

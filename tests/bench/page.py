@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -51,9 +52,11 @@ def render(results: Results, rounds: int, *, share: float = 1) -> str:
         "The lines were measured in several goes.\n\n" if results.has_taken_over else "",
         f"## Figures\n\nOf {len(met) - met.count(None)} targets, {met.count(True)} are met.\n\n",
         _markdown([HEAD, *(outcome.cells() for outcome in results.outcomes.values())]),
-        "\n## Spread\n\nLeast, median and most of the rounds.\n\n",
-        _markdown([("what", *(side for side in (OURS, KAFKA, BARE))), *_spread(results)]),
     ]
+    spread = _spread(results)
+    if spread:
+        parts += ["\n## Spread\n\nLeast, median and most of the rounds.\n\n"]
+        parts += [_markdown([("what", *(side for side in (OURS, KAFKA, BARE))), *spread])]
     if results.failures:
         parts.append("\n## Not measured\n\n" + "".join(f"- {text}\n" for text in results.failures))
     return "".join(parts)
@@ -70,8 +73,7 @@ def _spread(results: Results) -> list[tuple[str, ...]]:
 def _least_to_most(found: list[float]) -> str:
     if not found:
         return ""
-    ordered = sorted(found)
-    return " / ".join(number(value) for value in (ordered[0], ordered[len(ordered) // 2], ordered[-1]))
+    return " / ".join(number(value) for value in (min(found), statistics.median(found), max(found)))
 
 
 def _markdown(rows: list[tuple[str, ...]]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.__main__ import main
 from tests.bench.contest import BARE, KAFKA, OURS, Goal, Outcome, Results, Row
 from tests.bench.page import kafka_version, render
 from tests.bench.picture import draw, times_ahead
@@ -95,9 +96,27 @@ def test_kept_figures_are_taken_over_but_for_what_was_measured_again() -> None:
     earlier.add((RATE, COST), OURS, {"rate": 100.0, "cost": 4.0})
     earlier.add((RATE, TIME), KAFKA, {"rate": 40.0, "time": 7.0})
     later.add((RATE,), OURS, {"rate": 300.0})
-    later.take_over(json.loads(json.dumps(earlier.as_json())))
+    later.take_over(json.loads(json.dumps(earlier.as_json(1.0))))
     assert later.outcomes["rate"].rounds == {OURS: [300.0]}
     assert later.outcomes["cost"].rounds == {OURS: [4.0]}
     assert later.outcomes["time"].rounds == {KAFKA: [7.0]}
     assert later.outcomes["time"].row == TIME
     assert later.outcomes["cost"].row == COST
+
+
+def test_figures_of_trials_and_of_whole_runs_do_not_go_onto_one_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps(Results().as_json(0.05)))
+    with pytest.raises(SystemExit):
+        main(["--keep", str(kept)])
+    assert "has figures of 5% of each line's work, and --share asks for 100%" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_spread_of_rounds_where_there_are_several() -> None:
+    results = Results()
+    results.add((RATE,), OURS, {"rate": 100.0})
+    assert "## Spread" not in render(results, 1)
+    results.add((RATE,), OURS, {"rate": 300.0})
+    assert "| 100 / 200 / 300 |" in render(results, 2)
