@@ -223,6 +223,7 @@ class ClusterRun:
 
     async def _final_phase(self) -> None:
         cluster, report, suite = self.cluster, self.report, self.cluster.watch.suite
+        await self.groups.leave()
         if not await cluster.wait_until(lambda: not cluster.trouble(), WHOLE_MS_MAX):
             report.fail("L6", "replicas are not equal", trouble=cluster.trouble())
         await self.world.sleep_ms(QUIET_MS)

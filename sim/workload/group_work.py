@@ -3,7 +3,8 @@ something odd, as the plan says: leave, stall, forget who they are.
 
 They speak the protocol themselves, one request at a time, so that what each was told is known exactly; the checks of
 `kraft.sim.check.groups` are told all of it. Offsets rise with each commit of a partition, whoever makes it. In the end
-everybody stays, and the group must come to rest: one generation, one owner for each partition.
+everybody stays, and the group must come to rest: one generation, one owner for each partition, and the coordinator has
+confirmed it to everybody. Then all leave, so that no session ends, and nothing is written, behind the last look.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ SESSION_TIMEOUT_MS = 6_000
 REBALANCE_TIMEOUT_MS = 8_000
 PAUSE_MS_MAX = 1_500
 BACKOFF_MS = 100
+LEAVE_ATTEMPTS = 20
 REST_MS_MAX = 40_000
 PRANKS_MS = 60_000
 """Members for whom nothing is planned do odd things for so long."""
@@ -112,8 +114,8 @@ class GroupWork:
 
     @property
     def is_at_rest(self) -> bool:
-        """Every member owns something of one generation, and all partitions are taken."""
-        generations = {member.owned_in for member in self._members}
+        """Every member was told that it is in one generation, and all partitions are taken."""
+        generations = {member.confirmed_in for member in self._members}
         owned = [partition for member in self._members for partition in member.owned]
         return len(generations) == 1 and None not in generations and sorted(owned) == sorted(self.partitions)
 
@@ -127,8 +129,13 @@ class GroupWork:
             partition: tuple(member.name for member in self._members if partition in member.owned)
             for partition in self.partitions
         }
-        generations = frozenset(-1 if member.owned_in is None else member.owned_in for member in self._members)
+        generations = frozenset(-1 if member.confirmed_in is None else member.confirmed_in for member in self._members)
         self.tell(GroupAtRest(GROUP, owners, generations))
+
+    async def leave(self) -> None:
+        """Behind `run`: everybody leaves."""
+        for member in self._members:
+            await member.leave()
 
     def look_at_coordinators(self) -> None:
         """When nobody writes any more: compare each coordinator's memory with its log."""
@@ -149,12 +156,13 @@ class GroupWork:
 
 
 class GroupMember:
-    """One member. `owned`: what it believes to own, since the generation `owned_in`."""
+    """One member. `owned`: what it believes to own; `confirmed_in`: the generation in which the coordinator has heard
+    of it since nobody does anything odd any more."""
 
     def __init__(self, work: GroupWork, name: str, pranks: Iterable[Operation]) -> None:
         self.name = name
         self.owned: list[TopicPartition] = []
-        self.owned_in: int | None = None
+        self.confirmed_in: int | None = None
         self._work = work
         self._world = work.world
         self._random = work.world.random.stream(self.name)
@@ -188,7 +196,7 @@ class GroupMember:
             self._coordinator = None
 
     def _let_go(self) -> None:
-        self.owned, self.owned_in = [], None
+        self.owned, self.confirmed_in = [], None
 
     async def _live(self) -> None:
         """Join, take what is assigned, and work with it until something happens."""
@@ -208,6 +216,8 @@ class GroupMember:
                 member_id=self._member_id,
                 group_instance_id=self._instance_id,
             )
+            if self._work.is_quiet:
+                self.confirmed_in = self._generation
             if self.owned:
                 partition = self.owned[self._random.below(len(self.owned))]
                 if self._random.below(TURNS_PER_LATE_COMMIT) == 0:
@@ -223,16 +233,30 @@ class GroupMember:
         chronicle = self._work.cluster.watch.chronicle
         chronicle.end_operation(chronicle.begin_operation(self.name, verb), "", None)
         if verb == LEAVE:
-            self._let_go()
-            member = {"member_id": self._member_id, "group_instance_id": self._instance_id}
-            await self._ask(ApiKey.LEAVE_GROUP, group_id=GROUP, members=(member,))
-            self._member_id = ""
+            await self._leave()
         elif verb == BE_SILENT:
             await self._world.sleep_ms(SESSION_TIMEOUT_MS + 1_000)
             if self.owned:
                 _check(await self._commit(self.owned[0], self._generation))
         elif verb == FORGET:
             self._member_id = ""
+
+    async def _leave(self) -> None:
+        self._let_go()
+        member = {"member_id": self._member_id, "group_instance_id": self._instance_id}
+        await self._ask(ApiKey.LEAVE_GROUP, group_id=GROUP, members=(member,))
+        self._member_id = ""
+
+    async def leave(self) -> None:
+        """When nobody works any more; what fails is tried again a few times."""
+        for _ in range(LEAVE_ATTEMPTS):
+            try:
+                await self._leave()
+            except (*CONNECTION_FAILURES, ClusterUnreachable, Refused):
+                self._coordinator = None
+                await self._world.sleep_ms(BACKOFF_MS)
+            else:
+                return
 
     # requests
 
@@ -296,7 +320,6 @@ class GroupMember:
         work.tell(assigned)
         work.cluster.watch.chronicle.assigned(assigned)
         self.owned = [(topic, index) for topic, index in told["partitions"]]
-        self.owned_in = self._generation
 
     async def _commit(self, partition: TopicPartition, generation: int) -> ErrorCode:
         """A commit, also of a generation that is over, as a request that was long on its way would be."""
