@@ -352,13 +352,15 @@ class ClusterWatch:
         return int(str(topic_value("min.insync.replicas", image.topic_configs(topic), dynamic, self._config)))
 
     def _fence_decided(self, controller: int, decided: FenceDecided) -> None:
-        place = (controller, decided.broker, decided.broker_epoch)
         role = self._roles.get(controller)
-        if decided.is_first and role is not None:
-            self._age_at_begin[role.epoch, *place[1:]] = self._session_age(role.epoch, *place[1:])
+        if role is None:
+            return
+        place = (role.epoch, decided.broker, decided.broker_epoch)
+        if decided.is_first:
+            self._age_at_begin[place] = self._session_age(*place)
         if decided.is_fast:
             first = self._decided.get(place)
-            connection = self._connections.get(place) if first is None else first[1]
+            connection = self._connections.get((controller, *place[1:])) if first is None else first[1]
             self._decided[place] = (decided, connection)
 
     def _fence_recorded(self, fence: FenceRecorded) -> None:
@@ -367,9 +369,9 @@ class ClusterWatch:
         if self._asked_for_it[broker, epoch] and not fence.superseded:
             self._asked_for_it[broker, epoch] -= 1
             return
-        place = (controller, broker, epoch)
+        place = (fence.epoch, broker, epoch)
         decided = self._decided.pop(place, None)
-        age_at_begin = self._age_at_begin.pop((fence.epoch, broker, epoch), 0)
+        age_at_begin = self._age_at_begin.pop(place, 0)
         self.tell(
             BrokerFenced(
                 controller,
@@ -378,7 +380,7 @@ class ClusterWatch:
                 epoch,
                 None if decided is None else decided[0].connection,
                 None if decided is None else decided[1],
-                max(self._session_age(fence.epoch, broker, epoch), age_at_begin),
+                max(self._session_age(*place), age_at_begin),
                 self._session_timeout_by(controller),
                 fence.superseded,
                 self.now_ms,

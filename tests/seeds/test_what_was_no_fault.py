@@ -19,6 +19,7 @@ from kraft.node.peers import RequestFailed
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.disk_eye import METADATA_DIRECTORY
 from kraft.sim.cluster.fold import FenceRecorded
+from kraft.sim.cluster.node_eye import FenceDecided
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.cluster.watch import ClusterWatch
 from kraft.sim.nemesis.disturbances import SLOW_DISK_MS
@@ -256,6 +257,26 @@ def test_a_word_between_the_slices_of_a_fence_does_not_take_it_back(monkeypatch:
         await wait_whole(cluster)
 
     assert not play(story, controllers=1)
+
+
+def test_a_fence_that_a_power_loss_took_back_says_nothing_of_the_next_terms_fence() -> None:
+    """The next term decides anew, and knows of no connection of that incarnation (seed 3549 of 15 s)."""
+
+    async def story(cluster: SimCluster) -> None:
+        (active,) = cluster.shape.controller_ids
+        broker, watch = cluster.image.brokers[2], cluster.watch
+        (number,) = (number for place, number in watch._connections.items() if place[1] == 2)
+        watch._fence_decided(active, FenceDecided(2, broker.broker_epoch, number, 0, is_fast=True, is_first=True))
+        cluster.world.partition(host_name(2), host_name(active))
+        cluster.crash(active, lose_power=True, is_noticed=False)
+        cluster.start(active)
+        assert await cluster.wait_until(lambda: watch.active_controller == active, 10_000)
+        watch._fence_decided(active, FenceDecided(2, broker.broker_epoch, None, 0, is_fast=True, is_first=True))
+        watch._fence_recorded(FenceRecorded(broker, superseded=False, epoch=watch.newest_leadership[0]))
+        cluster.world.heal_all()
+        await wait_whole(cluster)
+
+    assert {finding.check for finding in play(story, controllers=1)} <= {"K1"}, "nobody has proven that 2 is dead"
 
 
 def test_one_late_word_excuses_one_fence() -> None:
