@@ -60,6 +60,7 @@ SMALL: Mapping[str, Mapping[str, int]] = {
         "kraft.broker.node.alter_partition:PARTITIONS_PER_REQUEST_MAX": 1,
         "kraft.broker.node.directory_assignments:REPLICAS_PER_REQUEST_MAX": 1,
         "kraft.broker.node.fetcher:WISHES_MAX": 1,
+        "kraft.broker.node.fetching:ANSWER_PARTITIONS_MAX": 1,
     },
     INDEX_FLUSHES: {"kraft.storage.index_file:FLUSH_BYTES": 24},
 }
