@@ -191,7 +191,9 @@ class FetchOperation(Parked):
         on until there is something to answer. The answers, their bytes, whether they are to be told at once (for one of
         them cannot wait, or others come next), and whether one would be another if its log were open."""
         kept, is_follower = self.kept, self.is_follower
-        allowed = is_follower and self.broker.gates.authorizer.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
+        allowed = is_follower and self.broker.gates.authorizer.authorize(
+            self.session, Operation.CLUSTER_ACTION, CLUSTER
+        )
         entries = list(kept.partitions.values() if self.is_full else kept.dirty)
         bound = len(entries) if self.is_full else ANSWER_PARTITIONS_MAX
         answers_news = is_follower or self.is_final

@@ -51,6 +51,7 @@ SMALL: Mapping[str, Mapping[str, int]] = {
     STEPS: {
         "kraft.node.controller_commands:EVENTS_PER_STEP_MAX": 1,
         "kraft.node.controller_commands:PLAN_EVENTS_AHEAD_MAX": 0,
+        "kraft.node.quorum_delivery:EVENTS_PER_STEP_MAX": 1,
     },
     METADATA_READS: {
         "kraft.node.metadata_log:SCAN_BYTES": 200,

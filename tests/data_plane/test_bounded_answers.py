@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ PARTITIONS = 10
 
 
 @pytest.fixture(autouse=True)
-def _small_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "ANSWER_PARTITIONS_MAX", BOUND)
-    yield
 
 
 async def write_to_each(plane: Plane) -> int:
