@@ -11,7 +11,8 @@ Source: KIP-227, broker-spec 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -211,6 +212,15 @@ class FetchSession:
         self.dirty[entry] = None
         if self.parked is not None:
             self.parked.wake()
+
+    def in_turn(self, first: int) -> Iterator[FetchedPartition]:
+        """What may have something to tell, as it stands now. More than the `first` are copied only if they are asked
+        for: a list of very many is slow to make, and slower for a collection of garbage that comes upon it."""
+        entries = list(islice(self.dirty, first))
+        yield from entries
+        if len(entries) == first:
+            seen = set(entries)
+            yield from [entry for entry in self.dirty if entry not in seen]
 
     def put_behind(self, entry: FetchedPartition) -> None:
         """`entry` has something to tell, and had its turn: the others come first."""

@@ -194,12 +194,11 @@ class FetchOperation(Parked):
         allowed = is_follower and self.broker.gates.authorizer.authorize(
             self.session, Operation.CLUSTER_ACTION, CLUSTER
         )
-        entries = list(kept.partitions.values() if self.is_full else kept.dirty)
-        bound = len(entries) if self.is_full else ANSWER_PARTITIONS_MAX
+        bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
         answers_news = is_follower or self.is_final
         reads: list[Read] = []
         left, total, has_news, is_urgent, waits_for_log = self.bytes_max, 0, False, False, False
-        for number, entry in enumerate(entries):
+        for number, entry in enumerate(kept.partitions.values() if self.is_full else kept.in_turn(bound)):
             if number >= bound and (is_urgent or total >= self.min_bytes or (has_news and answers_news)):
                 is_urgent = True
                 if self.counts_progress:
