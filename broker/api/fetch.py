@@ -67,6 +67,7 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
 def _take_wishes(kept: FetchSession, fetch: FetchRequest) -> None:
     """Add and change the session's partitions as the request says, and drop the forgotten ones."""
     kept.read_committed = fetch.isolation_level == 1
+    kept.named = []
     is_incremental = fetch.session_epoch > INITIAL_EPOCH
     for name, topic_id, indexes in fetch.forgotten:
         key = name if name is not None else topic_id or NO_TOPIC_ID
@@ -82,5 +83,6 @@ def _take_wishes(kept: FetchSession, fetch: FetchRequest) -> None:
                 wish.last_fetched_epoch,
                 wish.log_start_offset,
             )
+            kept.named.append(entry)
             if is_incremental:
                 kept.dirty.setdefault(entry)

@@ -11,7 +11,8 @@ Source: KIP-227, broker-spec 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
+    from kraft.wire.fetch import FetchResult
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -102,6 +104,10 @@ class FetchedPartition:
         self.known_high_watermark = -1
         self.known_log_start = -1
 
+    def differs(self, result: FetchResult) -> bool:
+        """`result` tells of other marks than the asker knows."""
+        return result.high_watermark != self.known_high_watermark or result.log_start_offset != self.known_log_start
+
     def watch(self, partition: Partition | None) -> None:
         """`partition` is what the key stands for now (None: not hosted here)."""
         if self.partition is not partition:
@@ -109,6 +115,17 @@ class FetchedPartition:
             self.partition = partition
             if partition is not None:
                 partition.watchers[self] = None
+
+    @property
+    def has_more(self) -> bool:
+        """There is something behind what was asked for last."""
+        partition, session = self.partition, self.session
+        if partition is None or partition.log is None:
+            return partition is None or not partition.is_blank
+        if session.is_follower:
+            return partition.log.log_end_offset > self.fetch_offset
+        end = partition.last_stable_offset if session.read_committed else partition.high_watermark
+        return end > self.fetch_offset
 
     def unwatch(self) -> None:
         if self.partition is not None:
@@ -148,6 +165,7 @@ class FetchSession:
         "dirty",
         "epoch",
         "is_follower",
+        "named",
         "parked",
         "partitions",
         "read_committed",
@@ -168,6 +186,9 @@ class FetchSession:
         self.used_ms = now_ms
         self.partitions: dict[PartitionKey, FetchedPartition] = {}
         self.dirty: dict[FetchedPartition, None] = {}
+        """What may have something to tell; the first are told first."""
+        self.named: list[FetchedPartition] = []
+        """What the latest request names."""
         self.parked: Wakeable | None = None
 
     def partition(self, topic_key: TopicKey, index: int) -> FetchedPartition:
@@ -191,6 +212,38 @@ class FetchSession:
         self.dirty[entry] = None
         if self.parked is not None:
             self.parked.wake()
+
+    def in_turn(self, first: int) -> Iterator[FetchedPartition]:
+        """What may have something to tell, as it stands now. More than the `first` are copied only if they are asked
+        for: a list of very many is slow to make, and slower for a collection of garbage that comes upon it."""
+        entries = list(islice(self.dirty, first))
+        yield from entries
+        if len(entries) == first:
+            seen = set(entries)
+            yield from [entry for entry in self.dirty if entry not in seen]
+
+    def put_behind(self, entry: FetchedPartition) -> None:
+        """`entry` has something to tell, and had its turn: the others come first."""
+        self.dirty.pop(entry, None)
+        self.dirty[entry] = None
+
+    def note_told(self, entry: FetchedPartition, result: FetchResult, size: int) -> bool:
+        """Remember what an answer tells of a partition, with `size` bytes of records. False if it need not be told."""
+        if not result.is_plain:
+            entry.forget_told()
+            self.put_behind(entry)
+            return True
+        changed = entry.differs(result)
+        entry.known_high_watermark = result.high_watermark
+        entry.known_log_start = result.log_start_offset
+        if size:  # behind the others: of those that had no room the first is the first to have it
+            self.put_behind(entry)
+            return True
+        if entry.has_more:
+            self.dirty[entry] = None
+        else:
+            self.dirty.pop(entry, None)
+        return changed
 
     def close(self) -> None:
         """Stop watching."""

@@ -47,8 +47,9 @@ REDIAL_MS_FIRST = 20
 THROTTLE_MS = 100
 """How long a throttled replica is left out before the rate is looked at again."""
 IN_FLIGHT_MAX = 2
-WISHES_MAX = 500
-"""Partitions that one request of a session names, so that neither side is busy with it for long."""
+WISHES_MAX = 250
+"""Partitions that one request of a session names, so that neither side is busy with it for long. An answer tells of as
+many, and of these (`fetching`)."""
 CLOSE_SESSION = -1
 EPOCH_MAX = 2**31 - 1
 
@@ -239,7 +240,7 @@ class LeaderFetcher:
         self._in_flight.clear()
         self._told.clear()
         self._answered.clear()
-        self._changed = dict.fromkeys(self._followed)
+        self._changed.clear()  # a full request, which is the next one, looks at all that are followed
 
     # requests
 

@@ -6,7 +6,6 @@ changed, and then everything is read afresh; records leave as file ranges. Sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -42,6 +41,9 @@ WARMS_PER_PARTITION_MAX = 20
 LOG_WAIT_MS_MIN = 500
 """A fetch waits at least so long for a log that is being opened or cut: that takes milliseconds as a rule, and an error
 sets a client back by more."""
+ANSWER_PARTITIONS_MAX = 250
+"""Of a session's partitions that have something to tell, so many are told in one answer, so that neither side is busy
+with it for long; the others come first in the next one."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[FetchedPartition, FetchResult, int]
@@ -185,58 +187,85 @@ class FetchOperation(Parked):
     # reading
 
     def _read(self) -> tuple[list[Read], int, bool, bool]:
-        """Read everything that may have something to tell, in order. The answers, their bytes, whether one of them is
-        to be told at once, and whether one would be another if its log were open."""
-        kept, params, session = self.kept, self.params, self.session
-        authorize = self.broker.gates.authorizer.authorize
-        is_follower = self.is_follower
-        allowed = is_follower and authorize(session, Operation.CLUSTER_ACTION, CLUSTER)
-        awaited_roles = self.broker.replicas.awaited_roles
-        entries: Iterable[FetchedPartition] = kept.partitions.values() if self.is_full else list(kept.dirty)
+        """Read what may have something to tell, in order: at least ANSWER_PARTITIONS_MAX of a session's partitions, and
+        on until there is something to answer. The answers, their bytes, whether they are to be told at once (for one of
+        them cannot wait, or others come next), and whether one would be another if its log were open."""
+        kept, is_follower = self.kept, self.is_follower
+        allowed = is_follower and self.broker.gates.authorizer.authorize(
+            self.session, Operation.CLUSTER_ACTION, CLUSTER
+        )
+        bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
+        answers_news = is_follower or self.is_final
         reads: list[Read] = []
-        left, total, is_urgent, waits_for_log = self.bytes_max, 0, False, False
-        for entry in entries:
-            partition = entry.partition
-            if partition is None or partition.is_removed:
-                partition = self._find(entry)
-            room, at_least_one = max(min(entry.bytes_max, left), 0), total == 0
-            if partition is None and awaited_roles.wait(entry):
+        left, total, has_news, is_urgent, waits_for_log = self.bytes_max, 0, False, False, False
+        for number, entry in enumerate(kept.partitions.values() if self.is_full else kept.in_turn(bound)):
+            if number >= bound and (is_urgent or total >= self.min_bytes or (has_news and answers_news)):
+                is_urgent = True
+                if self.counts_progress:
+                    self._read_named(reads, allowed=allowed)
+                break
+            result = self._read_entry(entry, left, at_least_one=total == 0, allowed=allowed)
+            if result is None:
                 continue
-            if partition is None:
-                result = self._not_hosted(entry, room)
-            elif not (allowed if is_follower else authorize(session, Operation.READ, partition.resource)):
-                result = FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            else:
-                if is_follower and partition.leader_throttled:
-                    room, at_least_one = self._throttled_room(partition, room), False
-                result = read_partition(
-                    partition,
-                    entry,
-                    params,
-                    room,
-                    at_least_one=at_least_one,
-                    counts_progress=self.counts_progress or entry.is_awaited,
-                    probes=self.probes,
-                )
-                entry.is_awaited = False
             size = 0
             for piece in result.records:
                 size += piece.count if isinstance(piece, FileRange) else len(piece)
             left -= size
             total += size
-            if result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0:
-                if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and partition and partition.waits_for_log:
-                    waits_for_log = True
-                else:
-                    is_urgent = True
+            if not result.is_plain:
+                waits = result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._waits_for_log(entry)
+                waits_for_log, is_urgent = waits_for_log or waits, is_urgent or not waits
+            elif size or entry.differs(result):
+                has_news = True
             reads.append((entry, result, size))
         self.counts_progress = self.counts_progress and waits_for_log
         return reads, total, is_urgent, waits_for_log
 
-    def _throttled_room(self, partition: Partition, room: int) -> int:
-        """A follower that is out of sync gets nothing while the replication quota is used up."""
-        is_late = partition.is_out_of_sync(self.params.replica_id)
-        return 0 if is_late and self.broker.replicas.leader_quota.is_exceeded else room
+    def _read_entry(
+        self, entry: FetchedPartition, left: int, *, at_least_one: bool, allowed: bool
+    ) -> FetchResult | None:
+        """One partition's answer, with at most `left` bytes; None if it waits for its role."""
+        partition = entry.partition
+        if partition is None or partition.is_removed:
+            partition = self._find(entry)
+        room = max(min(entry.bytes_max, left), 0)
+        if partition is None:
+            return None if self.broker.replicas.awaited_roles.wait(entry) else self._not_hosted(entry, room)
+        if self.is_follower:
+            if partition.leader_throttled and self._is_throttled(entry, partition):
+                room, at_least_one = 0, False
+        else:
+            allowed = self.broker.gates.authorizer.authorize(self.session, Operation.READ, partition.resource)
+        if not allowed:
+            return FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        result = read_partition(
+            partition,
+            entry,
+            self.params,
+            room,
+            at_least_one=at_least_one,
+            counts_progress=self.counts_progress or entry.is_awaited,
+            probes=self.probes,
+        )
+        entry.is_awaited = False
+        return result
+
+    def _read_named(self, reads: list[Read], *, allowed: bool) -> None:
+        """What this request names is a follower's progress, for which producers wait: it counts now, also where the
+        partition's turn to give records comes in a later answer."""
+        seen = {entry for entry, _, _ in reads}
+        for entry in self.kept.named:
+            if entry not in seen:
+                result = self._read_entry(entry, 0, at_least_one=False, allowed=allowed)
+                if result is not None:
+                    reads.append((entry, result, 0))
+
+    def _is_throttled(self, entry: FetchedPartition, partition: Partition) -> bool:
+        """A follower that is out of sync gets nothing while the replication quota is used up; others come first."""
+        if not (self.broker.replicas.leader_quota.is_exceeded and partition.is_out_of_sync(self.params.replica_id)):
+            return False
+        self.kept.put_behind(entry)
+        return True
 
     def _find(self, entry: FetchedPartition) -> Partition | None:
         """What the entry's key stands for now: it is not watched yet, or what was watched is gone."""
@@ -244,6 +273,10 @@ class FetchOperation(Parked):
         if self.is_watching:
             entry.watch(partition)
         return partition
+
+    def _waits_for_log(self, entry: FetchedPartition) -> bool:
+        partition = entry.partition or self._find(entry)
+        return partition is not None and partition.waits_for_log
 
     def _not_hosted(self, entry: FetchedPartition, bytes_max: int) -> FetchResult:
         """The metadata topic's records, or why there are none."""
@@ -289,7 +322,7 @@ class FetchOperation(Parked):
         if kept.session_id:
             if not self.is_watching:
                 self._watch()
-            reads = [read for read in reads if self._note_told(*read)]
+            reads = [read for read in reads if kept.note_told(*read) or self.is_full]
         elif self.is_watching:
             kept.close()
         self._answer(reads, throttle_ms)
@@ -298,38 +331,6 @@ class FetchOperation(Parked):
         self.is_watching = True
         for entry in self.kept.partitions.values():
             entry.watch(self.broker.replicas.find(entry.topic_key, entry.index))
-
-    def _note_told(self, entry: FetchedPartition, result: FetchResult, size: int) -> bool:
-        """Remember what this answer tells of a session's partition. False if it need not be in it."""
-        dirty = self.kept.dirty
-        if result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0:
-            entry.forget_told()
-            dirty[entry] = None
-            return True
-        changed = (
-            result.high_watermark != entry.known_high_watermark or result.log_start_offset != entry.known_log_start
-        )
-        entry.known_high_watermark = result.high_watermark
-        entry.known_log_start = result.log_start_offset
-        if size:  # behind the others: of those that had no room the first is the first to have it
-            dirty.pop(entry, None)
-            dirty[entry] = None
-            return True
-        if self._has_more(entry):
-            dirty[entry] = None
-        else:
-            dirty.pop(entry, None)
-        return changed or self.is_full
-
-    def _has_more(self, entry: FetchedPartition) -> bool:
-        """There was no room in this answer for what the partition has."""
-        partition = entry.partition
-        if partition is None or partition.log is None:
-            return partition is None or not partition.is_blank
-        if self.is_follower:
-            return partition.log.log_end_offset > entry.fetch_offset
-        end = partition.last_stable_offset if self.params.read_committed else partition.high_watermark
-        return end > entry.fetch_offset
 
     def _count(self, entry: FetchedPartition, result: FetchResult, size: int) -> None:
         partition = entry.partition or self.broker.replicas.find(entry.topic_key, entry.index)

@@ -10,7 +10,7 @@ Source: KIP-631, DESIGN 6 and 12a.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -131,6 +131,13 @@ class Controller:
         """The publisher has loaded it; a leader never loads one."""
         if self.line.is_active:
             raise InvariantError(f"the active controller was given a snapshot at offset {offset}")
+
+    def replay_ahead(self, batch: CommittedBatch, events_max: int) -> None:
+        """Nothing: the publisher replays."""
+
+    def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
+        """Nothing, too."""
+        return iter(())
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
         """The publisher remembers it."""

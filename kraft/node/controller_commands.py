@@ -198,8 +198,11 @@ class CommandLine:
         self._fill(_Decided(asked, context.next_offset, decision, BatchBuilder(image, decision.events)))
 
     def _fill(self, decided: _Decided) -> None:
-        """The next events of the batch, and, when it is complete, into the log with it."""
-        if decided.batch.take(EVENTS_PER_STEP_MAX):
+        """The next events of the batch, and, when it is complete, into the log with it: in a step of its own if the
+        events took several."""
+        begun = len(decided.batch.values)
+        is_complete = decided.batch.take(EVENTS_PER_STEP_MAX)
+        if is_complete and begun in (0, len(decided.batch.values)):
             self._append(decided)
         else:
             self._take_line(decided)

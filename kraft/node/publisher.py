@@ -4,13 +4,14 @@ Controllers and brokers each have one. Invariants: replay never passes the high 
 back within one process (M12); a snapshot replaces everything, and what it lacks counts as deleted; a committed event
 that cannot be read stops the node. Snapshots of the committed image are made after 20 MiB of log or one hour, and are
 written in slices by the quorum, off the critical path. An active controller in the same process has replayed its own
-events already: its images are taken as they are, if they follow on the published one.
+events already: its images are taken as they are, if they follow on the published one. So are those of large batches
+and snapshots, which are replayed in steps before they are told.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kraft.config import NodeConfig
@@ -54,6 +55,8 @@ class MetadataPublisher:
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = seam.clock.monotonic_ms()
         self._prepared: deque[PreparedImage] = deque()
+        self._loaded: MetadataImage | None = None
+        """What a snapshot that is told next holds."""
 
     def subscribe(self, callback: Subscriber) -> None:
         """Call back after every published change, in order of subscription. If something is published already, the
@@ -84,13 +87,30 @@ class MetadataPublisher:
 
     def _replay(self, batches: Sequence[CommittedBatch]) -> None:
         builder = ImageBuilder(self.image)
-        try:
-            for batch in batches:
-                apply_encoded(builder, batch.records)
-        except UnknownEvent as unknown:
-            raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
+        for batch in batches:
+            _apply(builder, batch.records)
         last = batches[-1]
         self._publish(builder.build(last.next_offset, last.epoch), builder.delta())
+
+    def replay_ahead(self, batch: CommittedBatch, events_max: int) -> Iterator[None] | None:
+        """Replay a large batch before it is told, so many events at a time; None if that was done already."""
+        prepared = self._prepared
+        if prepared and prepared[0].image.offset == batch.next_offset and prepared[0].before is self.image:
+            return None
+        return self._replay_in_steps(batch, events_max)
+
+    def _replay_in_steps(self, batch: CommittedBatch, events_max: int) -> Iterator[None]:
+        before = self.image
+        builder = ImageBuilder(before)
+        yield from _apply_in_steps(builder, batch.records, events_max)
+        image = builder.build(batch.next_offset, batch.epoch)
+        self._prepared.appendleft(PreparedImage(before, image, builder.delta()))
+
+    def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
+        """Replay a snapshot before it is told, so many events at a time."""
+        builder = ImageBuilder(EMPTY_IMAGE)
+        yield from _apply_in_steps(builder, records, events_max)
+        self._loaded = builder.build(offset, epoch)
 
     def prepare(self, prepared: PreparedImage) -> None:
         """The active controller, in this process, has appended a batch and replayed it already: what the image will be
@@ -113,12 +133,11 @@ class MetadataPublisher:
 
     def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
         """Replace the image by a snapshot's content."""
-        builder = ImageBuilder(EMPTY_IMAGE)
-        try:
-            apply_encoded(builder, records)
-        except UnknownEvent as unknown:
-            raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
-        new = builder.build(offset, epoch)
+        new, self._loaded = self._loaded, None
+        if new is None or (new.offset, new.epoch) != (offset, epoch):
+            builder = ImageBuilder(EMPTY_IMAGE)
+            _apply(builder, records)
+            new = builder.build(offset, epoch)
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = self._clock.monotonic_ms()
         self._publish(new, ImageDelta.between(self.image, new))
@@ -157,3 +176,16 @@ class MetadataPublisher:
         """Ask the quorum to write a snapshot of the published image; it reads the slices when it has time."""
         image = self.image
         self._quorum.request_snapshot(image.offset, image.epoch, encoded_dump(image, SNAPSHOT_CHUNK_EVENTS))
+
+
+def _apply(builder: ImageBuilder, records: Iterable[bytes]) -> None:
+    try:
+        apply_encoded(builder, records)
+    except UnknownEvent as unknown:
+        raise UnknownEvent(unknown.number, unknown.version, builder.release) from None
+
+
+def _apply_in_steps(builder: ImageBuilder, records: Sequence[bytes], events_max: int) -> Iterator[None]:
+    for begin in range(0, len(records), events_max):
+        _apply(builder, records[begin : begin + events_max])
+        yield

@@ -234,7 +234,7 @@ class QuorumDriver:
         if content is None:
             log.warning("snapshot refused", snapshot=str(chunk.snapshot))
             return SnapshotRefused(chunk.snapshot)
-        self._delivery.installed(content)
+        await self._delivery.installed(content)
         return SnapshotInstalled(chunk.snapshot, content.voters)
 
     def _append(self, action: LogAction) -> None:

@@ -104,6 +104,11 @@ class FetchResult(NamedTuple):
     current_leader: CurrentLeader | None = None
     snapshot_id: tuple[int, int] | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Records, or that there are none: no error, nothing to cut, no other replica to read from."""
+        return not self.error_code and self.diverging_epoch is None and self.preferred_read_replica < 0
+
 
 FetchTopicResult = tuple[str | None, UUID | None, Sequence[FetchResult]]
 """(name, topic id, results); the one that the version does not use is ignored."""

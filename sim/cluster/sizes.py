@@ -51,6 +51,7 @@ SMALL: Mapping[str, Mapping[str, int]] = {
     STEPS: {
         "kraft.node.controller_commands:EVENTS_PER_STEP_MAX": 1,
         "kraft.node.controller_commands:PLAN_EVENTS_AHEAD_MAX": 0,
+        "kraft.node.quorum_delivery:EVENTS_PER_STEP_MAX": 1,
     },
     METADATA_READS: {
         "kraft.node.metadata_log:SCAN_BYTES": 200,
@@ -60,6 +61,7 @@ SMALL: Mapping[str, Mapping[str, int]] = {
         "kraft.broker.node.alter_partition:PARTITIONS_PER_REQUEST_MAX": 1,
         "kraft.broker.node.directory_assignments:REPLICAS_PER_REQUEST_MAX": 1,
         "kraft.broker.node.fetcher:WISHES_MAX": 1,
+        "kraft.broker.node.fetching:ANSWER_PARTITIONS_MAX": 1,
     },
     INDEX_FLUSHES: {"kraft.storage.index_file:FLUSH_BYTES": 24},
 }

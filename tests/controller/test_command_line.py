@@ -347,6 +347,26 @@ def test_no_step_of_a_very_large_topic_takes_more_events_than_a_step_may(monkeyp
     assert max(taken) <= module.EVENTS_PER_STEP_MAX
 
 
+def test_a_very_large_batch_is_appended_in_a_step_that_replays_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    honest = BatchBuilder.take
+
+    def take(self: BatchBuilder, events_max: int) -> bool:
+        before = len(self.values)
+        done = honest(self, events_max)
+        taken.append(len(self.values) - before)
+        return done
+
+    monkeypatch.setattr(BatchBuilder, "take", take)
+    host = Host(at_once=True)
+    end = host.quorum.log_end_offset
+    host.submit(large(host, "orders"), "large")
+    while host.quorum.log_end_offset == end:
+        taken.clear()
+        assert host.line.run_next()
+    assert taken == [0]
+
+
 def test_plans_wait_for_what_has_the_line() -> None:
     host = Host(at_once=True, partitions=600)
     host.submit(host.fence(1), "plan")

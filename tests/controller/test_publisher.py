@@ -142,3 +142,53 @@ def test_the_leader_is_told_to_who_wants_to_know() -> None:
         assert (publisher.leader_id, publisher.epoch) == (None, 8)
 
     with_publisher(check)
+
+
+def topics(count: int) -> list[Event]:
+    return [Topic(f"topic-{number}", UUID(int=(1 << 100) + number)) for number in range(count)]
+
+
+def test_a_large_batch_is_replayed_in_steps_and_shown_when_it_is_told() -> None:
+    async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
+        seen: list[tuple[int, int]] = []
+        publisher.subscribe(lambda old, new, _delta: seen.append((len(old.topics), len(new.topics))))
+        large = batch(0, *topics(25))
+        ahead = publisher.replay_ahead(large, 10)
+        assert ahead is not None
+        assert len(list(ahead)) == 3
+        assert seen == []
+        assert publisher.replay_ahead(large, 10) is None, "all that can be done is done"
+        publisher.on_commit([large])
+        assert seen == [(0, 25)]
+        assert (publisher.image.offset, publisher.image.epoch) == (25, 1)
+
+    with_publisher(check)
+
+
+def test_work_ahead_on_another_image_is_worth_nothing() -> None:
+    async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
+        ahead = publisher.replay_ahead(batch(0, *topics(25)), 10)
+        assert ahead is not None
+        next(ahead)
+        publisher.on_snapshot(5, 1, [encode_event(ClusterIdentity("c"))])
+        list(ahead)
+        publisher.on_commit([batch(5, *topics(20))])
+        assert (publisher.image.offset, publisher.image.cluster_id, len(publisher.image.topics)) == (25, "c", 20)
+
+    with_publisher(check)
+
+
+@pytest.mark.parametrize("told", [25, 26])
+def test_a_snapshot_is_replayed_in_steps_and_shown_when_it_is_told(told: int) -> None:
+    """If it is another one that is told, that counts."""
+
+    async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
+        seen: list[int] = []
+        publisher.subscribe(lambda _old, new, _delta: seen.append(len(new.topics)))
+        assert len(list(publisher.load_ahead(25, 1, [encode_event(event) for event in topics(25)], 10))) == 3
+        assert seen == []
+        publisher.on_snapshot(told, 1, [encode_event(event) for event in topics(told)])
+        assert seen == [told]
+        assert (publisher.image.offset, publisher.image.epoch) == (told, 1)
+
+    with_publisher(check)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -28,6 +28,23 @@ class Replica:
     leaders: list[tuple[int | None, int]] = field(default_factory=list)
     leads: int | None = None
     gaps: int = 0
+    work_ahead: int = 0
+    """Steps that were taken before something was told."""
+    ahead_of: int = -1
+
+    def replay_ahead(self, batch: CommittedBatch, events_max: int) -> Iterator[None] | None:
+        return None if self.ahead_of == batch.next_offset else self._steps(batch, events_max)
+
+    def _steps(self, batch: CommittedBatch, events_max: int) -> Iterator[None]:
+        for _ in range(0, len(batch.records), events_max):
+            self.work_ahead += 1
+            yield
+        self.ahead_of = batch.next_offset
+
+    def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
+        for _ in range(0, len(records), events_max):
+            self.work_ahead += 1
+            yield
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         for batch in batches:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from kraft.node import quorum_delivery
 from kraft.node.peers import Peers
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address, Peer
@@ -341,3 +342,42 @@ def test_a_promise_that_is_being_written_when_a_stop_begins_is_kept_and_told_bef
 
     slow = WorldOptions(offload_delay_min_ns=2_000_000, offload_delay_jitter_ns=40_000_000)
     World(seed, slow).run(main)
+
+
+def test_others_run_while_a_large_batch_a_large_snapshot_or_a_long_log_is_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is told as a whole and in order, on all nodes; a portion is no larger than one batch that is too large."""
+    monkeypatch.setattr(quorum_delivery, "EVENTS_PER_STEP_MAX", 10)
+    large = tuple(f"large-{number}".encode() for number in range(95))
+    small = [(f"small-{number}-a".encode(), f"small-{number}-b".encode()) for number in range(40)]
+
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        leader = await cluster.elect()
+        quorum = leader.quorum
+        assert quorum is not None
+        quorum.append(large)
+        for values in small:
+            quorum.append(values)
+        expected = [*large, *(value for values in small for value in values)]
+        await cluster.wait(lambda: all(one.replica.values == expected for one in cluster.members.values()))
+        assert {one.replica.work_ahead for one in cluster.members.values()} == {10}
+        again = cluster.members[4]
+        cluster.kill(4)
+        cluster.restart(4)
+        await cluster.wait(lambda: again.quorum is not None and again.replica.values == expected)
+        assert again.replica.work_ahead == 10
+        for member in cluster.members.values():
+            assert member.quorum is not None
+            member.quorum.request_snapshot(member.replica.next_offset, member.replica.epoch, [tuple(expected)])
+        await world.sleep_ms(500)
+        cluster.kill(4)
+        cluster.restart(4)
+        await cluster.wait(lambda: again.quorum is not None and again.replica.values == expected)
+        assert again.replica.snapshots
+        assert again.replica.work_ahead == 18
+        assert not any(one.replica.gaps for one in cluster.members.values())
+
+    World(5).run(main)

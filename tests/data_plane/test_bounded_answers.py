@@ -1,0 +1,106 @@
+"""Answers to sessions in which very many partitions have something to tell: so many at a time, and none is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.broker.node import fetching
+from kraft.broker.node.fetch_sessions import FetchSession
+from tests.data_plane.plane import Plane, batch, run, three
+from tests.data_plane.test_fetch import Session, told
+
+BOUND = 3
+PARTITIONS = 10
+
+
+@pytest.fixture(autouse=True)
+def _small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "ANSWER_PARTITIONS_MAX", BOUND)
+
+
+async def write_to_each(plane: Plane) -> int:
+    """One record to each partition; the bytes of one."""
+    data = batch("a".ljust(100, "."))
+    await plane.produce_many([("many", [(index, bytes(data)) for index in range(PARTITIONS)])], acks=1)
+    return len(data)
+
+
+async def joined(plane: Plane, *others: tuple[str, int, int], **options: Any) -> Session:
+    """A session that fetches `others`, then a topic in which something was written after its first answer."""
+    session = Session(plane)
+    wishes = [*others, *[("many", index, 0) for index in range(PARTITIONS)]]
+    first = told(await session.fetch(*wishes, **options))
+    assert len(first) == len(wishes), "a full request is answered in full"
+    await write_to_each(plane)
+    return session
+
+
+def test_an_answer_tells_of_so_many_partitions_and_the_next_ones_of_the_others() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=PARTITIONS)
+        session = await joined(plane)
+        answers = [told(await session.fetch()) for _ in range(8)]
+        assert {len(answer) for answer in answers} == {BOUND}
+        order = [index for answer in answers for _, index in answer]
+        turns = order[:PARTITIONS]
+        assert sorted(turns) == list(range(PARTITIONS))
+        assert order == (3 * turns)[: 8 * BOUND]
+
+    run(test)
+
+
+def test_partitions_that_fail_do_not_keep_others_from_being_told() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=PARTITIONS)
+        session = await joined(plane, *[("nowhere", index, 0) for index in range(2 * BOUND)])
+        seen: set[tuple[Any, int]] = set()
+        for _ in range(6):
+            answer = told(await session.fetch())
+            assert len(answer) <= BOUND
+            seen |= set(answer)
+        assert len(seen) == 2 * BOUND + PARTITIONS
+
+    run(test)
+
+
+def test_who_asks_for_a_minimum_of_bytes_gets_it_from_however_many_partitions_it_takes() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=PARTITIONS)
+        session = await joined(plane)
+        size = len(batch("a".ljust(100, ".")))
+        began_ns = plane.world.now_ns
+        answer = told(await session.fetch(min_bytes=5 * size, max_wait_ms=10_000))
+        assert len(answer) == 5
+        assert (plane.world.now_ns - began_ns) / 1e6 < 1_000
+        answer = told(await session.fetch(min_bytes=2 * PARTITIONS * size, max_wait_ms=10_000))
+        assert len(answer) == BOUND, "its time is over"
+
+    run(test)
+
+
+def test_what_a_follower_names_counts_at_once_also_where_its_turn_comes_later() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=PARTITIONS, leader=1)
+        plane.world.kill("b2")
+        session = await joined(plane, replica_id=2)
+        kept = plane.cluster.node(1).broker.broker.replicas.fetch_sessions.peek(session.session_id)
+        turns = [entry.index for entry in kept.dirty]
+        answer = told(await session.fetch(("many", turns[-1], 1), replica_id=2))
+        assert {index for _, index in answer} == {*turns[:BOUND], turns[-1]}
+        leader = plane.partition("many", 1, turns[-1]).leader
+        assert leader is not None
+        assert leader.followers[2].end_offset == 1
+
+    three(test)
+
+
+def test_a_partition_that_had_its_turn_comes_behind_those_that_wait_for_theirs() -> None:
+    session = FetchSession(2, uses_topic_ids=False, now_ms=0)
+    entries = [session.partition("many", index) for index in range(3)]
+    for entry in entries:
+        session.note(entry)
+    session.put_behind(entries[0])
+    session.note(entries[1])
+    assert [entry.index for entry in session.dirty] == [1, 2, 0]
