@@ -287,7 +287,8 @@ class Speed(Check):
 
 
 class EpochsRest(Check):
-    """The second half of K4. `is_steady` says whether a leader keeps fetch contact with a majority now."""
+    """The second half of K4. `is_steady` says whether a leader keeps fetch contact with a majority now. What counts is
+    when a node takes the epoch: its request for votes leaves when that is on its disk, which may be slow."""
 
     id: ClassVar[str] = "K4b"
     statement: ClassVar[str] = "No epoch rises while a leader keeps contact with a majority."
@@ -298,13 +299,16 @@ class EpochsRest(Check):
         self._highest = 0
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {EpochClaimed: self.claimed}
+        return {EpochClaimed: self.claimed, RoleSeen: self.rises}
 
     def claimed(self, seen: EpochClaimed) -> None:
-        steady = self._is_steady()
-        if steady:
+        if self._is_steady():
             self.count()
+        self.rises(seen)
+
+    def rises(self, seen: EpochClaimed | RoleSeen) -> None:
         if seen.epoch > self._highest:
+            steady = self._is_steady()
             if steady and self._highest:
                 self.fail("an epoch rose although its leader had a majority", node=seen.node, epoch=seen.epoch)
             self._highest = seen.epoch

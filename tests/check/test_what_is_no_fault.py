@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from kraft.sim.check.failure_detection import EpochsRest
 from kraft.sim.check.observations import (
     BatchWritten,
     BrokerFenced,
     BrokerRegistered,
+    EpochClaimed,
     LogCut,
     LogDurable,
     NodeDown,
@@ -296,3 +300,17 @@ def test_a_broker_that_hears_late_that_it_led_need_not_hold_what_was_committed_a
     acknowledged = [*written, leads(3, 2, 5), ProduceAcknowledged(TP, 0, 5)]
     assert "D1" not in findings(*acknowledged, leads(2, 1, 0))
     assert "D1" in findings(*acknowledged, leads(2, 3, 0))
+
+
+@pytest.mark.parametrize(("is_steady_at_first", "found"), [(False, set()), (True, {"K4b"})])
+def test_an_epoch_that_was_taken_before_its_leader_was_steady_may_be_told_when_it_is(
+    is_steady_at_first: bool, found: set[str]
+) -> None:
+    """The candidate's disk was slow (seed 4009 of 15 s)."""
+    steady = [is_steady_at_first]
+    check = EpochsRest(lambda: steady[-1])
+    check.readers()[RoleSeen](RoleSeen(101, 1, 6, True, 101, True, 0, 0, 0))
+    check.readers()[RoleSeen](RoleSeen(102, 1, 7, False, None, True, 0, 0, 0))
+    steady.append(True)
+    check.readers()[EpochClaimed](EpochClaimed(102, 7, -1))
+    assert {finding.check for finding in check.findings} == found
