@@ -248,9 +248,9 @@ def test_a_leader_may_count_on_what_was_lost_until_the_broker_registers_again() 
     assert after_a_loss(BrokerRegistered(2, 9)) == {"D4"}
 
 
-def rot_and_cut(*ends_after: int, is_rotten: bool = True) -> set[str]:
+def rot_and_cut(*ends_after: int, is_rotten: bool = True, start_after: int = 0) -> set[str]:
     """Four committed batches; the one that begins at offset 4 rots on replica 2, whose log is cut while it runs, to
-    each of these ends, and filled up again after each."""
+    each of these ends, and filled up again after each. It begins at `start_after` from then on."""
     suite = Suite(frozenset({101}))
     ends = ((0, 2), (2, 4), (4, 6), (6, 8))
     history = [
@@ -261,9 +261,9 @@ def rot_and_cut(*ends_after: int, is_rotten: bool = True) -> set[str]:
     for observation in history:
         suite.observe(observation, 0)
     if is_rotten:
-        suite.damage.rotten(2, TP, 4)
+        suite.damage.rotten(2, TP, 4, 6)
     for end_after in ends_after:
-        suite.observe(LogCut(2, TP, 0, end_after), 1)
+        suite.observe(LogCut(2, TP, start_after, end_after), 1)
         for base, end in ends:
             if base >= end_after:
                 suite.observe(batch(2, base, end, log=TP), 1)
@@ -281,3 +281,8 @@ def test_a_rotten_batch_that_was_cut_away_excuses_no_other_cut() -> None:
     assert "D9" not in rot_and_cut(6, 4), "file by file, from the last one on"
     assert "D9" in rot_and_cut(4, 4)
     assert "D9" in rot_and_cut(4, 6)
+
+
+def test_a_rotten_batch_that_was_deleted_with_the_front_excuses_no_cut() -> None:
+    assert "D9" not in rot_and_cut(8, 6, start_after=4), "it is the first of the log now"
+    assert "D9" in rot_and_cut(8, 6, start_after=6)
