@@ -17,6 +17,7 @@ from kraft.sim.check.observations import (
     Observation,
     PartitionRecorded,
     PartitionSeen,
+    ProbeAnswered,
     ProcessDied,
     ProduceAnswered,
     Restarted,
@@ -50,15 +51,20 @@ def test_a_broker_is_not_fenced_late_that_a_new_active_controller_has_not_seen_a
     """Nobody had been connected with it again when the broker was killed (seed 695)."""
     assert fenced_late(1_020) == set()
     assert fenced_late(1_500) == {"K6"}
+    met = ProbeAnswered(101, 2, 5, "SAME", 900)
+    assert fenced_late(1_020, before=(met,)) == {"K6"}
+    for node in (101, 2):
+        assert fenced_late(1_020, before=(met, Restarted(node, 2, clean=False, wiped=False))) == set()
 
 
-def fenced_late(died_ms: int, *between: Observation) -> set[str]:
-    """The findings, where a controller that is the active one since a second fences a broker long after its death."""
+def fenced_late(died_ms: int, *between: Observation, before: tuple[Observation, ...] = ()) -> set[str]:
+    """The findings, where a controller that is the active one since a second fences a broker long after its death;
+    `before`: what was seen earlier."""
     suite = Suite(frozenset({101}))
     fenced = BrokerFenced(101, 2, None, 5, None, None, 9_000, 9_000, False, 5_000)
     died = ProcessDied(2, frozenset({"broker"}), False, True, died_ms)
     leads = RoleSeen(101, 1, 1, True, 101, True, 0, 0, 0)
-    for observation in (leads, died, *between, fenced):
+    for observation in (*before, leads, died, *between, fenced):
         suite.observe(observation, getattr(observation, "at_ms", 1_000 if observation is leads else died_ms))
     return {finding.check for finding in suite.findings}
 
