@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
@@ -208,9 +208,10 @@ class BreakableCluster(ABC):
     def heal(self) -> None:
         """End all partitions and all faults of requests. Nodes that are down or paused stay so: see `mend`."""
         self._cuts.clear()
-        self._cut_links()
-        for fault in list(self._faults):
-            fault.end()
+        with ExitStack() as healing:  # what cannot be ended keeps nothing else from its end
+            for fault in reversed(self._faults):
+                healing.callback(fault.end)
+            self._cut_links()
 
     def mend(self) -> None:
         """Heal, let paused nodes go on, and start those that are down: where verbs block, until all of them serve."""

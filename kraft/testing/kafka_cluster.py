@@ -37,7 +37,8 @@ LOG_LINES_SHOWN = 10
 _POLL_SECONDS = 0.02
 _SOCKET_POLL_SECONDS = 0.001
 
-CUT, OPEN = "hang", "open"
+CUT, OPEN, UNCLEAR = "hang", "open", ""
+"""Policies of links; the last one is what holds where a node was told and has not answered."""
 CLEAN_EXIT = "exit code 0"
 SERVING = ("ready", "running")
 """States of a node that serves; the second is what is known where the launcher has ended, and starts wait."""
@@ -67,7 +68,7 @@ class KafkaCluster(BreakableCluster):
         super().__init__(shape_of(controllers, brokers, combined, settings, default=ONE_NODE))
         self._ports: HeldPorts | None = None
         self._cluster: LocalCluster | None = None
-        self._told: dict[int, set[int]] = {}
+        self._told: dict[int, dict[int, str]] = {}
         """Node → the peers that its process was told not to reach."""
         self._coming_or_going: set[int] = set()
         """Nodes that were asked to stop, or started and not seen ready: they may not listen yet, or no more."""
@@ -238,7 +239,7 @@ class KafkaCluster(BreakableCluster):
             return True
         self._tell_cuts(node)
         if status.state not in SERVING:
-            return bool(self._cuts_of(node)) and self._told.get(node) == self._cuts_of(node)
+            return bool(self._cuts_of(node)) and not self._untold(node)
         self._coming_or_going.discard(node)
         return True
 
@@ -271,22 +272,31 @@ class KafkaCluster(BreakableCluster):
         return True
 
     def _cut_links(self) -> None:
-        for node in self.node_ids:
-            self._tell_cuts(node)
+        with ExitStack() as telling:  # a node that cannot be told keeps no other from being told
+            for node in reversed(self.node_ids):
+                telling.callback(self._tell_cuts, node)
 
     def _cuts_of(self, node: int) -> set[int]:
         return {other for one, other in self._cuts if one == node}
 
+    def _untold(self, node: int) -> dict[int, str]:
+        """Peer → what this node's process is to do with the links to it, where it may be doing something else."""
+        wanted, told = self._cuts_of(node), self._told.get(node, {})
+        policies = {peer: CUT if peer in wanted else OPEN for peer in sorted(wanted | told.keys())}
+        return {peer: policy for peer, policy in policies.items() if policy != told.get(peer, OPEN)}
+
     @_cluster_errors()
     def _tell_cuts(self, node: int) -> None:
         """Tell a node's process what has changed of whom it reaches, if it listens."""
-        wanted, told = self._cuts_of(node), self._told.setdefault(node, set())
-        if wanted == told or not self._is_listening(node):
+        untold = self._untold(node)
+        if not untold or not self._is_listening(node):
             return
+        told = self._told.setdefault(node, {})
         try:
-            for peer in sorted(wanted ^ told):
-                self._faults_of(node).link(peer, CUT if peer in wanted else OPEN)
-                told ^= {peer}
+            for peer, policy in untold.items():
+                told[peer] = UNCLEAR
+                self._faults_of(node).link(peer, policy)
+                told[peer] = policy
         except LaunchError:
             if node not in self._coming_or_going:
                 raise

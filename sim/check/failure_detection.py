@@ -17,6 +17,7 @@ from kraft.sim.check.observations import (
     PartitionRecorded,
     ProbeAnswered,
     ProcessDied,
+    Restarted,
     RoleSeen,
 )
 
@@ -29,7 +30,7 @@ PROBES_PER_BROKER_AND_SECOND_MAX = 25
 FENCE_MS_MAX = 200
 CONTROLLER_MS_MAX = 500
 GREETED_MS_MAX = 500
-"""In this time the brokers are connected with a controller that has become the active one."""
+"""In this time the brokers are connected with a controller that has become the active one, if they were not before."""
 
 
 class NothingUncommittedEscapes(Check):
@@ -217,8 +218,8 @@ class BoundedCuriosity(Check):
 
 class Speed(Check):
     """Only for deaths that K1 lets be noticed: the process is gone, its host answers, a majority is up, and the active
-    controller has been it for long enough to have seen the broker alive. Nobody is late whose active controller ends
-    meanwhile, however that ends: the next one begins anew."""
+    controller has seen the broker's life, as it has also while it was a standby, or has been the active one for long
+    enough. Nobody is late whose active controller ends meanwhile, however that ends: the next one begins anew."""
 
     id: ClassVar[str] = "K6"
     statement: ClassVar[str] = "A dead broker is fenced, and a dead controller replaced, within named virtual times."
@@ -231,9 +232,25 @@ class Speed(Check):
         self._leader: int | None = None
         self._epoch = 0
         self._leads_since_ms = 0
+        self._met: set[tuple[int, int]] = set()
+        """(controller, broker): in the present life of both, one has been told by a probe that the other lives."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {ProcessDied: self.died, NodeDown: self.down, BrokerFenced: self.fenced, RoleSeen: self.role}
+        return {
+            ProcessDied: self.died,
+            NodeDown: self.down,
+            Restarted: self.restarted,
+            ProbeAnswered: self.probed,
+            BrokerFenced: self.fenced,
+            RoleSeen: self.role,
+        }
+
+    def probed(self, seen: ProbeAnswered) -> None:
+        if seen.outcome == "SAME":
+            self._met.add((seen.controller, seen.broker))
+
+    def restarted(self, seen: Restarted) -> None:
+        self._met = {pair for pair in self._met if seen.node not in pair}
 
     def down(self, seen: NodeDown) -> None:
         if seen.node == self._leader:
@@ -247,12 +264,12 @@ class Speed(Check):
         if seen.was_active_controller:
             self._controller_death = seen
             self._broker_deaths.clear()
-        elif (
-            "broker" in seen.roles
-            and self._controller_death is None
-            and seen.at_ms >= self._leads_since_ms + GREETED_MS_MAX
-        ):
+        elif "broker" in seen.roles and self._controller_death is None and self._is_known(seen):
             self._broker_deaths[seen.node] = seen
+
+    def _is_known(self, died: ProcessDied) -> bool:
+        """Whether the active controller must have seen this broker alive."""
+        return (self._leader, died.node) in self._met or died.at_ms >= self._leads_since_ms + GREETED_MS_MAX
 
     def fenced(self, seen: BrokerFenced) -> None:
         death = self._broker_deaths.pop(seen.broker, None)

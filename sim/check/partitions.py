@@ -34,14 +34,14 @@ class Damage:
 
     def __init__(self) -> None:
         self._nodes: set[tuple[int, TopicPartition]] = set()
-        self._rotten: dict[tuple[int, TopicPartition], int | None] = {}
-        """Where what stands before the rotten batch ends; None: the batch has been cut away."""
+        self._rotten: dict[tuple[int, TopicPartition], tuple[int, int] | None] = {}
+        """Where what stands before the rotten batch ends, and where it ends itself; None: the batch is gone."""
         self._to_register: set[int] = set()
 
-    def rotten(self, node: int, topic_partition: TopicPartition, end_before: int) -> None:
+    def rotten(self, node: int, topic_partition: TopicPartition, end_before: int, next_offset: int) -> None:
         """Bytes of a batch of this log are not as they were written, until it is `mended`; what stands before that
-        batch ends at offset `end_before`."""
-        self._rotten[node, topic_partition] = end_before
+        batch ends at offset `end_before`, and it ends itself at `next_offset`."""
+        self._rotten[node, topic_partition] = (end_before, next_offset)
 
     def mended(self, node: int, topic_partition: TopicPartition) -> None:
         self._rotten.pop((node, topic_partition), None)
@@ -50,13 +50,14 @@ class Damage:
         """Whether the log has rotten bytes, and this end leaves all that stands before them: whoever takes the rotten
         batch for a torn one, as a recovery may, cuts there. A replica that is given up for its damage is left as it
         is, so nothing else is cut."""
-        end_before = self._rotten.get((node, topic_partition))
-        return end_before is not None and end_offset >= end_before
+        rotten = self._rotten.get((node, topic_partition))
+        return rotten is not None and end_offset >= rotten[0]
 
-    def cut(self, node: int, topic_partition: TopicPartition, end_offset: int) -> None:
-        """The log ends here now. If the rotten batch went with what is gone, it excuses no other cut."""
-        end_before = self._rotten.get((node, topic_partition))
-        if end_before is not None and end_offset <= end_before:
+    def cut(self, node: int, topic_partition: TopicPartition, start_offset: int, end_offset: int) -> None:
+        """The log begins and ends here now. If the rotten batch went with what is gone, from the end or from the front,
+        it excuses no other cut."""
+        rotten = self._rotten.get((node, topic_partition))
+        if rotten is not None and (end_offset <= rotten[0] or start_offset >= rotten[1]):
             self._rotten[node, topic_partition] = None
 
     def lost(self, node: int, topic_partition: TopicPartition) -> None:

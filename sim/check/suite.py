@@ -136,7 +136,7 @@ class Suite:
         if isinstance(observation, LogCut):
             self.shadows.on_cut(observation)
             if observation.log is not None:
-                self.damage.cut(observation.node, observation.log, observation.end_offset)
+                self.damage.cut(observation.node, observation.log, observation.start_offset, observation.end_offset)
 
     def _note_repair(self, node: int, log: TopicPartition) -> None:
         """A damaged replica that holds all that is committed is damaged no more."""

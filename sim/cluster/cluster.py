@@ -202,8 +202,8 @@ class SimCluster:
         )
 
     def is_registered(self, broker: int) -> bool:
-        """Whether a broker's present life is registered and not fenced. Until then it is in sync by what is committed,
-        and is taken out when it registers, if it has lost power."""
+        """Whether a broker's present life was registered and let in (it may be fenced since, and is out of sync then).
+        Until then it is in sync by what is committed, and is taken out when it registers, if it has lost power."""
         eye = self.watch.nodes.get(broker)
         node = None if eye is None else eye.node.broker
         return self.is_running(broker) and node is not None and node.broker.lifecycle.unfenced.is_set()

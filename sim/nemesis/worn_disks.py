@@ -33,12 +33,13 @@ MEND_WAIT_MS = 5_000
 @dataclass(frozen=True, slots=True)
 class Rot:
     """Bytes of a replica's log that changed: position → as it is now. What stands before their batch ends at offset
-    `end_before`."""
+    `end_before`, and the batch itself at `next_offset`."""
 
     node: int
     log: TopicPartition
     inode: Inode
     end_before: int
+    next_offset: int
     changes: dict[int, int]
 
     def set_in(self) -> None:
@@ -72,7 +73,7 @@ class WornDisks:
         if not found:
             return None
         log, batch = found[random.below(len(found))]
-        return Rot(node, log, batch.inode, batch.end_before, _changes(batch, random))
+        return Rot(node, log, batch.inode, batch.end_before, batch.next_offset, _changes(batch, random))
 
     def _logs(self, node: int) -> Iterator[TopicPartition]:
         """The logs of this broker that another replica has whole, and is in sync."""
@@ -102,7 +103,7 @@ class WornDisks:
     def begin(self, rot: Rot) -> None:
         """From here on the replica is damaged, and excused for what it logs."""
         rot.set_in()
-        self._damage.rotten(rot.node, rot.log, rot.end_before)
+        self._damage.rotten(rot.node, rot.log, rot.end_before, rot.next_offset)
         self._cluster.rotten.add(rot.node)
 
     def times_shown(self, node: int, log: TopicPartition | None = None) -> int:

@@ -21,6 +21,7 @@ from kraft.sim.check.observations import (
     Observation,
     PartitionRecorded,
     PartitionSeen,
+    ProbeAnswered,
     ProcessDied,
     ProduceAcknowledged,
     ProduceAnswered,
@@ -55,15 +56,20 @@ def test_a_broker_is_not_fenced_late_that_a_new_active_controller_has_not_seen_a
     """Nobody had been connected with it again when the broker was killed (seed 695)."""
     assert fenced_late(1_020) == set()
     assert fenced_late(1_500) == {"K6"}
+    met = ProbeAnswered(101, 2, 5, "SAME", 900)
+    assert fenced_late(1_020, before=(met,)) == {"K6"}
+    for node in (101, 2):
+        assert fenced_late(1_020, before=(met, Restarted(node, 2, clean=False, wiped=False))) == set()
 
 
-def fenced_late(died_ms: int, *between: Observation) -> set[str]:
-    """The findings, where a controller that is the active one since a second fences a broker long after its death."""
+def fenced_late(died_ms: int, *between: Observation, before: tuple[Observation, ...] = ()) -> set[str]:
+    """The findings, where a controller that is the active one since a second fences a broker long after its death;
+    `before`: what was seen earlier."""
     suite = Suite(frozenset({101}))
     fenced = BrokerFenced(101, 2, None, 5, None, None, 9_000, 9_000, False, 5_000)
     died = ProcessDied(2, frozenset({"broker"}), False, True, died_ms)
     leads = RoleSeen(101, 1, 1, True, 101, True, 0, 0, 0)
-    for observation in (leads, died, *between, fenced):
+    for observation in (*before, leads, died, *between, fenced):
         suite.observe(observation, getattr(observation, "at_ms", 1_000 if observation is leads else died_ms))
     return {finding.check for finding in suite.findings}
 
@@ -253,9 +259,9 @@ def test_a_leader_may_count_on_what_was_lost_until_the_broker_registers_again() 
     assert after_a_loss(BrokerRegistered(2, 9)) == {"D4"}
 
 
-def rot_and_cut(*ends_after: int, is_rotten: bool = True) -> set[str]:
+def rot_and_cut(*ends_after: int, is_rotten: bool = True, start_after: int = 0) -> set[str]:
     """Four committed batches; the one that begins at offset 4 rots on replica 2, whose log is cut while it runs, to
-    each of these ends, and filled up again after each."""
+    each of these ends, and filled up again after each. It begins at `start_after` from then on."""
     suite = Suite(frozenset({101}))
     ends = ((0, 2), (2, 4), (4, 6), (6, 8))
     history = [
@@ -266,9 +272,9 @@ def rot_and_cut(*ends_after: int, is_rotten: bool = True) -> set[str]:
     for observation in history:
         suite.observe(observation, 0)
     if is_rotten:
-        suite.damage.rotten(2, TP, 4)
+        suite.damage.rotten(2, TP, 4, 6)
     for end_after in ends_after:
-        suite.observe(LogCut(2, TP, 0, end_after), 1)
+        suite.observe(LogCut(2, TP, start_after, end_after), 1)
         for base, end in ends:
             if base >= end_after:
                 suite.observe(batch(2, base, end, log=TP), 1)
@@ -286,6 +292,11 @@ def test_a_rotten_batch_that_was_cut_away_excuses_no_other_cut() -> None:
     assert "D9" not in rot_and_cut(6, 4), "file by file, from the last one on"
     assert "D9" in rot_and_cut(4, 4)
     assert "D9" in rot_and_cut(4, 6)
+
+
+def test_a_rotten_batch_that_was_deleted_with_the_front_excuses_no_cut() -> None:
+    assert "D9" not in rot_and_cut(8, 6, start_after=4), "it is the first of the log now"
+    assert "D9" in rot_and_cut(8, 6, start_after=6)
 
 
 def leads(node: int, epoch: int, high_watermark: int) -> PartitionSeen:

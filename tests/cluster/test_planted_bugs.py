@@ -155,12 +155,26 @@ def test_a_pre_vote_granted_without_regard_to_leader_contact_is_caught(monkeypat
 # K6: speed
 
 
-def test_a_controller_that_waits_for_the_session_time_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: SimCluster) -> None:
-        await cluster.world.sleep_ms(1_500)
-        cluster.crash(2, lose_power=False, is_noticed=True)
-        await cluster.world.sleep_ms(1_000)
+async def a_broker_is_killed(cluster: SimCluster) -> None:
+    await cluster.world.sleep_ms(1_500)
+    cluster.crash(2, lose_power=False, is_noticed=True)
+    await cluster.world.sleep_ms(1_000)
 
+
+async def a_broker_is_killed_when_a_standby_has_just_taken_over(cluster: SimCluster) -> None:
+    await cluster.world.sleep_ms(1_500)
+    first = cluster.watch.active_controller
+    assert first is not None
+    cluster.crash(first, lose_power=False, is_noticed=True)
+    assert await cluster.wait_until(lambda: cluster.watch.active_controller not in (None, first), 1_000, poll_ms=1)
+    cluster.crash(2, lose_power=False, is_noticed=True)
+    await cluster.world.sleep_ms(1_000)
+
+
+@pytest.mark.parametrize("story", [a_broker_is_killed, a_broker_is_killed_when_a_standby_has_just_taken_over])
+def test_a_controller_that_waits_for_the_session_time_out_is_caught(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def twin(self: Probing, watch: Any, at_ms: int) -> None:
         watch.is_suspect = False
 

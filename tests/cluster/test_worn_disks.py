@@ -275,7 +275,7 @@ def test_when_a_rot_begins_does_not_say_which_bytes_it_hits() -> None:
 def test_what_was_cut_away_and_written_again_is_left_as_it_is() -> None:
     inode = Inode()
     inode.append(b"abcdef", 0)
-    rot = Rot(1, (TOPIC, 0), inode, 0, {1: ord("x"), 4: ord("y")})
+    rot = Rot(1, (TOPIC, 0), inode, 0, 1, {1: ord("x"), 4: ord("y")})
     rot.set_in()
     inode.truncate(3, 1)
     inode.append(b"zyz", 2)  # which has a byte like the rotten one, where that was

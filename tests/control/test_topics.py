@@ -10,7 +10,7 @@ import pytest
 
 from kraft.control import Decision, FollowUp, decide, grow, topics
 from kraft.control.assignment import assign_replicas
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE
 from kraft.image import ConfigResourceType, TopicImage, TopicsImage
 from kraft.image.events import Config, Partition, PartitionChange, Topic
 from kraft.wire.api_keys import ApiKey
@@ -526,31 +526,37 @@ def test_what_is_only_validated_is_decided_in_steps_and_slices_that_write_nothin
     assert [one.num_partitions for one in made[-1].reply.topics][:2] == [4_000, 400]
 
 
-def test_what_is_too_much_in_all_is_not_placed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    placed = 0
+def count_placed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many partitions each placement from now on is for."""
+    placed: list[int] = []
 
     def count(brokers: Any, partitions: int, *rest: Any) -> Any:
-        nonlocal placed
-        placed += partitions
+        placed.append(partitions)
         return assign_replicas(brokers, partitions, *rest)
 
     for module in (topics, grow):
         monkeypatch.setattr(module, "assign_replicas", count)
+    return placed
+
+
+def test_what_is_too_much_in_all_is_not_placed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed = count_placed(monkeypatch)
     cluster = cluster_of()
     results = create(cluster, *(new_topic(f"topic-{number}", 4_000, 1) for number in range(20)))
     assert {one.error_code for one in results} == {ErrorCode.POLICY_VIOLATION}
-    assert (len(results), placed) == (20, 12_000)
+    assert (len(results), sum(placed)) == (20, 12_000)
     create(cluster, *(new_topic(f"topic-{number}", 1, 1) for number in range(20)))
-    placed = 0
+    placed.clear()
     asked = [more_partitions(f"topic-{number}", 4_001) for number in range(20)]
     results = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=asked).results
     assert {one.error_code for one in results} == {ErrorCode.POLICY_VIOLATION}
-    assert (len(results), placed) == (20, 12_000)
+    assert (len(results), sum(placed)) == (20, 12_000)
 
 
-def test_growth_that_is_only_validated_is_not_placed_to_its_end() -> None:
+def test_growth_that_is_only_validated_is_not_placed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
+    placed = count_placed(monkeypatch)
 
     def validate(*counts: int) -> list[int]:
         asked = [more_partitions(name, count) for name, count in zip(("one", "two"), counts, strict=True)]
@@ -558,5 +564,6 @@ def test_growth_that_is_only_validated_is_not_placed_to_its_end() -> None:
         return [one.error_code for one in response.results]
 
     assert validate(5_001, 5_001) == [0, 0]
+    assert max(placed) == EVENTS_PER_SLICE
     assert validate(5_001, 5_002) == [ErrorCode.POLICY_VIOLATION] * 2
     assert cluster.image.topics.get("one").partition_count == 1  # type: ignore[union-attr]

@@ -23,6 +23,7 @@ from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.host import Host
 from kraft.testing import KafkaCluster
+from kraft.testing.kafka_cluster import CUT
 from tests.plugin.stage import SHAPE, Stage
 
 BY_HAND = (
@@ -279,14 +280,18 @@ def cuts_told_of(cluster: KafkaCluster) -> list[object]:
     return [link for node in cluster.node_ids for link in cluster._faults_of(node).listed()["links"]]
 
 
-def fail_for_peer(monkeypatch: pytest.MonkeyPatch, unlucky: int) -> None:
-    """No node can be told of this peer."""
+def fail_to_tell(
+    monkeypatch: pytest.MonkeyPatch, is_unlucky: Callable[[int, int, str], bool], *, is_heard: bool = False
+) -> None:
+    """A node cannot be told of a link (node, peer, policy). `is_heard`: it is told, and its answer is lost."""
     honest = FaultClient.link
 
     def link(self: FaultClient, node_id: int, policy: str) -> None:
-        if node_id == unlucky:
+        fails = is_unlucky(int(self._path.parent.name), node_id, policy)
+        if is_heard or not fails:
+            honest(self, node_id, policy)
+        if fails:
             raise LaunchError("request", "planted")
-        honest(self, node_id, policy)
 
     monkeypatch.setattr(FaultClient, "link", link)
 
@@ -296,7 +301,7 @@ def test_a_cut_that_one_side_could_not_be_told_of_is_ended_on_the_other(
 ) -> None:
     real_cluster.reset()
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
-        fail_for_peer(patched, 1)
+        fail_to_tell(patched, lambda _node, peer, _policy: peer == 1)
         real_cluster.carry_out([Fault(at_ms=0, kind="cut", node=1, other=3, duration_ms=100)])
     assert_nothing_is_left(real_cluster)
     assert not cuts_told_of(real_cluster)
@@ -307,9 +312,34 @@ def test_a_node_that_was_told_of_a_part_of_its_cuts_is_told_of_their_end(
 ) -> None:
     real_cluster.reset()
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
-        fail_for_peer(patched, 3)
+        fail_to_tell(patched, lambda _node, peer, _policy: peer == 3)
         real_cluster.partition(1, {2, 3})
     assert cuts_told_of(real_cluster)
+    real_cluster.heal()
+    assert not cuts_told_of(real_cluster)
+
+
+def test_a_cut_that_was_made_and_not_answered_is_ended(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+        fail_to_tell(patched, lambda _node, _peer, policy: policy == CUT, is_heard=True)
+        real_cluster.carry_out([Fault(at_ms=0, kind="cut", node=1, other=3, duration_ms=100)])
+    assert not cuts_told_of(real_cluster)
+
+
+def test_a_node_that_cannot_be_told_keeps_nothing_else_from_being_healed(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    real_cluster.partition(1, {2, 3})
+    fault = real_cluster.drop("Produce")
+    with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
+        fail_to_tell(patched, lambda node, _peer, _policy: node == 1)
+        real_cluster.heal()
+    assert len(cuts_told_of(real_cluster)) == 2, "those of node 1"
+    assert fault.is_ended
     real_cluster.heal()
     assert not cuts_told_of(real_cluster)
 
@@ -354,8 +384,9 @@ def test_a_fault_of_requests_of_which_not_every_node_could_be_told_ends_when_all
 def test_what_is_mended_serves_also_where_a_node_had_been_started_and_not_waited_for(
     real_cluster: KafkaCluster,
 ) -> None:
-    """As nodes are that faults have taken down, where their run is broken off."""
+    """As nodes are that faults have taken down, where their run is broken off. It cannot get ready before the end."""
     real_cluster.reset()
+    real_cluster.pause(101)
     real_cluster.kill(1)
     real_cluster.start(1, until_ready=False)
     assert real_cluster._status(1).state == "starting"
