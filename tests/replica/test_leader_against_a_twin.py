@@ -57,7 +57,7 @@ class Twin:
         bounding = set(self.maximal)
         for replica in REPLICAS[1:]:
             joins = replica in eligible and self.epochs.get(replica, -1) in (eligible[replica], -1)
-            if joins and self.in_time(replica, now_ms):
+            if joins and replica not in self.taken_out and self.in_time(replica, now_ms):
                 bounding.add(replica)
         least = min(self.end if replica == 1 else self.fetched.get(replica, -1) for replica in bounding)
         return max(self.high_watermark, least)
@@ -190,17 +190,20 @@ def run_steps(seed: int, steps: int = 300) -> int:
             compare("metadata")
         elif step == 7:
             waiting = {one for one in REPLICAS[1:] if one in twin.taken_out and twin.in_time(one, now_ms)}
-            if random.random() < 0.5:
+            by_timer = random.random() < 0.5
+            if by_timer:
                 twin.taken_out -= waiting
                 proposal = state.check_left(now_ms, eligible)
                 joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)} if waiting else set()
             else:
                 twin.taken_out.clear()
-                proposal = state.brokers_changed(eligible)
                 joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)}
+                proposal = state.brokers_changed(now_ms, eligible).proposal
             joins = set() if pending is not None else joins
             check((set() if proposal is None else proposal.ids - twin.isr) == joins, f"taken out: {joins} join")
             take(proposal)
+            if not by_timer:
+                advance()
             compare("taken out")
     return moved
 
