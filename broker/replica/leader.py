@@ -135,8 +135,7 @@ class LeaderState:
         for broker_id in gone:
             if state.directory_of(broker_id) == LOST_DIRECTORY:  # what it told us is gone with its log
                 self.followers.pop(broker_id, None)
-        if asked is None or asked.change is not IsrChange.SHRINK:
-            self.left |= taken_out(gone, state)
+        self.left |= taken_out(gone if asked is None else gone & asked.ids, state)  # but not whom we have dropped
         self.left = self.left.intersection(state.replicas)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)

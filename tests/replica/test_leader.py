@@ -394,6 +394,18 @@ def test_whom_the_leader_itself_has_dropped_it_proposes_as_soon_as_it_has_caught
     assert fetch(state, 3, 110, now_ms=later).proposal is not None
 
 
+def test_whom_a_plan_takes_out_while_another_is_being_dropped_is_not_proposed_either() -> None:
+    state = leader(high_watermark=100)
+    later = LAG_MS + 1
+    state.appended(110, 110, later, ELIGIBLE)
+    fetch(state, 2, 110, now_ms=later)
+    shrink = state.check_lag(later)
+    assert shrink is not None
+    assert shrink.ids == {1, 2}
+    state.metadata_changed(partition_state((1, 3), partition_epoch=8), later, ELIGIBLE)
+    assert fetch(state, 2, 110, now_ms=later).proposal is None
+
+
 def test_the_timer_proposes_nobody_who_has_fallen_behind() -> None:
     state = leader((1, 2, 3), min_isr=3, end=100, high_watermark=100)
     for broker_id in (2, 3):

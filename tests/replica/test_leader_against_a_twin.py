@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange, IsrProposal
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
 from kraft.broker.replica.leader import FollowerProgress, LeaderState
 from kraft.image.partitions import PartitionState
 from kraft.wire.error_codes import ErrorCode
@@ -181,8 +181,7 @@ def run_steps(seed: int, steps: int = 300) -> int:
             partition_epoch += 1
             members = tuple(sorted({1, *random.sample(sorted(twin.isr), random.randrange(len(twin.isr) + 1))}))
             state.metadata_changed(PartitionState(REPLICAS, members, 1, 5, partition_epoch), now_ms, eligible)
-            if pending is None or pending.change is not IsrChange.SHRINK:
-                twin.taken_out |= twin.isr - set(members)
+            twin.taken_out |= (twin.isr - set(members)) & (twin.isr if pending is None else pending.ids)
             twin.isr = set(members)
             twin.maximal = set(members)
             pending = None
