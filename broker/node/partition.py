@@ -458,9 +458,11 @@ class Partition:
     def brokers_changed(self) -> None:
         """The controller has told of brokers: others may join in-sync sets now."""
         if self.leader is not None:
-            proposal = self.leader.brokers_changed(self.host.eligible)
-            if proposal is not None:
-                self.host.propose_isr(self, proposal)
+            effects = self.leader.brokers_changed(self.host.clock.monotonic_ms(), self.host.eligible)
+            if effects.high_watermark_moved:
+                self._take_leader_high_watermark()
+            if effects.proposal is not None:
+                self.host.propose_isr(self, effects.proposal)
 
     def eligible_changed(self) -> None:
         """This in-sync set is decided, or a change of it refused: those that wait to join are proposed."""

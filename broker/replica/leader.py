@@ -6,8 +6,8 @@ Invariants:
 - a follower's progress is the offset that it fetches from: it holds everything below;
 - a replica is proposed for the in-sync set only at an end that has reached the high watermark and the start of this
   leader's epoch, in its current incarnation, and only when nothing is pending;
-- whom the controller takes out is not proposed before the brokers change or the timer comes: a plan takes a broker out
-  of its partitions before it fences it or records its shutdown, and refuses it until then.
+- whom the controller takes out is neither waited for nor proposed before the brokers change or the timer comes: a plan
+  takes a broker out of its partitions before it fences it or records its shutdown, and refuses it until then.
 Times are monotonic ms. Source: KIP-497, KIP-903, KIP-966; kraft-spec C.4, broker-spec 3.4.
 """
 
@@ -135,8 +135,7 @@ class LeaderState:
         for broker_id in gone:
             if state.directory_of(broker_id) == LOST_DIRECTORY:  # what it told us is gone with its log
                 self.followers.pop(broker_id, None)
-        if asked is None or asked.change is not IsrChange.SHRINK:
-            self.left |= taken_out(gone, state)
+        self.left |= taken_out(gone if asked is None else gone & asked.ids, state)  # but not whom we have dropped
         self.left = self.left.intersection(state.replicas)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
@@ -212,10 +211,12 @@ class LeaderState:
         if progress is not None and progress.end_offset == offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, at_ms)
 
-    def brokers_changed(self, eligible: Mapping[int, int]) -> IsrProposal | None:
-        """The controller has told of brokers: what it meant to do with those that it took out is done."""
+    def brokers_changed(self, now_ms: int, eligible: Mapping[int, int]) -> LeaderEffects:
+        """The controller has told of brokers: what it meant to do with those that it took out is done. Who may not join
+        any more is waited for no longer, and nothing else may ever say so: an idle follower does not."""
         self.left = frozenset()
-        return self.eligible_changed(eligible)
+        proposal = self.eligible_changed(eligible)
+        return LeaderEffects(self._advance(now_ms, eligible), proposal)
 
     def eligible_changed(self, eligible: Mapping[int, int]) -> IsrProposal | None:
         """Propose those that caught up while they were not eligible, or while another proposal was pending: an idle
@@ -314,8 +315,10 @@ class LeaderState:
         self, broker_id: int, progress: FollowerProgress, now_ms: int, eligible: Mapping[int, int]
     ) -> bool:
         """In line to join the in-sync set: the high watermark must not run away from it."""
-        return progress.is_caught_up(self.log_end_offset, now_ms, self.lag_ms_max) and _is_eligible(
-            broker_id, progress.broker_epoch, eligible
+        return (
+            broker_id not in self.left
+            and progress.is_caught_up(self.log_end_offset, now_ms, self.lag_ms_max)
+            and _is_eligible(broker_id, progress.broker_epoch, eligible)
         )
 
     def _propose_expand(

@@ -22,12 +22,14 @@ class OffsetIndex(IndexFile):
         super().__init__(handle, ENTRY, file_entries)
         self.base_offset = base_offset
 
-    def floor(self, offset: int) -> int:
-        """Where to begin a scan for `offset`: the position of the entry with the greatest offset <= it, else 0."""
+    def floor(self, offset: int) -> tuple[int, int | None]:
+        """Where to begin a scan for `offset`: the position of the entry with the greatest offset <= it, and that
+        offset; else 0 and None."""
         if not len(self):
-            return 0
+            return 0, None
         count = self.count_up_to(offset - self.base_offset, field=_OFFSET)
-        return self.entry(count - 1)[_POSITION] if count else 0
+        found, position = self.entry(count - 1) if count else (0, 0)
+        return position, self.base_offset + found if position else None  # the first batch has none; lost sectors say 0
 
     def floor_position(self, position: int) -> int:
         """The greatest batch start <= `position` that the index knows; 0 if none."""

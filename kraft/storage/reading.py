@@ -176,8 +176,7 @@ def largest_timestamp(segment: Segment) -> tuple[int, int]:
 def _find_in_segment(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
     """The first record with a timestamp >= the one asked for and an offset >= `start_offset`. ColdRead."""
     floor = segment.time_index.floor(timestamp_ms - 1)
-    position = segment.index.floor(max(floor, start_offset))
-    for found, header in segment.headers_from(position):
+    for found, header in segment.headers_from(*segment.index.floor(max(floor, start_offset))):
         if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
             continue
         record = _find_in_batch(segment, found, header, timestamp_ms, start_offset)

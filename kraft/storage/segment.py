@@ -133,19 +133,20 @@ class Segment:
         if position is None:
             position = self.older.get(offset)
             if position is None:
-                position = self.scan_to(offset, self.index.floor(offset))
+                position = self._scan_to(offset)
         return position
 
-    def scan_to(self, offset: int, position: int) -> int:
-        """As `position_of`, walking headers from the batch start `position`. ColdRead, StorageCorrupt."""
-        for found, header in self.headers_from(position):
+    def _scan_to(self, offset: int) -> int:
+        """As `position_of`, walking headers from where the index says. ColdRead, StorageCorrupt."""
+        for found, header in self.headers_from(*self.index.floor(offset)):
             if header.base_offset + header.last_offset_delta >= offset:
                 return found
         return self.size
 
-    def headers_from(self, position: int) -> HeaderWalk:
-        """(position, header) of each batch from the batch start `position` on. Iterating: ColdRead, StorageCorrupt."""
-        return HeaderWalk(self, position)
+    def headers_from(self, position: int, last_offset: int | None = None) -> HeaderWalk:
+        """(position, header) of each batch from the batch start `position` on. `last_offset`: where the offset index
+        says that the batch there ends. Iterating: ColdRead, StorageCorrupt."""
+        return HeaderWalk(self, position, last_offset)
 
     def cut(self, start: int, limit: int) -> int:
         """The greatest batch boundary in [start, limit] that is cheap to find. ColdRead, StorageCorrupt.
@@ -164,7 +165,7 @@ class Segment:
 
     def header_at(self, position: int) -> BatchHeader:
         """The header of the batch that begins at `position`. ColdRead, StorageCorrupt."""
-        return next(HeaderWalk(self, position, BATCH_HEADER_BYTES))[1]
+        return next(HeaderWalk(self, position, window_bytes=BATCH_HEADER_BYTES))[1]
 
     def damaged_at(self, position: int, why: str) -> StorageCorrupt:
         """What to raise because no batch of this segment can stand at `position`."""
@@ -206,15 +207,19 @@ class Segment:
 class HeaderWalk:
     """Iterator over the headers of a segment's batches, reading a window at a time and never the records.
 
-    A header's offsets are believed as far as its records fit into them, and behind those of the batch before: a batch
-    that seems to end early would be passed over in silence by who looks for an offset.
+    A header's offsets are believed as far as its records fit into them, and behind those of the batch before; those of
+    the first as far as the offset index, where it led there, says the same. A batch that seems to end early would be
+    passed over in silence by who looks for an offset.
     """
 
-    __slots__ = ("_next_offset", "_position", "_segment", "_window", "_window_bytes", "_window_start")
+    __slots__ = ("_known_last", "_next_offset", "_position", "_segment", "_window", "_window_bytes", "_window_start")
 
-    def __init__(self, segment: Segment, position: int, window_bytes: int = SCAN_WINDOW_BYTES) -> None:
+    def __init__(
+        self, segment: Segment, position: int, last_offset: int | None = None, window_bytes: int = SCAN_WINDOW_BYTES
+    ) -> None:
         self._segment = segment
         self._position = position
+        self._known_last = last_offset
         self._next_offset = segment.base_offset
         self._window_bytes = window_bytes
         self._window = b""
@@ -242,15 +247,20 @@ class HeaderWalk:
         span = header.last_offset_delta + 1
         if header.base_offset < self._next_offset or span < header.record_count or span < 1:
             raise self._misplaced(header)
+        if self._known_last is not None:
+            if header.last_offset != self._known_last:
+                raise self._misplaced(header)
+            self._known_last = None
         self._position = position + size
         self._next_offset = header.base_offset + span
         return position, header
 
     def _misplaced(self, header: BatchHeader) -> StorageCorrupt:
+        known_end = "on" if self._known_last is None else f"to {self._known_last}, which its offset index names"
         return self._segment.damaged_at(
             self._position,
             f"{header.record_count} records at offsets {header.base_offset} to {header.last_offset}, "
-            f"expected some from {self._next_offset} on",
+            f"expected some from {self._next_offset} {known_end}",
         )
 
     def _damaged(self, at: int) -> StorageCorrupt:

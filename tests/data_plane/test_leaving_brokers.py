@@ -1,4 +1,5 @@
-"""A broker that the controller takes out of its partitions, slice by slice, is not proposed again meanwhile."""
+"""A broker that the controller takes out of its partitions, slice by slice, is neither waited for nor proposed again
+meanwhile."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 from kraft.control import fencing, heartbeats
+from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import AlterPartitionRequest
 
-from .plane import Plane, three
+from .plane import Plane, batch, error, run, three
 
 PARTITIONS = 60
 End = Callable[[Plane], Awaitable[None]]
@@ -59,6 +61,23 @@ def test_no_leader_proposes_a_broker_that_is_being_taken_out_of_its_partitions(
         await plane.until(lambda: all(one.state is not None and len(one.state.isr) == 3 for one in states))
 
     three(test)
+
+
+@pytest.mark.parametrize("brokers", [2, 3])
+def test_an_append_is_acknowledged_without_a_broker_that_a_plan_of_many_slices_takes_out(
+    brokers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing happens in the partition afterwards that would have its leader look again."""
+    monkeypatch.setattr(fencing, "FENCE_CHANGES_PER_SLICE_MAX", 2)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", PARTITIONS, leader=1)
+        await plane.world.sleep_ms(2_000)
+        assert error(await plane.produce("orders", batch("before"))) is ErrorCode.NONE
+        plane.world.kill("b2")
+        assert error(await plane.produce("orders", batch("after"), timeout_ms=5_000)) is ErrorCode.NONE
+
+    run(test, controllers=1, brokers=brokers)
 
 
 def test_a_follower_that_a_plan_took_out_in_vain_is_proposed_by_the_timer() -> None:

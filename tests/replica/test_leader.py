@@ -254,7 +254,7 @@ def test_the_acknowledgement_is_checked_against_the_maximal_set() -> None:
     assert state.acknowledgement_error() == ErrorCode.NONE
     state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)
     assert state.acknowledgement_error() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    assert state.brokers_changed(ELIGIBLE) is None, "2 has not told yet"
+    assert state.brokers_changed(2, ELIGIBLE).proposal is None, "2 has not told yet"
     assert fetch(state, 2, 100).proposal is not None
     assert state.acknowledgement_error() == ErrorCode.NONE
 
@@ -312,16 +312,41 @@ def test_a_replica_whose_log_is_lost_holds_nothing_back_and_joins_only_when_it_h
 
 
 def test_who_the_controller_has_taken_out_is_proposed_when_the_brokers_change_or_by_the_timer() -> None:
-    for ends in (LeaderState.brokers_changed, lambda state, eligible: state.check_left(3, eligible)):
+    for ends in (
+        lambda state: state.brokers_changed(3, ELIGIBLE).proposal,
+        lambda state: state.check_left(3, ELIGIBLE),
+    ):
         state = leader()
         for broker_id in (2, 3):
             fetch(state, broker_id, 100)
         state.metadata_changed(partition_state((1, 2), partition_epoch=8), 2, ELIGIBLE)
         assert state.eligible_changed(ELIGIBLE) is None
         assert fetch(state, 3, 100).proposal is None
-        proposal = ends(state, ELIGIBLE)
+        proposal = ends(state)
         assert proposal is not None
         assert proposal.ids == {1, 2, 3}
+
+
+def test_the_high_watermark_does_not_wait_for_whom_the_controller_has_taken_out() -> None:
+    state = leader(high_watermark=100)
+    for broker_id in (2, 3):
+        fetch(state, broker_id, 100)
+    state.appended(110, 110, 2, ELIGIBLE)
+    assert not fetch(state, 2, 110, now_ms=2).high_watermark_moved, "3 is in sync"
+    assert state.metadata_changed(partition_state((1, 2), partition_epoch=8), 3, ELIGIBLE).high_watermark_moved
+    assert state.high_watermark == 110
+
+
+def test_the_high_watermark_moves_once_who_was_about_to_join_may_not_any_more() -> None:
+    state = leader((1, 2), high_watermark=100)
+    fetch(state, 2, 100)
+    assert fetch(state, 3, 100).proposal is not None
+    state.appended(110, 110, 2, ELIGIBLE)
+    fetch(state, 2, 110, now_ms=2)
+    state.metadata_changed(partition_state((1, 2), partition_epoch=8), 3, ELIGIBLE)
+    assert state.high_watermark == 100, "3 was at the end a moment ago, and is in line to join"
+    assert state.brokers_changed(4, {1: 11, 2: 12}).high_watermark_moved
+    assert state.high_watermark == 110
 
 
 def test_whom_a_new_leader_finds_taken_out_it_does_not_propose_either() -> None:
@@ -338,8 +363,8 @@ def test_whom_a_new_leader_finds_taken_out_it_does_not_propose_either() -> None:
         left=taken_out((3,), state),
     )
     assert fetch(made, 3, 0).proposal is None
-    assert made.brokers_changed({1: 11, 2: 12}) is None
-    proposal = made.brokers_changed(ELIGIBLE)
+    assert made.brokers_changed(1, {1: 11, 2: 12}).proposal is None
+    proposal = made.brokers_changed(2, ELIGIBLE).proposal
     assert proposal is not None
     assert proposal.ids == {1, 2, 3}
 
@@ -367,6 +392,18 @@ def test_whom_the_leader_itself_has_dropped_it_proposes_as_soon_as_it_has_caught
     assert state.check_lag(later) is not None
     state.metadata_changed(partition_state((1, 2), partition_epoch=8), later, ELIGIBLE)
     assert fetch(state, 3, 110, now_ms=later).proposal is not None
+
+
+def test_whom_a_plan_takes_out_while_another_is_being_dropped_is_not_proposed_either() -> None:
+    state = leader(high_watermark=100)
+    later = LAG_MS + 1
+    state.appended(110, 110, later, ELIGIBLE)
+    fetch(state, 2, 110, now_ms=later)
+    shrink = state.check_lag(later)
+    assert shrink is not None
+    assert shrink.ids == {1, 2}
+    state.metadata_changed(partition_state((1, 3), partition_epoch=8), later, ELIGIBLE)
+    assert fetch(state, 2, 110, now_ms=later).proposal is None
 
 
 def test_the_timer_proposes_nobody_who_has_fallen_behind() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange, IsrProposal
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
 from kraft.broker.replica.leader import FollowerProgress, LeaderState
 from kraft.image.partitions import PartitionState
 from kraft.wire.error_codes import ErrorCode
@@ -57,7 +57,7 @@ class Twin:
         bounding = set(self.maximal)
         for replica in REPLICAS[1:]:
             joins = replica in eligible and self.epochs.get(replica, -1) in (eligible[replica], -1)
-            if joins and self.in_time(replica, now_ms):
+            if joins and replica not in self.taken_out and self.in_time(replica, now_ms):
                 bounding.add(replica)
         least = min(self.end if replica == 1 else self.fetched.get(replica, -1) for replica in bounding)
         return max(self.high_watermark, least)
@@ -181,8 +181,7 @@ def run_steps(seed: int, steps: int = 300) -> int:
             partition_epoch += 1
             members = tuple(sorted({1, *random.sample(sorted(twin.isr), random.randrange(len(twin.isr) + 1))}))
             state.metadata_changed(PartitionState(REPLICAS, members, 1, 5, partition_epoch), now_ms, eligible)
-            if pending is None or pending.change is not IsrChange.SHRINK:
-                twin.taken_out |= twin.isr - set(members)
+            twin.taken_out |= (twin.isr - set(members)) & (twin.isr if pending is None else pending.ids)
             twin.isr = set(members)
             twin.maximal = set(members)
             pending = None
@@ -190,17 +189,20 @@ def run_steps(seed: int, steps: int = 300) -> int:
             compare("metadata")
         elif step == 7:
             waiting = {one for one in REPLICAS[1:] if one in twin.taken_out and twin.in_time(one, now_ms)}
-            if random.random() < 0.5:
+            by_timer = random.random() < 0.5
+            if by_timer:
                 twin.taken_out -= waiting
                 proposal = state.check_left(now_ms, eligible)
                 joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)} if waiting else set()
             else:
                 twin.taken_out.clear()
-                proposal = state.brokers_changed(eligible)
                 joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)}
+                proposal = state.brokers_changed(now_ms, eligible).proposal
             joins = set() if pending is not None else joins
             check((set() if proposal is None else proposal.ids - twin.isr) == joins, f"taken out: {joins} join")
             take(proposal)
+            if not by_timer:
+                advance()
             compare("taken out")
     return moved
 

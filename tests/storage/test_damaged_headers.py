@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from struct import pack_into, unpack_from
 
 import pytest
@@ -64,14 +65,14 @@ harms = pytest.mark.parametrize(
 )
 
 
-def damaged(harm: Harm, *, number: int) -> tuple[Log, int]:
+def damaged(harm: Harm, *, number: int, config: LogConfig = CONFIG) -> tuple[Log, int]:
     """An open log of ten batches, and where the one with this number begins, which is harmed behind its back."""
     machine = Machine()
-    log = open_log(machine, CONFIG)
+    log = open_log(machine, config)
     for one in range(10):
         lead(log, batch(fill=b"%d" % one))
     log.close(clean=True)
-    log = open_log(machine, CONFIG, clean=True)
+    log = open_log(machine, config, clean=True)
     data, position = bytearray(machine.content(LOG_FILE)), number * len(batch())
     harm(data, position)
     machine.overwrite(LOG_FILE, bytes(data))
@@ -137,6 +138,21 @@ def test_the_opening_of_a_log_that_was_closed_in_order(harm: Harm, number: int) 
     log, position = damaged(harm, number=number)
     with pytest.raises(StorageCorrupt, match=names(position)):
         Log.open_log(log.disk, LOG, CONFIG, clean=True, recovery_point=0, log_start=0, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("number", [5, 9])
+def test_a_batch_that_the_index_leads_to_and_knows_better(number: int) -> None:
+    """Nothing before it is looked at that would tell: a reader would be given the next batch, or none."""
+    log, position = damaged(
+        with_offsets_of_the_batch_before, number=number, config=replace(CONFIG, index_interval_bytes=1)
+    )
+    assert len(log.segments[0].index) == 9
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        read(log, number)
+    log.segments[0].max_timestamp = NOW_MS + 1  # as if a later batch had it
+    log.advance_log_start(number)
+    with pytest.raises(StorageCorrupt, match=names(position)):
+        log.offset_for_timestamp(NOW_MS)
 
 
 def test_a_marker_that_does_not_parse_is_found_when_producers_are_loaded() -> None:

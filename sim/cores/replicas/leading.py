@@ -172,9 +172,11 @@ class Leading:
 
     def brokers_changed(self) -> None:
         """Other brokers may join in-sync sets."""
-        proposal = self.core.brokers_changed(self.broker.eligible)
-        if proposal is not None:
-            self._propose(proposal)
+        effects = self.core.brokers_changed(self.broker.world.now, self.broker.eligible)
+        if effects.high_watermark_moved:
+            self._take_high_watermark()
+        if effects.proposal is not None:
+            self._propose(effects.proposal)
 
     def eligible_changed(self) -> None:
         """A proposal is decided."""
