@@ -46,6 +46,7 @@ SMALL: Mapping[str, Mapping[str, int]] = {
         "kraft.control.topics:EVENTS_PER_SLICE": 1,
         "kraft.control.isr:PARTITION_CHANGES_PER_SLICE_MAX": 1,
         "kraft.control.assign_directories:PARTITION_CHANGES_PER_SLICE_MAX": 1,
+        "kraft.control.plans:PARTITION_CHANGES_PER_SLICE_MAX": 1,
         "kraft.control.fencing:FENCE_CHANGES_PER_SLICE_MAX": 1,
         "kraft.control.reassignments:PARTITIONS_PER_SLICE": 1,
     },
