@@ -106,21 +106,38 @@ class Campaign:
         return path
 
     def _tell_sum(self) -> None:
-        seeds, seen, say = len(self._settings.seeds), self._seen, self._say
-        speed = self._virtual_ms / 1000 / max(self._cpu_s, 0.001)
-        say(f"{seeds - len(self.failed)} of {seeds} seeds passed; {speed:.1f} virtual seconds per CPU second")
-        if seeds > 1:  # one run meets next to nothing of it
-            self._tell_coverage()
-        happened = {name.removeprefix(FAULT): count for name, count in seen.items() if name.startswith(FAULT)}
-        say("faults: " + (", ".join(f"{name} {count}" for name, count in happened.items()) or "none"))
+        happened = {name.removeprefix(FAULT): count for name, count in self._seen.items() if name.startswith(FAULT)}
+        faults = "faults: " + (", ".join(f"{name} {count}" for name, count in happened.items()) or "none")
+        if len(self._settings.seeds) == 1:
+            self._say(faults)
+            self._tell_one()
+            return
+        seeds, speed = len(self._settings.seeds), self._virtual_ms / 1000 / max(self._cpu_s, 0.001)
+        self._say(f"{seeds - len(self.failed)} of {seeds} seeds passed; {speed:.1f} virtual seconds per CPU second")
+        self._tell_coverage()
+        self._say(faults)
+        self._tell_seen()
+        if self.failed:
+            self._say(f"failed: {', '.join(map(str, self.failed))}")
+
+    def _tell_one(self) -> None:
+        """What one run was judged by, without the codes of the checks: it leaves some with nothing to judge."""
+        told = [] if self.failed else ["all that had something to judge held"]
+        if self.unknown:
+            told.append(f"{len(self.unknown)} had nothing to judge in this one run (--seeds 20 tells which)")
+        if self.undecided:
+            told.append(f"histories whose judgement took too long and was given up: {self.undecided}")
+        if told:
+            self._say(f"checks: {'; '.join(told)}")
+
+    def _tell_seen(self) -> None:
+        say, seen = self._say, self._seen
         say("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))
         mild = f" (no failure: only {LARGE_SEEDS} seeds and more must leave nothing unknown)" if self._is_small else ""
         if self.unknown:
             say(f"unknown: nothing that matters was seen for {', '.join(self.unknown)}{mild}")
         if self.undecided:
             say(f"unknown: the judgement of {self.undecided} histories (R20, G3b) took too long and was given up{mild}")
-        if self.failed:
-            say(f"failed: {', '.join(map(str, self.failed))}")
 
     def _tell_coverage(self) -> None:
         for text in coverage_table(self.coverage):

@@ -172,13 +172,13 @@ class BrokerNode:
         await self._nursery.start(broker.replicas.run)
         image = self._publisher.image
         await broker.replicas.load(image)
+        broker.lifecycle.roles_taken(image)
         newest = self._publisher.image
+        then = partial(broker.groups.metadata_loaded, newest)
         if newest is not image:
-            broker.replicas.apply_delta(
-                image, newest, ImageDelta.between(image, newest), partial(broker.groups.metadata_loaded, newest)
-            )
+            self._apply(image, newest, ImageDelta.between(image, newest), then)
         else:
-            broker.groups.metadata_loaded(newest)
+            then()
         self._nursery.start_soon(broker.groups.expire_forever)
         self._applied = newest
         broker.lifecycle.logs_loaded(newest)
@@ -190,12 +190,20 @@ class BrokerNode:
         self.broker.dynamic_configs.apply(new, delta)
         self.broker.departed.published(old, new, delta)
         if self._applied is not None:
-            then = partial(self.broker.groups.metadata_published, new, delta)
-            self.broker.replicas.apply_delta(old, new, delta, then)
+            self._apply(old, new, delta, partial(self.broker.groups.metadata_published, new, delta))
             self._applied = new
         self.broker.lifecycle.metadata_published(new, delta)
         if self.broker.metadata_topic.published():
             self._seam.network.request_pass()
+
+    def _apply(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None]) -> None:
+        """Take the roles of a newer image, in turns if there are many; then groups, then tell the controller."""
+
+        def taken() -> None:
+            then()
+            self.broker.lifecycle.roles_taken(new)
+
+        self.broker.replicas.apply_delta(old, new, delta, taken)
 
     def _start_task(self, function: Callable[..., object], *arguments: object) -> None:
         if self._nursery is not None:

@@ -2,8 +2,9 @@
 
 STARTING → RECOVERY (registered, catching up, loading logs) → RUNNING (unfenced) → PENDING_CONTROLLED_SHUTDOWN →
 SHUTTING_DOWN. Invariants: it asks to be unfenced only after it has published its own registration and the logs are
-loaded; it never registers a second time by itself; every heartbeat tells the newest published offset. A change of state
-is told at once, not at the next interval. Source: KIP-631, BrokerRegistration and BrokerHeartbeat.
+loaded; it never registers a second time by itself; every heartbeat tells the offset of the newest image all of whose
+roles are taken: who stops waits until those that take over lead. A change of state is told at once, not at the next
+interval. Source: KIP-631, BrokerRegistration and BrokerHeartbeat; Kafka's MetadataLoader.lastAppliedOffset.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class BrokerLifecycle:
         self.unfenced = trio.Event()
         self.may_shut_down = trio.Event()
         self._loaded = False
+        self._applied_offset = -1
+        """Of the newest image whose roles are taken."""
         self._wants_shutdown = False
         self._offline_directories: set[UUID] = set()
         self._leaving: set[int] = set()
@@ -107,6 +110,12 @@ class BrokerLifecycle:
             self.state = BrokerState.RUNNING
             self.unfenced.set()
             log.info("broker is unfenced", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
+
+    def roles_taken(self, image: MetadataImage) -> None:
+        """All roles of this image are taken, and of those before it."""
+        self._applied_offset = image.offset
+        if self._leaving:
+            self._dirty.set()
 
     def logs_loaded(self, image: MetadataImage) -> None:
         """The first image is applied and the logs are open for business: ask to be unfenced."""
@@ -168,7 +177,7 @@ class BrokerLifecycle:
         return HeartbeatRequest(
             broker_id=self._broker.node_id,
             broker_epoch=self.broker_epoch,
-            metadata_offset=self._broker.image.offset,
+            metadata_offset=self._applied_offset,
             want_fence=not self._loaded,
             want_shut_down=self._wants_shutdown,
             offline_log_dirs=tuple(sorted(self._offline_directories)),

@@ -40,22 +40,31 @@ def _leads(partition: Partition) -> bool:
     return partition.leads
 
 
+def _in_sync(partition: Partition) -> int | None:
+    """How many are in sync, if this broker leads. A log that nobody uses yet is not open; then metadata tell."""
+    if partition.state is None or not partition.leads:
+        return None
+    return len(partition.state.isr if partition.leader is None else partition.leader.isr.committed)
+
+
+def _effective_min_isr(partition: Partition) -> int:
+    replicas = () if partition.state is None else partition.state.replicas
+    return min(partition.config.min_insync_replicas, len(replicas))
+
+
 def _is_under_replicated(partition: Partition) -> bool:
     """Fewer in sync than assigned, those that are only being added not counted."""
-    state = partition.state
-    if state is None or not partition.leads:
-        return False
-    in_sync = state.isr if partition.leader is None else partition.leader.isr.committed
-    return len(in_sync) < len(set(state.replicas) - set(state.adding))
+    in_sync, state = _in_sync(partition), partition.state
+    return in_sync is not None and state is not None and in_sync < len(set(state.replicas) - set(state.adding))
 
 
 def _is_under_min_isr(partition: Partition) -> bool:
-    return partition.leader is not None and not partition.leader.has_enough_replicas
+    in_sync = _in_sync(partition)
+    return in_sync is not None and in_sync < _effective_min_isr(partition)
 
 
 def _is_at_min_isr(partition: Partition) -> bool:
-    leader = partition.leader
-    return leader is not None and len(leader.isr.committed) == leader.effective_min_isr
+    return _in_sync(partition) == _effective_min_isr(partition)
 
 
 def _is_offline(partition: Partition) -> bool:

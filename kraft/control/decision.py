@@ -45,8 +45,8 @@ class BrokerSession(NamedTuple):
     """What the active controller knows of one broker incarnation beside the log; lost with leadership.
 
     `connection_number` is the connection that its heartbeats came on last, and `is_connected` says whether that is
-    still up. `metadata_offset` is the last offset that it published, exclusive. `shutdown_offset` is where its
-    controlled shutdown was complete in the log; SHUTDOWN_UNDER_WAY until then. `log_ends` are by topic id and
+    still up. `metadata_offset` is that of the newest image whose roles it has taken, exclusive. `shutdown_offset` is
+    where its controlled shutdown was complete in the log; SHUTDOWN_UNDER_WAY until then. `log_ends` are by topic id and
     partition, of those without ISR and ELR.
     """
 

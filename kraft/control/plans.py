@@ -71,9 +71,11 @@ def _topics_from(image: MetadataImage, cursor: Cursor) -> Iterator[tuple[TopicIm
 def take_slice(
     partitions: Iterable[Located],
     change: Callable[[Located], PartitionChange | None],
-    limit: int = PARTITION_CHANGES_PER_SLICE_MAX,
+    limit: int | None = None,
 ) -> Slice:
-    """Up to `limit` changes of the partitions, in order."""
+    """Up to `limit` changes of the partitions, in order; by default PARTITION_CHANGES_PER_SLICE_MAX."""
+    if limit is None:
+        limit = PARTITION_CHANGES_PER_SLICE_MAX
     events: list[Event] = []
     for located in partitions:
         if len(events) >= limit:
@@ -157,7 +159,7 @@ def leave_partitions(
     may_be_unclean: bool = False,
     unclean_restarted: frozenset[int] = frozenset(),
     led: bool | None = None,
-    limit: int = PARTITION_CHANGES_PER_SLICE_MAX,
+    limit: int | None = None,
 ) -> Slice:
     """Take the brokers out of every ISR, and those that restarted uncleanly out of every ELR; elect where they led.
     `led`: only the partitions that they lead (True), or only the others (False)."""

@@ -27,9 +27,7 @@ from kraft.control.probing import ProbeOutcome
 from kraft.image import Endpoint, FeatureRange
 from kraft.node.controller_answers import READS, handle_api_versions, handle_read, not_decided, requester_of
 from kraft.node.controller_commands import Waiter
-from kraft.node.voter_changes import NOT_LEADER as VOTERS_NOT_HERE
-from kraft.node.voter_requests import VOTER_REQUESTS, submit_voter_change, voters_response
-from kraft.raft.voter_changes import VotersRefused
+from kraft.node.voter_requests import VOTER_REQUESTS, submit_voter_change
 from kraft.seam import WireError
 from kraft.wire import messages, rpc_cluster
 from kraft.wire.api_keys import ApiKey
@@ -253,8 +251,7 @@ def handle_forward(controller: Controller, request: Request) -> None:
     """A client's request that came through a broker, with who asked."""
     asked = _read(rpc_cluster.ForwardRequest, request)
     key = asked.forwarded_key
-    is_read = key in READS
-    if not is_read and key not in ADMIN and key not in VOTER_REQUESTS:
+    if key not in READS and key not in ADMIN and key not in VOTER_REQUESTS:
         raise WireError(f"request key {key} is not forwarded to controllers")
     version, newest = asked.forwarded_version, messages.newest_version(key)
     if version > newest:
@@ -268,14 +265,14 @@ def handle_forward(controller: Controller, request: Request) -> None:
 
     waiter = _waiter(controller, request, rpc_cluster.ForwardResponse, make)
     requester = Requester(asked.principal, asked.client_address, asked.client_id)
-    if key in VOTER_REQUESTS:
-        submit_voter_change(controller, key, requester, message, waiter)
-    elif not is_read:
+    if key in ADMIN:
         controller.line.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
-    elif controller.line.is_active:
-        waiter.reply(READS[key](controller, requester, message))
-    else:
+    elif not controller.line.is_active:
         waiter.lost()
+    elif key in VOTER_REQUESTS:
+        submit_voter_change(controller, key, requester, message, waiter.reply)
+    else:
+        waiter.reply(READS[key](controller, requester, message))
 
 
 def handle_admin(controller: Controller, request: Request) -> None:
@@ -305,12 +302,7 @@ def handle_voter_change(controller: Controller, request: Request) -> None:
         if not request.is_answered:
             request.respond(messages.encode_response(key, version, response))
 
-    waiter = Waiter(
-        reply,
-        lambda: reply(voters_response(controller, key, VOTERS_NOT_HERE)),
-        lambda error: reply(voters_response(controller, key, VotersRefused(error, "not now"))),
-    )
-    submit_voter_change(controller, key, requester_of(request), message, waiter)
+    submit_voter_change(controller, key, requester_of(request), message, reply)
 
 
 REQUESTS: dict[int, Handler] = {

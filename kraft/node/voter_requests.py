@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kraft.control import Requester
-from kraft.node.controller_commands import Waiter
 from kraft.node.quorum_settings import controller_listener
-from kraft.node.voter_changes import AddVoter, RemoveVoter, UpdateVoter, VoterChange
+from kraft.node.voter_changes import NOT_LEADER, AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from kraft.raft.identity import ReplicaKey, Voter
 from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import Address
@@ -30,28 +29,32 @@ Read = Callable[["Controller", Any], VoterChange | VotersRefused]
 
 
 def submit_voter_change(
-    controller: Controller, api_key: int, requester: Requester, message: Any, waiter: Waiter
+    controller: Controller, api_key: int, requester: Requester, message: Any, reply: Callable[[Any], None]
 ) -> None:
-    """Carry out the request; `waiter` gets the response when it is committed."""
+    """Carry out the request; `reply` gets the response when it is committed, or refused."""
     operation, read = VOTER_REQUESTS[api_key]
+
+    def answer(outcome: VotersRefused) -> None:
+        reply(_response(controller, api_key, outcome))
+
     if not controller.line.is_active:
-        waiter.lost()
+        answer(NOT_LEADER)
         return
     if not controller.authorize(requester, operation, "CLUSTER", "kafka-cluster"):
-        waiter.reply(voters_response(controller, api_key, _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
+        answer(_refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     if message.cluster_id not in (None, controller.cluster_id):
         text = f"this is cluster {controller.cluster_id}, not {message.cluster_id}"
-        waiter.reply(voters_response(controller, api_key, _refused(ErrorCode.INCONSISTENT_CLUSTER_ID, text)))
+        answer(_refused(ErrorCode.INCONSISTENT_CLUSTER_ID, text))
         return
     asked = read(controller, message)
     if isinstance(asked, VotersRefused):
-        waiter.reply(voters_response(controller, api_key, asked))
-        return
-    controller.start_voter_change(asked, lambda outcome: waiter.reply(voters_response(controller, api_key, outcome)))
+        answer(asked)
+    else:
+        controller.start_voter_change(asked, answer)
 
 
-def voters_response(controller: Controller, api_key: int, outcome: VotersRefused) -> Any:
+def _response(controller: Controller, api_key: int, outcome: VotersRefused) -> Any:
     """The newest response of this key."""
     cls = messages.response_class(api_key)
     if api_key != ApiKey.UPDATE_RAFT_VOTER:

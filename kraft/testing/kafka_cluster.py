@@ -70,8 +70,10 @@ class KafkaCluster(BreakableCluster):
         self._cluster: LocalCluster | None = None
         self._told: dict[int, dict[int, str]] = {}
         """Node → the peers that its process was told not to reach."""
-        self._coming_or_going: set[int] = set()
-        """Nodes that were asked to stop, or started and not seen ready: they may not listen yet, or no more."""
+        self._coming: set[int] = set()
+        """Nodes that were started and not seen ready: they may not listen yet."""
+        self._going: set[int] = set()
+        """Nodes that were asked to stop: they may listen no more."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -206,7 +208,7 @@ class KafkaCluster(BreakableCluster):
     @_cluster_errors()
     def _stop(self, node: int) -> None:
         self._open_cluster.ask_to_stop(node)
-        self._coming_or_going.add(node)
+        self._going.add(node)
 
     @_cluster_errors()
     def _wait_ended(self, node: int) -> None:
@@ -215,7 +217,8 @@ class KafkaCluster(BreakableCluster):
     @_cluster_errors()
     def _start(self, node: int) -> None:
         self._told.pop(node, None)
-        self._coming_or_going.add(node)
+        self._going.discard(node)
+        self._coming.add(node)
         self._open_cluster.start(node, until_ready=False)
 
     @_cluster_errors()
@@ -237,11 +240,12 @@ class KafkaCluster(BreakableCluster):
                 log = self.folder / str(node) / "node.log"
                 raise ClusterError(f"node {node} did not start: {status.ended}; the end of {log} says more")
             return True
+        if status.state in SERVING:
+            self._coming.discard(node)  # from here on it can be told
+            self._tell_cuts(node)
+            return True
         self._tell_cuts(node)
-        if status.state not in SERVING:
-            return bool(self._cuts_of(node)) and not self._untold(node)
-        self._coming_or_going.discard(node)
-        return True
+        return bool(self._cuts_of(node)) and not self._untold(node)
 
     @_cluster_errors()
     def _pause(self, node: int) -> None:
@@ -264,12 +268,15 @@ class KafkaCluster(BreakableCluster):
     def _is_listening(self, node: int) -> bool:
         if not super()._is_listening(node):
             return False
-        if node in self._coming_or_going:
+        if self._is_coming_or_going(node):
             with suppress(LaunchError):
                 self._faults_of(node).listed()
                 return True
             return False
         return True
+
+    def _is_coming_or_going(self, node: int) -> bool:
+        return node in self._coming or node in self._going
 
     def _cut_links(self) -> None:
         with ExitStack() as telling:  # a node that cannot be told keeps no other from being told
@@ -298,7 +305,7 @@ class KafkaCluster(BreakableCluster):
                 self._faults_of(node).link(peer, policy)
                 told[peer] = policy
         except LaunchError:
-            if node not in self._coming_or_going:
+            if not self._is_coming_or_going(node):
                 raise
 
     def _faults_of(self, node: int) -> FaultClient:

@@ -68,8 +68,8 @@ class RegisterBrokerResponse(RpcMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest(RpcMessage):
     """Sent to the active controller every `broker.heartbeat.interval.ms`, and once on every new connection to any
-    controller, so that each knows which connection is whose. `metadata_offset` is the last published one, exclusive.
-    `log_ends` has LOG_ENDS_MAX rows at most."""
+    controller, so that each knows which connection is whose. `metadata_offset` is that of the newest image whose roles
+    are taken, exclusive. `log_ends` has LOG_ENDS_MAX rows at most."""
 
     api_key = InternalKey.HEARTBEAT
     max_version = 1

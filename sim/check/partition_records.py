@@ -68,14 +68,16 @@ class LeaderInSync(Check):
         """Brokers that have not registered since."""
         self._returned_unclean: set[int] = set()
         """Brokers whose registration in force is the first after an unclean stop."""
-        self._nobody_left: set[TopicPartition] = set()
+        self._awaited: dict[TopicPartition, set[int]] = {}
+        """Partitions that nobody is known to be complete of → who was last in ISR or ELR and is back after an unclean
+        stop, but not registered yet: a registration that is cut into slices comes after the changes."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PartitionRecorded: self.recorded, Restarted: self.restarted, BrokerRegistered: self.registered}
 
     def may_take(self, tp: TopicPartition, replica: int) -> bool:
         """Whether this replica may lead next, although it is in neither ISR nor ELR."""
-        return tp in self._nobody_left and self._ledgers.is_all_in(self._shadows.log(replica, tp), tp)
+        return self._awaited.get(tp) == set() and self._ledgers.is_all_in(self._shadows.log(replica, tp), tp)
 
     def restarted(self, seen: Restarted) -> None:
         if not seen.clean:
@@ -86,17 +88,20 @@ class LeaderInSync(Check):
         if seen.broker in self._stopped_uncleanly:
             self._stopped_uncleanly.discard(seen.broker)
             self._returned_unclean.add(seen.broker)
+            for awaited in self._awaited.values():
+                awaited.discard(seen.broker)
 
     def _follow(self, seen: PartitionRecorded) -> None:
         tp = seen.topic_partition
         before = self._known.get(tp)
         self._known[tp] = seen
         if seen.isr or seen.elr:
-            self._nobody_left.discard(tp)
+            self._awaited.pop(tp, None)
             return
-        last = () if before is None else (*before.isr, *before.elr)
-        if last and self._returned_unclean.issuperset(last):
-            self._nobody_left.add(tp)
+        last = set() if before is None else {*before.isr, *before.elr}
+        awaited = last - self._returned_unclean
+        if last and awaited <= self._stopped_uncleanly:
+            self._awaited[tp] = awaited
 
     def recorded(self, seen: PartitionRecorded) -> None:
         self.count()

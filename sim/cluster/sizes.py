@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
 
 RECEIVE_BUFFERS = "receive buffers"
 TURNS = "turns"
@@ -45,6 +46,7 @@ SMALL: Mapping[str, Mapping[str, int]] = {
         "kraft.control.topics:EVENTS_PER_SLICE": 1,
         "kraft.control.isr:PARTITION_CHANGES_PER_SLICE_MAX": 1,
         "kraft.control.assign_directories:PARTITION_CHANGES_PER_SLICE_MAX": 1,
+        "kraft.control.plans:PARTITION_CHANGES_PER_SLICE_MAX": 1,
         "kraft.control.fencing:FENCE_CHANGES_PER_SLICE_MAX": 1,
         "kraft.control.reassignments:PARTITIONS_PER_SLICE": 1,
     },
@@ -71,14 +73,13 @@ SMALL: Mapping[str, Mapping[str, int]] = {
 @contextmanager
 def small_sizes(names: Collection[str]) -> Iterator[None]:
     """The constants of these groups are small meanwhile."""
-    kept: list[tuple[object, str, int]] = []
+    kept: list[tuple[ModuleType, str, int]] = []
+    chosen = [(place.partition(":"), value) for name in names for place, value in SMALL[name].items()]
+    owners = [import_module(module) for (module, _, _), _ in chosen]  # one imported later would take what is small
     try:
-        for name in names:
-            for place, value in SMALL[name].items():
-                module_name, _, constant = place.partition(":")
-                module = import_module(module_name)
-                kept.append((module, constant, getattr(module, constant)))
-                setattr(module, constant, value)
+        for owner, ((_, _, constant), value) in zip(owners, chosen, strict=True):
+            kept.append((owner, constant, getattr(owner, constant)))
+            setattr(owner, constant, value)
         yield
     finally:
         for owner, constant, value in reversed(kept):  # a group that is named twice was small the second time

@@ -164,9 +164,9 @@ def test_a_replica_that_lost_nothing_committed_may_be_chosen_and_one_that_did_ma
     assert "K7" in restart_and_choose(0)
 
 
-def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = ()) -> Suite:
-    """Replica 1 is complete, replica 3 lacks the last of two committed batches; 2 led alone and has registered again,
-    after an unclean stop of those `restarted`. In the ELR then: `elr`."""
+def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = (), registers: bool = True) -> Suite:
+    """Replica 1 is complete, replica 3 lacks the last of two committed batches; 2 led alone and has registered again
+    (unless it has not yet), after an unclean stop of those `restarted`. In the ELR then: `elr`."""
     suite = Suite(frozenset({101}))
     history = [
         record(2, (2,), 0),
@@ -174,7 +174,7 @@ def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = 
         batch(3, 0, 4, epoch=0, log=TP),
         PartitionSeen(2, 1, TP, True, 0, frozenset({2}), frozenset({2}), 1, 0, 6, 6, 6),
         *(Restarted(node, 2, False, False) for node in restarted),
-        BrokerRegistered(2, 9),
+        *((BrokerRegistered(2, 9),) if registers else ()),
         replace(record(-1, (), 1), elr=elr, last_known_elr=(2,)),
     ]
     for at_ms, observation in enumerate(history):
@@ -194,6 +194,13 @@ def test_who_was_in_sync_is_left_out_only_after_its_unclean_stop() -> None:
     assert not nobody_is_left(restarted=()).leader_in_sync.may_take(TP, 1)
     assert not nobody_is_left(restarted=(1, 3)).leader_in_sync.may_take(TP, 1)
     assert not nobody_is_left(elr=(1,)).leader_in_sync.may_take(TP, 1)
+
+
+def test_a_registration_in_slices_comes_after_the_changes_and_nobody_is_taken_before_it() -> None:
+    suite = nobody_is_left(registers=False)
+    assert not suite.leader_in_sync.may_take(TP, 1)
+    suite.observe(BrokerRegistered(2, 9), 20)
+    assert suite.leader_in_sync.may_take(TP, 1)
 
 
 def test_an_unclean_stop_before_the_last_registration_leaves_nobody_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -45,10 +46,24 @@ def test_a_large_campaign_leaves_no_history_undecided(
 
 
 @pytest.mark.parametrize(("seeds", "is_shown"), [(1, False), (2, True)])
-def test_the_table_is_shown_of_several_seeds(monkeypatch: pytest.MonkeyPatch, seeds: int, is_shown: bool) -> None:
-    ran = result(undecided=0)
+def test_the_table_and_the_codes_of_checks_are_shown_of_several_seeds(
+    monkeypatch: pytest.MonkeyPatch, seeds: int, is_shown: bool
+) -> None:
+    ran = replace(result(undecided=0), unseen=("R15", "R16"))
     monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((ran, 1.0) for _ in chosen))
     said: list[str] = []
     assert Campaign(CampaignSettings(range(seeds)), said.append).run()
-    assert any("-never-" in line for line in said) == is_shown
-    assert any("cells were met" in line for line in said) == is_shown
+    for part in ("-never-", "cells were met", "seen: ", "R15"):
+        assert any(part in line for line in said) == is_shown
+
+
+def test_of_one_seed_it_is_told_how_its_checks_fared_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = replace(result(undecided=0), unseen=("R15", "R16"), counters=Counter({"undecided": 1, "fault: kill": 2}))
+    monkeypatch.setattr(campaign, "in_processes", lambda _run, _chosen, _jobs: iter([(ran, 1.0)]))
+    said: list[str] = []
+    assert Campaign(CampaignSettings([42]), said.append).run()
+    assert said[1:] == [
+        "faults: kill 2",
+        "checks: all that had something to judge held; 2 had nothing to judge in this one run (--seeds 20 tells "
+        "which); histories whose judgement took too long and was given up: 1",
+    ]

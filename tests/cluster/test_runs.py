@@ -72,12 +72,13 @@ def kraft_sim(*arguments: str) -> tuple[int, str]:
 @pytest.mark.slow
 def test_the_command_tells_of_each_seed_and_of_all_together(tmp_path: Path) -> None:
     code, said = kraft_sim(
-        "--seed", "7", "--seconds", "1", "--crashes", "1", "--jobs", "1", "--failures", str(tmp_path)
+        *("--seed", "7", "--seeds", "2", "--seconds", "1", "--crashes", "1", "--jobs", "1"), "--failures", str(tmp_path)
     )
     assert code == 0
     assert "seed 7 " in said
-    assert "1 of 1 seeds passed" in said
-    assert "cells were met" not in said
+    assert "seed 8 " in said
+    assert "2 of 2 seeds passed" in said
+    assert "cells were met" in said
     assert "(no failure: only 30 seeds and more" in said
     assert not list(tmp_path.iterdir())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 
@@ -52,6 +54,17 @@ def test_they_are_put_back_also_where_a_plan_names_a_group_twice() -> None:
     with small_sizes([TURNS, TURNS]):
         assert turns.TURN_NS_MAX == 0
     assert before == turns.TURN_NS_MAX
+
+
+def test_a_module_that_nobody_has_imported_yet_takes_nothing_that_is_small_meanwhile() -> None:
+    program = (
+        "from kraft.sim.cluster.sizes import TURNS, small_sizes\n"
+        "with small_sizes([TURNS]): pass\n"
+        "from kraft.broker.api import metadata\n"
+        "from kraft.broker.node import turns\n"
+        "assert metadata.TURN_NS_MAX == turns.TURN_NS_MAX > 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from kraft.control import BrokerHeartbeat, BrokerSession, RegisterBrokerCommand
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import Endpoint, FeatureRange
 from kraft.image.events import BrokerRegistrationChange, RegisterBroker
+from kraft.sim.cluster.sizes import SLICES, small_sizes
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.control.cluster import CLUSTER_ID, Cluster, directory_id, incarnation_id
@@ -442,6 +443,23 @@ def test_large_plans_of_all_kinds_are_cut_into_slices() -> None:
     request = cluster.admin_request(ApiKey.UNREGISTER_BROKER, broker_id=2)
     sizes, reply = slices_of(cluster, request)
     assert (sizes, reply.error_code) == ([1_000, 1_000, 501], ErrorCode.NONE)
+
+
+def test_where_slices_are_small_so_are_those_of_plans_of_all_kinds() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    create(cluster, "orders", [{"partition_index": index, "broker_ids": [1, 2]} for index in range(3)])
+    with small_sizes([SLICES]):
+        lost = heartbeat(cluster, 1, offline_log_dirs=(directory_id(1),))
+        assert slices_of(cluster, lost)[0] == [0, 1, 1, 2, 0]
+        again = registration(1, life=2, dead_broker_epoch=cluster.epoch(1))
+        assert slices_of(cluster, again)[0] == [1]
+        stop = heartbeat(cluster, 2, want_shut_down=True)
+        assert slices_of(cluster, stop)[0] == [1, 1, 2]
+        fence = heartbeat(cluster, 2, want_fence=True)
+        assert slices_of(cluster, fence)[0] == [0, 1]
+        unfence = heartbeat(cluster, 2)
+        assert slices_of(cluster, unfence)[0] == [2, 1, 1]
 
 
 def test_a_large_directory_is_lost_in_slices() -> None:

@@ -71,13 +71,22 @@ def test_the_same_seed_gives_the_same_placement_and_another_seed_another() -> No
     assert place(brokers, 12, 3, Draw(7)) != place(brokers, 12, 3, Draw(8))
 
 
-def test_too_few_brokers_or_none_unfenced_is_refused() -> None:
-    with pytest.raises(PlacementFailed, match="only 2 brokers"):
-        place([broker(0), broker(1)], 1, 3, Draw(1))
-    with pytest.raises(PlacementFailed, match="fenced"):
-        place([broker(0, fenced=True)], 1, 1, Draw(1))
-    with pytest.raises(PlacementFailed):
-        place([], 1, 1, Draw(1))
+@pytest.mark.parametrize(
+    ("count", "fenced", "factor", "why"),
+    [
+        (0, False, 1, "the replication factor is 1, but no broker is registered"),
+        (1, False, 3, "the replication factor is 3, but only 1 broker is registered"),
+        (2, False, 3, "the replication factor is 3, but only 2 brokers are registered"),
+        (1, True, 1, "the only registered broker is fenced"),
+        (2, True, 1, "all 2 registered brokers are fenced"),
+    ],
+)
+def test_too_few_brokers_or_none_unfenced_is_refused_and_the_text_says_how_many_there_are(
+    count: int, fenced: bool, factor: int, why: str
+) -> None:
+    with pytest.raises(PlacementFailed) as refused:
+        place([broker(one, fenced=fenced) for one in range(count)], 1, factor, Draw(1))
+    assert str(refused.value) == why
 
 
 @given(

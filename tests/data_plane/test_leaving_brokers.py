@@ -99,3 +99,22 @@ def test_a_follower_that_a_plan_took_out_in_vain_is_proposed_by_the_timer() -> N
         assert [member for member, _ in proposed[0].new_isr] == [1, 2, 3]
 
     three(test)
+
+
+def test_a_broker_that_stops_waits_until_those_that_take_over_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may have the metadata that say so, and very many roles to take before this one."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=3)
+        follower = plane.cluster.node(1).broker.broker.replicas
+        with monkeypatch.context() as patch:
+            patch.setattr(follower._turns, "start", lambda: None)
+            plane.cluster.node(3).request_stop()
+            await plane.until(lambda: plane.leader("orders") == 1)
+            await plane.world.sleep_ms(1_000)
+            assert not plane.partition("orders", 1).leads
+            assert plane.is_up(3)
+        follower._turns.start()
+        await plane.until(lambda: not plane.is_up(3))
+
+    three(test)

@@ -307,6 +307,23 @@ def test_a_cut_that_one_side_could_not_be_told_of_is_ended_on_the_other(
     assert not cuts_told_of(real_cluster)
 
 
+def test_a_node_that_is_ready_and_cannot_be_told_of_its_cuts_is_an_error(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    real_cluster.kill(1)
+    real_cluster.start(1, until_ready=False)
+    real_cluster.wait_until(lambda: real_cluster._status(1).state == "ready")
+    with monkeypatch.context() as patched:
+        fail_for_peer(patched, 3)
+        real_cluster.partition(1, 3)
+        with pytest.raises(ClusterError, match="planted"):
+            real_cluster.follow_start(1)
+    assert real_cluster.follow_start(1)
+    assert len(cuts_told_of(real_cluster)) == 2
+    real_cluster.heal()
+
+
 def test_a_node_that_was_told_of_a_part_of_its_cuts_is_told_of_their_end(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
