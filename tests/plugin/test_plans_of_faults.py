@@ -315,7 +315,7 @@ def test_a_node_that_is_ready_and_cannot_be_told_of_its_cuts_is_an_error(
     real_cluster.start(1, until_ready=False)
     real_cluster.wait_until(lambda: real_cluster._status(1).state == "ready")
     with monkeypatch.context() as patched:
-        fail_for_peer(patched, 3)
+        fail_to_tell(patched, lambda _node, peer, _policy: peer == 3)
         real_cluster.partition(1, 3)
         with pytest.raises(ClusterError, match="planted"):
             real_cluster.follow_start(1)
