@@ -100,7 +100,7 @@ class HostedDirectory:
     def collect_recovery_points(self) -> dict[TopicPartition, int]:
         for partition in self.open_logs:
             if partition.log is not None:
-                self.recovery_points[partition.topic, partition.index] = partition.log.recovery_point
+                self.recovery_points[partition.topic, partition.index] = partition.log.recovery_checkpoint
         return dict(self.recovery_points)
 
     def collect_log_starts(self) -> dict[TopicPartition, int]:

@@ -122,6 +122,15 @@ class Log(AppendableLog):
 
     # durability
 
+    @property
+    def recovery_checkpoint(self) -> int:
+        """What a restart may take for the recovery point. It takes segments wholly below that as they are, with their
+        indexes; but those of the active segment, and of one that was just closed, reach the device later than the
+        records. So the point lies inside of such a segment, and never at its end, where the next one may begin."""
+        if self._rolled:
+            return min(self.recovery_point, self._rolled[0].segment.base_offset)
+        return self.recovery_point - (self.recovery_point > self.active.base_offset)
+
     def files_to_sync(self, *, rolled_only: bool = False) -> SyncPlan | None:
         """What `run` must put on the device so that `mark_synced` can move the recovery point to the log end of now.
         None if all of it is there. `rolled_only`: to the active segment's base only (what a roll asks for)."""
