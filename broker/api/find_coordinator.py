@@ -79,7 +79,7 @@ class Finding(Parked):
         if lost and not self._is_over:
             self._wait()
         else:
-            self._broker.dispatcher.finish(self._request, self._answer, lost)
+            self._broker.finish(self._request, self._answer, lost)
 
     def _wait(self) -> None:
         deadlines, clock = self._broker.replicas.deadlines, self._broker.seam.clock
@@ -88,14 +88,14 @@ class Finding(Parked):
         self._broker.groups.watchers[self] = None
 
     def image_changed(self) -> None:
-        self._broker.dispatcher.finish(self._request, self.look)
+        self._broker.finish(self._request, self.look)
 
     def expire(self) -> None:
         self._is_over = True
         watchers = self._broker.groups.watchers
         if self in watchers:
             del watchers[self]
-            self._broker.dispatcher.finish(self._request, self.look)
+            self._broker.finish(self._request, self.look)
 
     def _leader(self, key: str) -> int | ErrorCode:
         """The broker that coordinates this key, or why none can be named."""

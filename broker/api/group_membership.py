@@ -136,6 +136,6 @@ def _submit(
 ) -> None:
     """Hand on what may be done. A reply that cannot be written is this request's trouble alone."""
     if broker.gates.authorize(session, Operation.READ, Resource(ResourceType.GROUP, asked.group)):
-        broker.groups.submit(asked, partial(broker.dispatcher.finish, request, reply))
+        broker.groups.submit(asked, partial(broker.finish, request, reply))
     else:
         reply(asked.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))

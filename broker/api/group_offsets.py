@@ -71,7 +71,7 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
         answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: error)))
     elif accepted or not refused:
         broker.groups.commits.count += len(accepted)
-        broker.groups.submit(commit, partial(broker.dispatcher.finish, request, reply))
+        broker.groups.submit(commit, partial(broker.finish, request, reply))
     else:
         reply(CommitReply(()))
 
@@ -150,7 +150,7 @@ def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> N
         if group.topics is not None:
             partitions = [(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
         fetch = FetchRequest(group.group_id, partitions, message.require_stable)
-        broker.groups.submit(fetch, partial(broker.dispatcher.finish, request, reply))
+        broker.groups.submit(fetch, partial(broker.finish, request, reply))
 
     if not rows:
         finish()
@@ -231,7 +231,7 @@ def handle_offset_delete(broker: Broker, request: Request, session: Session) -> 
 
     if broker.gates.authorize(session, Operation.DELETE, group_resource(message.group_id)):
         deletion = OffsetDeleteRequest(message.group_id, tuple(accepted))
-        broker.groups.submit(deletion, partial(broker.dispatcher.finish, request, reply))
+        broker.groups.submit(deletion, partial(broker.finish, request, reply))
     else:
         reply(OffsetDeleteReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 

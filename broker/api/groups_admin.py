@@ -46,7 +46,7 @@ def handle_list_groups(broker: Broker, request: Request, session: Session) -> No
         ]
         answer(request, respond(ApiKey.LIST_GROUPS, error_code=answered.error, groups=rows))
 
-    broker.groups.list_groups(partial(broker.dispatcher.finish, request, reply))
+    broker.groups.list_groups(partial(broker.finish, request, reply))
 
 
 def handle_describe_groups(broker: Broker, request: Request, session: Session) -> None:
@@ -70,7 +70,7 @@ def handle_describe_groups(broker: Broker, request: Request, session: Session) -
                 finish()
 
         if broker.gates.authorize(session, Operation.DESCRIBE, group_resource(group)):
-            broker.groups.submit(DescribeRequest(group), partial(broker.dispatcher.finish, request, reply))
+            broker.groups.submit(DescribeRequest(group), partial(broker.finish, request, reply))
         else:
             reply(DescribeReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 
@@ -127,7 +127,7 @@ def handle_delete_groups(broker: Broker, request: Request, session: Session) -> 
                 finish()
 
         if broker.gates.authorize(session, Operation.DELETE, group_resource(group)):
-            broker.groups.submit(DeleteRequest(group), partial(broker.dispatcher.finish, request, reply))
+            broker.groups.submit(DeleteRequest(group), partial(broker.finish, request, reply))
         else:
             reply(DeleteReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 

@@ -79,7 +79,7 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
 
     doubtful = _leaders(broker, message)
     if doubtful:
-        broker.leader_check.check(doubtful, partial(broker.dispatcher.finish, request, reply))
+        broker.leader_check.check(doubtful, partial(broker.finish, request, reply))
     else:
         reply(frozenset())
 

@@ -99,6 +99,11 @@ class Broker:
         fails the client is told and nothing else is touched."""
         self._start_task(self.dispatcher.answer_later, request, function, *arguments)
 
+    def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
+        """The rest of a handler that waited for a callback: calls `function(*arguments)`; if it fails the client is
+        told and nothing else is touched."""
+        self.dispatcher.finish(request, function, *arguments)
+
     def node_failed(self, error: BaseException) -> None:
         """A broken invariant of ours: stop the node."""
         log.critical("node stops", error=str(error), exc_info=error)

@@ -120,20 +120,33 @@ class FetchOperation(Parked):
     def look_again(self) -> None:
         """The end of the pass, or what was missing is there now."""
         if not self.is_done:
-            self._try()
+            self._go_on()
 
     def expire(self) -> None:
         """max.wait is over: answer with what there is."""
         if not self.is_done:
             self.bucket = -1
             self.is_final = True
-            self._try()
+            self._go_on()
 
     def give_way(self) -> None:
         """The session's next request is here: answer with nothing, and leave to it what it names, so that the offsets
         in it are counted as the follower's progress."""
         if not self.is_done:
             self._finish([], 0)
+
+    def _go_on(self) -> None:
+        """Try again, outside of the request's turn: what that raises is this fetch's trouble, and its end."""
+        self.broker.finish(self.request, self._try_or_end)
+
+    def _try_or_end(self) -> None:
+        try:
+            self._try()
+        except Exception:
+            self._end()
+            if not self.kept.session_id:
+                self.kept.close()
+            raise
 
     def _try(self) -> None:
         try:
@@ -303,14 +316,18 @@ class FetchOperation(Parked):
 
     # answering
 
-    def _finish(self, reads: list[Read], size: int) -> None:
-        replicas, kept = self.broker.replicas, self.kept
+    def _end(self) -> None:
+        """It waits no more."""
         self.is_done = True
         if self.bucket >= 0:
-            replicas.deadlines.remove(self)
+            self.broker.replicas.deadlines.remove(self)
             self.bucket = -1
-        if kept.parked is self:
-            kept.parked = None
+        if self.kept.parked is self:
+            self.kept.parked = None
+
+    def _finish(self, reads: list[Read], size: int) -> None:
+        replicas, kept = self.broker.replicas, self.kept
+        self._end()
         throttle_ms = 0
         if not self.is_follower and size:
             throttle_ms = self.broker.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)

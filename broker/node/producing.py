@@ -63,6 +63,9 @@ class SingleProduce(Parked):
         self._fail(ErrorCode.REQUEST_TIMED_OUT)
 
     def _fail(self, error: ErrorCode) -> None:
+        self.broker.finish(self.request, self._refuse, error)
+
+    def _refuse(self, error: ErrorCode) -> None:
         session: Session = self.request.connection.session  # type: ignore[assignment]
         rows = [(self.topic, self.topic_id, [ProduceResult(self.partition_index, error)])]
         answer_produce(self.broker, self.request, session, rows)
@@ -116,13 +119,13 @@ class ProduceOperation(Parked):
         if self.remaining == 0 and self.bucket >= 0:
             self.broker.replicas.deadlines.remove(self)
             self.bucket = -1
-            self._answer()
+            self.broker.finish(self.request, self._answer)
 
     def expire(self) -> None:
         self.bucket = -1
         for slot in self.slots:
             slot.is_done = True
-        self._answer()
+        self.broker.finish(self.request, self._answer)
 
     def _answer(self) -> None:
         if self.acks != 0:

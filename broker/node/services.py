@@ -92,3 +92,8 @@ class BrokerServices(DataPlaneServices, Protocol):
         """The rest of a handler that must wait: runs `await function(*arguments)`, which answers the request; if it
         fails the client is told and nothing else is touched."""
         ...
+
+    def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
+        """The rest of a handler that waited for a callback: calls `function(*arguments)`; if it fails the client is
+        told and nothing else is touched."""
+        ...

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any
 
 import structlog
 
-from kraft.seam import current_seam
+from kraft.seam import DiskError, StorageCorrupt, current_seam
 from kraft.sim.check.base import FINDINGS_MAX, Finding
 from kraft.sim.world.network import FakeNetwork
 
 LOG_LINES_KEPT = 400
 ERROR_LEVELS = ("error", "critical", "exception")
+OF_DISKS = (NoneType, DiskError, StorageCorrupt)
+"""What an error may be about that is excused: any other exception is a bug, whatever else is wrong with the node."""
 
 
 class Report:
@@ -25,7 +29,7 @@ class Report:
         self.findings: list[Finding] = []
         self.log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.is_excused: Callable[[str], bool] = lambda node: False
-        """Whether this node may log errors now."""
+        """Whether this node may log errors of its disks now."""
         self.when_found: Callable[[Finding], None] | None = None
         """Is told of each finding, at the moment when it is found."""
         self.excused: Counter[str] = Counter()
@@ -54,10 +58,11 @@ class Report:
         network = None if seam is None else seam.network
         node = network.host.name if isinstance(network, FakeNetwork) else "?"
         problem = event.pop("exc_info", None)
+        problem = sys.exc_info()[1] if problem is True else problem
         facts = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
         text = str(event.get("event", ""))
         self.log_lines.append(f"{self._now_ms():>7} ms {node:<10} {level:<8} {text} {facts}")
-        if level in ERROR_LEVELS and self.is_excused(node):
+        if level in ERROR_LEVELS and self.is_excused(node) and isinstance(problem, OF_DISKS):
             self.excused[node] += 1
         elif level in ERROR_LEVELS:
             self.fail("N1", f"{node} logged an error: {text}", facts=facts, problem=repr(problem))
