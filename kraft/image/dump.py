@@ -96,16 +96,23 @@ def _encoded(dumped: Iterator[Event], metadata_version: int) -> Iterator[bytes]:
 
 class Digester:
     """Digests of one image after another. A topic is encoded again when its value is another one: its leaves are tuples
-    all the way down, so the same leaves are the same value."""
+    all the way down, so the same leaves are the same value. So are the maps of brokers, controllers, features and
+    configs, which change far less often than topics do."""
 
     def __init__(self) -> None:
         self._topics: dict[UUID, tuple[tuple[Leaf, ...], str, int, bytes]] = {}
+        self._image = MetadataImage()
+        """The last one; what stands before its topics, and after them."""
+        self._ends = _encoded_ends(self._image)
 
     def digest(self, image: MetadataImage) -> str:
         """A canonical digest: equal exactly for equal images at the same offset."""
         version, before, topics = image.metadata_version, self._topics, {}
+        if not _has_same_ends(image, self._image):
+            self._ends = _encoded_ends(image)
+        self._image = image
         hashed = hashlib.sha256(f"{image.offset}:".encode())
-        hashed.update(_framed(_dump_before_topics(image), version))
+        hashed.update(self._ends[0])
         for topic in image.topics:
             known = before.get(topic.topic_id)
             if known is None or known[0] is not topic.leaves or known[1:3] != (topic.name, version):
@@ -113,8 +120,25 @@ class Digester:
             topics[topic.topic_id] = known
             hashed.update(known[-1])
         self._topics = topics
-        hashed.update(_framed(_dump_after_topics(image), version))
+        hashed.update(self._ends[1])
         return hashed.hexdigest()
+
+
+def _has_same_ends(one: MetadataImage, other: MetadataImage) -> bool:
+    """Whether all but the topics is the same in both."""
+    return (
+        one.brokers is other.brokers
+        and one.controllers is other.controllers
+        and one.features is other.features
+        and one.configs is other.configs
+        and one.next_producer_id == other.next_producer_id
+        and (one.cluster_id, one.release) == (other.cluster_id, other.release)
+    )
+
+
+def _encoded_ends(image: MetadataImage) -> tuple[bytes, bytes]:
+    version = image.metadata_version
+    return _framed(_dump_before_topics(image), version), _framed(_dump_after_topics(image), version)
 
 
 def _framed(dumped: Iterator[Event], metadata_version: int) -> bytes:

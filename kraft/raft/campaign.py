@@ -40,7 +40,7 @@ def _ask_all(core: Core) -> None:
     if not isinstance(role, Prospective | Candidate):
         return
     for node_id in role.tally.unrecorded:
-        if not core.is_asking(node_id, VoteRequest.__name__):
+        if not core.is_asking(node_id, VoteRequest):
             core.send_to_voter(node_id, _vote_request(core, node_id))
 
 

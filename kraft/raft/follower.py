@@ -13,9 +13,9 @@ from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import Failure
 from kraft.raft.log_view import BatchSummary, SnapshotId
 from kraft.raft.ready import AppendFetched, Destination, Purpose, SnapshotChunk, Truncate
-from kraft.raft.state import NEVER, Download, Follower, Hurry, Prospective, Unattached
+from kraft.raft.state import NEVER, Download, Follower, Hurry, Prospective, Role, Unattached
 from kraft.raft.transitions import resume_following
-from kraft.seam import require
+from kraft.seam import InvariantError, require
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import (
     FetchSnapshotRequest,
@@ -29,13 +29,12 @@ from kraft.wire.rpc_quorum import (
 
 def send_fetch_if_due(core: Core) -> None:
     """Keep one fetch under way: to the leader, or, for an observer that cannot reach it, to the voters in turn."""
-    fetch = core.fetch
-    if fetch.request_id is not None or core.now_ms < fetch.not_before_ms or core.is_stopping:
+    fetch, role, log = core.fetch, core.role, core.log
+    if fetch.request_id is not None or not _may_fetch(core, role):
         return
-    role = core.role
-    if not isinstance(role, Follower) and not (isinstance(role, Unattached) and not core.is_voter):
+    if core.now_ms < fetch.not_before_ms or core.is_stopping:
         return
-    if core.identity.may_vote and core.log.synced_end_offset < core.log.end_offset:
+    if core.identity.may_vote and log.synced_end_offset < log.end_offset:
         return
     destination = _destination(core)
     if destination is None:
@@ -49,12 +48,15 @@ def send_fetch_if_due(core: Core) -> None:
 
 def next_fetch_ms(core: Core) -> int:
     """When `send_fetch_if_due` may have something to do; NEVER if only another input can change that."""
-    role = core.role
-    if core.fetch.request_id is not None or core.is_stopping:
+    fetch = core.fetch
+    if fetch.request_id is not None or fetch.not_before_ms <= core.now_ms or core.is_stopping:
         return NEVER
-    if isinstance(role, Follower) or (isinstance(role, Unattached) and not core.is_voter):
-        return core.fetch.not_before_ms if core.fetch.not_before_ms > core.now_ms else NEVER
-    return NEVER
+    return fetch.not_before_ms if _may_fetch(core, core.role) else NEVER
+
+
+def _may_fetch(core: Core, role: Role) -> bool:
+    """Followers fetch, and observers that know no leader yet."""
+    return isinstance(role, Follower) or (isinstance(role, Unattached) and not core.is_voter)
 
 
 def _destination(core: Core) -> Destination | None:
@@ -264,7 +266,8 @@ def _append(core: Core, response: MetadataFetchResponse, batches: tuple[BatchSum
     if response.high_watermark >= 0:
         offset = min(response.high_watermark, log.end_offset)
         known = core.high_watermark
-        require(known is None or offset >= known, f"high watermark went back from {known} to {offset}")
+        if known is not None and offset < known:
+            raise InvariantError(f"high watermark went back from {known} to {offset}")
         core.raise_high_watermark(offset)
 
 

@@ -7,6 +7,7 @@ for any directory of that node, which is how a static voter set from the configu
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from kraft.seam import Address
@@ -66,6 +67,16 @@ class VoterSet:
         return len({voter.key for voter in self.voters} ^ {voter.key for voter in other.voters})
 
 
+class Place(NamedTuple):
+    """What a voter set is to one replica; asked for at every step, and made anew with every set."""
+
+    voters: VoterSet
+    is_voter: bool
+    is_sole_voter: bool
+    other_ids: tuple[int, ...]
+    """The voters but this one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """This node: its key, the cluster, and whether it may ever vote (it has the controller role)."""
@@ -78,3 +89,8 @@ class Identity:
     @property
     def node_id(self) -> int:
         return self.key.node_id
+
+    def place_among(self, voters: VoterSet) -> Place:
+        is_voter = self.may_vote and voters.includes(self.key)
+        others = tuple(node_id for node_id in voters.ids if node_id != self.key.node_id)
+        return Place(voters, is_voter, is_voter and not others, others)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from kraft.raft.identity import VoterSet
 from kraft.raft.log_view import BatchSummary, SnapshotId
@@ -25,14 +26,12 @@ class Failure(Enum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReceived:
+class RequestReceived(NamedTuple):
     token: int
     request: QuorumRequest
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseReceived:
+class ResponseReceived(NamedTuple):
     """An answer; for a fetch with records, `batches` summarises them in order."""
 
     request_id: int
@@ -40,8 +39,7 @@ class ResponseReceived:
     batches: tuple[BatchSummary, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed:
+class RequestFailed(NamedTuple):
     request_id: int
     failure: Failure
 
@@ -71,8 +69,7 @@ class PassEnded:
     """The driver's pass is over: answer parked fetches with all that came in."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequested:
+class AppendRequested(NamedTuple):
     """The state machine appends one atomic batch. `payload` is opaque to the core and comes back in the Ready."""
 
     payload: Sequence[bytes]
@@ -85,8 +82,7 @@ class VotersChangeRequested:
     voters: VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class LogSynced:
+class LogSynced(NamedTuple):
     """Everything below `end_offset` that was written in this generation of the log is on the device."""
 
     end_offset: int

@@ -25,7 +25,7 @@ from kraft.raft.ready import (
 from kraft.raft.state import NEVER, Leader, ParkedFetch, Progress, replica_name
 from kraft.raft.transitions import refuse_fetch, to_resigned
 from kraft.raft.votes import majority_of, majority_offset
-from kraft.seam import require
+from kraft.seam import InvariantError
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import (
     BeginQuorumEpochRequest,
@@ -35,6 +35,10 @@ from kraft.wire.rpc_quorum import (
     MetadataFetchRequest,
     MetadataFetchResponse,
 )
+
+Disagreement = SnapshotId | tuple[int, int]
+"""What keeps a fetch from being served: a snapshot to load first, or (epoch, end offset) where logs diverge."""
+NO_SNAPSHOT = SnapshotId(-1, -1)
 
 # the epoch's start and end
 
@@ -69,7 +73,7 @@ def announce(core: Core, leader: Leader) -> None:
     for node_id in core.other_voters:
         progress = _progress_of_voter(core, leader, node_id)
         is_silent = progress is None or core.now_ms - progress.last_fetch_ms >= due_ms
-        if is_silent and not core.is_asking(node_id, BeginQuorumEpochRequest.__name__):
+        if is_silent and not core.is_asking(node_id, BeginQuorumEpochRequest):
             core.send_to_voter(node_id, _begin_request(core, node_id))
 
 
@@ -173,31 +177,31 @@ def handle_fetch(core: Core, token: int, request: MetadataFetchRequest) -> None:
     if error is not ErrorCode.NONE or not isinstance(leader, Leader):
         refuse_fetch(core, token, error)
         return
-    is_valid = _disagreement(core, request) is None
-    if is_valid:
-        _record_fetch(core, leader, request)
+    key = ReplicaKey(request.replica_id, request.replica_directory_id)
+    disagreement = _disagreement(core, request)
+    if disagreement is None:
+        _record_fetch(core, leader, key, request)
     else:
-        _hear(core, leader, ReplicaKey(request.replica_id, request.replica_directory_id))
+        _hear(core, leader, key)
     if core.role is not leader:
         # The fetch committed our own removal from the voter set.
         refuse_fetch(core, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    elif is_valid and request.max_wait_ms > 0 and not _has_news_for(core, leader, request):
-        name = replica_name(ReplicaKey(request.replica_id, request.replica_directory_id))
-        _park(core, leader, name if request.replica_id >= 0 else ("token", token), token, request)
+    elif disagreement is None and request.max_wait_ms > 0 and not _has_news_for(core, leader, request):
+        name = replica_name(key) if request.replica_id >= 0 else ("token", token)
+        _park(core, leader, name, token, request)
     else:
-        _answer_fetch(core, leader, token, request)
+        _answer_fetch(core, leader, token, request, disagreement)
 
 
 def _park(core: Core, leader: Leader, name: object, token: int, request: MetadataFetchRequest) -> None:
     older = leader.parked.pop(name, None)
     if older is not None:
-        _answer_fetch(core, leader, older.token, older.request)
+        _answer_fetch(core, leader, older.token, older.request, _disagreement(core, older.request))
     wait_ms = min(request.max_wait_ms, core.settings.fetch_wait_ms)
     leader.parked[name] = ParkedFetch(token, request, core.now_ms + wait_ms)
 
 
-def _disagreement(core: Core, request: MetadataFetchRequest) -> SnapshotId | tuple[int, int] | None:
-    """What keeps this fetch from being served: a snapshot to load first, or (epoch, end offset) where logs diverge."""
+def _disagreement(core: Core, request: MetadataFetchRequest) -> Disagreement | None:
     log, offset, epoch = core.log, request.fetch_offset, request.last_fetched_epoch
     latest, earliest = log.latest_snapshot, log.earliest_snapshot
     if latest is not None and earliest is not None and latest.end_offset > 0:
@@ -218,10 +222,11 @@ def _has_news_for(core: Core, leader: Leader, request: MetadataFetchRequest) -> 
     return known is not None and request.high_watermark < known and request.high_watermark < request.fetch_offset
 
 
-def _answer_fetch(core: Core, leader: Leader, token: int, request: MetadataFetchRequest) -> None:
+def _answer_fetch(
+    core: Core, leader: Leader, token: int, request: MetadataFetchRequest, disagreement: Disagreement | None
+) -> None:
     leader_id, host, port = core.named_leader
-    snapshot, diverging = SnapshotId(-1, -1), (-1, -1)
-    disagreement = _disagreement(core, request)
+    snapshot, diverging = NO_SNAPSHOT, (-1, -1)
     if isinstance(disagreement, SnapshotId):
         snapshot = disagreement
     elif disagreement is not None:
@@ -252,7 +257,7 @@ def answer_parked(core: Core, leader: Leader, *, only_due: bool) -> None:
         is_due = parked.deadline_ms <= core.now_ms
         if is_due or (not only_due and _has_news_for(core, leader, parked.request)):
             del leader.parked[name]
-            _answer_fetch(core, leader, parked.token, parked.request)
+            _answer_fetch(core, leader, parked.token, parked.request, _disagreement(core, parked.request))
     if not only_due:
         leader.has_news = False
 
@@ -289,9 +294,8 @@ def handle_fetch_snapshot(core: Core, token: int, request: FetchSnapshotRequest)
 # progress
 
 
-def _record_fetch(core: Core, leader: Leader, request: MetadataFetchRequest) -> None:
+def _record_fetch(core: Core, leader: Leader, key: ReplicaKey, request: MetadataFetchRequest) -> None:
     """A valid fetch at N acknowledges everything below N."""
-    key = ReplicaKey(request.replica_id, request.replica_directory_id)
     progress = _hear(core, leader, key)
     if progress is None:
         return
@@ -310,7 +314,11 @@ def _hear(core: Core, leader: Leader, key: ReplicaKey) -> Progress | None:
     """Note that this replica is alive: for DescribeQuorum and, if it votes, for check-quorum."""
     if key.node_id < 0 or key.node_id == core.node_id:
         return None
-    progress = leader.progress.setdefault(replica_name(key), Progress())
+    name = replica_name(key)
+    progress = leader.progress.get(name)
+    if progress is None:
+        progress = leader.progress[name] = Progress()
+    leader.last_heard[key.node_id] = progress
     progress.last_fetch_ms = core.now_ms
     voters = core.voters
     if voters.includes(key):
@@ -328,9 +336,8 @@ def _progress_of_voter(core: Core, leader: Leader, node_id: int) -> Progress | N
         return None
     if voter.key.directory_id is not None:
         return leader.progress.get(replica_name(voter.key))
-    found = [progress for (replica_id, _), progress in leader.progress.items() if replica_id == node_id]
     # A configured voter may have come back with a new disk: the directory that fetched last is the one that counts.
-    return max(found, key=lambda progress: progress.last_fetch_ms) if found else None
+    return leader.last_heard.get(node_id)
 
 
 def _end_offset_of_voter(core: Core, leader: Leader, node_id: int) -> int:
@@ -340,19 +347,20 @@ def _end_offset_of_voter(core: Core, leader: Leader, node_id: int) -> int:
 
 def advance_high_watermark(core: Core, leader: Leader) -> None:
     """Move it to what a majority of the latest voter set has on disk, if that includes a record of this epoch."""
-    voters = core.voters.ids
-    if not voters:
+    place, log = core.place, core.log
+    if not place.voters.ids:
         return
-    local_id = core.node_id if core.is_voter else None
+    local_id = core.node_id if place.is_voter else None
     ends = [
-        core.log.synced_end_offset if node_id == local_id else _end_offset_of_voter(core, leader, node_id)
-        for node_id in voters
+        log.synced_end_offset if node_id == local_id else _end_offset_of_voter(core, leader, node_id)
+        for node_id in place.voters.ids
     ]
-    offset = min(majority_offset(ends), core.log.end_offset)
+    offset = min(majority_offset(ends), log.end_offset)
     if offset <= leader.epoch_start_offset or offset <= (leader.high_watermark or 0):
         return
     known = core.high_watermark
-    require(known is None or offset >= known, f"high watermark of epoch {core.epoch} is {offset}, {known} was known")
+    if known is not None and offset < known:
+        raise InvariantError(f"high watermark of epoch {core.epoch} is {offset}, {known} was known")
     leader.high_watermark = offset
     core.raise_high_watermark(offset)
     _mark_news(core, leader)
@@ -364,11 +372,13 @@ def advance_high_watermark(core: Core, leader: Leader) -> None:
 
 
 def leader_deadline(core: Core, leader: Leader) -> int:
-    deadline = leader.begin_due_ms if core.has_other_voters else NEVER
-    if not core.is_sole_voter:
+    place = core.place
+    deadline = leader.begin_due_ms if place.other_ids else NEVER
+    if not place.is_sole_voter:
         deadline = min(deadline, leader.check_quorum_deadline_ms)
     for parked in leader.parked.values():
-        deadline = min(deadline, parked.deadline_ms)
+        if parked.deadline_ms < deadline:
+            deadline = parked.deadline_ms
     return deadline
 
 
@@ -387,3 +397,5 @@ def _forget_observers(core: Core, leader: Leader) -> None:
     for name, progress in list(leader.progress.items()):
         if progress.last_fetch_ms < oldest and not core.voters.includes(ReplicaKey(*name)):
             del leader.progress[name]
+            if leader.last_heard.get(name[0]) is progress:
+                del leader.last_heard[name[0]]

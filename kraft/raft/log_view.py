@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kraft.raft.identity import VoterSet
 from kraft.raft.voter_history import VoterHistory
-from kraft.seam import require
+from kraft.seam import InvariantError, require
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -126,10 +126,13 @@ class LogView:
     # changing
 
     def append(self, batch: BatchSummary) -> None:
-        require(batch.base_offset == self.end_offset, f"append at {batch.base_offset}, log ends at {self.end_offset}")
-        require(batch.epoch >= self.last_epoch, f"append of epoch {batch.epoch} after epoch {self.last_epoch}")
-        if batch.epoch > self.last_epoch:
-            self._epochs.append(batch.epoch)
+        epoch, last_epoch = batch.epoch, self._epochs[-1]
+        if batch.base_offset != self.end_offset:
+            raise InvariantError(f"append at {batch.base_offset}, log ends at {self.end_offset}")
+        if epoch < last_epoch:
+            raise InvariantError(f"append of epoch {epoch} after epoch {last_epoch}")
+        if epoch > last_epoch:
+            self._epochs.append(epoch)
             self._starts.append(batch.base_offset)
         if batch.voters is not None:
             self.voters.append(batch.base_offset, batch.voters)

@@ -43,7 +43,7 @@ from kraft.raft.state import (
     Role,
 )
 from kraft.raft.timers import next_deadline, tick
-from kraft.seam import Address, Random, require
+from kraft.seam import Address, InvariantError, Random
 from kraft.wire.rpc_quorum import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -90,9 +90,7 @@ class Raft:
     def _finish(self) -> Ready:
         core = self._core
         follower.send_fetch_if_due(core)
-        resigned = core.role if isinstance(core.role, Resigned) else None
-        has_said_all = resigned is None or not resigned.unacked or core.now_ms >= core.stop_by_ms
-        return core.take_ready(next_deadline(core), may_stop=core.is_stopping and has_said_all)
+        return core.take_ready(next_deadline(core), may_stop=core.is_stopping and _has_said_all(core))
 
     # what the driver may ask
 
@@ -170,10 +168,8 @@ def _on_response(core: Core, event: ResponseReceived) -> None:
     if sent is None:
         return
     response = event.response
-    require(
-        type(response).__name__.removesuffix("Response") == sent.kind.removesuffix("Request"),
-        f"a {sent.kind} was answered with a {type(response).__name__}",
-    )
+    if type(response).api_key != sent.kind.api_key:
+        raise InvariantError(f"a {sent.kind.__name__} was answered with a {type(response).__name__}")
     if isinstance(response, MetadataFetchResponse):
         follower.handle_fetch_answer(core, sent.node_id, sent.generation, response, event.batches)
     elif isinstance(response, FetchSnapshotResponse):
@@ -193,9 +189,9 @@ def _on_failure(core: Core, event: RequestFailed) -> None:
         return
     if event.request_id == core.fetch.request_id:
         follower.handle_fetch_failure(core, event.failure)
-    elif sent.kind == VoteRequest.__name__:
+    elif sent.kind is VoteRequest:
         campaign.handle_vote_failure(core, sent.node_id, event.failure)
-    elif sent.kind == EndQuorumEpochRequest.__name__:
+    elif sent.kind is EndQuorumEpochRequest:
         _acknowledge_goodbye(core, sent.node_id)
 
 
@@ -206,6 +202,11 @@ def _acknowledge_goodbye(core: Core, node_id: int) -> None:
 
 
 # the rest
+
+
+def _has_said_all(core: Core) -> bool:
+    """No goodbye is under way that is still waited for."""
+    return not isinstance(core.role, Resigned) or not core.role.unacked or core.now_ms >= core.stop_by_ms
 
 
 def _on_sync(core: Core, event: LogSynced) -> None:

@@ -39,16 +39,14 @@ class Purpose(Enum):
     ELECTION = "election"
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(NamedTuple):
     """`node_id` is -1 for a bootstrap address."""
 
     node_id: int
     address: Address
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     request_id: int
     destination: Destination
     purpose: Purpose
@@ -56,14 +54,12 @@ class Send:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     token: int
     response: QuorumResponse
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyWithRecords:
+class ReplyWithRecords(NamedTuple):
     """Fill `response.records` with whole batches from `offset` on, at least one if `offset` < `end_offset`."""
 
     token: int
@@ -92,16 +88,14 @@ class Truncate:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFetched:
+class AppendFetched(NamedTuple):
     """Append the leader's batches as they are."""
 
     records: bytes
     batches: tuple[BatchSummary, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendEvents:
+class AppendEvents(NamedTuple):
     """Append one batch of `payload` at `base_offset`, as the leader of `epoch`."""
 
     base_offset: int

@@ -7,12 +7,13 @@ lose them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from kraft.raft.identity import ReplicaKey
 from kraft.raft.log_view import SnapshotId
 from kraft.raft.votes import Tally
-from kraft.wire.rpc_quorum import MetadataFetchRequest
+from kraft.wire.rpc_quorum import MetadataFetchRequest, QuorumRequest
 
 NEVER = 1 << 62
 """A deadline that does not come."""
@@ -89,6 +90,8 @@ class Leader:
     high_watermark: int | None = None
     """Unknown until a record of this epoch is committed."""
     progress: dict[tuple[int, UUID | None], Progress] = field(default_factory=dict)
+    last_heard: dict[int, Progress] = field(default_factory=dict)
+    """Of each node: of its replica that fetched last."""
     heard: set[int] = field(default_factory=set)
     """Voters that fetched since check-quorum was last satisfied."""
     parked: dict[object, ParkedFetch] = field(default_factory=dict)
@@ -124,14 +127,12 @@ class Hurry:
     rounds: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A request under way, and whom it was sent to."""
+class Sent(NamedTuple):
+    """A request under way, whom it was sent to, and the generation of the log then."""
 
     node_id: int
-    kind: str
-    epoch: int
-    generation: int = 0
+    kind: type[QuorumRequest]
+    generation: int
 
 
 def replica_name(key: ReplicaKey) -> tuple[int, UUID | None]:

@@ -13,16 +13,14 @@ from kraft.seam import require
 
 
 class VoterHistory:
-    __slots__ = ("_base", "_offsets", "_sets")
+    __slots__ = ("_base", "_offsets", "_sets", "latest")
 
     def __init__(self, base: VoterSet) -> None:
         self._base = base
         self._offsets: list[int] = []
         self._sets: list[VoterSet] = []
-
-    @property
-    def latest(self) -> VoterSet:
-        return self._sets[-1] if self._sets else self._base
+        self.latest = base
+        """To read, never to set: the last of the sets, or the base. The core asks for it many times at each step."""
 
     @property
     def latest_offset(self) -> int:
@@ -38,12 +36,14 @@ class VoterHistory:
         require(offset > self.latest_offset, f"voters record at {offset} is not after {self.latest_offset}")
         self._offsets.append(offset)
         self._sets.append(voters)
+        self.latest = voters
 
     def truncate(self, end_offset: int) -> None:
         """Forget records at or after `end_offset`: the set before them is in force again."""
         position = bisect_left(self._offsets, end_offset)
         del self._offsets[position:]
         del self._sets[position:]
+        self.latest = self._sets[-1] if self._sets else self._base
 
     def trim(self, start_offset: int) -> None:
         """Fold records below `start_offset` into the base: a snapshot covers them."""
@@ -55,6 +55,6 @@ class VoterHistory:
 
     def reset(self, base: VoterSet) -> None:
         """The log was replaced by a snapshot that holds `base`."""
-        self._base = base
+        self._base = self.latest = base
         self._offsets.clear()
         self._sets.clear()

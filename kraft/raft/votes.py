@@ -15,7 +15,7 @@ def majority_of(voters: int) -> int:
 
 def majority_offset(end_offsets: Collection[int]) -> int:
     """The largest offset that a majority of the given log ends has reached; each voter counts once."""
-    return sorted(end_offsets, reverse=True)[len(end_offsets) // 2]
+    return sorted(end_offsets)[(len(end_offsets) - 1) // 2]
 
 
 class Tally:

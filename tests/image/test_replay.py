@@ -143,6 +143,8 @@ def test_a_digester_of_many_images_says_what_a_fresh_one_does() -> None:
         PartitionChange(identity(2), 599, isr=(1,)),
         Config(2, "orders", "retention.ms", "6"),
         PartitionChange(identity(2), 300, isr=(1,)),
+        BrokerRegistrationChange(2, 4, fenced=False),
+        ProducerIds(1, 3, 2000),
         RemoveTopic(identity(1)),
         Topic("orders", identity(9)),
     ]

@@ -272,12 +272,19 @@ def short(value: Any) -> str:
 def fields_of(value: Any, hidden: tuple[str, ...] = ()) -> str:
     """Fields that are not at their defaults."""
     shown = []
-    for field in dataclasses.fields(value):
-        item = getattr(value, field.name)
-        if field.name in HIDDEN or field.name in hidden or item == field.default:
+    for name, default in _defaults(value).items():
+        item = getattr(value, name)
+        if name in HIDDEN or name in hidden or item == default:
             continue
-        shown.append(f"{field.name}={_text(item)}")
+        shown.append(f"{name}={_text(item)}")
     return " ".join(shown)
+
+
+def _defaults(value: Any) -> dict[str, Any]:
+    """The fields of a value that the core takes or gives, and what they are unless said: most are tuples."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: field.default for field in dataclasses.fields(value)}
+    return dict.fromkeys(value._fields, dataclasses.MISSING) | value._field_defaults
 
 
 def _text(item: Any) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from kraft.raft import ballots, campaign, follower, leader, raft, startup, timers, transitions
 from kraft.raft.core import Core
-from kraft.raft.identity import Voter, VoterSet
+from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.raft.log_view import LogView
 from kraft.raft.raft import Raft
 from kraft.raft.ready import QuorumState, Ready, Truncate
@@ -146,7 +146,7 @@ def test_commit_by_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         original(core, role)
         role.epoch_start_offset = kept
 
-    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "0f2bb0df")
+    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "7d402a33")
     assert first_catch(hard_chaos) == "R9"
 
 
@@ -159,7 +159,7 @@ def test_a_leader_that_counts_its_unsynced_tail_is_caught(monkeypatch: pytest.Mo
         original(core, role)
         core.log.synced_end_offset = kept
 
-    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "0f2bb0df")
+    plant(monkeypatch, (leader,), "advance_high_watermark", twin, "7d402a33")
     real_append = leader.append_events
 
     def append(core: Core, payload: Any) -> None:
@@ -179,7 +179,7 @@ def test_a_fetch_that_acknowledges_what_is_not_synced_is_caught(monkeypatch: pyt
         original(core)
         core.log.synced_end_offset = kept
 
-    plant(monkeypatch, (follower,), "send_fetch_if_due", twin, "49058951")
+    plant(monkeypatch, (follower,), "send_fetch_if_due", twin, "8245daf2")
     assert first_catch(chaos) in ("R19", "R9")
 
 
@@ -199,10 +199,11 @@ def test_progress_on_a_diverging_fetch_is_caught(monkeypatch: pytest.MonkeyPatch
 
     def twin(core: Core, token: int, request: Any) -> None:
         if isinstance(core.role, Leader) and request.epoch == core.epoch:
-            leader._record_fetch(core, core.role, request)
+            key = ReplicaKey(request.replica_id, request.replica_directory_id)
+            leader._record_fetch(core, core.role, key, request)
         original(core, token, request)
 
-    plant(monkeypatch, (leader,), "handle_fetch", twin, "6d476303")
+    plant(monkeypatch, (leader,), "handle_fetch", twin, "60550b0f")
     monkeypatch.setitem(raft._REQUESTS, MetadataFetchRequest, twin)
     assert first_catch(hard_chaos) in ("R9", "R7", "R11", "invariant")
 
@@ -274,7 +275,7 @@ def test_a_fetch_below_the_log_start_that_counts_as_divergence_is_caught(monkeyp
         core.log.snapshots = kept
         return found
 
-    plant(monkeypatch, (leader,), "_disagreement", twin, "fa2e5011")
+    plant(monkeypatch, (leader,), "_disagreement", twin, "1d124725")
 
     def run(seed: int) -> None:
         world = World(seed, 3, 1, odds=Odds(snapshot=300))
@@ -331,7 +332,7 @@ def test_a_voters_record_that_survives_its_truncation_is_caught(monkeypatch: pyt
     assert first_catch(run, 3) == ""
     from kraft.raft.voter_history import VoterHistory
 
-    plant(monkeypatch, (VoterHistory,), "truncate", lambda self, end_offset: None, "d89eb78b")
+    plant(monkeypatch, (VoterHistory,), "truncate", lambda self, end_offset: None, "607e4827")
     assert first_catch(run, 3) in ("R16", "invariant")
 
 
