@@ -53,7 +53,8 @@ class SimCluster:
             self.start(node_id)
 
     def start(self, node_id: int, *, clean: bool = False, wiped: bool = False) -> None:
-        """Start a node, for the first time or again; `clean`: its last stop was in order; `wiped`: with nothing."""
+        """Start a node, for the first time or again; `clean`: its last stop was in order; `wiped`: with nothing. Where a
+        disk fails or a log is rotten no stop is in order: that directory gets no mark of it."""
         config, name = self.shape.config(node_id), host_name(node_id)
 
         async def live(seam: Seam) -> None:
@@ -69,6 +70,7 @@ class SimCluster:
         life = self.world.start(name, live, on_failure=partial(self._failed, node_id))
         self.watch.chronicle.life_began(node_id, life.number)
         if life.number > 1:
+            clean = clean and node_id not in self.ailing | self.rotten
             self.watch.restarted(node_id, life.number, clean=clean, wiped=wiped)
 
     def crash(self, node_id: int, *, lose_power: bool, is_noticed: bool) -> None:
