@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kraft.image import BrokerRegistration, ImageBuilder, MetadataImage, decode_event
-from kraft.image.dump import digest
+from kraft.image.dump import Digester, digest
 from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState, TopicImage
 from kraft.sim.check.observations import (
@@ -72,6 +72,7 @@ class MetadataFold:
         self._now_ms = now_ms
         self._labels = labels
         self._may_take = may_take
+        self._digester = Digester()
         self._taken: set[TopicPartition] = set()
         """Partitions that deal with an election from outside ISR and ELR which was as it must be."""
 
@@ -103,7 +104,7 @@ class MetadataFold:
                     self._tell(TopicDeleted(self._labels.of(topic_id, gone.name)))
             if self.image.offset:
                 committed = self.image.offset
-                self._tell(ImagePublished(THE_FOLD, 1, committed, digest(self.image), committed))
+                self._tell(ImagePublished(THE_FOLD, 1, committed, self._digester.digest(self.image), committed))
 
     def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
         if new is not None and (old is None or new.broker_epoch != old.broker_epoch):

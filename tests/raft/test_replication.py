@@ -137,6 +137,18 @@ def test_a_fetch_that_diverges_or_asks_for_too_much_moves_nothing() -> None:
     assert single.raft.progress()[(A, directory(A))].end_offset == -1
 
 
+def test_of_a_configured_voter_with_a_new_disk_the_directory_that_fetched_last_counts() -> None:
+    single = leading()
+    single.append(3)
+    single.fetch_of(A, 4, 1)
+    single.fetch_of(A, 1, 1, replica_directory_id=directory(9))
+    single.step(LogSynced(1, single.raft.log.generation))
+    single.fetch_of(B, 4, 1)
+    assert committed(single) == 1
+    single.fetch_of(A, 4, 1, replica_directory_id=directory(9))
+    assert committed(single) == 4
+
+
 # serving fetches
 
 
@@ -735,6 +747,22 @@ def test_observers_are_forgotten_after_their_session() -> None:
     single.tick()
     assert (C, directory(C)) not in single.raft.progress()
     assert (A, directory(A)) in single.raft.progress()
+
+
+def test_what_a_forgotten_observer_had_does_not_count_when_it_votes() -> None:
+    single = leading(settings=RaftSettings(observer_session_ms=1000))
+    single.append(3)
+    single.fetch_of(C, 4, 1)
+    single.fetch_of(A, 1, 1)
+    single.fetch_of(B, 1, 1)
+    assert committed(single) == 1
+    single.now += 1001
+    single.fetch_of(A, 1, 1)
+    single.tick()
+    single.step(VotersChangeRequested(voter_set(ME, A, B, C)))
+    single.sync()
+    single.fetch_of(A, 4, 1)
+    assert committed(single) == 1
 
 
 # voter changes
