@@ -180,7 +180,8 @@ class StateMachineSafety(Check):
         start = self._upto.get(seen.node, 0)
         if seen.high_watermark <= start:
             return
-        for batch in self._shadows.log(seen.node, None).between(start, seen.high_watermark):
+        own = self._shadows.log(seen.node, None)
+        for batch in (own.of_leader if seen.is_leader else own.between)(start, seen.high_watermark):
             self.count()
             entry = self._ledger.commit(batch)
             if entry != (batch.epoch, batch.digest):
@@ -273,8 +274,8 @@ class CommitRule(Check):
         if not seen.is_leader or seen.high_watermark <= before:
             return
         self.count()
-        own = self._shadows.log(seen.node, None)
-        last = own.at_end(seen.high_watermark)
+        newly = self._shadows.log(seen.node, None).of_leader(before, seen.high_watermark)
+        last = newly[-1] if newly and newly[-1].next_offset == seen.high_watermark else None
         if last is None or last.epoch != seen.epoch:
             self.fail(
                 "committed without a record of the leader's epoch",

@@ -32,6 +32,9 @@ class ShadowLog:
     pruned_to: int = 0
     """Up to where a prefix was once deleted from it while the rest stayed (retention)."""
     batches: list[ShadowBatch] = field(default_factory=list)
+    left_behind: list[ShadowBatch] = field(default_factory=list)
+    """What the last cut took that left nothing: the log's, if that was a prefix behind a snapshot; of another one, if
+    the log was begun anew."""
     _ends: list[int] = field(default_factory=list)
 
     @property
@@ -55,6 +58,7 @@ class ShadowLog:
         ends, or behind it, may have been begun anew (behind a snapshot): nothing of it is left."""
         keep = bisect_right(self._ends, end_offset)
         if keep and self._ends[keep - 1] <= start_offset:
+            self.left_behind = self.batches[:keep]
             keep = 0
         removed = self.batches[keep:]
         if keep and not removed and start_offset > self.start_offset:
@@ -70,6 +74,12 @@ class ShadowLog:
         index = bisect_left(self._ends, offset)
         found = index < len(self._ends) and self._ends[index] == offset
         return self.batches[index] if found else None
+
+    def of_leader(self, start: int, end: int) -> list[ShadowBatch]:
+        """Batches with an end in (start, end] of a log that its owner, a leader, never begins anew: also those that it
+        deleted behind a snapshot since the last look."""
+        deleted = (batch for batch in self.left_behind if start < batch.next_offset <= min(end, self.start_offset))
+        return [*deleted, *self.between(start, end)]
 
     def holding(self, offset: int) -> ShadowBatch | None:
         """The batch that holds the record at `offset`, or the first behind it across a hole."""

@@ -53,8 +53,8 @@ class SimCluster:
             self.start(node_id)
 
     def start(self, node_id: int, *, clean: bool = False, wiped: bool = False) -> None:
-        """Start a node, for the first time or again; `clean`: its last stop was in order; `wiped`: with nothing. Where a
-        disk fails or a log is rotten no stop is in order: that directory gets no mark of it."""
+        """Start a node, for the first time or again; `clean`: its last stop was in order; `wiped`: with nothing. Where
+        a disk fails or a log is rotten no stop is in order: that directory gets no mark of it."""
         config, name = self.shape.config(node_id), host_name(node_id)
 
         async def live(seam: Seam) -> None:

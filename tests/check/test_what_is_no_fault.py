@@ -27,6 +27,7 @@ from kraft.sim.check.observations import (
     ProduceAnswered,
     Restarted,
     RoleSeen,
+    SnapshotSeen,
 )
 from kraft.sim.check.shadow import ShadowLog
 from kraft.sim.check.suite import Suite
@@ -81,6 +82,23 @@ def test_a_log_that_is_begun_anew_where_it_ended_holds_nothing() -> None:
     assert log.batches == []
     log.write(batch(1, 5, 7))
     assert log.batches[0].before is None
+
+
+def test_a_leader_may_commit_and_delete_all_behind_a_snapshot_between_two_looks() -> None:
+    """Seed 6125 of 15 s: slices of one event, a snapshot at every step."""
+    written = [batch(node, 0, 2) for node in (101, 102)]
+    before = RoleSeen(101, 1, 1, True, 101, True, 0, 2, 0)
+    cut = LogCut(101, None, 2, 2)
+    after = RoleSeen(101, 1, 1, True, 101, True, 2, 2, 2)
+    snapshot = SnapshotSeen(101, 2, 1, "")
+    synced = [LogDurable(node, None, 2) for node in (101, 102)]
+    assert not {"R9", "R15"} & findings(*written, *synced, before, cut, snapshot, after)
+    beyond = replace(after, high_watermark=3, log_end_offset=3, log_start_offset=3)
+    assert {"R9", "R15"} <= findings(
+        *written, *synced, before, LogCut(101, None, 3, 3), replace(snapshot, end_offset=3), beyond
+    )
+    older = replace(after, epoch=2)
+    assert "R9" in findings(*written, *synced, before, cut, snapshot, older), "of an earlier leader's epoch"
 
 
 def committed(node: int) -> tuple[object, ...]:
