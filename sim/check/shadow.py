@@ -33,8 +33,8 @@ class ShadowLog:
     """Up to where a prefix was once deleted from it while the rest stayed (retention)."""
     batches: list[ShadowBatch] = field(default_factory=list)
     left_behind: list[ShadowBatch] = field(default_factory=list)
-    """What the last cut took that left nothing: the log's, if that was a prefix behind a snapshot; of another one, if
-    the log was begun anew."""
+    """What was cut away since the last look, with nothing left: a prefix behind a snapshot, or all of a log that was
+    begun anew."""
     _ends: list[int] = field(default_factory=list)
 
     @property

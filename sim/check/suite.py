@@ -22,6 +22,7 @@ from kraft.sim.check.observations import (
     LogDurable,
     Observation,
     PartitionRecorded,
+    RoleSeen,
     TopicDeleted,
     TopicPartition,
 )
@@ -137,6 +138,8 @@ class Suite:
             self.shadows.on_cut(observation)
             if observation.log is not None:
                 self.damage.cut(observation.node, observation.log, observation.start_offset, observation.end_offset)
+        elif isinstance(observation, RoleSeen):
+            self.shadows.log(observation.node, None).left_behind.clear()
 
     def _note_repair(self, node: int, log: TopicPartition) -> None:
         """A damaged replica that holds all that is committed is damaged no more."""

@@ -101,6 +101,16 @@ def test_a_leader_may_commit_and_delete_all_behind_a_snapshot_between_two_looks(
     assert "R9" in findings(*written, *synced, before, cut, snapshot, older), "of an earlier leader's epoch"
 
 
+def test_a_leader_that_began_its_log_anew_when_it_followed_commits_nothing_of_the_old_one() -> None:
+    """Seeds 13 and 95 of 30 s."""
+    other = replace(batch(102, 0, 2), digest=7)
+    written = [batch(101, 0, 2), other, LogDurable(101, None, 2)]
+    first = RoleSeen(101, 1, 1, True, 101, True, 2, 2, 0)
+    anew = [LogCut(102, None, 2, 2), RoleSeen(102, 1, 1, False, 101, True, 2, 2, 2)]
+    leads = RoleSeen(102, 2, 2, True, 102, True, 2, 2, 2)
+    assert "R7" not in findings(*written, first, *anew, Restarted(102, 2, False, False), leads)
+
+
 def committed(node: int) -> tuple[object, ...]:
     """A voter has three batches, and all is committed; `node` has them too."""
     ends = ((0, 2), (2, 4), (4, 6))
