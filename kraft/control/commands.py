@@ -215,13 +215,13 @@ class RestOfTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestOfGrowth:
-    """A CreatePartitions that is decided in slices: topics before `first` are answered in `results`; `has_begun`: the
-    one at `first` has some of its new partitions already."""
+    """A CreatePartitions that is decided in slices of whole topics: those before `first` are answered in `results`.
+    `draft`: what there is already of the one at `first`, if that is decided in steps."""
 
     asked: AdminRequest
     first: int = 0
-    has_begun: bool = False
     results: tuple[Any, ...] = ()
+    draft: TopicDraft | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

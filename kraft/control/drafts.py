@@ -1,5 +1,5 @@
-"""A new topic with very many partitions, decided in steps with no other command in between (`FollowUp.at_once`): it is
-created as a whole, in one batch, and yet no step is long."""
+"""A topic with very many new partitions, decided in steps with no other command in between (`FollowUp.at_once`): it is
+created, or grows, as a whole, in one batch, and yet no step is long."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kraft.image.partitions import NOTHING_HELD, Holdings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDraft:
     """The topic so far. `partitions` are wanted, `placed` of them have replicas; `held` is what brokers have of these;
-    `events` create the topic, its configs and those partitions. `by_hand`: partition number → replicas, if the request
-    says so."""
+    `events` create what there is not yet of the topic, its configs and those partitions. `by_hand`: partition number →
+    replicas, if the request says so."""
 
     topic_id: UUID
     configs: Mapping[str, str]

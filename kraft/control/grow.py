@@ -1,23 +1,26 @@
 """CreatePartitions: a topic gets more partitions (kraft-spec B.4). Existing ones do not move.
 
-A large request is decided in slices, with other commands in between: a topic may be seen with a part of its new
-partitions. If leadership is lost on the way, the same request goes on where it stopped.
+A topic grows as a whole or not at all. A large request is decided in slices of whole topics, with other commands in
+between; a topic that is too large for one slice in steps, with none (`drafts`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kraft.control.assignment import Refused, assign_manually, assign_replicas, partition_events, survey
+from kraft.control.assignment import Refused, Survey, assign_manually, assign_replicas, partition_events, survey
 from kraft.control.commands import AdminRequest, RestOfGrowth
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Context, Decision, FollowUp
+from kraft.control.drafts import TopicDraft, extend_draft
 from kraft.control.draw import Draw
 from kraft.control.topic_names import KEYED_TOPICS
 from kraft.control.topics import TOO_MANY_EVENTS
 from kraft.image import MetadataImage
 from kraft.image.events import Event
+from kraft.image.partitions import TopicImage
 from kraft.wire.error_codes import ErrorCode
 
 
@@ -26,7 +29,7 @@ def decide_create_partitions(image: MetadataImage, context: Context, command: Ad
     request = command.request
     if not request.validate_only and EVENTS_PER_SLICE < _growth(image, request) <= EVENTS_PER_COMMAND_MAX:
         return decide_rest_of_growth(image, context, RestOfGrowth(asked=command))
-    draw = Draw(context.seed)
+    draw, brokers = Draw(context.seed), survey(image, context)
     events: list[Event] = []
     results: list[tuple[str, ErrorCode, str | None]] = []
     names = [topic.name for topic in request.topics]
@@ -38,7 +41,7 @@ def decide_create_partitions(image: MetadataImage, context: Context, command: Ad
         if times[topic.name] > 1:
             outcome: list[Event] | Refused = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands twice")
         else:
-            outcome = _grow_one(image, context, command, topic, draw)
+            outcome = _grow_one(image, context, command, topic, brokers, draw)
         if isinstance(outcome, Refused):
             results.append((topic.name, outcome.code, outcome.message))
         else:
@@ -68,40 +71,56 @@ def _count(image: MetadataImage, name: str) -> int:
 
 
 def decide_rest_of_growth(image: MetadataImage, context: Context, rest: RestOfGrowth) -> Decision:
-    """The topics from `rest.first` on, as many partitions as a slice takes."""
+    """The topics from `rest.first` on, as many as a slice takes."""
     topics = rest.asked.request.topics
-    draw = Draw(context.seed)
+    draw, brokers = Draw(context.seed), survey(image, context)
     events: list[Event] = []
     results = list(rest.results)
-    number, has_begun = rest.first, rest.has_begun
-    while number < len(topics):
-        room = EVENTS_PER_SLICE - len(events)
-        if room <= 0:
-            later = replace(rest, first=number, has_begun=has_begun, results=tuple(results))
-            return Decision(events=tuple(events), depends_on=image.offset, effects=(FollowUp(later),))
+    for number in range(rest.first, len(topics)):
         asked = topics[number]
-        topic = image.topics.get(asked.name)
-        count = _count(image, asked.name)
-        if has_begun and count >= asked.count:
-            outcome: list[Event] | Refused = []  # another request has done the rest
+        is_large = asked.count - _count(image, asked.name) > EVENTS_PER_SLICE
+        if len(events) >= EVENTS_PER_SLICE or (is_large and events):
+            return _go_on(image, events, replace(rest, first=number, results=tuple(results), draft=None))
+        if is_large:
+            draft = rest.draft or _begin_draft(image, context, rest.asked, asked)
+            outcome = draft if isinstance(draft, Refused) else extend_draft(image, context, brokers, draft, draw)
+            if isinstance(outcome, TopicDraft) and not outcome.is_complete:
+                return _go_on(image, (), replace(rest, first=number, results=tuple(results), draft=outcome))
+            grown: Sequence[Event] | Refused = outcome if isinstance(outcome, Refused) else outcome.events
         else:
-            wanted = min(asked.count, count + room) if topic is not None else asked.count
-            outcome = _grow_one(image, context, rest.asked, replace(asked, count=wanted), draw)
-        if isinstance(outcome, Refused):
-            results.append((asked.name, outcome.code, outcome.message))
+            grown = _grow_one(image, context, rest.asked, asked, brokers, draw)
+        rest = replace(rest, draft=None)
+        if isinstance(grown, Refused):
+            results.append((asked.name, grown.code, grown.message))
         else:
-            events += outcome
-            if count + len(outcome) < asked.count:
-                has_begun = True
-                continue
+            events += grown
             results.append((asked.name, ErrorCode.NONE, None))
-        number, has_begun = number + 1, False
     return Decision(events=tuple(events), reply=_response(results), depends_on=image.offset)
 
 
-def _grow_one(
-    image: MetadataImage, context: Context, command: AdminRequest, asked: Any, draw: Draw
-) -> list[Event] | Refused:
+def _go_on(image: MetadataImage, events: Sequence[Event], rest: RestOfGrowth) -> Decision:
+    follow_up = FollowUp(rest, at_once=rest.draft is not None)
+    return Decision(events=tuple(events), depends_on=image.offset, effects=(follow_up,))
+
+
+def _begin_draft(image: MetadataImage, context: Context, command: AdminRequest, asked: Any) -> TopicDraft | Refused:
+    """What there is already of a topic that grows by very many partitions."""
+    topic = _growing(image, context, command, asked)
+    if isinstance(topic, Refused):
+        return topic
+    return TopicDraft(
+        topic_id=topic.topic_id,
+        configs={},
+        partitions=asked.count,
+        replication_factor=len(topic.partition(0).replicas),
+        events=(),
+        placed=topic.partition_count,
+        held=topic.holdings,
+    )
+
+
+def _growing(image: MetadataImage, context: Context, command: AdminRequest, asked: Any) -> TopicImage | Refused:
+    """The topic as it is, if it may grow so far."""
     if not context.authorize(command.requester, "ALTER", "TOPIC", asked.name):
         return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
     topic = image.topics.get(asked.name)
@@ -118,8 +137,17 @@ def _grow_one(
         return Refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"a partition of topic {asked.name} is being reassigned")
     if more > EVENTS_PER_COMMAND_MAX:
         return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+    return topic
+
+
+def _grow_one(
+    image: MetadataImage, context: Context, command: AdminRequest, asked: Any, brokers: Survey, draw: Draw
+) -> list[Event] | Refused:
+    topic = _growing(image, context, command, asked)
+    if isinstance(topic, Refused):
+        return topic
+    more = asked.count - topic.partition_count
     factor = len(topic.partition(0).replicas)
-    brokers = survey(image, context)
     if asked.assignments is None:
         if command.request.validate_only:  # whether there is room for a partition does not depend on how many they are
             more = min(more, EVENTS_PER_SLICE)

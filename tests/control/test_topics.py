@@ -12,7 +12,7 @@ from kraft.control import Decision, FollowUp, decide, grow, topics
 from kraft.control.assignment import assign_replicas
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE
 from kraft.image import ConfigResourceType, TopicImage, TopicsImage
-from kraft.image.events import Config, Partition, PartitionChange, Topic
+from kraft.image.events import BrokerRegistrationChange, Config, Partition, PartitionChange, Topic
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.control.cluster import Cluster, node_config, topic_id
@@ -343,51 +343,59 @@ def test_a_topic_that_another_request_creates_between_two_slices_is_refused() ->
     assert cluster.image.topics.get("topic-2").partition_count == 1  # type: ignore[union-attr]
 
 
-def test_a_topic_grows_slice_by_slice() -> None:
+def test_topics_grow_slice_by_slice_and_a_large_one_in_steps_with_nothing_between_and_in_one_batch() -> None:
     cluster = cluster_of()
-    create(cluster, new_topic("one", 5, 3), new_topic("two", 5, 3), new_topic("three", 5, 3))
-    asked = [more_partitions("one", 2_505), more_partitions("gone", 9), more_partitions("two", 505)]
-    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[*asked, more_partitions("three", 5)])
-    sizes, reply = slices(cluster, command)
-    assert sizes == [1_000, 1_000, 1_000, 0]
-    assert [(one.name, one.error_code) for one in reply.results] == [
+    create(cluster, *(new_topic(name, 5, 3) for name in ("small", "one", "two", "three")))
+    asked = [more_partitions("small", 9), more_partitions("one", 2_505), more_partitions("gone", 9)]
+    asked += [more_partitions("two", 505), more_partitions("three", 5)]
+    made = steps(cluster, cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=asked))
+    assert [len(one.events) for one in made] == [4, 0, 0, 2_500, 500]
+    assert [is_at_once(one) for one in made] == [False, True, True, False, False]
+    assert [(one.name, one.error_code) for one in made[-1].reply.results] == [
+        ("small", ErrorCode.NONE),
         ("one", ErrorCode.NONE),
         ("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("two", ErrorCode.NONE),
         ("three", ErrorCode.INVALID_PARTITIONS),
     ]
     counts = {topic.name: topic.partition_count for topic in cluster.image.topics}
-    assert counts == {"one": 2_505, "two": 505, "three": 5}
+    assert counts == {"small": 9, "one": 2_505, "two": 505, "three": 5}
     loads = [0] * 4
     for _, state in cluster.image.topics.get("one").partitions():  # type: ignore[union-attr]
         loads[state.leader] += 1
     assert max(loads) - min(loads[1:]) <= 3
 
 
-def test_growth_that_was_cut_off_goes_on_when_it_is_asked_for_again() -> None:
+def test_a_topic_grows_as_a_whole_or_not_at_all() -> None:
+    """Of what is refused nothing may be there (seed 9: a broker began to stop between two slices of a growth)."""
     cluster = cluster_of()
-    create(cluster, new_topic("one", 1, 1))
+    create(cluster, new_topic("one", 1, 3))
     command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 3_001)])
-    cluster.decide(command)  # and leadership is lost
-    sizes, reply = slices(cluster, command)
-    assert (sizes, reply.results[0].error_code) == ([1_000, 1_000], ErrorCode.NONE)
+    first = cluster.decide(command)
+    epoch = cluster.image.brokers[3].broker_epoch
+    cluster.apply([BrokerRegistrationChange(3, epoch, in_controlled_shutdown=True)])
+    second = cluster.decide(first.follow_up)
+    assert second.reply.results[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert cluster.image.topics.get("one").partition_count == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("what", ["deleted", "grown"])
-def test_a_topic_that_changes_while_it_grows(what: str) -> None:
+def test_a_topic_that_changes_between_two_slices_of_growth(what: str) -> None:
     cluster = cluster_of()
-    create(cluster, new_topic("one", 1, 1))
+    create(cluster, new_topic("other", 1, 1), new_topic("one", 1, 1))
 
     def between() -> None:
+        if cluster.image.topics.get("other").partition_count == 1:  # type: ignore[union-attr]
+            return
         if what == "deleted":
             cluster.admin(ApiKey.DELETE_TOPICS, topics=[deleted("one")])
         else:
-            cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 1_900)])
+            cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 801)])
 
-    command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 1_801)])
-    _, reply = slices(cluster, command, between)
-    expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if what == "deleted" else ErrorCode.NONE
-    assert reply.results[0].error_code == expected
+    asked = [more_partitions("other", 1_001), more_partitions("one", 801)]
+    _, reply = slices(cluster, cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=asked), between)
+    expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if what == "deleted" else ErrorCode.INVALID_PARTITIONS
+    assert [one.error_code for one in reply.results] == [ErrorCode.NONE, expected]
 
 
 def test_what_is_only_validated_or_placed_by_hand_is_decided_at_once() -> None:
