@@ -99,7 +99,7 @@ def growth_is_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
     def twin(*arguments: Any) -> Any:
         return replace(original(*arguments), events=())
 
-    plant(patch, grow, "decide_create_partitions", twin, "ea6f0f7e")
+    plant(patch, grow, "decide_create_partitions", twin, "3a09cbfc")
     patch.setitem(ADMIN, ApiKey.CREATE_PARTITIONS, twin)
 
 
