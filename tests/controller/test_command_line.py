@@ -329,7 +329,8 @@ def test_a_very_large_topic_has_the_line_to_itself_until_it_is_there_as_a_whole(
     assert digest(host.line.image) == digest(expected)
 
 
-def test_no_step_of_a_very_large_topic_takes_more_events_than_a_step_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def count_taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events each step from now on adds to a batch."""
     taken: list[int] = []
     honest = BatchBuilder.take
 
@@ -340,6 +341,11 @@ def test_no_step_of_a_very_large_topic_takes_more_events_than_a_step_may(monkeyp
         return done
 
     monkeypatch.setattr(BatchBuilder, "take", take)
+    return taken
+
+
+def test_no_step_of_a_very_large_topic_takes_more_events_than_a_step_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = count_taken(monkeypatch)
     host = Host(at_once=True)
     host.submit(large(host, "orders"), "large")
     assert run_out(host) > 5
@@ -348,16 +354,7 @@ def test_no_step_of_a_very_large_topic_takes_more_events_than_a_step_may(monkeyp
 
 
 def test_a_very_large_batch_is_appended_in_a_step_that_replays_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    honest = BatchBuilder.take
-
-    def take(self: BatchBuilder, events_max: int) -> bool:
-        before = len(self.values)
-        done = honest(self, events_max)
-        taken.append(len(self.values) - before)
-        return done
-
-    monkeypatch.setattr(BatchBuilder, "take", take)
+    taken = count_taken(monkeypatch)
     host = Host(at_once=True)
     end = host.quorum.log_end_offset
     host.submit(large(host, "orders"), "large")
