@@ -136,12 +136,16 @@ class RealFile:
 
     def warm(self, position: int, count: int) -> None:
         """Bring a range into the page cache. *Blocking.*"""
+        buffer = bytearray(min(count, WARM_CHUNK_BYTES))
         end = position + count
-        while position < end:
-            got = self.read(position, min(WARM_CHUNK_BYTES, end - position))
-            if not got:
-                return
-            position += len(got)
+        try:
+            while position < end:
+                got = os.preadv(self._fd, (memoryview(buffer)[: end - position],), position)
+                if not got:
+                    return
+                position += got
+        except OSError as error:
+            raise disk_error(error, self._path, "read") from error
 
     def read(self, position: int, count: int) -> bytes:
         try:

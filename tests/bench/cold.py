@@ -1,4 +1,5 @@
-"""A hot producer beside a reader of what is no longer in memory: what the reader's disk reads do to the producer."""
+"""A hot producer beside a reader of what is no longer in memory, and again of what is: the first shows what the reader's
+disk reads do to the producer, the second what its mere share of the machine does."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ ROWS = (
     Row("cold-p99", "hot producer while 10 GB are read cold: p99", "ms", LESS),
     Row("cold-share", "the same as a multiple of its p99 alone", "×", LESS, Goal(3)),
     Row("cold-read", "reader of 10 GB cold", "MB/s"),
+    Row("cold-warm-p99", "hot producer while the same is read again, from memory: p99", "ms", LESS),
+    Row("cold-warm-read", "reader of 10 GB from memory", "MB/s"),
 )
 
 
@@ -42,6 +45,21 @@ def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
     forget(cluster.folder, cold)
     duration_s = max(1.0, ALONE_S * share)
     alone = clients.at_rate(cluster, hot, size=KILOBYTE, per_second=PER_SECOND, duration_s=duration_s)
+    beside, cold_rate = _beside_a_reader(cluster, hot, cold)
+    beside_warm, warm_rate = _beside_a_reader(cluster, hot, cold)
+    alone_ms, beside_ms = _p99_ms(alone), _p99_ms(beside)
+    return {
+        "cold-alone-p99": alone_ms,
+        "cold-p99": beside_ms,
+        "cold-share": beside_ms / alone_ms,
+        "cold-read": cold_rate,
+        "cold-warm-p99": _p99_ms(beside_warm),
+        "cold-warm-read": warm_rate,
+    }
+
+
+def _beside_a_reader(cluster: LocalCluster, hot: str, cold: str) -> tuple[clients.AtRate, float]:
+    """The producer while all of `cold` is read by another process, and that one's MB/s."""
     command = [sys.executable, "-m", "tests.bench.cold", cluster.bootstrap, cold]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         beside = clients.at_rate(
@@ -55,13 +73,11 @@ def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
         told = reader.communicate()[0]
     if reader.returncode:
         raise RuntimeError(f"the reader ended with {reader.returncode}")
-    alone_ms, beside_ms = 1000 * percentile(alone.seconds, 0.99), 1000 * percentile(beside.seconds, 0.99)
-    return {
-        "cold-alone-p99": alone_ms,
-        "cold-p99": beside_ms,
-        "cold-share": beside_ms / alone_ms,
-        "cold-read": float(told),
-    }
+    return beside, float(told)
+
+
+def _p99_ms(rated: clients.AtRate) -> float:
+    return 1000 * percentile(rated.seconds, 0.99)
 
 
 def forget(folder: Path, topic: str) -> None:
