@@ -202,7 +202,7 @@ class FetchOperation(Parked):
     def _read(self) -> tuple[list[Read], int, bool, bool]:
         """Read what may have something to tell, in order: at least ANSWER_PARTITIONS_MAX of a session's partitions, and
         on until there is something to answer. The answers, their bytes, whether they are to be told at once (for one of
-        them cannot wait, or others come next), and whether one would be another if its log were open."""
+        them cannot wait, or others come next), and whether one would be another if its log were open: then it waits."""
         kept, is_follower = self.kept, self.is_follower
         allowed = is_follower and self.broker.gates.authorizer.authorize(
             self.session, Operation.CLUSTER_ACTION, CLUSTER
@@ -213,7 +213,7 @@ class FetchOperation(Parked):
         left, total, has_news, is_urgent, waits_for_log = self.bytes_max, 0, False, False, False
         for number, entry in enumerate(kept.partitions.values() if self.is_full else kept.in_turn(bound)):
             if number >= bound and (is_urgent or total >= self.min_bytes or (has_news and answers_news)):
-                is_urgent = True
+                is_urgent = is_urgent or not waits_for_log
                 if self.counts_progress:
                     self._read_named(reads, allowed=allowed)
                 break
@@ -226,7 +226,7 @@ class FetchOperation(Parked):
             left -= size
             total += size
             if not result.is_plain:
-                waits = result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._waits_for_log(entry)
+                waits = self._waits_for_log(entry, result)
                 waits_for_log, is_urgent = waits_for_log or waits, is_urgent or not waits
             elif size or entry.differs(result):
                 has_news = True
@@ -265,12 +265,12 @@ class FetchOperation(Parked):
 
     def _read_named(self, reads: list[Read], *, allowed: bool) -> None:
         """What this request names is a follower's progress, for which producers wait: it counts now, also where the
-        partition's turn to give records comes in a later answer."""
+        partition's turn to give records comes in a later answer. Where its log is being opened both come then."""
         seen = {entry for entry, _, _ in reads}
         for entry in self.kept.named:
             if entry not in seen:
                 result = self._read_entry(entry, 0, at_least_one=False, allowed=allowed)
-                if result is not None:
+                if result is not None and not self._waits_for_log(entry, result):
                     reads.append((entry, result, 0))
 
     def _is_throttled(self, entry: FetchedPartition, partition: Partition) -> bool:
@@ -287,7 +287,10 @@ class FetchOperation(Parked):
             entry.watch(partition)
         return partition
 
-    def _waits_for_log(self, entry: FetchedPartition) -> bool:
+    def _waits_for_log(self, entry: FetchedPartition, result: FetchResult) -> bool:
+        """This result would be another if the log were open."""
+        if result.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return False
         partition = entry.partition or self._find(entry)
         return partition is not None and partition.waits_for_log
 

@@ -97,10 +97,9 @@ class MetadataPublisher:
         prepared = self._prepared
         if prepared and prepared[0].image.offset == batch.next_offset and prepared[0].before is self.image:
             return None
-        return self._replay_in_steps(batch, events_max)
+        return self._replay_in_steps(self.image, batch, events_max)
 
-    def _replay_in_steps(self, batch: CommittedBatch, events_max: int) -> Iterator[None]:
-        before = self.image
+    def _replay_in_steps(self, before: MetadataImage, batch: CommittedBatch, events_max: int) -> Iterator[None]:
         builder = ImageBuilder(before)
         yield from _apply_in_steps(builder, batch.records, events_max)
         image = builder.build(batch.next_offset, batch.epoch)

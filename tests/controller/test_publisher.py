@@ -165,15 +165,19 @@ def test_a_large_batch_is_replayed_in_steps_and_shown_when_it_is_told() -> None:
     with_publisher(check)
 
 
-def test_work_ahead_on_another_image_is_worth_nothing() -> None:
+@pytest.mark.parametrize("steps", [0, 1])
+def test_work_ahead_on_another_image_is_worth_nothing(steps: int) -> None:
+    """Nor is it done on the other image, in which the batch may not fit."""
+
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         ahead = publisher.replay_ahead(batch(0, *topics(25)), 10)
         assert ahead is not None
-        next(ahead)
-        publisher.on_snapshot(5, 1, [encode_event(ClusterIdentity("c"))])
+        for _ in range(steps):
+            next(ahead)
+        publisher.on_snapshot(5, 1, [encode_event(event) for event in (ClusterIdentity("c"), Topic("other", ID))])
         list(ahead)
-        publisher.on_commit([batch(5, *topics(20))])
-        assert (publisher.image.offset, publisher.image.cluster_id, len(publisher.image.topics)) == (25, "c", 20)
+        publisher.on_commit([batch(5, *topics(20)[:7])])
+        assert (publisher.image.offset, publisher.image.cluster_id, len(publisher.image.topics)) == (12, "c", 8)
 
     with_publisher(check)
 

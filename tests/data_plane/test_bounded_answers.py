@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.broker.node import fetching
 from kraft.broker.node.fetch_sessions import FetchSession
+from kraft.wire.error_codes import ErrorCode
 from tests.data_plane.plane import Plane, batch, run, three
 from tests.data_plane.test_fetch import Session, told
 
@@ -104,3 +106,49 @@ def test_a_partition_that_had_its_turn_comes_behind_those_that_wait_for_theirs()
     session.put_behind(entries[0])
     session.note(entries[1])
     assert [entry.index for entry in session.dirty] == [1, 2, 0]
+
+
+def begin_to_cut(plane: Plane, index: int) -> None:
+    """As if another led, from whom this log has to be cut back."""
+    partition = plane.partition("many", index=index)
+    assert partition.state is not None
+    partition.follow(partition.state)
+    partition.is_truncating = True
+
+
+def test_who_waits_for_its_log_is_not_refused_because_others_fill_the_answer() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=PARTITIONS)
+        session = await joined(plane)
+        kept = plane.cluster.node(1).broker.broker.replicas.fetch_sessions.peek(session.session_id)
+        first = next(iter(kept.dirty)).index
+        begin_to_cut(plane, first)
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(told(await session.fetch(max_wait_ms=0)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await plane.world.sleep_ms(100)
+            assert not answers, "it waits for the log"
+            plane.partition("many", index=first).cut_done()
+            plane.cluster.node(1).broker.broker.replicas.request_pass()
+        assert len(answers[0]) == BOUND
+        assert answers[0]["many", first][0] == ErrorCode.NONE
+
+    run(test)
+
+
+def test_what_a_follower_names_is_not_refused_while_it_waits_for_its_log() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=PARTITIONS, leader=1)
+        plane.world.kill("b2")
+        session = await joined(plane, replica_id=2)
+        kept = plane.cluster.node(1).broker.broker.replicas.fetch_sessions.peek(session.session_id)
+        turns = [entry.index for entry in kept.dirty]
+        begin_to_cut(plane, turns[-1])
+        answer = told(await session.fetch(("many", turns[-1], 1), replica_id=2))
+        assert {index for _, index in answer} == set(turns[:BOUND])
+
+    three(test)
