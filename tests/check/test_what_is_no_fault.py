@@ -59,6 +59,7 @@ def test_a_broker_is_not_fenced_late_that_a_new_active_controller_has_not_seen_a
     assert fenced_late(1_500) == {"K6"}
     met = ProbeAnswered(101, 2, 5, "SAME", 900)
     assert fenced_late(1_020, before=(met,)) == {"K6"}
+    assert fenced_late(1_020, before=(replace(met, outcome="REFUSED"),)) == set()
     for node in (101, 2):
         assert fenced_late(1_020, before=(met, Restarted(node, 2, clean=False, wiped=False))) == set()
 
@@ -82,6 +83,14 @@ def test_a_log_that_is_begun_anew_where_it_ended_holds_nothing() -> None:
     assert log.batches == []
     log.write(batch(1, 5, 7))
     assert log.batches[0].before is None
+
+
+def test_what_a_leader_deletes_twice_between_two_looks_was_its_log_all_the_same() -> None:
+    log = ShadowLog()
+    for base in (0, 2):
+        log.write(batch(101, base, base + 2))
+        log.cut(base + 2, base + 2)
+    assert [one.next_offset for one in log.of_leader(0, 4)] == [2, 4]
 
 
 def test_a_leader_may_commit_and_delete_all_behind_a_snapshot_between_two_looks() -> None:
@@ -231,6 +240,13 @@ def test_a_registration_in_slices_comes_after_the_changes_and_nobody_is_taken_be
     assert suite.leader_in_sync.may_take(TP, 1)
 
 
+def test_who_is_left_out_without_an_unclean_stop_is_not_excused_by_one_that_comes_later() -> None:
+    suite = nobody_is_left(restarted=(), registers=False)
+    suite.observe(Restarted(2, 2, False, False), 20)
+    suite.observe(BrokerRegistered(2, 9), 21)
+    assert not suite.leader_in_sync.may_take(TP, 1)
+
+
 def test_an_unclean_stop_before_the_last_registration_leaves_nobody_out() -> None:
     suite = nobody_is_left()
     for observation in (record(2, (2,), 2), BrokerRegistered(2, 12), replace(record(-1, (), 3), last_known_elr=(2,))):
@@ -348,6 +364,17 @@ def test_a_broker_that_hears_late_that_it_led_need_not_hold_what_was_committed_a
     acknowledged = [*written, leads(3, 2, 5), ProduceAcknowledged(TP, 0, 5)]
     assert "D1" not in findings(*acknowledged, leads(2, 1, 0))
     assert "D1" in findings(*acknowledged, leads(2, 3, 0))
+
+
+def test_who_hears_late_that_it_led_says_nothing_of_who_is_in_sync() -> None:
+    """Its own log, which is damaged, excuses no loss of what others have acknowledged since."""
+    suite = Suite(frozenset({101}))
+    suite.damage.lost(2, TP)
+    late = replace(leads(2, 1, 0), isr=frozenset({2}), maximal_isr=frozenset({2}))
+    written = [batch(node, 0, 5, epoch=2, log=TP) for node in (1, 3)]
+    for observation in (*written, leads(3, 2, 5), late, ProduceAcknowledged(TP, 0, 5), leads(4, 3, 0)):
+        suite.observe(observation, 0)
+    assert "D1" in {finding.check for finding in suite.findings}
 
 
 @pytest.mark.parametrize(("is_steady_at_first", "found"), [(False, set()), (True, {"K4b"})])
