@@ -113,17 +113,17 @@ def test_a_stop_was_in_order_if_it_came_in_time_and_nothing_rotted_meanwhile(
             told.extend([seen.clean] if isinstance(seen, Restarted) else [])
             tell(seen)
 
-        async def rotting(node: int, *, timeout_ms: int) -> bool:
+        async def stop_meanwhile(node: int, *, timeout_ms: int) -> bool:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(rot_or_mend, cluster, node)
+                nursery.start_soon(rot_or_mend, node)
                 return await stop(node, timeout_ms=timeout_ms)
 
-        async def rot_or_mend(cluster: SimCluster, node: int) -> None:
+        async def rot_or_mend(node: int) -> None:
             await cluster.world.sleep_ms(1)
             (cluster.rotten.add if ends_rotten else cluster.rotten.discard)(node)
 
         monkeypatch.setattr(cluster.watch, "tell", spy)
-        monkeypatch.setattr(cluster, "stop", rotting)
+        monkeypatch.setattr(cluster, "stop", stop_meanwhile)
         monkeypatch.setattr(faults, "STOP_MS_MAX", stop_ms_max)
         if begins_rotten:
             cluster.rotten.add(2)

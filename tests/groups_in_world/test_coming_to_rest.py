@@ -83,7 +83,7 @@ def members_are_written_without_their_assignments(patch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_log_says_of_members_is_compared_before_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    calm = Plan(seed=3, duration_ms=6_000, work={name: () for name in MEMBERS})
+    calm = Plan(seed=3, duration_ms=6_000, work=dict.fromkeys(MEMBERS, ()))
     assert not run_plan(calm).findings
     members_are_written_without_their_assignments(monkeypatch)
     assert {finding.check for finding in run_plan(calm).findings} == {"G7"}
