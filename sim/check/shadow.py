@@ -58,7 +58,7 @@ class ShadowLog:
         ends, or behind it, may have been begun anew (behind a snapshot): nothing of it is left."""
         keep = bisect_right(self._ends, end_offset)
         if keep and self._ends[keep - 1] <= start_offset:
-            self.left_behind += self.batches[:keep]
+            self.left_behind = self.batches[:keep]
             keep = 0
         removed = self.batches[keep:]
         if keep and not removed and start_offset > self.start_offset:

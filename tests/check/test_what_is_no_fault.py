@@ -85,14 +85,6 @@ def test_a_log_that_is_begun_anew_where_it_ended_holds_nothing() -> None:
     assert log.batches[0].before is None
 
 
-def test_what_a_leader_deletes_twice_between_two_looks_was_its_log_all_the_same() -> None:
-    log = ShadowLog()
-    for base in (0, 2):
-        log.write(batch(101, base, base + 2))
-        log.cut(base + 2, base + 2)
-    assert [one.next_offset for one in log.of_leader(0, 4)] == [2, 4]
-
-
 def test_a_leader_may_commit_and_delete_all_behind_a_snapshot_between_two_looks() -> None:
     """Seed 6125 of 15 s: slices of one event, a snapshot at every step."""
     written = [batch(node, 0, 2) for node in (101, 102)]
