@@ -42,7 +42,7 @@ check: $(SETUP) ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: compiled ## ours, bare loops and Apache Kafka side by side, into docs/benchmarks.md; QUICK=1: ours alone, two minutes
+bench: compiled ## ours, bare loops and Apache Kafka side by side, into docs/benchmarks.md; QUICK=1: ours alone, two minutes, six if an alarm stays
 	@$(if $(QUICK),,{ command -v java && command -v mvn; } > /dev/null || tests/interop/tools.sh)
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(RUNS),--runs $(RUNS)) $(ONLY:%=--only %)
 

@@ -64,11 +64,12 @@ class OffsetRead:
 
 @dataclass(frozen=True, slots=True)
 class GroupAtRest:
-    """In the end: partition → the members that believe to own it, in one generation each."""
+    """In the end: partition → the members that believe to own it; and the generations that their coordinator has
+    confirmed to them, None for a member to which it has confirmed none."""
 
     group: str
     owners: Mapping[TopicPartition, tuple[str, ...]]
-    generations: frozenset[int]
+    generations: frozenset[int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +201,11 @@ class OneOwner(Check):
 
     def _rests(self, rest: GroupAtRest) -> None:
         self.count()
-        if len(rest.generations) != 1:
-            self.fail("members of several generations", group=rest.group, generations=sorted(rest.generations))
+        if None in rest.generations:
+            self.fail("members that their coordinator has not heard of", group=rest.group)
+        generations = sorted(one for one in rest.generations if one is not None)
+        if len(generations) > 1:
+            self.fail("members of several generations", group=rest.group, generations=generations)
         for partition, owners in rest.owners.items():
             if len(owners) != 1:
                 self.fail("a partition without its one owner", group=rest.group, partition=partition, owners=owners)

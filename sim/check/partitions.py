@@ -53,6 +53,10 @@ class Damage:
         rotten = self._rotten.get((node, topic_partition))
         return rotten is not None and end_offset >= rotten[0]
 
+    def is_rotten(self, node: int, topic_partition: TopicPartition) -> bool:
+        """Whether the rotten batch stands in this log."""
+        return self._rotten.get((node, topic_partition)) is not None
+
     def cut(self, node: int, topic_partition: TopicPartition, start_offset: int, end_offset: int) -> None:
         """The log begins and ends here now. If the rotten batch went with what is gone, from the end or from the front,
         it excuses no other cut."""

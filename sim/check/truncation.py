@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import LogCut, NodeDown, PartitionRecorded, Restarted, RoleSeen, TopicPartition
+from kraft.sim.check.observations import (
+    LogCut,
+    NodeDown,
+    PartitionRecorded,
+    PartitionSeen,
+    Restarted,
+    RoleSeen,
+    TopicPartition,
+)
 from kraft.sim.check.partitions import Damage, PartitionLedgers
 from kraft.sim.check.shadow import Shadows
 
@@ -15,7 +23,8 @@ class TruncationDiscipline(Check):
     """No live replica cuts away what was committed: a follower cuts where its log and its leader's part, and that lies
     behind all that is committed. A folder that goes as a whole must belong to a deleted topic, or to a node that is no
     replica any more; that may be told only after the disk, so it is judged when the node shows its role next. A log of
-    which bytes have changed on the device may be cut there when it is recovered, once, and no further back."""
+    which bytes have changed on the device may be cut there when it is recovered, once, and no further back: file by
+    file, from the last one on, so a cut behind them is judged if the log is shown before it is cut there."""
 
     id: ClassVar[str] = "D9"
     statement: ClassVar[str] = "No running replica removes a committed record, but from the front."
@@ -30,6 +39,8 @@ class TruncationDiscipline(Check):
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self._left: set[tuple[int, TopicPartition]] = set()
         """(node, log): it was a replica, and is none any more or was not in sync since."""
+        self._cut_behind: dict[tuple[int, TopicPartition], int] = {}
+        """(node, log) that may have been cut on the way to its rotten batch → where it ended after that."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
@@ -38,6 +49,7 @@ class TruncationDiscipline(Check):
             NodeDown: self.down,
             Restarted: self.restarted,
             RoleSeen: self.role,
+            PartitionSeen: self.shown,
         }
 
     def down(self, seen: NodeDown) -> None:
@@ -49,25 +61,29 @@ class TruncationDiscipline(Check):
     def cut(self, seen: LogCut) -> None:
         if seen.log is None or seen.node in self._down or seen.log in self._ledgers.unclean:
             return
-        if self._damage.may_be_cut(seen.node, seen.log, seen.end_offset):
-            return
         shadow = self._shadows.log(seen.node, seen.log)
         committed = self._ledgers.committed.get(seen.log, {})
         lost = 0
         for batch in shadow.between(seen.end_offset, shadow.end_offset):
             self.count()
             lost += committed.get(batch.next_offset) == (batch.epoch, batch.digest)
-        if lost and not seen.end_offset and not seen.start_offset:
+        if lost and self._damage.may_be_cut(seen.node, seen.log, seen.end_offset):
+            self._cut_behind[seen.node, seen.log] = seen.end_offset
+        elif lost and not seen.end_offset and not seen.start_offset:
             self._removed.append((seen.node, seen.log, lost))
         elif lost:
-            self.fail(
-                "a replica cut committed records",
-                partition=seen.log,
-                node=seen.node,
-                end_after=seen.end_offset,
-                batches=lost,
-                committed_end=max(committed),
-            )
+            self._fail(seen.node, seen.log, seen.end_offset)
+
+    def shown(self, seen: PartitionSeen) -> None:
+        """An open log has been recovered to its end."""
+        end_after = self._cut_behind.pop((seen.node, seen.topic_partition), None)
+        if end_after is not None and self._damage.is_rotten(seen.node, seen.topic_partition):
+            self._fail(seen.node, seen.topic_partition, end_after)
+
+    def _fail(self, node: int, log: TopicPartition, end_after: int) -> None:
+        committed_end = max(self._ledgers.committed[log])
+        text = "a replica cut committed records"
+        self.fail(text, partition=log, node=node, end_after=end_after, committed_end=committed_end)
 
     def recorded(self, seen: PartitionRecorded) -> None:
         """Whoever is no replica any more, by a reassignment, takes its log away."""

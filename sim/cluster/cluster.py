@@ -42,6 +42,8 @@ class SimCluster:
         """Brokers that lack one of their log directories: they may log errors, and must go on."""
         self.rotten: set[int] = set()
         """Brokers with a log of which bytes have changed: they may log errors, and must go on."""
+        self._stopped_in_order: set[int] = set()
+        """Nodes whose last life ended, or is asked to end, in order."""
         self.refused: Counter[TopicPartition] = Counter()
         """How often readers were told of a damaged batch."""
         report.is_excused = lambda name: node_of(name) in self.ailing | self.rotten
@@ -52,9 +54,8 @@ class SimCluster:
         for node_id in self.shape.node_ids:
             self.start(node_id)
 
-    def start(self, node_id: int, *, clean: bool = False, wiped: bool = False) -> None:
-        """Start a node, for the first time or again; `clean`: its last stop was in order; `wiped`: with nothing. Where
-        a disk fails or a log is rotten no stop is in order: that directory gets no mark of it."""
+    def start(self, node_id: int, *, wiped: bool = False) -> None:
+        """Start a node, for the first time or again; `wiped`: with nothing."""
         config, name = self.shape.config(node_id), host_name(node_id)
 
         async def live(seam: Seam) -> None:
@@ -70,12 +71,13 @@ class SimCluster:
         life = self.world.start(name, live, on_failure=partial(self._failed, node_id))
         self.watch.chronicle.life_began(node_id, life.number)
         if life.number > 1:
-            clean = clean and node_id not in self.ailing | self.rotten
-            self.watch.restarted(node_id, life.number, clean=clean, wiped=wiped)
+            self.watch.restarted(node_id, life.number, clean=node_id in self._stopped_in_order, wiped=wiped)
+        self._stopped_in_order.discard(node_id)
 
     def crash(self, node_id: int, *, lose_power: bool, is_noticed: bool) -> None:
         """Kill the process, or cut the power of its host. `is_noticed`: see ClusterWatch.died."""
         name = host_name(node_id)
+        self._stopped_in_order.discard(node_id)
         if lose_power:
             self.world.power_off(name)
         else:
@@ -95,17 +97,23 @@ class SimCluster:
         self.watch.wiped(node_id)
 
     async def stop(self, node_id: int, *, timeout_ms: int) -> bool:
-        """Ask a node to stop in order. False if it did not within the time: then it is killed."""
+        """Ask a node to stop in order. False if it did not within the time: then it is killed. Where a disk fails or a
+        log is rotten no stop is in order: that directory gets no mark of it."""
         name, eye = host_name(node_id), self.watch.nodes.get(node_id)
+        was_well = node_id not in self.ailing | self.rotten
+        self._stopped_in_order.add(node_id)
         if eye is not None:
             eye.node.request_stop()
         in_time = await self.wait_until(lambda: not self.world.is_running(name), timeout_ms)
+        if not (in_time and was_well) or node_id in self.ailing | self.rotten:
+            self._stopped_in_order.discard(node_id)
         self.world.kill(name)
         self.watch.stopped(node_id)
         return in_time
 
     def _failed(self, node_id: int, name: str, error: BaseException) -> None:
         """A node stopped on its own."""
+        self._stopped_in_order.discard(node_id)
         where = "".join(traceback.format_exception(error)[-6:])
         if node_id not in self.excused or not isinstance(error, DiskError):
             self.report.fail("N1", f"{name} stopped: {error!r}", where=where)

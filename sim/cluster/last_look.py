@@ -72,7 +72,7 @@ class LastLook:
         for node in killed:
             cluster.crash(node, lose_power=False, is_noticed=False)
         for node in cluster.shape.node_ids:
-            cluster.start(node, clean=node in stopped)
+            cluster.start(node)
 
     def _contents(self) -> Contents:
         cluster = self._cluster

@@ -97,7 +97,7 @@ class Nemesis:
             if not await cluster.stop(victim, timeout_ms=STOP_MS_MAX):
                 text = f"node {victim} did not stop within {STOP_MS_MAX} ms and is killed"
                 self.chronicle.note("late stop", text, victim)
-            cluster.start(victim, clean=True)
+            cluster.start(victim)
             self.stopping.discard(victim)
         self._last_victim = victim
         return fault.kind

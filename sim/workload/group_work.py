@@ -129,8 +129,7 @@ class GroupWork:
             partition: tuple(member.name for member in self._members if partition in member.owned)
             for partition in self.partitions
         }
-        generations = frozenset(-1 if member.confirmed_in is None else member.confirmed_in for member in self._members)
-        self.tell(GroupAtRest(GROUP, owners, generations))
+        self.tell(GroupAtRest(GROUP, owners, frozenset(member.confirmed_in for member in self._members)))
 
     async def leave(self) -> None:
         """Behind `run`: everybody leaves."""

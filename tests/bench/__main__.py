@@ -87,7 +87,7 @@ def _on_clusters(
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="without Kafka, in two minutes")
+    parser.add_argument("--quick", action="store_true", help="without Kafka; two minutes, six if an alarm stays")
     parser.add_argument("--runs", type=int, help=f"rounds; medians are shown (default: {ROUNDS}, quick: 1)")
     parser.add_argument("--only", action="append", choices=LINES, metavar="LINE", help=f"one of: {', '.join(LINES)}")
     parser.add_argument("--side", choices=(OURS, KAFKA), help="this side alone")

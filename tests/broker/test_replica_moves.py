@@ -155,7 +155,7 @@ def test_a_move_that_the_end_of_the_process_cut_short_goes_on_at_the_next_start(
         await stage.move(there)
         await stage.cluster.world.sleep_ms(300)
         await stage.cluster.stop(1, timeout_ms=5_000)
-        stage.cluster.start(1, clean=True)
+        stage.cluster.start(1)
         await stage.until(lambda: not stage.cluster.trouble())
         await stage.admin.configs.alter(
             ConfigResource(ResourceType.BROKER, "1"), [ConfigChange(ConfigOperation.DELETE, slow.name)]

@@ -51,6 +51,7 @@ BAD: list[tuple[str, list[Any]]] = [
     ("G9", [GroupAtRest("g", {P: ()}, frozenset({3}))]),
     ("G9", [GroupAtRest("g", {P: ("a", "b")}, frozenset({3}))]),
     ("G9", [GroupAtRest("g", {P: ("a",)}, frozenset({3, 4}))]),
+    ("G9", [GroupAtRest("g", {P: ("a",)}, frozenset({None}))]),
 ]
 
 

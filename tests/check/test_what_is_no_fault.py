@@ -59,6 +59,7 @@ def test_a_broker_is_not_fenced_late_that_a_new_active_controller_has_not_seen_a
     assert fenced_late(1_500) == {"K6"}
     met = ProbeAnswered(101, 2, 5, "SAME", 900)
     assert fenced_late(1_020, before=(met,)) == {"K6"}
+    assert fenced_late(1_020, before=(replace(met, outcome="REFUSED"),)) == set()
     for node in (101, 2):
         assert fenced_late(1_020, before=(met, Restarted(node, 2, clean=False, wiped=False))) == set()
 
@@ -231,6 +232,13 @@ def test_a_registration_in_slices_comes_after_the_changes_and_nobody_is_taken_be
     assert suite.leader_in_sync.may_take(TP, 1)
 
 
+def test_who_is_left_out_without_an_unclean_stop_is_not_excused_by_one_that_comes_later() -> None:
+    suite = nobody_is_left(restarted=(), registers=False)
+    suite.observe(Restarted(2, 2, False, False), 20)
+    suite.observe(BrokerRegistered(2, 9), 21)
+    assert not suite.leader_in_sync.may_take(TP, 1)
+
+
 def test_an_unclean_stop_before_the_last_registration_leaves_nobody_out() -> None:
     suite = nobody_is_left()
     for observation in (record(2, (2,), 2), BrokerRegistered(2, 12), replace(record(-1, (), 3), last_known_elr=(2,))):
@@ -296,7 +304,7 @@ def test_a_leader_may_count_on_what_was_lost_until_the_broker_registers_again() 
 
 def rot_and_cut(*ends_after: int, is_rotten: bool = True, start_after: int = 0) -> set[str]:
     """Four committed batches; the one that begins at offset 4 rots on replica 2, whose log is cut while it runs, to
-    each of these ends, and filled up again after each. It begins at `start_after` from then on."""
+    each of these ends, and filled up again after each. It begins at `start_after` from then on. Then it is shown."""
     suite = Suite(frozenset({101}))
     ends = ((0, 2), (2, 4), (4, 6), (6, 8))
     history = [
@@ -313,12 +321,14 @@ def rot_and_cut(*ends_after: int, is_rotten: bool = True, start_after: int = 0) 
         for base, end in ends:
             if base >= end_after:
                 suite.observe(batch(2, base, end, log=TP), 1)
+    shown = PartitionSeen(2, 1, TP, False, 1, frozenset({1, 2}), frozenset(), 1, start_after, 4, 4, 8)
+    suite.observe(shown, 1)
     return {finding.check for finding in suite.findings}
 
 
-def test_a_log_may_be_cut_at_a_rotten_batch_and_not_below_it() -> None:
+def test_a_log_may_be_cut_at_a_rotten_batch_and_neither_below_it_nor_behind_it() -> None:
     assert "D9" not in rot_and_cut(4)
-    assert "D9" not in rot_and_cut(6)
+    assert "D9" in rot_and_cut(6)
     assert "D9" in rot_and_cut(2)
     assert "D9" in rot_and_cut(4, is_rotten=False)
 
@@ -330,8 +340,8 @@ def test_a_rotten_batch_that_was_cut_away_excuses_no_other_cut() -> None:
 
 
 def test_a_rotten_batch_that_was_deleted_with_the_front_excuses_no_cut() -> None:
-    assert "D9" not in rot_and_cut(8, 6, start_after=4), "it is the first of the log now"
-    assert "D9" in rot_and_cut(8, 6, start_after=6)
+    assert "D9" not in rot_and_cut(8, 6, 4, start_after=4), "it is the first of the log now"
+    assert "D9" in rot_and_cut(8, 6, 4, start_after=6)
 
 
 def leads(node: int, epoch: int, high_watermark: int) -> PartitionSeen:
@@ -346,6 +356,17 @@ def test_a_broker_that_hears_late_that_it_led_need_not_hold_what_was_committed_a
     acknowledged = [*written, leads(3, 2, 5), ProduceAcknowledged(TP, 0, 5)]
     assert "D1" not in findings(*acknowledged, leads(2, 1, 0))
     assert "D1" in findings(*acknowledged, leads(2, 3, 0))
+
+
+def test_who_hears_late_that_it_led_says_nothing_of_who_is_in_sync() -> None:
+    """Its own log, which is damaged, excuses no loss of what others have acknowledged since."""
+    suite = Suite(frozenset({101}))
+    suite.damage.lost(2, TP)
+    late = replace(leads(2, 1, 0), isr=frozenset({2}), maximal_isr=frozenset({2}))
+    written = [batch(node, 0, 5, epoch=2, log=TP) for node in (1, 3)]
+    for observation in (*written, leads(3, 2, 5), late, ProduceAcknowledged(TP, 0, 5), leads(4, 3, 0)):
+        suite.observe(observation, 0)
+    assert "D1" in {finding.check for finding in suite.findings}
 
 
 @pytest.mark.parametrize(("is_steady_at_first", "found"), [(False, set()), (True, {"K4b"})])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 import trio
 
+from kraft.sim.check.observations import Observation, Restarted
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.run import RunResult, run_plan
 from kraft.sim.cluster.shape import ClusterShape, host_name
+from kraft.sim.nemesis import faults
 from kraft.sim.nemesis.disturbances import Disturbances
 from kraft.sim.nemesis.faults import Nemesis
-from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, PLAIN, SEND, Fault, Operation, Plan
+from kraft.sim.nemesis.plan import BLACKOUT, CLEAN_STOP, DIRECTORY, OVERRIDES, PLAIN, SEND, Fault, Operation, Plan
 
-from .stage import play
+from .stage import play, wait_whole
 
 WORK = {PLAIN: tuple(Operation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5))}
 TWO_DIRECTORIES = ClusterShape(overrides={**OVERRIDES, "log.flush.interval.messages": "1"}, log_dirs=2)
@@ -92,3 +94,41 @@ def test_a_node_is_frozen_for_as_long_as_the_fault_says() -> None:
     short = Fault(at_ms=100, kind="pause", lane=3, node=2, duration_ms=100)
     assert looks(long, short, at_ms=500) == ([], True)
     assert looks(long, short, at_ms=1_100) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("stop_ms_max", "begins_rotten", "ends_rotten", "is_clean"),
+    [(5_000, False, False, True), (0, False, False, False), (5_000, True, False, False), (5_000, False, True, False)],
+)
+def test_a_stop_was_in_order_if_it_came_in_time_and_nothing_rotted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, stop_ms_max: int, begins_rotten: bool, ends_rotten: bool, is_clean: bool
+) -> None:
+    """Checks go by it, as the controller goes by what the broker says of itself."""
+    told: list[bool] = []
+
+    async def story(cluster: SimCluster) -> None:
+        tell, stop = cluster.watch.tell, cluster.stop
+
+        def spy(seen: Observation) -> None:
+            told.extend([seen.clean] if isinstance(seen, Restarted) else [])
+            tell(seen)
+
+        async def stop_meanwhile(node: int, *, timeout_ms: int) -> bool:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(rot_or_mend, node)
+                return await stop(node, timeout_ms=timeout_ms)
+
+        async def rot_or_mend(node: int) -> None:
+            await cluster.world.sleep_ms(1)
+            (cluster.rotten.add if ends_rotten else cluster.rotten.discard)(node)
+
+        monkeypatch.setattr(cluster.watch, "tell", spy)
+        monkeypatch.setattr(cluster, "stop", stop_meanwhile)
+        monkeypatch.setattr(faults, "STOP_MS_MAX", stop_ms_max)
+        if begins_rotten:
+            cluster.rotten.add(2)
+        assert await Nemesis(cluster).stop_one(Fault(at_ms=0, kind=CLEAN_STOP, node=2))
+        await wait_whole(cluster)
+
+    assert not play(story)
+    assert told == [is_clean]

@@ -14,7 +14,7 @@ import trio
 
 from kraft.broker.node.partition import Partition
 from kraft.broker.replica.leader import LeaderState
-from kraft.control import fencing, partition_change, plans
+from kraft.control import FenceBrokers, FenceCause, FenceTarget, fencing, partition_change, plans
 from kraft.control.partition_change import Election
 from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
 from kraft.node.controller_commands import CommandLine
@@ -56,6 +56,23 @@ def test_one_bad_result_taken_for_proof_is_caught(monkeypatch: pytest.MonkeyPatc
     assert "K1" in caught(
         monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin, expected="69e6d2a9")
     )
+
+
+async def a_fence_names_a_connection_that_is_over(cluster: SimCluster) -> None:
+    await cluster.world.sleep_ms(1_500)
+    active, broker = cluster.watch.active_controller, cluster.image.brokers[2]
+    assert active is not None
+    controller = cluster.watch.nodes[active].node.controller
+    assert controller is not None
+    number = cluster.watch._connections[active, 2, broker.broker_epoch]
+    target = FenceTarget(2, broker.broker_epoch, number - 1)
+    controller.line.submit_first(FenceBrokers(targets=(target,), cause=FenceCause.PROCESS_DIED))
+    await cluster.world.sleep_ms(1_000)
+
+
+def test_a_fence_that_hits_another_connection_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    planting = partial(plant, owner=fencing, name="_is_due", twin=lambda *_: True, expected="c621f8db")
+    assert "K2" in caught(monkeypatch, a_fence_names_a_connection_that_is_over, planting)
 
 
 async def a_broker_loses_power(cluster: SimCluster) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import trio
 
 from kraft.broker.group.classic_group import GroupState
+from kraft.broker.group.records import Entry, GroupValue, LogRecord
+from kraft.broker.node import coordinator_shard
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import BE_SILENT, MEMBERS, Operation
+from kraft.sim.cluster.run import run_plan
+from kraft.sim.nemesis.plan import BE_SILENT, MEMBERS, Operation, Plan
 from kraft.sim.workload.admin_work import Admin
 from kraft.sim.workload.group_work import GROUP, SESSION_TIMEOUT_MS, GroupWork
 from tests.cluster.stage import play
@@ -62,3 +68,22 @@ def test_a_member_that_is_silent_is_waited_for_and_no_session_ends_behind_the_en
     assert not play(story)
     assert at_rest_ms[0] > SILENT_AT_MS + SESSION_TIMEOUT_MS
     assert ends[0] == ends[1]
+
+
+def members_are_written_without_their_assignments(patch: pytest.MonkeyPatch) -> None:
+    original = coordinator_shard.encode_entry
+
+    def twin(entry: Entry) -> LogRecord:
+        value: Any = entry.value
+        if isinstance(value, GroupValue):
+            value = value._replace(members=tuple(member._replace(assignment=b"") for member in value.members))
+        return original(entry._replace(value=value))
+
+    patch.setattr(coordinator_shard, "encode_entry", twin)
+
+
+def test_what_a_log_says_of_members_is_compared_before_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = Plan(seed=3, duration_ms=6_000, work=dict.fromkeys(MEMBERS, ()))
+    assert not run_plan(calm).findings
+    members_are_written_without_their_assignments(monkeypatch)
+    assert {finding.check for finding in run_plan(calm).findings} == {"G7"}

@@ -73,7 +73,7 @@ def test_a_node_that_stops_while_its_metadata_log_is_trimmed_stops_in_order() ->
                 await admin.create(f"made-{number}-{topic}", 1)
             admin.close()
             assert await cluster.stop(1, timeout_ms=5_000)
-            cluster.start(1, clean=True)
+            cluster.start(1)
             await cluster.wait_until(lambda: not cluster.loss(), 10_000)
 
     options = WorldOptions(offload_delay_jitter_ns=40 * MILLISECOND_NS)
@@ -193,7 +193,7 @@ def test_leaders_that_are_balanced_while_a_broker_begins_to_stop_keep_no_inactiv
 
         line.submit = submit_with_balance  # type: ignore[method-assign]
         assert await cluster.stop(3, timeout_ms=5_000)
-        cluster.start(3, clean=True)
+        cluster.start(3)
         await wait_whole(cluster)
 
     assert not play(story)
