@@ -76,6 +76,9 @@ MOVE_PAUSE_MS = (500, 3_000)
 DIRECTORY_PAUSE_MS_MAX = 2_000
 VOTER_PAUSE_MS_MAX = 2_000
 REREAD_PAUSE_MS_MAX = 2_500
+SCATTERED_ONE_IN = 4
+"""The records of one burst in so many leave one by one: as several batches, which are under way at the same time. Those
+of the others leave together, for what a run costs is its requests."""
 WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
 REGISTRAR_PAUSE_MS_MAX = 800
@@ -237,8 +240,10 @@ def _draw_sends(random: NamedRandom, mood: Mood, end_ms: int, targets: int, byte
     at_ms = 0
     while at_ms < end_ms:
         target = random.below(targets)
-        for _ in range(1 + random.below(mood.burst_max)):
-            operations.append(Operation(at_ms, plan.SEND, target, random.below(bytes_max + 1)))
+        is_scattered = random.one_in(SCATTERED_ONE_IN)
+        for number in range(1 + random.below(mood.burst_max)):
+            verb = plan.SEND if is_scattered or not number else plan.SEND_TOO
+            operations.append(Operation(at_ms, verb, target, random.below(bytes_max + 1)))
         at_ms += 1 + random.below(mood.pause_ms_max)
     return tuple(operations)
 
