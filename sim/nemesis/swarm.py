@@ -49,7 +49,7 @@ NODE_CHOICES: tuple[Choices, ...] = (
         },
     ),
     ({}, {"controller.quorum.fetch.max.bytes": "1"}, {"controller.quorum.fetch.max.bytes": "500"}),
-    ({}, {"controller.quorum.fetch.snapshot.max.bytes": "100"}),
+    ({}, {"controller.quorum.fetch.snapshot.max.bytes": "300"}),
     # failure detection and leadership
     (
         {},
@@ -60,14 +60,14 @@ NODE_CHOICES: tuple[Choices, ...] = (
     # replication
     ({}, {}, {"replica.lag.time.max.ms": "2000"}, {"replica.lag.time.max.ms": "600"}),
     ({}, {}, {"replica.fetch.max.bytes": "1"}, {"replica.fetch.response.max.bytes": "1"}),
-    ({}, {}, {"replica.fetch.wait.max.ms": "150"}),
+    ({}, {}, {"replica.fetch.wait.max.ms": "250"}),  # followers that have all there is ask again at this rate
     ({}, {}, {"max.incremental.fetch.session.cache.slots": "0"}, {"max.incremental.fetch.session.cache.slots": "2"}),
     # logs
-    ({}, {"replica.high.watermark.checkpoint.interval.ms": "300"}),
-    ({}, {"log.flush.offset.checkpoint.interval.ms": "700"}),
+    ({}, {"replica.high.watermark.checkpoint.interval.ms": "1000"}),
+    ({}, {"log.flush.offset.checkpoint.interval.ms": "2000"}),
     ({}, {}, {"log.flush.interval.messages": "1"}, {"log.flush.interval.messages": "5"}),
     ({}, {"log.segment.delete.delay.ms": "0"}),
-    ({}, {"log.retention.check.interval.ms": "500"}),
+    ({}, {"log.retention.check.interval.ms": "2000"}),
 )
 TOPIC_CHOICES: tuple[Choices, ...] = (
     ({}, {}, {"internal.segment.bytes": "2000"}, {"internal.segment.bytes": "5000"}),
