@@ -63,7 +63,7 @@ AMOUNTS: Mapping[str, tuple[int, int]] = {
     plan.BIT_ROT: (0, 1),
 }
 
-MOMENT_ONE_IN = 4
+MOMENT_ONE_IN = 3
 """One crash in so many waits for a moment."""
 CALM_SEEDS = 10
 """One seed in so many is free of faults."""
@@ -163,7 +163,7 @@ def _draw_crash(random: NamedRandom, shape: ClusterShape, kind: str, at_ms: int,
 def _aimed(random: NamedRandom, crashes: list[Fault]) -> Iterator[Fault]:
     """Some of these crashes wait for a moment in which they hurt most."""
     for crash in crashes:
-        role = plan.MOMENT_ROLES[random.below(2)]
+        role = plan.MOMENT_ROLES[random.below(len(plan.MOMENT_ROLES))]
         if random.one_in(MOMENT_ONE_IN) and crash.kind != plan.CLEAN_STOP:
             crash = replace(crash, role=role, node=0)
         yield crash

@@ -36,10 +36,14 @@ ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
 
 ACTIVE_CONTROLLER, A_LEADER = LASTING_ROLES = ("active controller", "leader")
-SHRUNK_LEADER, UNCOMMITTED_CONTROLLER = MOMENT_ROLES = ("shrunk leader", "uncommitted controller")
+SHRUNK_LEADER, UNCOMMITTED_CONTROLLER, UNCOMMITTED_LEADER = MOMENT_ROLES = (
+    "shrunk leader",
+    "uncommitted controller",
+    "uncommitted leader",
+)
 """Roles that somebody has for a moment only, and crashes wait for it: the leader of the partition whose in-sync
-replicas became fewer last, while they are, and the active controller while something that it has appended is not
-committed."""
+replicas became fewer last, while they are, and the active controller, or the leader of any partition, while something
+that it has appended is not committed."""
 ROLES = (*LASTING_ROLES, *MOMENT_ROLES)
 
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
