@@ -101,9 +101,9 @@ class Mood:
     """So many of them in each lane at most, if that is more than the settings say; at least what the settings say."""
     streams: int = 1
     """Lanes of crashes, and as many of disturbances."""
-    pause_ms_max: int = 600
+    pause_ms_max: int = 1_200
     """Producers pause up to this long between two bursts."""
-    burst_max: int = 11
+    burst_max: int = 24
     """Records that a producer sends at once, to one partition, at most."""
     moves: bool = False
     """Partitions are moved between brokers."""
