@@ -298,7 +298,8 @@ class QuorumDriver:
     def _set_deadline(self, deadline_ms: int | None) -> None:
         earlier = deadline_ms is not None and (self._deadline_ms is None or deadline_ms < self._deadline_ms)
         self._deadline_ms = deadline_ms
-        self._deadline_moved.set()
+        if deadline_ms is not None:
+            self._deadline_moved.set()
         if earlier and self._sleep_scope is not None:
             self._sleep_scope.cancel()
 
