@@ -21,7 +21,6 @@ from kraft.broker.node.session import Session
 from kraft.config import NodeConfig
 from kraft.node.peers import Failed, Outcome, Peers, RequestFailed
 from kraft.node.quorum import Quorum
-from kraft.node.waiting import wait_at_most
 from kraft.seam import Address, Peer, Seam
 from kraft.wire import messages
 from kraft.wire.error_codes import ErrorCode
@@ -114,7 +113,7 @@ class ControllerChannel:
                 else:
                     return answer
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
-            await wait_at_most(self._clock, changed, max(0, min(backoff_ms, remaining_ms)))
+            await self._clock.wait_at_most(changed, max(0, min(backoff_ms, remaining_ms)))
             backoff_ms = min(backoff_ms + RETRY_BACKOFF_MS // 2, RETRY_BACKOFF_MS_MAX)
         raise RequestFailed(peer or Peer(None, self._listener, Address("", 0)), outcome)
 
@@ -198,7 +197,7 @@ class ControllerChannel:
                 await self._peers.request(peer, greeting(), timeout_ms=REQUEST_TIMEOUT_MS, purpose=BROKER_PURPOSE)
             except RequestFailed:
                 # A new leader is greeted at once: without our connection it would not notice our end.
-                await wait_at_most(self._clock, changed, backoff_ms)
+                await self._clock.wait_at_most(changed, backoff_ms)
                 backoff_ms = min(2 * backoff_ms, REDIAL_BACKOFF_MS_MAX)
             else:
                 backoff_ms = RETRY_BACKOFF_MS
@@ -220,7 +219,7 @@ class ControllerChannel:
             self._peers.send(peer, message, on_answer, timeout_ms=max(timeout_ms, self._silence_ms), purpose=purpose)
             if peer.node_id != self._leader:
                 timeout_ms = min(timeout_ms, GUESS_TIMEOUT_MS)
-            if not await wait_at_most(self._clock, over, timeout_ms):
+            if not await self._clock.wait_at_most(over, timeout_ms):
                 return Failed(Outcome.TIMED_OUT)
         finally:
             del self._in_flight[over]

@@ -18,7 +18,6 @@ import trio
 
 from kraft.broker.node.log_ends import LogEnds
 from kraft.node.peers import RequestFailed
-from kraft.node.waiting import wait_at_most
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import HeartbeatRequest, RegisterBrokerRequest
 
@@ -148,7 +147,7 @@ class BrokerLifecycle:
             if is_unheard or self.is_unregistered:
                 log.warning("controlled shutdown is given up", node_id=self._broker.node_id)
                 break
-            await wait_at_most(self._clock, self.may_shut_down, SHUTDOWN_HEARTBEAT_MS * 5)
+            await self._clock.wait_at_most(self.may_shut_down, SHUTDOWN_HEARTBEAT_MS * 5)
         self.state = BrokerState.SHUTTING_DOWN
         return self.may_shut_down.is_set()
 
@@ -170,7 +169,7 @@ class BrokerLifecycle:
             else:
                 failures = 0
                 pause_ms = self._pause_after(answer, interval_ms)
-            await wait_at_most(self._clock, self._dirty, pause_ms)
+            await self._clock.wait_at_most(self._dirty, pause_ms)
 
     def heartbeat(self) -> HeartbeatRequest:
         """What is to be told now; also the greeting on a new connection to a controller."""

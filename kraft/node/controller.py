@@ -57,7 +57,6 @@ from kraft.node.publisher import MetadataPublisher, PreparedImage
 from kraft.node.quorum import CommittedBatch, Quorum
 from kraft.node.voter_changes import NOT_LEADER, VoterChange, VoterChanges
 from kraft.node.voter_membership import VoterMembership
-from kraft.node.waiting import wait_at_most
 from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import CloseReason, InvariantError, Seam, WireError
 from kraft.wire.rpc_cluster import LogEndRow
@@ -357,7 +356,7 @@ class Controller:
             self._timers_changed = trio.Event()
             pause_ms = max(0, self.next_deadline_ms() - self.clock.monotonic_ms())
             self._line_is_awaited = self.line.is_taken
-            await wait_at_most(self.clock, self._timers_changed, pause_ms)
+            await self.clock.wait_at_most(self._timers_changed, pause_ms)
             self.run_due_timers()
 
     def next_deadline_ms(self) -> int:

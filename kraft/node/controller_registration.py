@@ -12,7 +12,6 @@ from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import ControllerRegistration as Registered
 from kraft.image import Endpoint
 from kraft.node.peers import RequestFailed
-from kraft.node.waiting import wait_at_most
 from kraft.seam import Address, Peer
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import RegisterControllerRequest
@@ -101,7 +100,7 @@ class ControllerRegistration:
             log.warning("registration refused", error=ErrorCode.of(answer.error_code).name, why=answer.error_message)
         if answer.error_code != ErrorCode.NONE:
             return False
-        await wait_at_most(self._controller.clock, self._changed, TIMEOUT_MS)
+        await self._controller.clock.wait_at_most(self._changed, TIMEOUT_MS)
         return True
 
     def _leader(self, leader_id: int) -> Peer | None:

@@ -23,7 +23,6 @@ from typing import Any
 import structlog
 import trio
 
-from kraft.node.waiting import wait_at_most
 from kraft.seam import Address, CloseReason, DialFailed, DialOutcome, Peer, Seam, WireError
 from kraft.wire.client import ClientConnection
 from kraft.wire.rpc import RpcMessage, choose_version, decode_rpc_response, encode_rpc, refused_range
@@ -350,7 +349,7 @@ class Peers:
                 if not call.is_done:
                     self._give_up(link, call)
             wait_ms = self._deadlines[0][0] - now_ms if self._deadlines else IDLE_MS
-            await wait_at_most(self._seam.clock, self._earlier_deadline, min(wait_ms, IDLE_MS))
+            await self._seam.clock.wait_at_most(self._earlier_deadline, min(wait_ms, IDLE_MS))
 
     def _give_up(self, link: _Link, call: _Call) -> None:
         call.finish(Failed(Outcome.TIMED_OUT))

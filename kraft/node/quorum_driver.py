@@ -18,7 +18,6 @@ from kraft.node.metadata_log import MetadataLog
 from kraft.node.peers import Failed, Outcome, Peers
 from kraft.node.quorum_answers import QuorumAnswers
 from kraft.node.quorum_delivery import Delivery
-from kraft.node.waiting import wait_at_most
 from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import (
     AppendRequested,
@@ -176,7 +175,7 @@ class QuorumDriver:
             left_ms = deadline_ms - clock.monotonic_ms()
             if left_ms <= 0:
                 return None
-            await wait_at_most(clock, self._moved, left_ms)
+            await clock.wait_at_most(self._moved, left_ms)
 
     def _step(self, event: Input) -> Ready:
         ready = self.raft.step(event, self._seam.clock.monotonic_ms(), self._random)
@@ -299,7 +298,8 @@ class QuorumDriver:
     def _set_deadline(self, deadline_ms: int | None) -> None:
         earlier = deadline_ms is not None and (self._deadline_ms is None or deadline_ms < self._deadline_ms)
         self._deadline_ms = deadline_ms
-        self._deadline_moved.set()
+        if deadline_ms is not None:
+            self._deadline_moved.set()
         if earlier and self._sleep_scope is not None:
             self._sleep_scope.cancel()
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import trio
 
-from kraft.seam import draw_uuid
+from kraft.seam import Event, draw_uuid
 
 
 class RealClock:
@@ -31,6 +31,11 @@ class RealClock:
 
     async def sleep_ms(self, duration_ms: float) -> None:
         await trio.sleep(max(0.0, duration_ms) / 1000)
+
+    async def wait_at_most(self, event: Event, duration_ms: float) -> bool:
+        with trio.move_on_after(max(0.0, duration_ms) / 1000):
+            await event.wait()
+        return event.is_set()
 
 
 class RealRandom:

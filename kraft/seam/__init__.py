@@ -1,7 +1,7 @@
 """Pure: what the outside world is. The interfaces Clock, Random, Network and Disk, the errors that all floors share,
 and nothing that implements them. May import nothing else of kraft."""
 
-from kraft.seam.clock import Clock, Random
+from kraft.seam.clock import Clock, Event, Random
 from kraft.seam.disk import Buffer, Disk, DiskError, DiskLocked, File, FileRange, HandleRevoked, Lock
 from kraft.seam.errors import InvariantError, StorageCorrupt, WireError, require, sole_error
 from kraft.seam.ids import draw_uuid
@@ -40,6 +40,7 @@ __all__ = [
     "Disk",
     "DiskError",
     "DiskLocked",
+    "Event",
     "File",
     "FileRange",
     "HandleRevoked",

@@ -10,6 +10,14 @@ from typing import Protocol
 from uuid import UUID
 
 
+class Event(Protocol):
+    """What is waited for: a trio.Event."""
+
+    def is_set(self) -> bool: ...
+
+    async def wait(self) -> None: ...
+
+
 class Clock(Protocol):
     """Time as one node sees it. In the simulator it may drift and its wall clock may jump."""
 
@@ -27,6 +35,10 @@ class Clock(Protocol):
 
     async def sleep_ms(self, duration_ms: float) -> None:
         """Suspend for at least this long on this node's clock. A checkpoint, also for 0."""
+        ...
+
+    async def wait_at_most(self, event: Event, duration_ms: float) -> bool:
+        """Suspend until `event` is set, or for so long on this node's clock. True if it is set. Always a checkpoint."""
         ...
 
 

@@ -220,9 +220,4 @@ class SimCluster:
 
     async def wait_until(self, condition: Callable[[], bool], timeout_ms: int, poll_ms: int = POLL_MS) -> bool:
         """Let virtual time pass until it holds. False if it did not in time."""
-        deadline_ns = self.world.now_ns + timeout_ms * 1_000_000
-        while not condition():
-            if self.world.now_ns >= deadline_ns:
-                return False
-            await self.world.sleep_ms(poll_ms)
-        return True
+        return await self.world.wait_until(condition, timeout_ms, poll_ms)

@@ -63,7 +63,7 @@ AMOUNTS: Mapping[str, tuple[int, int]] = {
     plan.BIT_ROT: (0, 1),
 }
 
-MOMENT_ONE_IN = 4
+MOMENT_ONE_IN = 3
 """One crash in so many waits for a moment."""
 CALM_SEEDS = 10
 """One seed in so many is free of faults."""
@@ -76,6 +76,9 @@ MOVE_PAUSE_MS = (500, 3_000)
 DIRECTORY_PAUSE_MS_MAX = 2_000
 VOTER_PAUSE_MS_MAX = 2_000
 REREAD_PAUSE_MS_MAX = 2_500
+SCATTERED_ONE_IN = 4
+"""The records of one burst in so many leave one by one: as several batches, which are under way at the same time. Those
+of the others leave together, for what a run costs is its requests."""
 WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
 REGISTRAR_PAUSE_MS_MAX = 800
@@ -98,9 +101,9 @@ class Mood:
     """So many of them in each lane at most, if that is more than the settings say; at least what the settings say."""
     streams: int = 1
     """Lanes of crashes, and as many of disturbances."""
-    pause_ms_max: int = 600
+    pause_ms_max: int = 1_200
     """Producers pause up to this long between two bursts."""
-    burst_max: int = 11
+    burst_max: int = 24
     """Records that a producer sends at once, to one partition, at most."""
     moves: bool = False
     """Partitions are moved between brokers."""
@@ -160,7 +163,7 @@ def _draw_crash(random: NamedRandom, shape: ClusterShape, kind: str, at_ms: int,
 def _aimed(random: NamedRandom, crashes: list[Fault]) -> Iterator[Fault]:
     """Some of these crashes wait for a moment in which they hurt most."""
     for crash in crashes:
-        role = plan.MOMENT_ROLES[random.below(2)]
+        role = plan.MOMENT_ROLES[random.below(len(plan.MOMENT_ROLES))]
         if random.one_in(MOMENT_ONE_IN) and crash.kind != plan.CLEAN_STOP:
             crash = replace(crash, role=role, node=0)
         yield crash
@@ -237,8 +240,10 @@ def _draw_sends(random: NamedRandom, mood: Mood, end_ms: int, targets: int, byte
     at_ms = 0
     while at_ms < end_ms:
         target = random.below(targets)
-        for _ in range(1 + random.below(mood.burst_max)):
-            operations.append(Operation(at_ms, plan.SEND, target, random.below(bytes_max + 1)))
+        is_scattered = random.one_in(SCATTERED_ONE_IN)
+        for number in range(1 + random.below(mood.burst_max)):
+            verb = plan.SEND if is_scattered or not number else plan.SEND_TOO
+            operations.append(Operation(at_ms, verb, target, random.below(bytes_max + 1)))
         at_ms += 1 + random.below(mood.pause_ms_max)
     return tuple(operations)
 

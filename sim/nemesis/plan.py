@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 5
+SCHEDULE_VERSION = 6
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -36,10 +36,14 @@ ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
 
 ACTIVE_CONTROLLER, A_LEADER = LASTING_ROLES = ("active controller", "leader")
-SHRUNK_LEADER, UNCOMMITTED_CONTROLLER = MOMENT_ROLES = ("shrunk leader", "uncommitted controller")
+SHRUNK_LEADER, UNCOMMITTED_CONTROLLER, UNCOMMITTED_LEADER = MOMENT_ROLES = (
+    "shrunk leader",
+    "uncommitted controller",
+    "uncommitted leader",
+)
 """Roles that somebody has for a moment only, and crashes wait for it: the leader of the partition whose in-sync
-replicas became fewer last, while they are, and the active controller while something that it has appended is not
-committed."""
+replicas became fewer last, while they are, and the active controller, or the leader of any partition, while something
+that it has appended is not committed."""
 ROLES = (*LASTING_ROLES, *MOMENT_ROLES)
 
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
@@ -48,7 +52,8 @@ MEMBERS = ("group-0", "group-1", "group-2")
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 REGISTRARS = ("registrar-0", "registrar-1")
 
-SEND, READ_AGAIN = "send", "read again"
+SEND, SEND_TOO = SENDER_VERBS = ("send", "send too")
+READ_AGAIN = "read again"
 DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
 MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
 CHANGE_DIRECTORY = "change directory"
@@ -59,7 +64,7 @@ TOPIC_VERBS = (CREATE, VALIDATE_CREATE, DELETE, DELETE_BY_ID, CREATE_PARTITIONS,
 COMMIT, FETCH = OFFSET_VERBS = ("commit", "fetch")
 LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget who it is", "join again")
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys((*PRODUCERS, EXTRA), (SEND,)),
+    **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
     CONSUMER: (),
     REREADER: (READ_AGAIN,),
     ADMIN: ADMIN_VERBS,
@@ -104,7 +109,8 @@ class Fault:
 class Operation:
     """One thing that a client does, `at_ms` after the clients began, or as soon as it has done what came before.
 
-    send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. read
+    send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. send
+    too: the same, in one step with the operation before it, so that both leave in one batch if there is room. read
     again: partition `target`, from its begin. The
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
     The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`

@@ -25,10 +25,10 @@ T = TypeVar("T")
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (1, 3), (3, 4), (3, 5), (5, 3))
 """(controllers, brokers)."""
 
-RHYTHMS = ((600, 11), (600, 11), (600, 11), (300, 5))
+RHYTHMS = ((1200, 24), (1200, 24), (600, 12), (300, 6))
 """(pause_ms_max, burst_max) of producers: all of them send as many records."""
 SMALL_BATCH_BYTES = 300
-"""So that a burst is several batches, which are under way at the same time."""
+"""So that a burst is several batches, which are under way at the same time; more by what values are filled up to."""
 SMALL_ONE_IN = 4
 """In one of so many worlds a size is small, each by itself; in the plain ones none is."""
 WEAR_ONE_IN = 3
@@ -49,7 +49,7 @@ NODE_CHOICES: tuple[Choices, ...] = (
         },
     ),
     ({}, {"controller.quorum.fetch.max.bytes": "1"}, {"controller.quorum.fetch.max.bytes": "500"}),
-    ({}, {"controller.quorum.fetch.snapshot.max.bytes": "100"}),
+    ({}, {"controller.quorum.fetch.snapshot.max.bytes": "300"}),
     # failure detection and leadership
     (
         {},
@@ -60,14 +60,14 @@ NODE_CHOICES: tuple[Choices, ...] = (
     # replication
     ({}, {}, {"replica.lag.time.max.ms": "2000"}, {"replica.lag.time.max.ms": "600"}),
     ({}, {}, {"replica.fetch.max.bytes": "1"}, {"replica.fetch.response.max.bytes": "1"}),
-    ({}, {}, {"replica.fetch.wait.max.ms": "150"}),
+    ({}, {}, {"replica.fetch.wait.max.ms": "250"}),  # followers that have all there is ask again at this rate
     ({}, {}, {"max.incremental.fetch.session.cache.slots": "0"}, {"max.incremental.fetch.session.cache.slots": "2"}),
     # logs
-    ({}, {"replica.high.watermark.checkpoint.interval.ms": "300"}),
-    ({}, {"log.flush.offset.checkpoint.interval.ms": "700"}),
+    ({}, {"replica.high.watermark.checkpoint.interval.ms": "1000"}),
+    ({}, {"log.flush.offset.checkpoint.interval.ms": "2000"}),
     ({}, {}, {"log.flush.interval.messages": "1"}, {"log.flush.interval.messages": "5"}),
     ({}, {"log.segment.delete.delay.ms": "0"}),
-    ({}, {"log.retention.check.interval.ms": "500"}),
+    ({}, {"log.retention.check.interval.ms": "2000"}),
 )
 TOPIC_CHOICES: tuple[Choices, ...] = (
     ({}, {}, {"internal.segment.bytes": "2000"}, {"internal.segment.bytes": "5000"}),
@@ -120,7 +120,8 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         wears=not NamedRandom(seed, "wear").below(WEAR_ONE_IN),
     )
     compression = one_of(("none", "none", "gzip", "lz4"))
-    batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, SMALL_BATCH_BYTES))
+    small_batch_bytes = SMALL_BATCH_BYTES + mood.value_bytes_max
+    batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, small_batch_bytes))
     changes_voters = controllers > 1 and one_of((False, False, True))
     return (
         replace(

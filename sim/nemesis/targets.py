@@ -22,6 +22,7 @@ class Targets:
             plan.A_LEADER: self._leaders,
             plan.SHRUNK_LEADER: lambda: _if_any(watch.chronicle.shrunk_leader),
             plan.UNCOMMITTED_CONTROLLER: lambda: _if_any(self.controller_with_news()),
+            plan.UNCOMMITTED_LEADER: lambda: _if_any(self.leader_with_news()),
         }
 
     def holders(self, role: str) -> list[int]:

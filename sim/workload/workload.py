@@ -32,6 +32,7 @@ from kraft.sim.nemesis.plan import (
     PARTITIONS,
     PLAIN,
     REREADER,
+    SEND_TOO,
     TOPIC,
     Operation,
     Plan,
@@ -123,7 +124,8 @@ class Workload:
             seam=self.world.node(name),
         ) as producer:
             for operation in self._plan.work[name]:
-                await self.world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+                if operation.verb != SEND_TOO:
+                    await self.world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
                 if self._stopped:
                     break
                 value = f"{name}/{len(sent)}".encode() + bytes(operation.amount)
@@ -295,7 +297,8 @@ async def write_extra(cluster: SimCluster, living: Mapping[str, object], plan: P
         seam=world.node(EXTRA),
     ) as producer:
         for operation in plan.work[EXTRA]:
-            await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
+            if operation.verb != SEND_TOO:
+                await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
             names = list(living)
             if names:
                 with trio.move_on_after(EXTRA_WAIT_MS / 1000), suppress(KafkaError):

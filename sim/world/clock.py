@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
+from kraft.seam import Event
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MILLISECOND_NS, SECOND_NS, WorldOptions
 from kraft.sim.world.schedule import Schedule
@@ -66,6 +69,13 @@ class NodeClock:
         self._incarnation.check()
         await self._host.schedule.sleep(self._host.virtual_seconds(max(0.0, duration_ms)))
         await self._incarnation.pass_gate()
+
+    async def wait_at_most(self, event: Event, duration_ms: float) -> bool:
+        self._incarnation.check()
+        with trio.move_on_after(self._host.virtual_seconds(max(0.0, duration_ms))):
+            await event.wait()
+        await self._incarnation.pass_gate()
+        return event.is_set()
 
 
 def _around(chance: NamedRandom, most: int) -> int:

@@ -41,6 +41,31 @@ class _Sleeper:
         return trio.lowlevel.Abort.FAILED
 
 
+class _Poll:
+    """Looks for a condition again and again, until it holds, raises, or its time is over; `over` also ends it."""
+
+    def __init__(self, schedule: Schedule, condition: Callable[[], bool], until_ns: int, poll_ns: int) -> None:
+        self.over = trio.Event()
+        self.holds = False
+        self.error: Exception | None = None
+        self._schedule = schedule
+        self._condition = condition
+        self._until_ns = until_ns
+        self._poll_ns = poll_ns
+
+    def look(self) -> None:
+        if self.over.is_set():
+            return
+        try:
+            self.holds = self._condition()
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for: an event must not raise
+            self.error = error
+        if self.holds or self.error is not None or self._schedule.now_ns >= self._until_ns:
+            self.over.set()
+        else:
+            self._schedule.after(self._poll_ns, self.look)
+
+
 class Schedule(trio.abc.Clock):
     """The heap, the time, and trio's view of both. `on_deadlock` is called when nothing at all is left to happen."""
 
@@ -75,6 +100,19 @@ class Schedule(trio.abc.Clock):
         await trio.lowlevel.wait_task_rescheduled(sleeper.abort)
         if trio.current_effective_deadline() == -math.inf:  # cancelled between its waking and its turn
             await trio.lowlevel.checkpoint()
+
+    async def wait_until(self, condition: Callable[[], bool], *, until_ns: int, poll_ns: int) -> bool:
+        """Suspend until it holds, and look so often; False if it does not at `until_ns`. A look is an event, and costs
+        no turn of trio's loop."""
+        poll = _Poll(self, condition, until_ns, poll_ns)
+        poll.look()
+        try:
+            await poll.over.wait()
+        finally:
+            poll.over.set()
+        if poll.error is not None:
+            raise poll.error
+        return poll.holds
 
     # trio.abc.Clock
 

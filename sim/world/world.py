@@ -159,6 +159,11 @@ class World:
         """Let virtual time pass until then; a checkpoint at least."""
         await self._schedule.sleep(max(0, when_ns - self.now_ns) / 1e9)
 
+    async def wait_until(self, condition: Callable[[], bool], timeout_ms: int, poll_ms: int) -> bool:
+        """Let virtual time pass until it holds. False if it did not in time."""
+        until_ns = self.now_ns + timeout_ms * 1_000_000
+        return await self._schedule.wait_until(condition, until_ns=until_ns, poll_ns=poll_ms * 1_000_000)
+
     def stop(self, reason: BaseException) -> None:
         """End the run here and now, from wherever: `run` raises `reason`. What a connection of a node without a main
         function raises does this too."""

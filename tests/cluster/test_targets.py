@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import trio
 
-from kraft.client import KafkaError
+from kraft.client import KafkaError, Producer
 from kraft.client.admin import Admin, NewTopic
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.faults import Nemesis
-from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan import TOPIC, Fault
 
 from .stage import kill_and_settle, play, state_of, wait_whole
 
@@ -114,6 +114,27 @@ def test_a_controller_is_killed_between_append_and_commit() -> None:
     assert not play(story)
     ((end, committed, _),) = seen
     assert end > committed
+
+
+def test_a_leader_is_killed_between_append_and_commit() -> None:
+    async def story(cluster: SimCluster) -> None:
+        await cluster.world.sleep_ms(1_000)
+        nemesis, leader = Nemesis(cluster), state_of(cluster).leader
+        replica = cluster.watch.nodes[leader].node.broker.broker.replicas.partition(TOPIC, 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(nemesis.crash_one, replace(UNCOMMITTED, role=plan.UNCOMMITTED_LEADER))
+            await cluster.world.sleep_ms(20)
+            assert cluster.is_running(leader)
+            async with Producer(
+                bootstrap_servers=cluster.shape.bootstrap_servers, seam=cluster.world.node("producer")
+            ) as producer:
+                for number in range(20):  # a moment may lie between two looks
+                    await producer.send(TOPIC, b"%d" % number, partition=0)
+        assert nemesis.moments == {plan.UNCOMMITTED_LEADER: 1}
+        assert replica.log.log_end_offset > replica.high_watermark
+        assert f"kill of node {leader}, the uncommitted leader" in nemesis.history[-1]
+
+    assert not play(story)
 
 
 def test_a_moment_that_does_not_come_is_not_waited_for_without_end() -> None:

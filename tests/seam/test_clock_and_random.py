@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 
+import trio
+
+from kraft.seam import Clock
 from tests.seam.sites import RealSite, Site, WorldSite
 
 AnySite = RealSite | WorldSite
@@ -20,6 +23,29 @@ def test_the_monotonic_clock_never_goes_back_and_a_sleep_lasts(site: AnySite) ->
         assert clock.monotonic_ns() >= before_ns + 8_000_000
         assert clock.monotonic_ms() >= before_ms + 8
         assert clock.wall_ms() > 1_700_000_000_000
+
+    site.run(body)
+
+
+def test_a_wait_ends_with_its_event_or_with_its_time(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        clock, rings, never, rung = site.server.clock, trio.Event(), trio.Event(), trio.Event()
+        rung.set()
+        start_ns = clock.monotonic_ns()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ring, clock, rings)
+            assert await clock.wait_at_most(rings, 60_000)
+        assert await clock.wait_at_most(rung, 60_000)
+        assert clock.monotonic_ns() - start_ns < 30_000_000_000
+        start_ns = clock.monotonic_ns()
+        assert not await clock.wait_at_most(never, 7.5)
+        assert clock.monotonic_ns() - start_ns >= 7_500_000 - 2
+        assert not await clock.wait_at_most(never, -1)
+        assert await clock.wait_at_most(rung, 0)
+
+    async def ring(clock: Clock, event: trio.Event) -> None:
+        await clock.sleep_ms(1)
+        event.set()
 
     site.run(body)
 

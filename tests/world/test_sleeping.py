@@ -78,3 +78,46 @@ def test_a_call_to_a_disk_that_was_begun_takes_its_time_though_its_caller_is_can
         assert world.now_ns > 1_000
 
     World(1).run(main)
+
+
+def test_a_poll_ends_when_its_condition_holds_and_takes_no_turn_of_the_loop_before() -> None:
+    steps: list[str] = []
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps.append(task.name)
+
+    async def main(world: World) -> None:
+        looks: list[int] = []
+
+        def is_late() -> bool:
+            looks.append(world.now_ns)
+            return len(looks) == 50
+
+        trio.lowlevel.add_instrument(Steps())
+        assert await world.wait_until(is_late, 1_000, 3)
+        assert len(steps) <= 2
+        assert world.now_ns - looks[0] == 49 * 3_000_000
+        assert not await world.wait_until(lambda: False, 10, 3)
+        assert world.now_ns - looks[-1] == 12_000_000
+
+    World(1).run(main)
+
+
+def test_a_poll_raises_what_its_condition_raises_and_looks_no_more_once_it_is_cancelled() -> None:
+    async def main(world: World) -> None:
+        looks: list[int] = []
+
+        def note() -> bool:
+            looks.append(world.now_ns)
+            return False
+
+        with trio.move_on_after(0.01):
+            await world.wait_until(note, 1_000, 3)
+        count = len(looks)
+        await world.sleep_ms(100)
+        assert len(looks) == count
+        with pytest.raises(ZeroDivisionError):
+            await world.wait_until(lambda: 1 // 0 == 1, 1_000, 3)
+
+    World(1).run(main)
