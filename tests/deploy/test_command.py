@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,14 @@ def test_records_are_copied_as_json_lines_with_all_that_they_have(up: Command) -
     copied = up.run("consume", "copy", "--json").replace('"topic": "copy"', '"topic": "original"')
     assert sorted(copied.splitlines()) == sorted(lines.splitlines())
     assert [json.loads(line)["value"] for line in up.run("consume", "copy:0", "--json").splitlines()] == ["1", None]
+
+
+def test_words_of_the_command_line_may_be_bytes_that_are_no_text(up: Command) -> None:
+    up.run("topics", "create", "bytes", "--partitions", "1")
+    key, header = os.fsdecode(b"\xff"), os.fsdecode(b"h=\xfe")
+    up.run("produce", "bytes", "--key", key, "--header", header, text="found\n")
+    up.run("produce", "bytes", "--key", "else", "--header", "h=1", text="not found\n")
+    assert up.run("consume", "bytes", "--key", key, "--header", header, "--format", "%s") == "found"
 
 
 def test_whole_files_are_records(up: Command, tmp_path: Path) -> None:
