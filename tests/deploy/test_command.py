@@ -313,6 +313,18 @@ def test_ctrl_c_ends_a_reader_without_a_word(up: Command) -> None:
         assert (reader.returncode, said) == (130, "")
 
 
+def test_a_member_that_is_terminated_leaves_its_group(up: Command) -> None:
+    up.run("topics", "create", "left", "--partitions", "1")
+    up.run("produce", "left", text="1\n")
+    with up.start("consume", "left", "--group", "leavers", "--follow") as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "1\n"
+        reader.send_signal(signal.SIGTERM)
+        _, said = reader.communicate(timeout=30)
+        assert (reader.returncode, said) == (130, "")
+    assert up.json("groups", "members", "leavers") == []
+
+
 def test_names_are_completed_from_the_cluster(up: Command) -> None:
     up.run("topics", "create", "complete-me")
     line = "kraft topics describe compl"
@@ -401,17 +413,21 @@ def test_what_was_sent_before_a_bad_line_is_told(up: Command) -> None:
     assert up.run("consume", "lines") == "a\t1\nb\t2\n"
 
 
-def test_ctrl_c_ends_a_sender_that_waits_for_lines_after_what_it_read(up: Command) -> None:
-    up.run("topics", "create", "typed", "--partitions", "1")
-    with up.start("produce", "typed") as sender, up.watch("consume", "typed", "--follow") as records:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_sender_that_waits_for_lines_after_what_it_read(
+    up: Command, number: signal.Signals
+) -> None:
+    topic = f"typed-{number:d}"
+    up.run("topics", "create", topic, "--partitions", "1")
+    with up.start("produce", topic) as sender, up.watch("consume", topic, "--follow") as records:
         assert sender.stdin is not None
         sender.stdin.write("1\n2\n")
         sender.stdin.flush()
         assert [records.readline() for _ in range(2)] == ["1\n", "2\n"]
-        sender.send_signal(signal.SIGINT)
+        sender.send_signal(number)
         assert sender.wait(30) == 130  # though nobody has closed its input
         printed, said = sender.communicate()
-        assert (printed, said) == ("2 records sent to typed\n", "")
+        assert (printed, said) == (f"2 records sent to {topic}\n", "")
 
 
 def test_all_clusters_that_were_started_are_listed(up: Command, home: Path) -> None:
