@@ -205,6 +205,13 @@ def test_the_cluster_is_shown_in_one_view_and_its_log_directories(up: Command, h
     assert "FREE" in up.run("logdirs", "--broker", "1")
 
 
+def test_the_replicas_of_one_topic_are_shown_alone_in_either_form(up: Command) -> None:
+    up.run("topics", "create", "this", "that", "--partitions", "1")
+    found = up.json("logdirs", "--topic", "this")
+    assert {part["topic"] for row in found for part in row["replicas"]} == {"this"}
+    assert "that" not in up.run("logdirs", "--topic", "this").split()
+
+
 def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "read", "--partitions", "2")
     up.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")
