@@ -332,10 +332,21 @@ def test_a_member_that_is_terminated_leaves_its_group(up: Command) -> None:
     assert up.json("groups", "members", "leavers") == []
 
 
-def test_names_are_completed_from_the_cluster(up: Command) -> None:
-    up.run("topics", "create", "complete-me")
-    line = "kraft topics describe compl"
-    asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "3"}
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "topics describe",
+        "configs describe --topic",
+        "logdirs --topic",
+        "groups describe --topic",
+        "groups delete-offsets g --topic",
+        "groups reset-offsets g --topic",
+    ],
+)
+def test_names_are_completed_from_the_cluster(up: Command, verb: str) -> None:
+    up.run("topics", "create", "complete-me", "--if-not-exists")
+    line = f"kraft {verb} compl"
+    asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     with up.watch(environment=asked) as offered:
         assert offered.read() == "complete-me\n"
 
