@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -49,9 +50,10 @@ ADVICE = {
 
 
 def run_async(main: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function; what a cluster refused or did not answer becomes CommandFailed."""
+    """Run an async function; what a cluster refused or did not answer becomes CommandFailed. SIGTERM ends it as ctrl-C
+    does, by KeyboardInterrupt: `timeout` and supervisors send it, and a member that just died would be missed late."""
     try:
-        return trio.run(main)
+        return trio.run(_until_terminated, main)
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
@@ -62,6 +64,21 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
         if failure is None:
             raise
         raise failure from None
+
+
+async def _until_terminated(main: Callable[[], Awaitable[T]]) -> T:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_heed_termination)
+        result = await main()
+        nursery.cancel_scope.cancel()
+    return result
+
+
+async def _heed_termination(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            raise KeyboardInterrupt
 
 
 def explained(problem: BaseException | None) -> CommandFailed | None:

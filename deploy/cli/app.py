@@ -6,6 +6,7 @@ A command line loads its own verb and no other, and a verb imports in its own bo
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from kraft.deploy.cli.output import (
 )
 
 COMPLETION_VARIABLE = "_KRAFT_COMPLETE"
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _LAUNCH_CODES = {
     "arguments": EXIT_USAGE,
@@ -132,6 +135,9 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 
 def _explain(problem: Exception) -> NoReturn:
+    if isinstance(problem, OSError) and problem.errno in _NO_ROOM:
+        warn(f"kraft: cannot write: {problem.strerror}")
+        _leave(EXIT_FAILED)
     from kraft.config import ConfigError
     from kraft.deploy.launch.errors import LaunchError
 

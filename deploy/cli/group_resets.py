@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_group
+from kraft.deploy.cli.completing import complete_group, complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
@@ -48,7 +48,8 @@ def reset_offsets(
         list[str], typer.Argument(metavar="GROUP…", autocompletion=complete_group, help="They must have no members.")
     ],
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.")
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.", autocompletion=complete_topic),
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All partitions that the group has committed for.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_group
+from kraft.deploy.cli.completing import complete_group, complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.group_resets import reset_offsets
 from kraft.deploy.cli.output import (
@@ -96,7 +96,10 @@ def describe(
     group: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP…]", autocompletion=complete_group, help="Default: all.")
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Only this topic.", autocompletion=complete_topic),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show how far groups are: committed offset, end, lag and reader of each partition."""
@@ -158,7 +161,10 @@ def delete(connection: Connection, group: GroupsArgument, as_json: JsonOption = 
 def delete_offsets(
     connection: Connection,
     group: GroupArgument,
-    topic: Annotated[list[str], typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.")],
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.", autocompletion=complete_topic),
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Forget what a group has committed for topics that it does not read any more."""

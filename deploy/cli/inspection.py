@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import (
     CommandFailed,
@@ -86,22 +88,27 @@ def logdirs(
     broker: Annotated[
         list[int] | None, typer.Option("--broker", metavar="ID", help="Only this broker; may be repeated.")
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Only this topic.", autocompletion=complete_topic),
+    ] = None,
     replicas: Annotated[bool, typer.Option("--replicas", help="Show each replica.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the log directories of the brokers: how much lies in them, how much room is left."""
     found = connection.run(lambda admin: admin.nodes.log_dirs(broker))
+    if topic:
+        found = tuple(
+            replace(one, replicas=tuple(part for part in one.replicas if part.topic in topic)) for one in found
+        )
     if as_json:
         print_json(found)
         return
-    wanted = set(topic or ())
-    if replicas or wanted:
+    if replicas or topic:
         rows: list[tuple[object, ...]] = [
             (one.broker, one.path, part.topic, part.partition, size(part.size_bytes), part.lag, part.is_future)
             for one in found
             for part in one.replicas
-            if not wanted or part.topic in wanted
         ]
         print_table(["broker", "directory", "topic", "partition", "size", "lag", "future"], rows)
         return

@@ -20,6 +20,7 @@ from kraft.deploy.cli.output import (
     warn,
 )
 from kraft.deploy.cli.record_json import NewRecord
+from kraft.deploy.cli.record_text import typed_bytes
 from kraft.deploy.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def produce(
     stamp = None if timestamp is None else parse_time_ms(timestamp, _now_ms())
     common = NewRecord(
         None,
-        None if key is None else key.encode(),
-        tuple((name, text.encode()) for name, text in (pair(entry, "--header") for entry in header or ())),
+        None if key is None else typed_bytes(key),
+        tuple((name, typed_bytes(text)) for name, text in (pair(entry, "--header") for entry in header or ())),
         partition,
         stamp,
     )

@@ -1,4 +1,8 @@
-"""Which records are shown: regular expressions over key, value and headers. All that are given must match."""
+"""Which records are shown: regular expressions over key, value and headers. All that are given must match.
+
+Expressions are over characters where the bytes are UTF-8 (`.` is one letter, also where that is two bytes), and over
+bytes where they are not (`\\xff` is that byte).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
+from kraft.deploy.cli.record_text import searchable, typed_bytes
 
 if TYPE_CHECKING:
     from kraft.client.core.records import ConsumerRecord
@@ -17,9 +22,9 @@ if TYPE_CHECKING:
 class RecordFilter:
     """`headers`: the name, and what its value must match (None: the name is enough)."""
 
-    key: re.Pattern[bytes] | None = None
-    value: re.Pattern[bytes] | None = None
-    headers: tuple[tuple[str, re.Pattern[bytes] | None], ...] = ()
+    key: re.Pattern[str] | None = None
+    value: re.Pattern[str] | None = None
+    headers: tuple[tuple[str, re.Pattern[str] | None], ...] = ()
 
     def matches(self, record: ConsumerRecord) -> bool:
         """Whether the record is wanted. An expression may match anywhere; null matches none."""
@@ -42,14 +47,14 @@ def compile_filter(key: str | None, value: str | None, headers: Iterable[str]) -
     return RecordFilter(_compile("--key", key), _compile("--value", value), tuple(compiled))
 
 
-def _compile(option: str, pattern: str | None) -> re.Pattern[bytes] | None:
+def _compile(option: str, pattern: str | None) -> re.Pattern[str] | None:
     if pattern is None:
         return None
     try:
-        return re.compile(pattern.encode())
+        return re.compile(searchable(typed_bytes(pattern)))
     except re.error as problem:
         raise CommandFailed(f"{option} {pattern}: not a regular expression: {problem}", code=EXIT_USAGE) from None
 
 
-def _finds(pattern: re.Pattern[bytes] | None, data: bytes | None) -> bool:
-    return pattern is None or (data is not None and pattern.search(data) is not None)
+def _finds(pattern: re.Pattern[str] | None, data: bytes | None) -> bool:
+    return pattern is None or (data is not None and pattern.search(searchable(data)) is not None)

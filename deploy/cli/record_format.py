@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
+from kraft.deploy.cli.record_text import typed_bytes
 
 if TYPE_CHECKING:
     from kraft.client.core.records import ConsumerRecord
@@ -48,10 +49,10 @@ def compile_format(text: str) -> Part:
     parts: list[bytes | Part] = []
     at = 0
     for token in _TOKEN.finditer(text):
-        parts.append(text[at : token.start()].encode())
+        parts.append(typed_bytes(text[at : token.start()]))
         parts.append(_part(text, token))
         at = token.end()
-    parts.append(text[at:].encode())
+    parts.append(typed_bytes(text[at:]))
     return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
 
 

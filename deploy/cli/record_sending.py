@@ -81,8 +81,8 @@ class Sending:
 async def heed_interrupts(
     reading: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """At the first ctrl-C end `reading`, so that what was read is still delivered; at the second give that up too."""
-    with trio.open_signal_receiver(signal.SIGINT) as signals:
+    """At the first ctrl-C or SIGTERM end `reading`, so that what was read is still delivered; at the second give up."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
             if reading.cancel_called:

@@ -14,6 +14,7 @@ import trio
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
 from kraft.deploy.cli.record_json import NewRecord, from_json
+from kraft.deploy.cli.record_text import typed_bytes
 
 READ_BYTES_MAX = 1 << 16
 
@@ -56,16 +57,17 @@ async def records_of_files(paths: Sequence[Path], common: NewRecord) -> AsyncGen
 
 def line_reader(common: NewRecord, separator: str | None, null: str | None) -> Callable[[bytes], NewRecord]:
     """What makes a record of a line that is a value, or key, separator and value."""
-    mark = None if null is None else null.encode()
+    mark = None if separator is None else typed_bytes(separator)
+    none = None if null is None else typed_bytes(null)
 
     def read(line: bytes) -> NewRecord:
         key, value = common.key, line
-        if separator is not None:
-            key, found, value = line.partition(separator.encode())
+        if mark is not None:
+            key, found, value = line.partition(mark)
             if not found:
                 raise CommandFailed(f"no {separator!r} between key and value: {line[:80]!r}", code=EXIT_USAGE)
-        is_null = mark is not None and value == mark
-        return replace(common, key=None if key == mark else key, value=None if is_null else value)
+        is_null = none is not None and value == none
+        return replace(common, key=None if key == none else key, value=None if is_null else value)
 
     return read
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,11 @@ def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, "topics"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_output_that_finds_no_room_is_no_fault_of_ours(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "kraft.deploy.cli", "completion", "bash"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "kraft: cannot write: No space left on device\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from kraft.deploy.cli.output import CommandFailed
@@ -40,3 +42,19 @@ def test_null_matches_no_expression() -> None:
 def test_an_expression_that_does_not_compile_is_named(key: str, header: str) -> None:
     with pytest.raises(CommandFailed, match="not a regular expression"):
         compile_filter(key, None, (header,))
+
+
+@pytest.mark.parametrize(
+    ("value", "expression", "expected"),
+    [
+        ("ключ".encode(), "^.{4}$", True),
+        ("ä".encode(), "^[äö]$", True),
+        ("Größe".encode(), r"^\w+$", True),
+        ("É".encode(), "(?i)^é$", True),
+        (b"\xff\x00", r"^\xff\x00$", True),
+        (b"\xff\x00", os.fsdecode(b"^\xff."), True),
+        (b"\xff\x00", os.fsdecode(b"\xfe"), False),
+    ],
+)
+def test_text_is_matched_by_letters_and_other_bytes_by_bytes(value: bytes, expression: str, expected: bool) -> None:
+    assert compile_filter(None, expression, ()).matches(record(value)) is expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from kraft.deploy.cli.output import CommandFailed
@@ -41,3 +43,7 @@ def test_without_a_format_key_and_value_stand_on_a_line() -> None:
     assert print_plain(record()) == b"key\tvalue\n"
     assert print_plain(record(b"value", None)) == b"value\n"
     assert print_plain(record(None, b"k")) == b"k\t\n"
+
+
+def test_bytes_that_are_no_text_are_printed_as_they_were_typed() -> None:
+    assert compile_format(os.fsdecode(b"\xff%k\xfe%s\xfd"))(record()) == b"\xffkey\xfevalue\xfd"

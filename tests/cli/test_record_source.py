@@ -51,3 +51,9 @@ async def test_the_first_interrupt_ends_the_reading_and_the_second_everything(ty
             os.kill(os.getpid(), signal.SIGINT)
             await trio.sleep_forever()
     assert ended.value.subgroup(KeyboardInterrupt) is not None
+
+
+def test_a_separator_and_a_null_may_be_bytes_that_are_no_text() -> None:
+    read = line_reader(NewRecord(None), os.fsdecode(b"\xff"), os.fsdecode(b"\xfe"))
+    assert read(b"key\xffvalue") == NewRecord(b"value", b"key")
+    assert read(b"key\xff\xfe") == NewRecord(None, b"key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,14 @@ def test_records_are_copied_as_json_lines_with_all_that_they_have(up: Command) -
     assert [json.loads(line)["value"] for line in up.run("consume", "copy:0", "--json").splitlines()] == ["1", None]
 
 
+def test_words_of_the_command_line_may_be_bytes_that_are_no_text(up: Command) -> None:
+    up.run("topics", "create", "bytes", "--partitions", "1")
+    key, header = os.fsdecode(b"\xff"), os.fsdecode(b"h=\xfe")
+    up.run("produce", "bytes", "--key", key, "--header", header, text="found\n")
+    up.run("produce", "bytes", "--key", "else", "--header", "h=1", text="not found\n")
+    assert up.run("consume", "bytes", "--key", key, "--header", header, "--format", "%s") == "found"
+
+
 def test_whole_files_are_records(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "files", "--partitions", "1")
     (tmp_path / "a").write_text("one\ntwo")
@@ -194,6 +203,13 @@ def test_the_cluster_is_shown_in_one_view_and_its_log_directories(up: Command, h
     paths = [(row["broker"], row["path"]) for row in up.json("logdirs")]
     assert paths == [(node, str(home / "data" / str(node) / "data")) for node in (1, 2)]
     assert "FREE" in up.run("logdirs", "--broker", "1")
+
+
+def test_the_replicas_of_one_topic_are_shown_alone_in_either_form(up: Command) -> None:
+    up.run("topics", "create", "this", "that", "--partitions", "1")
+    found = up.json("logdirs", "--topic", "this")
+    assert {part["topic"] for row in found for part in row["replicas"]} == {"this"}
+    assert "that" not in up.run("logdirs", "--topic", "this").split()
 
 
 def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> None:
@@ -304,10 +320,33 @@ def test_ctrl_c_ends_a_reader_without_a_word(up: Command) -> None:
         assert (reader.returncode, said) == (130, "")
 
 
-def test_names_are_completed_from_the_cluster(up: Command) -> None:
-    up.run("topics", "create", "complete-me")
-    line = "kraft topics describe compl"
-    asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "3"}
+def test_a_member_that_is_terminated_leaves_its_group(up: Command) -> None:
+    up.run("topics", "create", "left", "--partitions", "1")
+    up.run("produce", "left", text="1\n")
+    with up.start("consume", "left", "--group", "leavers", "--follow") as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "1\n"
+        reader.send_signal(signal.SIGTERM)
+        _, said = reader.communicate(timeout=30)
+        assert (reader.returncode, said) == (130, "")
+    assert up.json("groups", "members", "leavers") == []
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "topics describe",
+        "configs describe --topic",
+        "logdirs --topic",
+        "groups describe --topic",
+        "groups delete-offsets g --topic",
+        "groups reset-offsets g --topic",
+    ],
+)
+def test_names_are_completed_from_the_cluster(up: Command, verb: str) -> None:
+    up.run("topics", "create", "complete-me", "--if-not-exists")
+    line = f"kraft {verb} compl"
+    asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     with up.watch(environment=asked) as offered:
         assert offered.read() == "complete-me\n"
 
@@ -392,17 +431,21 @@ def test_what_was_sent_before_a_bad_line_is_told(up: Command) -> None:
     assert up.run("consume", "lines") == "a\t1\nb\t2\n"
 
 
-def test_ctrl_c_ends_a_sender_that_waits_for_lines_after_what_it_read(up: Command) -> None:
-    up.run("topics", "create", "typed", "--partitions", "1")
-    with up.start("produce", "typed") as sender, up.watch("consume", "typed", "--follow") as records:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_sender_that_waits_for_lines_after_what_it_read(
+    up: Command, number: signal.Signals
+) -> None:
+    topic = f"typed-{number:d}"
+    up.run("topics", "create", topic, "--partitions", "1")
+    with up.start("produce", topic) as sender, up.watch("consume", topic, "--follow") as records:
         assert sender.stdin is not None
         sender.stdin.write("1\n2\n")
         sender.stdin.flush()
         assert [records.readline() for _ in range(2)] == ["1\n", "2\n"]
-        sender.send_signal(signal.SIGINT)
+        sender.send_signal(number)
         assert sender.wait(30) == 130  # though nobody has closed its input
         printed, said = sender.communicate()
-        assert (printed, said) == ("2 records sent to typed\n", "")
+        assert (printed, said) == (f"2 records sent to {topic}\n", "")
 
 
 def test_all_clusters_that_were_started_are_listed(up: Command, home: Path) -> None:

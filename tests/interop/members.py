@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor as KafkaPythonCooperative
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as KafkaPythonRoundRobin
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor as KafkaPythonSticky
@@ -104,6 +105,7 @@ class KafkaPythonMember(GroupMember):
         "range": KafkaPythonRange,
         "roundrobin": KafkaPythonRoundRobin,
         "sticky": KafkaPythonSticky,
+        "cooperative-sticky": KafkaPythonCooperative,
     }
 
     def consume(self, stop: threading.Event) -> None:
