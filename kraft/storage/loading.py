@@ -132,6 +132,7 @@ class _Loader:
         remove_stray_snapshots(self.disk, self.directory, self.segments)
         for segment in self.segments:
             segment.close_handles()
+        names_synced = clean or recovery_point > self.segments[-1].base_offset
         return LoadedLog(
             strict=self.strict,
             segments=self.segments,
@@ -141,7 +142,7 @@ class _Loader:
             epochs=epochs,
             producers=producers,
             unsynced=self.segments[scan_from:-1],
-            directory_changed=self.changed,
+            directory_changed=self.changed or not names_synced,
             has_metadata=self.disk.exists(f"{self.directory}/{PARTITION_METADATA}"),
             report=self.report,
         )
@@ -226,7 +227,7 @@ class _Loader:
         segment.first_timestamp = read_through(segment.header_at, 0).max_timestamp
 
     def _rebuild_alone(self, segment: Segment) -> None:
-        """Build a synced segment's indexes again. StorageCorrupt if its batches are damaged."""
+        """Build a synced segment's indexes again, durably. StorageCorrupt if its batches are damaged."""
         before = self.segments[: self.segments.index(segment)]
         producers = self._producers_at(before, segment.base_offset)
         scan = self._scan(segment, segment.base_offset, 0, producers, None)
@@ -235,6 +236,9 @@ class _Loader:
             require_torn(file, scan.damage, synced_end=UNLIMITED**2, strict=self.strict, more_behind=True)
         if segment is not self.segments[-1]:
             segment.close_indexes()
+        for handle in segment.handles[1:]:  # no plan will: the segment counts as one that is on the device
+            if handle.exists:
+                handle.open_blocking().sync_blocking()
 
     def _end_of(self, segment: Segment) -> int:
         """The log end, from the last segment of a clean log. StorageCorrupt if its batches do not reach its end."""
