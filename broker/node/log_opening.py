@@ -61,6 +61,7 @@ class OpenJob(NamedTuple):
             self.config,
             clean=self.directory.is_clean,
             recovery_point=self.directory.recovery_points.get(key, 0),
+            index_recovery_point=self.directory.index_recovery_points.get(key),
             log_start=self.directory.log_starts.get(key, 0),
             now_ms=self.now_ms,
             cache=self.cache,

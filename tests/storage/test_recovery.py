@@ -151,7 +151,7 @@ def test_a_metadata_log_with_a_gap_in_its_offsets_does_not_start() -> None:
 def test_segments_wholly_below_the_recovery_point_are_not_read() -> None:
     machine = Machine()
     written(machine, 20, config=LogConfig(segment_bytes=400))
-    log = open_log(machine, LogConfig(segment_bytes=400), recovery_point=38)
+    log = open_log(machine, LogConfig(segment_bytes=400), recovery_point=38, index_recovery_point=38)
     assert log.recovery_report.segments_read == 1
 
 

@@ -89,11 +89,11 @@ def test_a_segment_that_a_dead_process_began_is_on_the_device_once_the_next_one_
         log.roll(NOW_MS)
         lead(log, batch(1))
         machine.kill()
-        log = open_log(machine, strict=strict, recovery_point=3)
+        log = open_log(machine, strict=strict, recovery_point=3, index_recovery_point=0)
         sync(log)
         assert log.recovery_point == 4
         machine.power_off()
-        assert open_log(machine, strict=strict, recovery_point=3).log_end_offset == 4
+        assert open_log(machine, strict=strict, recovery_point=3, index_recovery_point=0).log_end_offset == 4
 
 
 def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
