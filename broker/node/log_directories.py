@@ -23,6 +23,7 @@ from kraft.storage.log_dir import FoundLogs, LogDirectory
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
     from kraft.config import NodeConfig
+    from kraft.storage.log import Log
 
 log = structlog.get_logger("kraft.broker.logs")
 
@@ -95,6 +96,21 @@ class HostedDirectory:
         ):
             if marks.pop(key, None) is not None:
                 self.forgotten.add(key)
+
+    def lower_to(self, opened: Log, topic: str, index: int) -> bool:
+        """Take down what the checkpoints say of a log that was just opened to what is left of it. True if they said
+        more: they must be written before the log takes appends."""
+        key = (topic, index)
+        lowered = False
+        for marks, offset in (
+            (self.recovery_points, opened.recovery_point),
+            (self.index_recovery_points, opened.index_recovery_point),
+            (self.cleaner_offsets, opened.active.base_offset),
+        ):
+            if marks.get(key, 0) > offset:
+                marks[key] = offset
+                lowered = True
+        return lowered
 
     # checkpoints: collect on the loop, write off it
 
