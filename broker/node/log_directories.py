@@ -23,6 +23,7 @@ from kraft.storage.log_dir import FoundLogs, LogDirectory
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
     from kraft.config import NodeConfig
+    from kraft.storage.log import Log
 
 log = structlog.get_logger("kraft.broker.logs")
 
@@ -30,7 +31,7 @@ NO_BROKER_EPOCH = -1
 
 
 class HostedDirectory:
-    """One log directory. The four dictionaries are the checkpoints as last read or written: they keep the marks of
+    """One log directory. The five dictionaries are the checkpoints as last read or written: they keep the marks of
     logs that are not open."""
 
     def __init__(self, path: str) -> None:
@@ -42,6 +43,7 @@ class HostedDirectory:
         self.held: set[TopicPartition] = set()
         """The logs that were here at start, or were moved here; there may be a hundred thousand."""
         self.recovery_points: dict[TopicPartition, int] = {}
+        self.index_recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
@@ -70,6 +72,7 @@ class HostedDirectory:
         self.is_clean = clean is not None
         self.broker_epoch = NO_BROKER_EPOCH if clean is None else clean.broker_epoch
         self.recovery_points = storage.read_recovery_points()
+        self.index_recovery_points = storage.read_index_recovery_points()
         self.log_starts = storage.read_log_starts()
         self.high_watermarks = storage.read_high_watermarks()
         self.cleaner_offsets = storage.read_cleaner_offsets()
@@ -84,9 +87,30 @@ class HostedDirectory:
         """The log is gone from here: so are its checkpoints' lines, at their next writing, which must come before
         another log of this name (`LogMaintenance.drop_forgotten`)."""
         key = (topic, index)
-        for marks in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
+        for marks in (
+            self.recovery_points,
+            self.index_recovery_points,
+            self.log_starts,
+            self.high_watermarks,
+            self.cleaner_offsets,
+        ):
             if marks.pop(key, None) is not None:
                 self.forgotten.add(key)
+
+    def lower_to(self, opened: Log, topic: str, index: int) -> bool:
+        """Take down what the checkpoints say of a log that was just opened to what is left of it. True if they said
+        more: they must be written before the log takes appends."""
+        key = (topic, index)
+        lowered = False
+        for marks, offset in (
+            (self.recovery_points, opened.recovery_point),
+            (self.index_recovery_points, opened.index_recovery_point),
+            (self.cleaner_offsets, opened.active.base_offset),
+        ):
+            if marks.get(key, 0) > offset:
+                marks[key] = offset
+                lowered = True
+        return lowered
 
     # checkpoints: collect on the loop, write off it
 
@@ -100,8 +124,20 @@ class HostedDirectory:
     def collect_recovery_points(self) -> dict[TopicPartition, int]:
         for partition in self.open_logs:
             if partition.log is not None:
-                self.recovery_points[partition.topic, partition.index] = partition.log.recovery_checkpoint
+                self.recovery_points[partition.topic, partition.index] = partition.log.recovery_point
         return dict(self.recovery_points)
+
+    def collect_index_recovery_points(self) -> dict[TopicPartition, int]:
+        """Only of logs whose point is above their first segment's base."""
+        for partition in self.open_logs:
+            if partition.log is None:
+                continue
+            key, point = (partition.topic, partition.index), partition.log.index_recovery_point
+            if point > partition.log.segments[0].base_offset:
+                self.index_recovery_points[key] = point
+            else:
+                self.index_recovery_points.pop(key, None)
+        return dict(self.index_recovery_points)
 
     def collect_log_starts(self) -> dict[TopicPartition, int]:
         """Only of logs whose start is above their first segment's base."""

@@ -75,7 +75,7 @@ class LogMaintenance:
         await self._write(directory, "high watermarks", directory.collect_high_watermarks)
 
     async def write_recovery_points(self) -> None:
-        """recovery-point-offset-checkpoint and log-start-offset-checkpoint."""
+        """The checkpoints of recovery points, index recovery points and log starts."""
         for directory in self._manager.directories.online:
             await self.write_recovery_points_of(directory)
             await self.write_log_starts_of(directory)
@@ -83,6 +83,7 @@ class LogMaintenance:
     async def write_recovery_points_of(self, directory: HostedDirectory) -> None:
         """Also after a truncation, before the log takes appends again: what is no longer there is no longer clean."""
         await self._write(directory, "recovery points", directory.collect_recovery_points)
+        await self._write(directory, "index recovery points", directory.collect_index_recovery_points)
         await self.write_cleaner_offsets_of(directory)
 
     async def write_cleaner_offsets_of(self, directory: HostedDirectory) -> None:
@@ -115,6 +116,7 @@ class LogMaintenance:
             writers: dict[str, Callable[[Offsets], None]] = {
                 "high watermarks": storage.write_high_watermarks,
                 "recovery points": storage.write_recovery_points,
+                "index recovery points": storage.write_index_recovery_points,
                 "log starts": storage.write_log_starts,
                 "cleaner offsets": storage.write_cleaner_offsets,
             }

@@ -2,7 +2,9 @@
 
 Who waits for a log (a fetch, a produce) puts it first in line. A folder that belongs to another topic id (the topic was
 deleted and created again while this broker was away) is set aside as stray, never adopted (B41). Nor is anything that
-the checkpoints say of it: their lines are dropped before the new log is made.
+the checkpoints say of it: their lines are dropped before the new log is made. A log that ends below what they say (a
+crash came between its truncation and their writing) is given to nobody before they are lowered: what is appended where
+it was cut would count as synced.
 Source: broker-spec 2.5, DESIGN 14.
 """
 
@@ -61,6 +63,7 @@ class OpenJob(NamedTuple):
             self.config,
             clean=self.directory.is_clean,
             recovery_point=self.directory.recovery_points.get(key, 0),
+            index_recovery_point=self.directory.index_recovery_points.get(key),
             log_start=self.directory.log_starts.get(key, 0),
             now_ms=self.now_ms,
             cache=self.cache,
@@ -168,6 +171,8 @@ class LogOpener:
             opened = await manager.disk.offload(self._job(partition, directory, storage).run)
             if opened is None:
                 directory.forget(*key)
+        if directory.lower_to(opened, *key):
+            await manager.maintenance.write_recovery_points_of(directory)
         return opened
 
     def _job(self, partition: Partition, directory: HostedDirectory, storage: LogDirectory) -> OpenJob:

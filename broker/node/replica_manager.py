@@ -215,6 +215,7 @@ class ReplicaManager:
         def write_end() -> None:
             storage.write_high_watermarks(directory.collect_high_watermarks())
             storage.write_recovery_points(directory.collect_recovery_points())
+            storage.write_index_recovery_points(directory.collect_index_recovery_points())
             storage.write_log_starts(directory.collect_log_starts())
             storage.write_cleaner_offsets(directory.collect_cleaner_offsets())
             if closed_all:

@@ -1,7 +1,9 @@
-"""The offset checkpoints of a log directory: one file each for recovery points, log starts and high watermarks.
+"""The offset checkpoints of a log directory: one file each for recovery points, log starts, high watermarks and so on.
 
 Text as Kafka's: `0`, the number of lines, then `topic partition offset`. A missing or damaged file counts as empty and
-never stops a start (every value in it has a safe default); the reason is told. Source: broker-spec 2.2.
+never stops a start (every value in it has a safe default); the reason is told. One of them is ours: the index recovery
+points, for records are on the device before the indexes of their segment are. Each says what holds by itself, so that
+a crash may come between the writing of two. Source: broker-spec 2.2.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Mapping
 from kraft.seam import Disk
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+INDEX_RECOVERY_POINT_CHECKPOINT = "index-recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"

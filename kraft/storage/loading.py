@@ -67,13 +67,17 @@ def load(
     *,
     clean: bool,
     recovery_point: int,
+    index_recovery_point: int | None,
     log_start: int,
     now_ms: int,
     strict: bool,
 ) -> LoadedLog:
     """See `Log.open_log`."""
     loader = _Loader(disk, directory, config, now_ms, strict=strict)
-    return loader.load(clean=clean and not strict, recovery_point=recovery_point, log_start=log_start)
+    in_order = recovery_point - 1 if index_recovery_point is None else index_recovery_point
+    return loader.load(
+        clean=clean and not strict, recovery_point=recovery_point, in_order=in_order, log_start=log_start
+    )
 
 
 def write_clean_end(log: Log) -> None:
@@ -105,14 +109,16 @@ class _Loader:
         self.changed = False
         self.segments: list[Segment] = []
 
-    def load(self, *, clean: bool, recovery_point: int, log_start: int) -> LoadedLog:
+    def load(self, *, clean: bool, recovery_point: int, in_order: int, log_start: int) -> LoadedLog:
+        """`in_order`: the segments wholly below it are on the device with indexes and names, and so is the name of the
+        segment that has it."""
         self.disk.make_directory(self.directory)
         self.changed = leftovers.clear(self.disk, self.directory)
         self._find_segments()
         self._drop_below(log_start)
         epochs = self._read_epochs()
         saved, rebuilt = epochs.entries, epochs.dirty
-        scan_from = len(self.segments) if clean else self._first_to_scan(recovery_point)
+        scan_from = len(self.segments) if clean else self._first_to_scan(min(recovery_point, in_order))
         for segment in self.segments[:scan_from]:
             self._load_whole(segment)
         end, producers = self._recover(scan_from, recovery_point, epochs)
@@ -132,6 +138,7 @@ class _Loader:
         remove_stray_snapshots(self.disk, self.directory, self.segments)
         for segment in self.segments:
             segment.close_handles()
+        names_synced = clean or max(recovery_point - 1, in_order) >= self.segments[-1].base_offset
         return LoadedLog(
             strict=self.strict,
             segments=self.segments,
@@ -141,7 +148,7 @@ class _Loader:
             epochs=epochs,
             producers=producers,
             unsynced=self.segments[scan_from:-1],
-            directory_changed=self.changed,
+            directory_changed=self.changed or not names_synced,
             has_metadata=self.disk.exists(f"{self.directory}/{PARTITION_METADATA}"),
             report=self.report,
         )
@@ -179,12 +186,12 @@ class _Loader:
         self.changed = True
         return log_start
 
-    def _first_to_scan(self, recovery_point: int) -> int:
-        """The number of the segment that has the recovery point; the metadata log is read whole."""
+    def _first_to_scan(self, offset: int) -> int:
+        """The number of the segment that has this offset; the metadata log is read whole."""
         if self.strict:
             return 0
         bases = [segment.base_offset for segment in self.segments]
-        return max(sum(base <= recovery_point for base in bases) - 1, 0)
+        return max(sum(base <= offset for base in bases) - 1, 0)
 
     # segments that were synced
 
@@ -226,7 +233,7 @@ class _Loader:
         segment.first_timestamp = read_through(segment.header_at, 0).max_timestamp
 
     def _rebuild_alone(self, segment: Segment) -> None:
-        """Build a synced segment's indexes again. StorageCorrupt if its batches are damaged."""
+        """Build a synced segment's indexes again, durably. StorageCorrupt if its batches are damaged."""
         before = self.segments[: self.segments.index(segment)]
         producers = self._producers_at(before, segment.base_offset)
         scan = self._scan(segment, segment.base_offset, 0, producers, None)
@@ -235,6 +242,9 @@ class _Loader:
             require_torn(file, scan.damage, synced_end=UNLIMITED**2, strict=self.strict, more_behind=True)
         if segment is not self.segments[-1]:
             segment.close_indexes()
+        for handle in segment.handles[1:]:  # no plan will: the segment counts as one that is on the device
+            if handle.exists:
+                handle.open_blocking().sync_blocking()
 
     def _end_of(self, segment: Segment) -> int:
         """The log end, from the last segment of a clean log. StorageCorrupt if its batches do not reach its end."""

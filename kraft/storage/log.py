@@ -53,6 +53,7 @@ class Log(AppendableLog):
         *,
         clean: bool,
         recovery_point: int,
+        index_recovery_point: int | None = None,
         log_start: int,
         now_ms: int,
         strict: bool = False,
@@ -61,6 +62,8 @@ class Log(AppendableLog):
         """Load (or make) the log in `directory`, recovering what a crash left. *Blocking.*
 
         `clean`: its directory was shut down cleanly. `recovery_point`, `log_start`: from the checkpoints, 0 if unknown.
+        `index_recovery_point`: also; if unknown, the segment that ends at the recovery point is read, too. If the log's
+        own two points are lower when it is open, the owner must save them before the first append.
         `strict`: the metadata log, every byte of which is validated at every start. No file stays open.
         StorageCorrupt if bytes are damaged that a crash cannot have damaged; DiskError.
         """
@@ -70,6 +73,7 @@ class Log(AppendableLog):
             config,
             clean=clean,
             recovery_point=recovery_point,
+            index_recovery_point=index_recovery_point,
             log_start=log_start,
             now_ms=now_ms,
             strict=strict,
@@ -123,13 +127,10 @@ class Log(AppendableLog):
     # durability
 
     @property
-    def recovery_checkpoint(self) -> int:
-        """What a restart may take for the recovery point. It takes segments wholly below that as they are, with their
-        indexes; but those of the active segment, and of one that was just closed, reach the device later than the
-        records. So the point lies inside of such a segment, and never at its end, where the next one may begin."""
-        if self._rolled:
-            return min(self.recovery_point, self._rolled[0].segment.base_offset)
-        return self.recovery_point - (self.recovery_point > self.active.base_offset)
+    def index_recovery_point(self) -> int:
+        """The indexes of the segments below it are on the device. Those of the active segment, and of one that was just
+        closed, get there later than the records: a segment that ends at the recovery point may be one of them."""
+        return (self._rolled[0].segment if self._rolled else self.active).base_offset
 
     def files_to_sync(self, *, rolled_only: bool = False) -> SyncPlan | None:
         """What `run` must put on the device so that `mark_synced` can move the recovery point to the log end of now.
@@ -253,7 +254,7 @@ class Log(AppendableLog):
     def truncate_to(self, offset: int, now_ms: int) -> bool:
         """Forget everything at `offset` and above, durably; a batch that reaches over it goes too. *Blocking.*
 
-        True if the log end moved. The epoch cache is cut in any case. The owner must save the recovery point before
+        True if the log end moved. The epoch cache is cut in any case. The owner must save both recovery points before
         the next append. StorageCorrupt if what is left does not read; DiskError.
         """
         if offset < self.local_log_start_offset:
@@ -270,7 +271,7 @@ class Log(AppendableLog):
     def truncate_fully(self, start_offset: int, now_ms: int) -> None:
         """Forget everything and begin again, empty, at `start_offset`, durably. *Blocking.*
 
-        The owner must save log start and recovery point before the next append.
+        The owner must save log start and both recovery points before the next append.
         """
         self._truncations += 1
         self._adopt(truncation.restart(self, start_offset, now_ms))

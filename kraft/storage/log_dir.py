@@ -16,6 +16,7 @@ from kraft.seam import Disk, DiskError, DiskLocked, Lock
 from kraft.storage.checkpoints import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
+    INDEX_RECOVERY_POINT_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     TopicPartition,
@@ -149,6 +150,13 @@ class LogDirectory:
 
     def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
         write_offsets(self.disk, f"{self.path}/{RECOVERY_POINT_CHECKPOINT}", offsets)
+
+    def read_index_recovery_points(self) -> dict[TopicPartition, int]:
+        return self._read(INDEX_RECOVERY_POINT_CHECKPOINT)
+
+    def write_index_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Only of logs whose point is above their first segment's base."""
+        write_offsets(self.disk, f"{self.path}/{INDEX_RECOVERY_POINT_CHECKPOINT}", offsets)
 
     def read_log_starts(self) -> dict[TopicPartition, int]:
         return self._read(LOG_START_CHECKPOINT)

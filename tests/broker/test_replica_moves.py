@@ -59,7 +59,7 @@ def test_a_replica_that_comes_back_to_a_directory_finds_nothing_of_its_former_lo
             assert storage is not None
             return storage.read_recovery_points().get(PART)
 
-        assert recovery_point() == 4, "within the active segment"
+        assert recovery_point() == 5
         for path in (there, here):
             await stage.move(path)
             await stage.moved(path)

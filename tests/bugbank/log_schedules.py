@@ -126,13 +126,7 @@ def _reopen_after_power_loss(run: NamedRun, synced: int) -> None:
         require("D12", read_all(run.log) == whole, "what is left is no prefix")
     except AssertionError as error:
         raise Violation("D12", f"what is left does not read: {error}") from error
-    _forget_sequences(run)
-
-
-def _forget_sequences(run: NamedRun) -> None:
-    run.sequences = {
-        producer: (entry.next_sequence if entry.batches else 0) for producer, entry in run.log.producers.entries.items()
-    }
+    run.forget_sequences()
 
 
 def _bit_rot(run: NamedRun) -> None:

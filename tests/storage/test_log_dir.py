@@ -100,6 +100,7 @@ def test_checkpoints_read_back_and_damage_is_told_not_fatal(machine: Machine) ->
     directory.write_log_starts({("a", 0): 2})
     directory.write_high_watermarks({("a", 0): 3})
     directory.write_cleaner_offsets({("a", 0): 4})
+    directory.write_index_recovery_points({("a", 0): 5})
     machine.power_off()
     directory = opened(machine)
     found = [
@@ -107,8 +108,9 @@ def test_checkpoints_read_back_and_damage_is_told_not_fatal(machine: Machine) ->
         directory.read_log_starts(),
         directory.read_high_watermarks(),
         directory.read_cleaner_offsets(),
+        directory.read_index_recovery_points(),
     ]
-    assert found == [{("a", 0): value} for value in (1, 2, 3, 4)]
+    assert found == [{("a", 0): value} for value in (1, 2, 3, 4, 5)]
     machine.overwrite(f"{FOLDER}/replication-offset-checkpoint", b"junk")
     assert directory.read_high_watermarks() == {}
     assert "replication-offset-checkpoint" in directory.warnings[0]

@@ -151,7 +151,7 @@ def test_a_metadata_log_with_a_gap_in_its_offsets_does_not_start() -> None:
 def test_segments_wholly_below_the_recovery_point_are_not_read() -> None:
     machine = Machine()
     written(machine, 20, config=LogConfig(segment_bytes=400))
-    log = open_log(machine, LogConfig(segment_bytes=400), recovery_point=38)
+    log = open_log(machine, LogConfig(segment_bytes=400), recovery_point=38, index_recovery_point=38)
     assert log.recovery_report.segments_read == 1
 
 
@@ -275,3 +275,23 @@ def test_the_log_appends_where_recovery_cut_it() -> None:
     assert read_all(log) == b"".join(datas[:2]) + bytes(data)
     assert headers(read_all(log))[-1].partition_leader_epoch == 5
     assert headers(bytes(data))[0].max_timestamp == NOW_MS
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_was_built_again_for_a_synced_segment_is_on_the_device(suffix: str) -> None:
+    config = LogConfig(segment_bytes=3000, index_interval_bytes=50)
+    for seed in range(10):
+        machine = Machine(seed)
+        log = open_log(machine, config)
+        for number in range(60):
+            lead(log, batch(1, timestamp=NOW_MS + number))
+        sync(log)
+        saved = log.recovery_point
+        log.close(clean=False)
+        path = f"{LOG}/{0:020d}{suffix}"
+        whole = machine.content(path)
+        machine.overwrite(path, whole[:-1])
+        for _ in range(2):
+            open_log(machine, config, recovery_point=saved)
+            machine.power_off()
+            assert machine.content(path) == whole

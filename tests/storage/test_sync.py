@@ -77,6 +77,25 @@ def test_after_a_roll_the_closed_segments_alone_can_be_synced() -> None:
     assert log.log_end_offset >= plan.end_offset
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_segment_that_a_dead_process_began_is_on_the_device_once_the_next_one_has_synced(strict: bool) -> None:
+    """Its name is in a directory that the dead process has not synced."""
+    for seed in range(10):
+        machine = Machine(seed)
+        log = open_log(machine, strict=strict)
+        for _ in range(3):
+            lead(log, batch(1))
+            sync(log)
+        log.roll(NOW_MS)
+        lead(log, batch(1))
+        machine.kill()
+        log = open_log(machine, strict=strict, recovery_point=3, index_recovery_point=0)
+        sync(log)
+        assert log.recovery_point == 4
+        machine.power_off()
+        assert open_log(machine, strict=strict, recovery_point=3, index_recovery_point=0).log_end_offset == 4
+
+
 def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
     log = open_log(Machine())
     for _ in range(5):
