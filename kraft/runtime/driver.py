@@ -1,7 +1,7 @@
 """The connection driver: one trio task with its own epoll for all connections and listeners of a node.
 
-A pass: every descriptor that is ready is handled (reads go into the connections, whose handlers run there and then);
-then each end-of-pass callback runs once; then each connection that was marked is settled once: flushed, closed, or read
+A pass: the descriptors that are ready are handled (reads go into the connections, whose handlers run there and then)
+until PASS_NS_MAX are over, and the others first in the next pass; then each end-of-pass callback runs once; then each connection that was marked is settled once: flushed, closed, or read
 again. trio is paid not per connection but per turn of at most PASSES_PER_TURN passes, or, in a node, only when it has
 something to do itself (`shared_wait`).
 
@@ -26,6 +26,8 @@ from kraft.runtime.shared_wait import EVENTS_PER_PASS, SharedWait
 from kraft.seam import CloseReason, NetworkStats, require
 
 PASSES_PER_TURN = 8
+PASS_NS_MAX = 5_000_000
+"""A pass takes no further descriptor after so long: several peers may each have sent what takes some milliseconds."""
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
@@ -103,6 +105,8 @@ class Driver:
         self._epoll = select.epoll()
         self._targets: dict[int, Pollable] = {}
         self._suspended: set[int] = set()
+        self._left: dict[int, int] = {}
+        """Descriptors that were ready when the last pass ended, and had no turn in it → their place in the next one."""
         self._woken: list[Settleable] = []
         self._end_of_pass: list[Callable[[], None]] = []
         self._shares_wait = shares_wait
@@ -211,11 +215,18 @@ class Driver:
         self.pass_ns = started_ns = time.monotonic_ns()
         self._in_pass = True
         self._pass_requested = False
-        targets = self._targets
-        for fd, mask in events:
+        targets, now = self._targets, time.monotonic_ns
+        end_ns = started_ns + PASS_NS_MAX
+        if self._left:  # what is still ready is told again, and nobody shall have two turns before it
+            left, self._left = self._left, {}
+            events.sort(key=lambda event: left.get(event[0], len(left)))
+        for number, (fd, mask) in enumerate(events, 1):
             target = targets.get(fd)
             if target is not None:
                 target.on_ready(mask)
+                if now() > end_ns and number < len(events):
+                    self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
+                    break
         for callback in self._end_of_pass:
             callback()
         if self._woken:
