@@ -24,7 +24,7 @@ from kraft.wire.record_header import (
     read_header,
     write_crc,
 )
-from kraft.wire.varints import encode_unsigned, encode_zigzag, read_unsigned, read_zigzag, read_zigzag_long
+from kraft.wire.varints import encode_unsigned, encode_zigzag, read_zigzag, read_zigzag_long
 
 OUTPUT_BYTES_MAX = 256 * 1024 * 1024
 """What a batch may open to where the caller knows no better bound."""

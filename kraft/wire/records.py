@@ -1,5 +1,5 @@
-"""Record batches: the header (`record_header`), the records (`record_codec`, `record_values`) and the checks of a produced batch
-(`record_validation`) under one name."""
+"""Record batches: the header (`record_header`), the records (`record_codec`, `record_values`) and the checks of a
+produced batch (`record_validation`) under one name."""
 
 from kraft.wire.compression import Compression
 from kraft.wire.record_codec import (
