@@ -49,8 +49,8 @@ class PartitionsWriter:
         return EncodedStructs(len(numbers), (b"".join(parts),), self._version)
 
     def write(self, topic: TopicImage) -> Iterator[None]:
-        """Write them leaf by leaf, with a yield behind each, so that `of` finds them; nothing if it does. The bytes stay
-        in pieces as they leave: to copy megabytes together takes longer than to write them."""
+        """Write them leaf by leaf, with a yield behind each, so that `of` finds them; nothing if it does. The bytes
+        leave in the pieces made here: to copy megabytes together takes longer than to write them."""
         if topic.topic_id in self._written:
             return
         pieces: list[bytes] = []

@@ -1,9 +1,9 @@
 """The connection driver: one trio task with its own epoll for all connections and listeners of a node.
 
 A pass: the descriptors that are ready are handled (reads go into the connections, whose handlers run there and then)
-until PASS_NS_MAX are over, and the others first in the next pass; then each end-of-pass callback runs once; then each connection that was marked is settled once: flushed, closed, or read
-again. trio is paid not per connection but per turn of at most PASSES_PER_TURN passes, or, in a node, only when it has
-something to do itself (`shared_wait`).
+until PASS_NS_MAX are over, and the others first in the next pass; then each end-of-pass callback runs once; then each
+connection that was marked is settled once: flushed, closed, or read again. trio is paid not per connection but per turn
+of at most PASSES_PER_TURN passes, or, in a node, only when it has something to do itself (`shared_wait`).
 
 Invariants: connections are called only from here (or from a dial that has just made them), one call at a time; a mark
 is never lost: it is settled at the end of this pass, or starts another one.
