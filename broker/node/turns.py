@@ -7,7 +7,7 @@ Source: DESIGN 10 and 14.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import trio
@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 TURN_NS_MAX = 5_000_000
 """How long others wait for a turn's end, but for the piece that is under way."""
+STEP_PIECES_MAX = 5_000
 
 
 class Turns:
@@ -74,3 +75,12 @@ class Turns:
                 queue.popleft()
         self._after_turn()
         return bool(queue)
+
+
+async def in_steps(pieces: Iterable[T]) -> AsyncIterator[T]:
+    """Each of `pieces`, with a checkpoint behind every STEP_PIECES_MAX: for work of which thousands take no turn's
+    time."""
+    for number, piece in enumerate(pieces, 1):
+        yield piece
+        if not number % STEP_PIECES_MAX:
+            await trio.lowlevel.checkpoint()

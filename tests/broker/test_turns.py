@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from kraft.broker.node.turns import TURN_NS_MAX, Turns
+from kraft.broker.node.turns import STEP_PIECES_MAX, TURN_NS_MAX, Turns, in_steps
 
 
 class Watch:
@@ -82,3 +82,21 @@ def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
 
     trio.run(main)
     assert [one for one in bench.done if one != "over"] == list("abcd")
+
+
+async def test_a_walk_over_very_many_lets_others_run() -> None:
+    seen: list[int] = []
+    others: list[int] = []
+
+    async def other() -> None:
+        while True:
+            others.append(len(seen))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        async for piece in in_steps(range(3 * STEP_PIECES_MAX)):
+            seen.append(piece)
+        nursery.cancel_scope.cancel()
+    assert seen == list(range(3 * STEP_PIECES_MAX))
+    assert {STEP_PIECES_MAX, 2 * STEP_PIECES_MAX} & set(others), "whichever of the two trio runs first"
