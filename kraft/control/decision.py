@@ -18,6 +18,9 @@ from kraft.image.events import Event
 PARTITION_CHANGES_PER_SLICE_MAX = 1_000
 """A plan is cut so that no slice holds the loop for long: other commands come between two slices."""
 
+LOOKS_PER_SLICE_MAX = 1_000
+"""Elections are cut too after so many partitions that may be concerned, whether they change or not."""
+
 FENCE_CHANGES_PER_SLICE_MAX = 500
 """The slices of a fence are shorter: every node replays them while clients wait for new leaders."""
 

@@ -21,8 +21,7 @@ from kraft.control.commands import (
     ShutDownBroker,
 )
 from kraft.control.decision import SHUTDOWN_UNDER_WAY, Context, Decision, FollowUp, ShutdownOffset
-from kraft.control.plans import elect_leaderless, eligibility, leads_anything, leave_partitions
-from kraft.control.recovery import can_recover
+from kraft.control.plans import elect_leaderless, leads_anything, leave_partitions, recover
 from kraft.control.replies import HeartbeatReply
 from kraft.image import BrokerRegistration, MetadataImage
 from kraft.image.events import BrokerRegistrationChange
@@ -124,10 +123,8 @@ def decide_heartbeat(image: MetadataImage, context: Context, command: BrokerHear
         return Decision(depends_on=image.offset, effects=(FollowUp(fence),))
     if wanted is BrokerState.CONTROLLED_SHUTDOWN:
         return _controlled_shutdown(image, context, broker, reply)
-    if command.log_ends and can_recover(image, context, command.log_ends, eligibility(image, context).may_lead):
-        recover = ElectLeaderless(broker_id=command.broker_id, reply=reply)
-        return Decision(depends_on=image.offset, effects=(FollowUp(recover),))
-    return Decision(reply=reply, depends_on=image.offset)
+    recovered = recover(image, context, command.log_ends) if command.log_ends else ()
+    return Decision(events=tuple(recovered), reply=reply, depends_on=image.offset)
 
 
 def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, reply: HeartbeatReply) -> Decision:
