@@ -141,9 +141,9 @@ class ReplicaManager:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The background of the data plane (fetchers, ISR, checkpoints, retention, deadlines) until cancelled."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
                 nursery.start_soon(self.deadlines.run)
                 nursery.start_soon(self._alter_partition.run)
                 nursery.start_soon(self.assignments.run)
@@ -163,8 +163,8 @@ class ReplicaManager:
                     nursery.start_soon(fetcher.run)
                 task_status.started()
                 await trio.sleep_forever()
-        finally:
-            self._nursery = None
+            finally:  # before the last task has ended: a closed nursery refuses what a pass may still want to start
+                self._nursery = None
 
     async def load(self, image: MetadataImage) -> None:
         """First publish: set stray logs aside, take every role that `image` gives, and, after an unclean stop, recover

@@ -557,3 +557,20 @@ def test_a_partition_that_is_behind_leaves_room_for_the_others_in_the_fetches_of
 
     settings = {"replica_fetch_response_max_bytes": "1", "max_incremental_fetch_session_cache_slots": f"{slots}"}
     three(test, **settings)
+
+
+def test_what_is_started_while_a_broker_stops_harms_nobody() -> None:
+    """Between the end of its last task and its own a nursery refuses others, and a delta may come just then."""
+
+    async def test(plane: Plane) -> None:
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        nursery = replicas._nursery
+        nursery.cancel_scope.cancel()
+        while nursery.child_tasks:
+            replicas.start_task(trio.lowlevel.checkpoint)
+            await trio.lowlevel.checkpoint()
+        for _ in range(10):
+            replicas.start_task(trio.lowlevel.checkpoint)
+            await trio.lowlevel.checkpoint()
+
+    three(test)
