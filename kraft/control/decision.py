@@ -132,10 +132,12 @@ class Context:
 class FollowUp:
     """The command is not done: decide this one next, on the newest image, with other commands in between. The reply
     belongs to the last of the chain. `at_once`: with no other command in between, for what is decided in steps and
-    takes effect as a whole; the decision then has no events."""
+    takes effect as a whole; the decision then has no events. `is_answered`: the reply belongs to this decision, and
+    nobody waits for the rest."""
 
     command: Any
     at_once: bool = False
+    is_answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

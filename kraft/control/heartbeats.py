@@ -153,15 +153,18 @@ def _controlled_shutdown(
 
 def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBroker) -> Decision:
     """One slice of a controlled shutdown: out of every ISR. A partition with no other member becomes leaderless. The
-    last slice carries the record and the reply."""
+    last slice carries the record. The heartbeat is answered behind the first: who stops asks again, and takes a
+    controller that says nothing for too long for dead."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         return Decision(reply=HeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     part = leave_partitions(image, context, frozenset((command.broker_id,)), command.cursor)
     if part.cursor is not None:
         under_way = ShutdownOffset(command.broker_id, command.broker_epoch, SHUTDOWN_UNDER_WAY)
-        rest = FollowUp(replace(command, cursor=part.cursor))
-        return Decision(events=tuple(part.events), depends_on=image.offset, effects=(under_way, rest))
+        rest = FollowUp(replace(command, cursor=part.cursor), is_answered=True)
+        return Decision(
+            events=tuple(part.events), reply=command.reply, depends_on=image.offset, effects=(under_way, rest)
+        )
     events = part.events
     if broker.is_active:  # else another controller recorded it, or the broker was fenced meanwhile
         events = [*events, BrokerRegistrationChange(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True)]
