@@ -91,8 +91,10 @@ class Driver:
         cold_limiter: trio.CapacityLimiter,
         sweep_interval_ms: int,
         shares_wait: bool = False,
+        worked: Callable[[int], None] | None = None,
     ) -> None:
-        """`shares_wait`: let trio wait in this driver's epoll (see `shared_wait`), for a process that is a node."""
+        """`shares_wait`: let trio wait in this driver's epoll (see `shared_wait`), for a process that is a node.
+        `worked` hears how long each pass took (ns)."""
         self.stats = NetworkStats()
         self.log = log.bind(node=node_name)
         self.pass_ns = time.monotonic_ns()
@@ -110,6 +112,7 @@ class Driver:
         self._woken: list[Settleable] = []
         self._end_of_pass: list[Callable[[], None]] = []
         self._shares_wait = shares_wait
+        self._worked = worked
         self._shared: SharedWait | None = None
         self._failure: BaseException | None = None
         self._failed = trio.Event()
@@ -243,6 +246,8 @@ class Driver:
             stats.long_steps += 1
         if step_ns > stats.longest_step_ns:
             stats.longest_step_ns = step_ns
+        if self._worked is not None:
+            self._worked(step_ns)
 
     async def sweep(self) -> None:
         """Look at all connections now and then for idleness; for the seam's whole life."""
