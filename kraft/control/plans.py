@@ -14,7 +14,12 @@ from uuid import UUID
 
 from kraft.config import topic_value
 from kraft.control.commands import Cursor
-from kraft.control.decision import LOOKS_PER_SLICE_MAX, PARTITION_CHANGES_PER_SLICE_MAX, Context
+from kraft.control.decision import (
+    LOOKS_PER_SLICE_MAX,
+    PARTITION_CHANGES_PER_SLICE_MAX,
+    STATES_PER_SLICE_MAX,
+    Context,
+)
 from kraft.control.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
 from kraft.control.recovery import choose_furthest
 from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
@@ -69,17 +74,20 @@ def _topics_from(image: MetadataImage, cursor: Cursor) -> Iterator[tuple[TopicIm
 
 
 def take_slice(
-    partitions: Iterable[Located],
+    partitions: Iterable[Located | Cursor],
     change: Callable[[Located], PartitionChange | None],
     limit: int | None = None,
     looks_max: int | None = None,
 ) -> Slice:
     """Up to `limit` changes of the partitions, in order; by default PARTITION_CHANGES_PER_SLICE_MAX. `looks_max`: and
-    up to so many partitions, where to see that one needs no change takes as long as to change it."""
+    up to so many partitions, where to see that one needs no change takes as long as to change it. A cursor among the
+    partitions ends the slice there."""
     if limit is None:
         limit = PARTITION_CHANGES_PER_SLICE_MAX
     events: list[Event] = []
     for looks, located in enumerate(partitions):
+        if isinstance(located, Cursor):
+            return Slice(events, located)
         if len(events) >= limit or looks == looks_max:
             return Slice(events, Cursor(located.topic.name, located.partition_id))
         event = change(located)
@@ -224,13 +232,18 @@ def leave_partitions(
 
 def partitions_where(
     image: MetadataImage, cursor: Cursor, holds: Callable[[PartitionState], bool]
-) -> Iterator[Located]:
+) -> Iterator[Located | Cursor]:
     """Those from the cursor on for whose state it holds. Partitions that are alike share one state, as a rule, so each
-    state is asked about once, and most leaves are passed over as a whole."""
+    state is asked about once, and most leaves are passed over as a whole. Where they are not, a cursor stands behind
+    every STATES_PER_SLICE_MAX that were asked about."""
     verdicts: dict[int, bool] = {}  # by identity: the image keeps the states alive
+    asked_max = STATES_PER_SLICE_MAX
     for topic, start in _topics_from(image, cursor):
         begin = start & ~LEAF_MASK
         for leaf in topic.leaves[start >> LEAF_SHIFT :]:
+            if len(verdicts) > asked_max:
+                asked_max += STATES_PER_SLICE_MAX
+                yield Cursor(topic.name, max(begin, start))
             here = set(map(id, leaf))
             for state in leaf if not here <= verdicts.keys() else ():
                 if id(state) not in verdicts:

@@ -75,10 +75,32 @@ def test_partitions_that_concern_a_plan_are_found_from_any_cursor_on_and_equal_s
     wanted = [("orders", number) for number, replicas in enumerate(orders) if replicas[0] == 1]
     for cursor in (START, Cursor("orders", 0), Cursor("orders", 255), Cursor("orders", 300), Cursor("orders", 999)):
         asked.clear()
-        found = [(one.name, one.partition_id) for one in plans.partitions_where(cluster.image, cursor, leads)]
+        located = plans.partitions_where(cluster.image, cursor, leads)
+        found = [(one.name, one.partition_id) for one in located if isinstance(one, plans.Located)]
         assert found == [(f"orders-{number}", number) for _, number in wanted if number >= cursor.partition]
         assert len(asked) <= 3
     assert list(plans.partitions_where(cluster.image, Cursor("others", 0), leads)) == []
+
+
+def test_a_plan_is_cut_where_it_looked_at_very_many_states_of_which_none_concerns_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plans, "STATES_PER_SLICE_MAX", 300)
+    cluster = three_brokers()
+    rows = [
+        Partition(topic_id(1), number, (2, 3), (2, 3), leader=2, partition_epoch=1 + number) for number in range(2_000)
+    ]
+    cluster.add_topic("orders", *rows, (1, 2, 3))
+    command: Any = died(cluster, 1)
+    slices = []
+    while command is not None:
+        decision = cluster.decide(command)
+        slices.append([event.partition_id for event in decision.events if isinstance(event, PartitionChange)])
+        command = decision.follow_up
+    assert len(slices) > 4
+    assert [numbers for numbers in slices if numbers] == [[2_000]]
+    assert cluster.image.brokers[1].fenced
+    assert cluster.partition("orders", 2_000).leader == 2
 
 
 def image_of_shared(cluster: Cluster, orders: list[tuple[int, ...]]) -> MetadataImage:
