@@ -135,7 +135,7 @@ class LeaderFetcher:
 
     def nudge(self) -> None:
         """There are changes that the leader should know soon."""
-        if self._connection is None or self._holds or not self._has_more:
+        if self._connection is None or self._holds or not self._has_more or self._looks_on:
             return
         if len(self._in_flight) < IN_FLIGHT_MAX:
             self._send()

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("kraft.broker.replicas")
 
+PASSED_OVER_MAX = 1_000
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -445,13 +446,18 @@ class ReplicaManager:
         turns.add(lambda call: call(), (then,))
         turns.start()
 
-    def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned]:
-        """The partitions of a delta that concern this broker: those that it leads first."""
+    def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned | None]:
+        """The partitions of a delta that concern this broker: those that it leads first. None now and then between
+        them, for it may lead few of very many."""
         node_id = self.node_id
         others: list[Assigned] = []
+        looked_at = 0
         for topic_id, topic_delta in delta.topics.items():
             topic, before = new.topics.get_by_id(topic_id), old.topics.get_by_id(topic_id)
             for index in topic_delta.partitions:
+                looked_at += 1
+                if not looked_at % PASSED_OVER_MAX:
+                    yield None
                 state = None if topic is None else topic.find(index)
                 known = None if before is None else before.find(index)
                 is_new = known is None or node_id not in known.replicas

@@ -35,8 +35,9 @@ class Turns:
     def is_idle(self) -> bool:
         return not self._queue
 
-    def add(self, work: Callable[[T], None], pieces: Iterable[T]) -> None:
-        """Do `work` for each of `pieces`, after what was added before. The pieces are taken one by one."""
+    def add(self, work: Callable[[T], None], pieces: Iterable[T | None]) -> None:
+        """Do `work` for each of `pieces`, after what was added before. The pieces are taken one by one. None is no
+        work: whoever looks for long for the next piece lets a turn end there."""
         self._queue.append((work, iter(pieces)))
 
     def start(self) -> None:
@@ -67,7 +68,8 @@ class Turns:
         while queue and not is_over:
             work, pieces = queue[0]
             for piece in pieces:
-                work(piece)
+                if piece is not None:
+                    work(piece)
                 is_over = clock.monotonic_ns() >= end_ns
                 if is_over:
                     break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import trio
@@ -69,6 +69,22 @@ def test_long_work_lets_others_run_between_turns_and_keeps_its_order() -> None:
     assert pieces == list("abcdefgh")
     between = bench.done[bench.done.index("c") : bench.done.index("g")]
     assert "other" in between, "whichever of the two trio runs first in a pass"
+
+
+def test_a_turn_may_end_where_the_next_piece_is_looked_for() -> None:
+    bench = Bench(TURN_NS_MAX)
+
+    def pieces() -> Iterator[str | None]:
+        for _ in range(3):
+            bench.clock.now_ns += TURN_NS_MAX
+            yield None
+        yield "a"
+
+    bench.turns.add(bench.work, pieces())
+    bench.turns.start()
+    assert bench.done == ["over"], "None is no work"
+    trio.run(bench.tasks.pop())
+    assert bench.done[:5] == ["over", "over", "over", "a", "over"]
 
 
 def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
