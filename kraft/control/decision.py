@@ -21,8 +21,8 @@ PARTITION_CHANGES_PER_SLICE_MAX = 1_000
 LOOKS_PER_SLICE_MAX = 1_000
 """Elections are cut too after so many partitions that may be concerned, whether they change or not."""
 
-STATES_PER_SLICE_MAX = 20_000
-"""And any plan after so many different states of partitions, of which it looks whether they are concerned at all."""
+LEAVES_PER_SLICE_MAX = 80
+"""And any plan after so many leaves of partitions, of which it looks whether they are concerned at all: 20,000."""
 
 FENCE_CHANGES_PER_SLICE_MAX = 500
 """The slices of a fence are shorter: every node replays them while clients wait for new leaders."""

@@ -15,9 +15,9 @@ from uuid import UUID
 from kraft.config import topic_value
 from kraft.control.commands import Cursor
 from kraft.control.decision import (
+    LEAVES_PER_SLICE_MAX,
     LOOKS_PER_SLICE_MAX,
     PARTITION_CHANGES_PER_SLICE_MAX,
-    STATES_PER_SLICE_MAX,
     Context,
 )
 from kraft.control.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
@@ -234,16 +234,17 @@ def partitions_where(
     image: MetadataImage, cursor: Cursor, holds: Callable[[PartitionState], bool]
 ) -> Iterator[Located | Cursor]:
     """Those from the cursor on for whose state it holds. Partitions that are alike share one state, as a rule, so each
-    state is asked about once, and most leaves are passed over as a whole. Where they are not, a cursor stands behind
-    every STATES_PER_SLICE_MAX that were asked about."""
+    state is asked about once, and most leaves are passed over as a whole. A cursor stands behind every
+    LEAVES_PER_SLICE_MAX."""
     verdicts: dict[int, bool] = {}  # by identity: the image keeps the states alive
-    asked_max = STATES_PER_SLICE_MAX
+    looked_at = 0
     for topic, start in _topics_from(image, cursor):
         begin = start & ~LEAF_MASK
         for leaf in topic.leaves[start >> LEAF_SHIFT :]:
-            if len(verdicts) > asked_max:
-                asked_max += STATES_PER_SLICE_MAX
+            if looked_at == LEAVES_PER_SLICE_MAX:
+                looked_at = 0
                 yield Cursor(topic.name, max(begin, start))
+            looked_at += 1
             here = set(map(id, leaf))
             for state in leaf if not here <= verdicts.keys() else ():
                 if id(state) not in verdicts:

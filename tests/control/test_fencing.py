@@ -82,14 +82,12 @@ def test_partitions_that_concern_a_plan_are_found_from_any_cursor_on_and_equal_s
     assert list(plans.partitions_where(cluster.image, Cursor("others", 0), leads)) == []
 
 
-def test_a_plan_is_cut_where_it_looked_at_very_many_states_of_which_none_concerns_it(
+def test_a_plan_is_cut_where_it_looked_at_very_many_partitions_of_which_none_concerns_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plans, "STATES_PER_SLICE_MAX", 300)
+    monkeypatch.setattr(plans, "LEAVES_PER_SLICE_MAX", 2)
     cluster = three_brokers()
-    rows = [
-        Partition(topic_id(1), number, (2, 3), (2, 3), leader=2, partition_epoch=1 + number) for number in range(2_000)
-    ]
+    rows = [Partition(topic_id(1), number, (2, 3), (2, 3), leader=2) for number in range(2_000)]
     cluster.add_topic("orders", *rows, (1, 2, 3))
     command: Any = died(cluster, 1)
     slices = []
