@@ -73,7 +73,9 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
     def respond_with(made: _MetadataReply) -> None:
         response = made.build()
         if asks_for_cluster and broker.gates.authorize_cluster(session, Operation.DESCRIBE):
-            request.respond(_with_cluster_operations(broker, session, version, response))
+            request.respond(*_with_cluster_operations(broker, session, version, response))
+        elif made.is_long:
+            request.respond(*messages.encode_response_in_pieces(ApiKey.METADATA, version, response))
         else:
             answer(request, response)
 
@@ -109,12 +111,12 @@ def _asks_for_cluster_operations(request: Request) -> bool:
     return bool(asked.include_cluster_authorized_operations)
 
 
-def _with_cluster_operations(broker: Broker, session: Session, version: int, response: Any) -> bytearray:
-    body = bytearray(messages.encode_response(ApiKey.METADATA, version, response))
-    tags = 1 if messages.is_flexible(ApiKey.METADATA, version) else 0
-    place = len(body) - tags - 4
-    body[place : place + 4] = broker.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
-    return body
+def _with_cluster_operations(broker: Broker, session: Session, version: int, response: Any) -> list[bytes]:
+    pieces = messages.encode_response_in_pieces(ApiKey.METADATA, version, response)
+    last = b"".join(pieces[-2:])  # the field may stand in both
+    operations = broker.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
+    place = len(last) - (1 if messages.is_flexible(ApiKey.METADATA, version) else 0) - 4
+    return [*pieces[:-2], last[:place] + operations + last[place + 4 :]]
 
 
 class _MetadataReply:
@@ -136,12 +138,12 @@ class _MetadataReply:
                 self.endpoints[registration.broker_id] = endpoint
         self.lost = lost
         self.partitions = PartitionsWriter(ApiKey.METADATA, self.version, self._partition)
+        self.is_long = self._is_long()
+        """More partitions are told than one step of the loop should write."""
 
     # very many partitions
 
-    @property
-    def is_long(self) -> bool:
-        """More partitions are told than one step of the loop should write."""
+    def _is_long(self) -> bool:
         left = PARTITIONS_AT_ONCE_MAX
         for topic in self._known_topics():
             left -= topic.partition_count

@@ -181,7 +181,7 @@ class BrokerNode:
             then()
         self._nursery.start_soon(broker.groups.expire_forever)
         self._applied = newest
-        broker.lifecycle.logs_loaded(newest)
+        await broker.lifecycle.logs_loaded()
         await broker.lifecycle.unfenced.wait()
         broker.dispatcher.release_requests()
 

@@ -16,22 +16,23 @@ Source: broker-spec 3.1 to 3.3; KIP-227.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import structlog
 import trio
 
+from kraft.broker.node.fetch_requests import InFlight, Key, Wish, by_topic, forgotten_by_topic
 from kraft.broker.node.followed_partition import FollowedPartition
-from kraft.broker.node.purgatory import Parked
+from kraft.broker.node.hosted import HostedReplicas
 from kraft.broker.replica.follower import FollowerStatus
 from kraft.seam import Address, CloseReason, DialFailed, Peer, Transport, WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchPartition, FetchRequest, FetchResult, encode_fetch_request
+from kraft.wire.fetch import FetchRequest, FetchResult, encode_fetch_request
 from kraft.wire.fetch_response import decode_fetch_response
 
 if TYPE_CHECKING:
@@ -50,30 +51,11 @@ IN_FLIGHT_MAX = 2
 WISHES_MAX = 250
 """Partitions that one request of a session names, so that neither side is busy with it for long. An answer tells of as
 many, and of these (`fetching`)."""
+LOOKS_MAX = 8
+"""So many times as many are looked at in one step, if none of them is to be fetched now."""
+DROPPED_MAX = 2_000
 CLOSE_SESSION = -1
 EPOCH_MAX = 2**31 - 1
-
-Key = tuple[UUID, int]
-Wish = tuple[int, int, int, int]
-"""(fetch offset, leader epoch, last fetched epoch, log start offset), as a request says it."""
-
-
-class InFlight(Parked):
-    """A request that was sent: what it mentioned and dropped. The connection ends if its answer does not come."""
-
-    __slots__ = ("connection", "forgotten", "is_full", "mentioned")
-
-    def __init__(
-        self, connection: ClientConnection, *, is_full: bool, mentioned: dict[Key, Wish], forgotten: list[Key]
-    ) -> None:
-        self.bucket = -1
-        self.connection = connection
-        self.is_full = is_full
-        self.mentioned = mentioned
-        self.forgotten = forgotten
-
-    def expire(self) -> None:
-        self.connection.close("no answer to a fetch within replica.socket.timeout.ms")
 
 
 class LeaderFetcher:
@@ -83,6 +65,8 @@ class LeaderFetcher:
         self.manager = manager
         self.leader_id = leader_id
         self._followed: dict[Key, FollowedPartition] = {}
+        self._replicas = HostedReplicas()
+        """Those that are followed."""
         self._connection: ClientConnection | None = None
         self._closed = trio.Event()
         self._needed = trio.Event()
@@ -101,6 +85,9 @@ class LeaderFetcher:
         self._adds = False
         """The request that is being made names partitions that the session does not hold yet."""
         self._changed: dict[Key, None] = {}
+        self._unsaid: Iterator[Partition] | None = None
+        """What a new session is still to be told of, behind what has changed."""
+        self._looks_on = False
         self._throttled: dict[Key, None] = {}
         """Left out for now because of follower.replication.throttled.rate."""
         config = manager.config
@@ -127,6 +114,7 @@ class LeaderFetcher:
         """Fetch this partition, from its log's end. `nudge` when all are added."""
         followed = FollowedPartition(self, partition, leader_epoch)
         self._followed[partition.key] = followed
+        self._replicas.add(partition)
         followed.begin()
         self._changed[partition.key] = None
         self._needed.set()
@@ -136,6 +124,7 @@ class LeaderFetcher:
         followed = self._followed.pop(partition.key, None)
         if followed is not None:
             followed.is_over = True
+            self._replicas.discard(partition)
             self._changed[partition.key] = None
         if not self._followed and self._needed.is_set():  # `run` may wait on one that is not set
             self._needed = trio.Event()
@@ -146,7 +135,7 @@ class LeaderFetcher:
 
     def nudge(self) -> None:
         """There are changes that the leader should know soon."""
-        if self._connection is None or self._holds or not self._changed:
+        if self._connection is None or self._holds or not self._has_more or self._looks_on:
             return
         if len(self._in_flight) < IN_FLIGHT_MAX:
             self._send()
@@ -238,9 +227,11 @@ class LeaderFetcher:
         for sent in self._in_flight:
             self.manager.deadlines.remove(sent)
         self._in_flight.clear()
-        self._told.clear()
-        self._answered.clear()
-        self._changed.clear()  # a full request, which is the next one, looks at all that are followed
+        for old in (self._told, self._answered, self._changed):
+            if len(old) > DROPPED_MAX:
+                self.manager.start_task(_drop, old)
+        self._told, self._answered = {}, {}
+        self._changed, self._unsaid = {}, iter(self._replicas)  # the next request begins to tell of all
 
     # requests
 
@@ -253,10 +244,18 @@ class LeaderFetcher:
         if is_full:
             if self._in_flight:
                 return
-            self._changed = dict.fromkeys(self._followed)
+            if not self._is_first:  # no session: each request stands alone
+                self._changed = dict.fromkeys(self._followed)
         mentioned, forgotten = self._wishes()
-        while self._changed and not (mentioned or forgotten):
+        looks = 1
+        while self._has_more and not (mentioned or forgotten):
+            if looks == LOOKS_MAX:
+                self._look_on_soon()
+                if self._in_flight or not self._told:
+                    return
+                break
             mentioned, forgotten = self._wishes()
+            looks += 1
         if self._told:
             epoch = self._epoch
             self._epoch = 1 if epoch >= EPOCH_MAX else epoch + 1
@@ -270,10 +269,10 @@ class LeaderFetcher:
             max_wait_ms=0 if self._is_first or self._adds or epoch == CLOSE_SESSION else self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._response_bytes_max,
-            topics=_by_topic(mentioned, self._partition_bytes_max),
+            topics=by_topic(mentioned, self._partition_bytes_max),
             session_id=self._session_id,
             session_epoch=epoch,
-            forgotten=_forgotten_by_topic(forgotten),
+            forgotten=forgotten_by_topic(forgotten),
             replica_id=self.manager.node_id,
             replica_epoch=self.manager.broker_epoch,
         )
@@ -318,13 +317,41 @@ class LeaderFetcher:
     def _next_changed(self) -> Iterable[Key]:
         """As many as the next request names: all of them where each request stands alone."""
         changed = self._changed
-        if len(changed) <= WISHES_MAX or not (self._is_first or self._session_id):
-            self._changed = {}
+        if not (self._is_first or self._session_id):
+            self._changed, self._unsaid = {}, None
             return changed
-        taken = list(islice(changed, WISHES_MAX))
-        for key in taken:
-            del changed[key]
+        if len(changed) <= WISHES_MAX:
+            self._changed, taken = {}, list(changed)
+        else:
+            taken = list(islice(changed, WISHES_MAX))
+            for key in taken:
+                del changed[key]
+        if self._unsaid is not None and len(taken) < WISHES_MAX:
+            room = WISHES_MAX - len(taken)
+            unsaid = [partition.key for partition in islice(self._unsaid, room)]
+            if len(unsaid) < room:
+                self._unsaid = None
+            taken += unsaid
         return taken
+
+    @property
+    def _has_more(self) -> bool:
+        """There may be something that the leader is to be told."""
+        return bool(self._changed) or self._unsaid is not None
+
+    def _look_on_soon(self) -> None:
+        """Very many were looked at, and none is to be fetched now."""
+        if not self._looks_on:
+            self._looks_on = True
+            self.manager.start_task(self._look_on)
+
+    async def _look_on(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._looks_on = False
+        if self._in_flight:
+            self.nudge()
+        else:
+            self._send()
 
     def _must_wait(self, followed: FollowedPartition) -> bool:
         """Whether a throttled replica that is not in sync is left out because the rate is exceeded. It is looked at
@@ -402,18 +429,9 @@ class LeaderFetcher:
                 connection.close("the leader refuses this fetcher")
 
 
-def _by_topic(wishes: dict[Key, Wish], bytes_max: int) -> list[tuple[None, UUID, list[FetchPartition]]]:
-    """Neighbours of one topic stand together; the order stays, for it says who has room in the answer first."""
-    topics: list[tuple[None, UUID, list[FetchPartition]]] = []
-    for (topic_id, index), (offset, epoch, last_epoch, log_start) in wishes.items():
-        if not topics or topics[-1][1] != topic_id:
-            topics.append((None, topic_id, []))
-        topics[-1][2].append(FetchPartition(index, epoch, offset, last_epoch, log_start, bytes_max))
-    return topics
-
-
-def _forgotten_by_topic(keys: list[Key]) -> list[tuple[None, UUID, list[int]]]:
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, index in keys:
-        topics.setdefault(topic_id, []).append(index)
-    return [(None, topic_id, indexes) for topic_id, indexes in topics.items()]
+async def _drop(old: dict[Key, Any]) -> None:
+    """Let go of very many entries, a few at a time."""
+    while old:
+        for _ in range(min(DROPPED_MAX, len(old))):
+            old.popitem()
+        await trio.lowlevel.checkpoint()

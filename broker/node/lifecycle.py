@@ -33,6 +33,8 @@ SHUTDOWN_HEARTBEAT_MS = 10
 """Between the heartbeats of a controlled shutdown, while partitions are moved away."""
 FENCED_HEARTBEAT_MS = 50
 """Between heartbeats that ask to be unfenced, as long as the controller says no."""
+LOG_ENDS_HEARTBEAT_MS = 100
+"""Between heartbeats that tell how far logs reach, while there is more to tell than fits into one."""
 SHUTDOWN_UNREACHABLE_MS = 2_000
 """A controlled shutdown is given up when no controller has answered for so long."""
 
@@ -96,7 +98,7 @@ class BrokerLifecycle:
                 self._leaving.discard(broker_id)
         if self._leaving:
             self._dirty.set()  # their controlled shutdown ends when every broker has told that it has seen it
-        if delta is not None and self._loaded:
+        if delta is not None:
             self._log_ends.published(image, delta)
         own = image.brokers.get(self._broker.node_id)
         if own is None or own.broker_epoch != self.broker_epoch:
@@ -116,10 +118,10 @@ class BrokerLifecycle:
         if self._leaving:
             self._dirty.set()
 
-    def logs_loaded(self, image: MetadataImage) -> None:
+    async def logs_loaded(self) -> None:
         """The first image is applied and the logs are open for business: ask to be unfenced."""
+        await self._log_ends.load()
         self._loaded = True
-        self._log_ends.load(image)
         self._dirty.set()
 
     def _tell(self) -> None:
@@ -220,7 +222,7 @@ class BrokerLifecycle:
             return interval_ms if self.may_shut_down.is_set() else SHUTDOWN_HEARTBEAT_MS
         if self._loaded and answer.is_fenced:
             return FENCED_HEARTBEAT_MS
-        return interval_ms
+        return min(interval_ms, LOG_ENDS_HEARTBEAT_MS) if self._log_ends.is_more_than_fits else interval_ms
 
     async def _register(self) -> None:
         deadline_ms = self._clock.monotonic_ms() + self._config.integer("initial.broker.registration.timeout.ms")

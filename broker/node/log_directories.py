@@ -15,6 +15,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from kraft.broker.node.hosted import HostedReplicas
 from kraft.image.registrations import RESERVED_DIRECTORIES
 from kraft.seam import Disk, DiskError
 from kraft.storage.checkpoints import TopicPartition
@@ -49,7 +50,7 @@ class HostedDirectory:
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.forgotten: set[TopicPartition] = set()
         """Logs that are gone, of which the checkpoint files may still have lines."""
-        self.partitions: dict[Partition, None] = {}
+        self.partitions = HostedReplicas()
         self.open_logs: dict[Partition, None] = {}
         """Those of them whose log is open: what timers look at."""
         self.known_id: UUID | None = None

@@ -7,10 +7,13 @@ open, and it is the log of the incarnation that tells. Source: KIP-966, unclean 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kraft.image.partitions import NO_LEADER, PartitionState
+import trio
+
+from kraft.image.partitions import LEAF_PARTITIONS_MAX, NO_LEADER, PartitionState
 from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LogEndRow
 
 if TYPE_CHECKING:
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
 
     from kraft.broker.node.broker import Broker
     from kraft.image import ImageDelta, MetadataImage
+
+
+LEAVES_PER_STEP = 4
+LOOKS_MAX = 4 * LOG_ENDS_MAX
+"""Logs that one heartbeat looks for: not all of them may be open."""
 
 
 class LogEnds:
@@ -29,17 +37,34 @@ class LogEnds:
         self._changed = changed
         self._wanted: dict[tuple[UUID, int], int] = {}
         """Partition epochs by topic id and partition."""
-        self._first = 0
-        """Where the next window of them begins, if there are more than fit into a heartbeat."""
+        self._follows = False
 
-    def load(self, image: MetadataImage) -> None:
-        """The logs are taken over as this image says."""
-        for topic in image.topics:
-            for index, state in topic.partitions():
-                self._look_at(topic.topic_id, index, state)
+    @property
+    def is_more_than_fits(self) -> bool:
+        """One heartbeat cannot tell of all."""
+        return len(self._wanted) > LOG_ENDS_MAX
+
+    async def load(self) -> None:
+        """The logs are taken over as the newest image says: of each partition the one of its turn, for there may be
+        very many. What changes from now on is told by `published`."""
+        self._follows = True
+        broker = self._broker
+        looked_at = 0
+        for topic_id in [topic.topic_id for topic in broker.image.topics]:
+            number = 0
+            while (topic := broker.image.topics.get_by_id(topic_id)) is not None and number < len(topic.leaves):
+                for index, state in enumerate(topic.leaves[number], number * LEAF_PARTITIONS_MAX):
+                    if state.leader == NO_LEADER:
+                        self._look_at(topic_id, index, state)
+                number += 1
+                looked_at += 1
+                if not looked_at % LEAVES_PER_STEP:
+                    await trio.lowlevel.checkpoint()
 
     def published(self, image: MetadataImage, delta: ImageDelta) -> None:
         """The roles of a newer image are taken."""
+        if not self._follows:
+            return
         for topic_id, changed in delta.topics.items():
             topic = image.topics.get_by_id(topic_id)
             for index in changed.partitions:
@@ -52,16 +77,15 @@ class LogEnds:
     def rows(self) -> tuple[LogEndRow, ...]:
         """What the logs that can be read say. Of more than LOG_ENDS_MAX that many, and the next time others: of a full
         window the controller remembers what it was told before."""
-        keys = sorted(self._wanted)
+        wanted = self._wanted
         rows: list[LogEndRow] = []
-        for place in range(len(keys)):
-            topic_id, index = keys[(self._first + place) % len(keys)]
-            row = self._row(topic_id, index, self._wanted[topic_id, index])
+        for key in list(islice(wanted, LOOKS_MAX)):
+            if len(rows) == LOG_ENDS_MAX:
+                break
+            epoch = wanted[key] = wanted.pop(key)  # behind the others
+            row = self._row(*key, epoch)
             if row is not None:
                 rows.append(row)
-            if len(rows) == LOG_ENDS_MAX:
-                self._first = (self._first + place + 1) % len(keys)
-                break
         return tuple(rows)
 
     def _row(self, topic_id: UUID, index: int, partition_epoch: int) -> LogEndRow | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from kraft.broker.node.turns import in_steps
 from kraft.seam import Disk, DiskError
 from kraft.storage.checkpoints import TopicPartition
 from kraft.storage.handles import ColdRead
@@ -135,7 +136,7 @@ class LogMaintenance:
             if partition.log is not None:
                 async with partition.blocking:  # no truncation, and no replacement by the cleaner, is under way
                     await self._retain(partition)
-        for partition in self._manager.hosted():
+        async for partition in in_steps(self._manager.hosted):
             if partition.waits_for_log:
                 self._manager.open_soon(partition)
         self._manager.request_pass()

@@ -11,7 +11,8 @@ Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from kraft.broker.node.damaged_logs import DamagedLogs
 from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
 from kraft.broker.node.fetching import FetchOperation
+from kraft.broker.node.hosted import HostedReplicas, HostedTopic
 from kraft.broker.node.log_directories import HostedDirectory, LogDirectories
 from kraft.broker.node.log_flushing import LogFlusher
 from kraft.broker.node.log_maintenance import LogMaintenance
@@ -40,7 +42,7 @@ from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
 from kraft.broker.node.topic_metrics import TopicMetrics
 from kraft.broker.node.topic_rules import log_config
-from kraft.broker.node.turns import Turns
+from kraft.broker.node.turns import Turns, in_steps
 from kraft.broker.replica.isr import IsrProposal
 from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
 from kraft.seam import DiskError
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("kraft.broker.replicas")
 
+PASSED_OVER_MAX = 1_000
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -103,7 +106,8 @@ class ReplicaManager:
         self.roles = ReplicaRoles(self)
         self.awaited_roles = AwaitedRoles(self)
         self._turns = Turns(self.clock, self.start_task, self._turn_over)
-        self.topics: dict[TopicKey, dict[int, Partition]] = {}
+        self._hosted = HostedReplicas()
+        self._by_name: dict[str, HostedTopic] = {}
         self.image = services.image
         """The newest one whose roles are taken, or are being taken."""
         self._nursery: trio.Nursery | None = None
@@ -138,9 +142,9 @@ class ReplicaManager:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The background of the data plane (fetchers, ISR, checkpoints, retention, deadlines) until cancelled."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
                 nursery.start_soon(self.deadlines.run)
                 nursery.start_soon(self._alter_partition.run)
                 nursery.start_soon(self.assignments.run)
@@ -160,8 +164,8 @@ class ReplicaManager:
                     nursery.start_soon(fetcher.run)
                 task_status.started()
                 await trio.sleep_forever()
-        finally:
-            self._nursery = None
+            finally:  # before the last task has ended: a closed nursery refuses what a pass may still want to start
+                self._nursery = None
 
     async def load(self, image: MetadataImage) -> None:
         """First publish: set stray logs aside, take every role that `image` gives, and, after an unclean stop, recover
@@ -202,11 +206,12 @@ class ReplicaManager:
     async def _close_directory(self, directory: HostedDirectory, broker_epoch: int) -> None:
         storage = directory.storage
         assert storage is not None
+        closed_all = True
+        async for partition in in_steps(directory.partitions):
+            closed_all = closed_all and (
+                partition.log is not None or partition.is_blank or (directory.is_clean and not partition.was_open)
+            )
         logs = [partition.log for partition in directory.open_logs if partition.log is not None]
-        closed_all = all(
-            partition.log is not None or partition.is_blank or (directory.is_clean and not partition.was_open)
-            for partition in directory.partitions
-        )
 
         def close_logs() -> None:
             for opened in logs:
@@ -231,7 +236,7 @@ class ReplicaManager:
 
     def find(self, topic: TopicKey | None, index: int) -> Partition | None:
         """The hosted replica of a topic's name or id, or None."""
-        hosted = self.topics.get(topic)  # type: ignore[arg-type]
+        hosted = self._by_name.get(topic) if isinstance(topic, str) else self._hosted.topic(topic)  # type: ignore[arg-type]
         return None if hosted is None else hosted.get(index)
 
     def partition(self, topic: str, index: int) -> Partition | None:
@@ -248,11 +253,25 @@ class ReplicaManager:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def hosted(self) -> list[Partition]:
-        """Every hosted replica, in the order in which they came."""
-        return [
-            partition for key, hosted in self.topics.items() if isinstance(key, UUID) for partition in hosted.values()
-        ]
+    @property
+    def hosted(self) -> HostedReplicas:
+        """Every hosted replica."""
+        return self._hosted
+
+    def host(self, partition: Partition) -> None:
+        """This replica is hosted from now on."""
+        self._by_name[partition.topic] = self._hosted.add(partition)
+
+    def drop(self, partition: Partition) -> bool:
+        """This replica is not hosted any more. Whether it was the last that is known by its topic's name."""
+        self._hosted.discard(partition)
+        if self._hosted.topic(partition.topic_id) is not None:
+            return False
+        known = self._by_name.get(partition.topic)
+        if known is None or known.topic_id != partition.topic_id:
+            return False
+        del self._by_name[partition.topic]
+        return True
 
     def with_open_logs(self) -> list[Partition]:
         """Every hosted replica whose log is open: a log that nobody uses gives the timers nothing to do."""
@@ -417,23 +436,29 @@ class ReplicaManager:
         if delta.brokers:
             self._take_brokers(new)
         for topic_id in delta.deleted_topics:
-            turns.add(self.roles.take, [Assigned(topic_id, index) for index in self.topics.get(topic_id, ())])
+            gone = self._hosted.topic(topic_id) or ()
+            turns.add(self.roles.take, (Assigned(topic_id, partition.index) for partition in gone))
         if delta.configs:
             turns.add(self._take_config, self._configured(delta))
         turns.add(self.roles.take, self._assigned(old, new, delta))
         if delta.brokers:
             self.roles.redirect(delta.brokers)
-            turns.add(Partition.brokers_changed, self.hosted())
+            turns.add(Partition.brokers_changed, self._hosted)
         turns.add(lambda call: call(), (then,))
         turns.start()
 
-    def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned]:
-        """The partitions of a delta that concern this broker: those that it leads first."""
+    def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned | None]:
+        """The partitions of a delta that concern this broker: those that it leads first. None now and then between
+        them, for it may lead few of very many."""
         node_id = self.node_id
         others: list[Assigned] = []
+        looked_at = 0
         for topic_id, topic_delta in delta.topics.items():
             topic, before = new.topics.get_by_id(topic_id), old.topics.get_by_id(topic_id)
             for index in topic_delta.partitions:
+                looked_at += 1
+                if not looked_at % PASSED_OVER_MAX:
+                    yield None
                 state = None if topic is None else topic.find(index)
                 known = None if before is None else before.find(index)
                 is_new = known is None or node_id not in known.replicas
@@ -460,12 +485,12 @@ class ReplicaManager:
         self.eligible = {broker.broker_id: broker.broker_epoch for broker in image.sorted_brokers() if broker.is_active}
         self.racks = {broker.broker_id: broker.rack for broker in image.sorted_brokers()}
 
-    def _configured(self, delta: ImageDelta) -> list[Partition]:
+    def _configured(self, delta: ImageDelta) -> Iterable[Partition]:
         """The replicas whose topics have other settings now."""
         if any(kind is ConfigResourceType.BROKER for kind, _ in delta.configs):
-            return self.hosted()
+            return self._hosted
         named = [name for kind, name in delta.configs if kind is ConfigResourceType.TOPIC]
-        return [partition for name in named for partition in self.topics.get(name, {}).values()]
+        return chain.from_iterable(self._by_name.get(name, ()) for name in named)
 
     def _take_config(self, partition: Partition) -> None:
         if partition.is_removed:
@@ -496,5 +521,5 @@ class ReplicaManager:
 
     def check_lag(self) -> None:
         """One round of the in-sync timer, in turns."""
-        self._turns.add(Partition.check_lag, self.hosted())
+        self._turns.add(Partition.check_lag, self._hosted)
         self._turns.start()

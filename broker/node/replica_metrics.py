@@ -20,9 +20,9 @@ def register_replica_metrics(manager: ReplicaManager, metrics: Metrics) -> None:
 
     def count(name: str, holds: str) -> None:
         predicate = PREDICATES[holds]
-        metrics.gauge(GROUP, REPLICAS, name, lambda: sum(map(predicate, manager.hosted())))
+        metrics.gauge(GROUP, REPLICAS, name, lambda: sum(map(predicate, manager.hosted)))
 
-    metrics.gauge(GROUP, REPLICAS, "PartitionCount", lambda: len(manager.hosted()))
+    metrics.gauge(GROUP, REPLICAS, "PartitionCount", lambda: len(manager.hosted))
     count("LeaderCount", "leads")
     count("UnderReplicatedPartitions", "under_replicated")
     count("UnderMinIsrPartitionCount", "under_min_isr")

@@ -379,12 +379,12 @@ class ReplicaMoves:
         future.update_config(source.config)
         future.take_marks_of(source)
         source.release()
-        directory.partitions.pop(partition, None)
+        directory.partitions.discard(partition)
         directory.open_logs.pop(partition, None)
         directory.forget(*key)
         directory.held.discard(key)
         target.held.add(key)
-        target.partitions[partition] = None
+        target.partitions.add(partition)
         partition.directory = target
         partition.replaced(future)
         return old_path, directory

@@ -95,8 +95,7 @@ class ReplicaRoles:
             self._manager.services.dynamic_configs.topic(topic.name),
             self._manager.topic_metrics.of(topic.name),
         )
-        self._manager.topics.setdefault(topic.topic_id, {})[index] = partition
-        self._manager.topics[topic.name] = self._manager.topics[topic.topic_id]
+        self._manager.host(partition)
         self._manager.awaited_roles.hosted(partition)
         assigned = state.directory_of(self._manager.node_id)
         directory = self._manager.directories.place(topic.name, index, assigned, is_new=is_new)
@@ -108,7 +107,7 @@ class ReplicaRoles:
             return partition
         partition.directory = directory
         partition.is_blank = (topic.name, index) not in directory.held
-        directory.partitions[partition] = None
+        directory.partitions.add(partition)
         return partition
 
     def _look_after_log(self, partition: Partition) -> None:
@@ -153,19 +152,13 @@ class ReplicaRoles:
         """The replica is not this broker's any more: stop, then take its folder away."""
         self.stop_fetching(partition)
         self._manager.moves.give_up(partition)
-        by_index = self._manager.topics.get(partition.topic_id)
-        if by_index is not None:
-            by_index.pop(partition.index, None)
-            if not by_index:
-                del self._manager.topics[partition.topic_id]
-                if self._manager.topics.get(partition.topic) is by_index:
-                    del self._manager.topics[partition.topic]
-                    self._manager.topic_metrics.forget(partition.topic)
+        if self._manager.drop(partition):
+            self._manager.topic_metrics.forget(partition.topic)
         opened = partition.log
         has_folder = not partition.is_blank or partition.blocking.locked()  # or it is just being made
         partition.removed()
         if partition.directory is not None:
-            partition.directory.partitions.pop(partition, None)
+            partition.directory.partitions.discard(partition)
             if has_folder:
                 self._manager.retirement.retire(partition, opened)
 

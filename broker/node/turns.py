@@ -7,7 +7,7 @@ Source: DESIGN 10 and 14.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import trio
@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 TURN_NS_MAX = 5_000_000
 """How long others wait for a turn's end, but for the piece that is under way."""
+STEP_PIECES_MAX = 5_000
 
 
 class Turns:
@@ -34,8 +35,9 @@ class Turns:
     def is_idle(self) -> bool:
         return not self._queue
 
-    def add(self, work: Callable[[T], None], pieces: Iterable[T]) -> None:
-        """Do `work` for each of `pieces`, after what was added before. The pieces are taken one by one."""
+    def add(self, work: Callable[[T], None], pieces: Iterable[T | None]) -> None:
+        """Do `work` for each of `pieces`, after what was added before. The pieces are taken one by one. None is no
+        work: whoever looks for long for the next piece lets a turn end there."""
         self._queue.append((work, iter(pieces)))
 
     def start(self) -> None:
@@ -66,7 +68,8 @@ class Turns:
         while queue and not is_over:
             work, pieces = queue[0]
             for piece in pieces:
-                work(piece)
+                if piece is not None:
+                    work(piece)
                 is_over = clock.monotonic_ns() >= end_ns
                 if is_over:
                     break
@@ -74,3 +77,12 @@ class Turns:
                 queue.popleft()
         self._after_turn()
         return bool(queue)
+
+
+async def in_steps(pieces: Iterable[T]) -> AsyncIterator[T]:
+    """Each of `pieces`, with a checkpoint behind every STEP_PIECES_MAX: for work of which thousands take no turn's
+    time."""
+    for number, piece in enumerate(pieces, 1):
+        yield piece
+        if not number % STEP_PIECES_MAX:
+            await trio.lowlevel.checkpoint()

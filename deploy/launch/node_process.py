@@ -130,6 +130,7 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
         connections_idle_ms=config.integer("connections.max.idle.ms"),
         listen_backlog=config.integer("socket.listen.backlog.size"),
         shares_wait=True,
+        worked=garbage.worked,
     )
     faults = _fault_control(config)
     links, replies = (None, None) if faults is None else (faults.links, faults.replies)

@@ -18,6 +18,12 @@ from kraft.image.events import Event
 PARTITION_CHANGES_PER_SLICE_MAX = 1_000
 """A plan is cut so that no slice holds the loop for long: other commands come between two slices."""
 
+LOOKS_PER_SLICE_MAX = 1_000
+"""Elections are cut too after so many partitions that may be concerned, whether they change or not."""
+
+LEAVES_PER_SLICE_MAX = 80
+"""And any plan after so many leaves of partitions, of which it looks whether they are concerned at all: 20,000."""
+
 FENCE_CHANGES_PER_SLICE_MAX = 500
 """The slices of a fence are shorter: every node replays them while clients wait for new leaders."""
 
@@ -129,10 +135,12 @@ class Context:
 class FollowUp:
     """The command is not done: decide this one next, on the newest image, with other commands in between. The reply
     belongs to the last of the chain. `at_once`: with no other command in between, for what is decided in steps and
-    takes effect as a whole; the decision then has no events."""
+    takes effect as a whole; the decision then has no events. `is_answered`: the reply belongs to this decision, and
+    nobody waits for the rest."""
 
     command: Any
     at_once: bool = False
+    is_answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

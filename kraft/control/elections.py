@@ -10,10 +10,18 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kraft.control.commands import START, AdminRequest, RebalanceLeaders
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision, FollowUp
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, LOOKS_PER_SLICE_MAX, Context, Decision, FollowUp
 from kraft.control.partition_change import Election, change_partition
-from kraft.control.plans import Located, TopicSettings, eligibility, locate, partitions_from, take_slice
-from kraft.image import MetadataImage
+from kraft.control.plans import (
+    Located,
+    TopicSettings,
+    eligibility,
+    locate,
+    partitions_from,
+    partitions_where,
+    take_slice,
+)
+from kraft.image import MetadataImage, PartitionState
 from kraft.image.events import Event, PartitionChange
 from kraft.image.partitions import NO_LEADER
 from kraft.wire.error_codes import ErrorCode
@@ -94,13 +102,13 @@ def decide_rebalance(image: MetadataImage, context: Context, command: RebalanceL
     eligible = eligibility(image, context)
 
     def change(located: Located) -> PartitionChange | None:
-        state = located.state
-        if state.leader == state.replicas[0] or state.replicas[0] not in state.isr:
-            return None
         code, event = elect_one(located, Election.PREFERRED, settings, eligible)
         return event if code is ErrorCode.NONE else None
 
-    part = take_slice(partitions_from(image, command.cursor), change)
+    def may_move(state: PartitionState) -> bool:
+        return state.leader != state.replicas[0] and state.replicas[0] in state.isr
+
+    part = take_slice(partitions_where(image, command.cursor, may_move), change, looks_max=LOOKS_PER_SLICE_MAX)
     rest = () if part.cursor is None else (FollowUp(RebalanceLeaders(cursor=part.cursor)),)
     return Decision(events=tuple(part.events), depends_on=image.offset, effects=rest)
 

@@ -21,8 +21,7 @@ from kraft.control.commands import (
     ShutDownBroker,
 )
 from kraft.control.decision import SHUTDOWN_UNDER_WAY, Context, Decision, FollowUp, ShutdownOffset
-from kraft.control.plans import elect_leaderless, eligibility, leads_anything, leave_partitions
-from kraft.control.recovery import can_recover
+from kraft.control.plans import elect_leaderless, leads_anything, leave_partitions, recover
 from kraft.control.replies import HeartbeatReply
 from kraft.image import BrokerRegistration, MetadataImage
 from kraft.image.events import BrokerRegistrationChange
@@ -124,10 +123,8 @@ def decide_heartbeat(image: MetadataImage, context: Context, command: BrokerHear
         return Decision(depends_on=image.offset, effects=(FollowUp(fence),))
     if wanted is BrokerState.CONTROLLED_SHUTDOWN:
         return _controlled_shutdown(image, context, broker, reply)
-    if command.log_ends and can_recover(image, context, command.log_ends, eligibility(image, context).may_lead):
-        recover = ElectLeaderless(broker_id=command.broker_id, reply=reply)
-        return Decision(depends_on=image.offset, effects=(FollowUp(recover),))
-    return Decision(reply=reply, depends_on=image.offset)
+    recovered = recover(image, context, command.log_ends) if command.log_ends else ()
+    return Decision(events=tuple(recovered), reply=reply, depends_on=image.offset)
 
 
 def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, reply: HeartbeatReply) -> Decision:
@@ -156,15 +153,18 @@ def _controlled_shutdown(
 
 def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBroker) -> Decision:
     """One slice of a controlled shutdown: out of every ISR. A partition with no other member becomes leaderless. The
-    last slice carries the record and the reply."""
+    last slice carries the record. The heartbeat is answered behind the first: who stops asks again, and takes a
+    controller that says nothing for too long for dead."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         return Decision(reply=HeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     part = leave_partitions(image, context, frozenset((command.broker_id,)), command.cursor)
     if part.cursor is not None:
         under_way = ShutdownOffset(command.broker_id, command.broker_epoch, SHUTDOWN_UNDER_WAY)
-        rest = FollowUp(replace(command, cursor=part.cursor))
-        return Decision(events=tuple(part.events), depends_on=image.offset, effects=(under_way, rest))
+        rest = FollowUp(replace(command, cursor=part.cursor), is_answered=True)
+        return Decision(
+            events=tuple(part.events), reply=command.reply, depends_on=image.offset, effects=(under_way, rest)
+        )
     events = part.events
     if broker.is_active:  # else another controller recorded it, or the broker was fenced meanwhile
         events = [*events, BrokerRegistrationChange(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True)]

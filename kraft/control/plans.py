@@ -14,12 +14,17 @@ from uuid import UUID
 
 from kraft.config import topic_value
 from kraft.control.commands import Cursor
-from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX, Context
+from kraft.control.decision import (
+    LEAVES_PER_SLICE_MAX,
+    LOOKS_PER_SLICE_MAX,
+    PARTITION_CHANGES_PER_SLICE_MAX,
+    Context,
+)
 from kraft.control.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
 from kraft.control.recovery import choose_furthest
 from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
 from kraft.image.events import Event, PartitionChange
-from kraft.image.partitions import LEAF_MASK, LEAF_SHIFT
+from kraft.image.partitions import LEAF_MASK, LEAF_SHIFT, NO_LEADER
 
 
 class Slice(NamedTuple):
@@ -69,16 +74,21 @@ def _topics_from(image: MetadataImage, cursor: Cursor) -> Iterator[tuple[TopicIm
 
 
 def take_slice(
-    partitions: Iterable[Located],
+    partitions: Iterable[Located | Cursor],
     change: Callable[[Located], PartitionChange | None],
     limit: int | None = None,
+    looks_max: int | None = None,
 ) -> Slice:
-    """Up to `limit` changes of the partitions, in order; by default PARTITION_CHANGES_PER_SLICE_MAX."""
+    """Up to `limit` changes of the partitions, in order; by default PARTITION_CHANGES_PER_SLICE_MAX. `looks_max`: and
+    up to so many partitions, where to see that one needs no change takes as long as to change it. A cursor among the
+    partitions ends the slice there."""
     if limit is None:
         limit = PARTITION_CHANGES_PER_SLICE_MAX
     events: list[Event] = []
-    for located in partitions:
-        if len(events) >= limit:
+    for looks, located in enumerate(partitions):
+        if isinstance(located, Cursor):
+            return Slice(events, located)
+        if len(events) >= limit or looks == looks_max:
             return Slice(events, Cursor(located.topic.name, located.partition_id))
         event = change(located)
         if event is not None:
@@ -150,6 +160,42 @@ def eligibility(
     return Eligibility(may_lead=may_lead, is_connected=context.is_connected)
 
 
+class _Alike:
+    """The changes of one decision: partitions in equal states change alike, and are decided once. `target` follows from
+    the state and from whose log reaches furthest."""
+
+    def __init__(self, eligible: Eligibility, target: Callable[[PartitionState, int], Target]) -> None:
+        self._eligible = eligible
+        self._target = target
+        self._known: dict[object, PartitionChange | None] = {}
+
+    def change(
+        self, located: Located, election: Election, min_insync_replicas: int, furthest: int = NO_LEADER
+    ) -> PartitionChange | None:
+        """As `change_partition`."""
+        known, (topic, partition_id, state) = self._known, located
+        how = (election, min_insync_replicas, furthest)
+        same = (id(state), how)  # the image keeps the states alive
+        if same not in known:
+            shape = (same_shape(state), how)
+            if shape not in known:
+                known[shape] = change_partition(
+                    topic.topic_id,
+                    partition_id,
+                    state,
+                    election=election,
+                    eligibility=self._eligible,
+                    min_insync_replicas=min_insync_replicas,
+                    target=self._target(state, furthest),
+                )
+            known[same] = known[shape]
+        return at(known[same], topic.topic_id, partition_id)
+
+
+def _whose_log_reaches(_state: PartitionState, furthest: int) -> Target:
+    return Target(furthest=furthest)
+
+
 def leave_partitions(
     image: MetadataImage,
     context: Context,
@@ -164,31 +210,16 @@ def leave_partitions(
     """Take the brokers out of every ISR, and those that restarted uncleanly out of every ELR; elect where they led.
     `led`: only the partitions that they lead (True), or only the others (False)."""
     settings = TopicSettings(image, context)
-    eligible = eligibility(image, context, without=brokers)
-    known: dict[object, PartitionChange | None] = {}
+
+    def without_them(state: PartitionState, _furthest: int) -> Target:
+        staying = tuple(replica for replica in state.isr if replica not in brokers)
+        return Target(isr=staying, unclean_restarted=unclean_restarted)
+
+    alike = _Alike(eligibility(image, context, without=brokers), without_them)
 
     def change(located: Located) -> PartitionChange | None:
-        state, topic = located.state, located.topic
         election = settings.unclean_election(located) if may_be_unclean else Election.ONLINE
-        min_insync_replicas = settings.min_insync_replicas(topic.name)
-        same = (id(state), election, min_insync_replicas)  # the image keeps the states alive
-        if same not in known:
-            shape = (same_shape(state), election, min_insync_replicas)
-            if shape not in known:
-                known[shape] = change_partition(
-                    topic.topic_id,
-                    located.partition_id,
-                    state,
-                    election=election,
-                    eligibility=eligible,
-                    min_insync_replicas=min_insync_replicas,
-                    target=Target(
-                        isr=tuple(replica for replica in state.isr if replica not in brokers),
-                        unclean_restarted=unclean_restarted,
-                    ),
-                )
-            known[same] = known[shape]
-        return at(known[same], topic.topic_id, located.partition_id)
+        return alike.change(located, election, settings.min_insync_replicas(located.topic.name))
 
     def is_concerned(state: PartitionState) -> bool:
         leads = state.leader in brokers
@@ -196,18 +227,24 @@ def leave_partitions(
             return False
         return leads or not brokers.isdisjoint(state.isr) or not unclean_restarted.isdisjoint(state.elr)
 
-    return take_slice(_partitions_where(image, cursor, is_concerned), change, limit)
+    return take_slice(partitions_where(image, cursor, is_concerned), change, limit)
 
 
-def _partitions_where(
+def partitions_where(
     image: MetadataImage, cursor: Cursor, holds: Callable[[PartitionState], bool]
-) -> Iterator[Located]:
+) -> Iterator[Located | Cursor]:
     """Those from the cursor on for whose state it holds. Partitions that are alike share one state, as a rule, so each
-    state is asked about once, and most leaves are passed over as a whole."""
+    state is asked about once, and most leaves are passed over as a whole. A cursor stands behind every
+    LEAVES_PER_SLICE_MAX."""
     verdicts: dict[int, bool] = {}  # by identity: the image keeps the states alive
+    looked_at = 0
     for topic, start in _topics_from(image, cursor):
         begin = start & ~LEAF_MASK
         for leaf in topic.leaves[start >> LEAF_SHIFT :]:
+            if looked_at == LEAVES_PER_SLICE_MAX:
+                looked_at = 0
+                yield Cursor(topic.name, max(begin, start))
+            looked_at += 1
             here = set(map(id, leaf))
             for state in leaf if not here <= verdicts.keys() else ():
                 if id(state) not in verdicts:
@@ -227,23 +264,39 @@ def elect_leaderless(
     settings = TopicSettings(image, context)
     eligible = eligibility(image, context, also=also)
 
+    alike = _Alike(eligible, _whose_log_reaches)
+
     def change(located: Located) -> PartitionChange | None:
-        state, topic_id = located.state, located.topic.topic_id
-        furthest = choose_furthest(image, context, topic_id, located.partition_id, state, eligible.may_lead)
-        return change_partition(
-            topic_id,
-            located.partition_id,
-            state,
-            election=settings.unclean_election(located),
-            eligibility=eligible,
-            min_insync_replicas=settings.min_insync_replicas(located.topic.name),
-            target=Target(furthest=furthest),
-        )
+        state, topic = located.state, located.topic
+        furthest = choose_furthest(image, context, topic.topic_id, located.partition_id, state, eligible.may_lead)
+        election = settings.unclean_election(located)
+        return alike.change(located, election, settings.min_insync_replicas(topic.name), furthest)
 
     def is_concerned(state: PartitionState) -> bool:
         return state.leader < 0 and (broker_id is None or broker_id in state.replicas)
 
-    return take_slice(_partitions_where(image, cursor, is_concerned), change)
+    return take_slice(partitions_where(image, cursor, is_concerned), change, looks_max=LOOKS_PER_SLICE_MAX)
+
+
+def recover(image: MetadataImage, context: Context, partitions: Iterable[tuple[UUID, int]]) -> list[Event]:
+    """Leaders for those of these partitions that can be given the replica whose log reaches furthest by now."""
+    settings = TopicSettings(image, context)
+    eligible = eligibility(image, context)
+    alike = _Alike(eligible, _whose_log_reaches)
+    events: list[Event] = []
+    for topic_id, partition_id in dict.fromkeys(partitions):
+        topic = image.topics.get_by_id(topic_id)
+        state = None if topic is None else topic.find(partition_id)
+        if topic is None or state is None:
+            continue
+        furthest = choose_furthest(image, context, topic_id, partition_id, state, eligible.may_lead)
+        if furthest != NO_LEADER:
+            located = Located(topic, partition_id, state)
+            election = settings.unclean_election(located)
+            event = alike.change(located, election, settings.min_insync_replicas(topic.name), furthest)
+            if event is not None:
+                events.append(event)
+    return events
 
 
 def leads_anything(image: MetadataImage, broker_id: int) -> bool:

@@ -3,7 +3,7 @@ snapshot was loaded (then what the snapshot lacks counts as deleted)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
@@ -56,12 +56,23 @@ class ImageDelta:
     @staticmethod
     def between(old: MetadataImage, new: MetadataImage) -> ImageDelta:
         """All that differs, in a stable order."""
+        steps = ImageDelta.compare(old, new)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: ImageDelta = end.value
+                return found
+
+    @staticmethod
+    def compare(old: MetadataImage, new: MetadataImage) -> Generator[None, None, ImageDelta]:
+        """As `between`, with a yield behind every leaf of partitions that was compared."""
         topics: dict[UUID, TopicDelta] = {}
         for topic in new.topics:
             before = old.topics.get_by_id(topic.topic_id)
             if before is topic:
                 continue
-            changed = _changed_partitions(before, topic)
+            changed = yield from _changed_partitions(before, topic)
             if before is None or changed:
                 topics[topic.topic_id] = TopicDelta(topic.name, topic.topic_id, changed, before is None)
         deleted = {topic.topic_id: topic.name for topic in old.topics if new.topics.name_of(topic.topic_id) is None}
@@ -76,7 +87,7 @@ class ImageDelta:
         )
 
 
-def _changed_partitions(old: TopicImage | None, new: TopicImage) -> tuple[int, ...]:
+def _changed_partitions(old: TopicImage | None, new: TopicImage) -> Generator[None, None, tuple[int, ...]]:
     if old is None:
         return tuple(range(new.partition_count))
     changed: list[int] = []
@@ -88,6 +99,7 @@ def _changed_partitions(old: TopicImage | None, new: TopicImage) -> tuple[int, .
         for index, state in enumerate(leaf):
             if index >= len(before) or before[index] != state:
                 changed.append(start + index)
+        yield
     return tuple(changed)
 
 

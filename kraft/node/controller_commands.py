@@ -245,15 +245,15 @@ class CommandLine:
                 following = effect
             else:
                 self._host.shutdown_offset(effect)
-        if following is None:
-            if asked.waiter is not NOBODY:
-                self._park(_Parked(asked, end_offset, decision.reply))
-        elif following.at_once:
+        is_over = following is None or following.is_answered
+        if following is not None and following.at_once:
             require(not decision.events, "what is decided in steps has no events before the last")
             self._take_line(_Asked(following.command, asked.waiter))
-        else:
-            self._follow_ups.append(_Asked(following.command, asked.waiter))
+        elif following is not None:
+            self._follow_ups.append(_Asked(following.command, NOBODY if is_over else asked.waiter))
             self._host.work_waits()
+        if is_over and asked.waiter is not NOBODY:
+            self._park(_Parked(asked, end_offset, decision.reply))
 
     def _park(self, parked: _Parked) -> None:
         if parked.offset <= self._high_watermark and not self._parked:

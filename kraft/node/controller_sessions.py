@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from uuid import UUID
 
+from rpds import HashTrieMap
+
 from kraft.control import BrokerSession, FenceTarget
 from kraft.control.decision import ToldLogEnd
 from kraft.image import MetadataImage
@@ -128,10 +130,13 @@ def _taken(
 ) -> Mapping[tuple[UUID, int], ToldLogEnd]:
     """What is told now in the place of what was known, or beside it if there may be more to tell; what stayed the same
     was told when it was told first."""
-    taken = dict(known) if len(rows) == LOG_ENDS_MAX else {}
+    taken: HashTrieMap[tuple[UUID, int], ToldLogEnd] = HashTrieMap()
+    if len(rows) >= LOG_ENDS_MAX:
+        taken = known if isinstance(known, HashTrieMap) else HashTrieMap(known)
     for topic_id, partition_id, partition_epoch, last_epoch, log_end_offset in rows:
         old = known.get((topic_id, partition_id))
         is_known = old is not None and old.partition_epoch == partition_epoch
         since_ms = old.since_ms if old is not None and is_known else now_ms
-        taken[topic_id, partition_id] = ToldLogEnd(partition_epoch, last_epoch, log_end_offset, since_ms)
+        end = ToldLogEnd(partition_epoch, last_epoch, log_end_offset, since_ms)
+        taken = taken.insert((topic_id, partition_id), end)
     return taken

@@ -145,9 +145,11 @@ class Peers:
                     nursery.start_soon(self._dial, link)
                 self._to_dial.clear()
                 task_status.started()
-                await self._expire_calls()
+                try:
+                    await self._expire_calls()
+                finally:  # before the last task has ended: a closed nursery refuses what a pass may still want to dial
+                    self._nursery = None
         finally:
-            self._nursery = None
             for link in self._links.values():
                 if link.connection is not None:
                     link.connection.close("this node stops", CloseReason.SHUTDOWN)

@@ -11,7 +11,7 @@ and snapshots, which are replayed in steps before they are told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kraft.config import NodeConfig
@@ -19,6 +19,7 @@ from kraft.image import ImageBuilder, ImageDelta, MetadataImage, UnknownEvent
 from kraft.image.dump import encoded_dump
 from kraft.image.encoded import apply_encoded
 from kraft.image.image import EMPTY_IMAGE
+from kraft.image.partitions import LEAF_PARTITIONS_MAX
 from kraft.node.quorum import CommittedBatch, Quorum
 from kraft.seam import Seam
 
@@ -55,8 +56,8 @@ class MetadataPublisher:
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = seam.clock.monotonic_ms()
         self._prepared: deque[PreparedImage] = deque()
-        self._loaded: MetadataImage | None = None
-        """What a snapshot that is told next holds."""
+        self._loaded: PreparedImage | None = None
+        """What a snapshot that is told next holds, and how that differs from what was published when it was read."""
 
     def subscribe(self, callback: Subscriber) -> None:
         """Call back after every published change, in order of subscription. If something is published already, the
@@ -106,10 +107,12 @@ class MetadataPublisher:
         self._prepared.appendleft(PreparedImage(before, image, builder.delta()))
 
     def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
-        """Replay a snapshot before it is told, so many events at a time."""
+        """Replay a snapshot before it is told, so many events at a time, and compare it with what is published."""
         builder = ImageBuilder(EMPTY_IMAGE)
         yield from _apply_in_steps(builder, records, events_max)
-        self._loaded = builder.build(offset, epoch)
+        before, image = self.image, builder.build(offset, epoch)
+        delta = yield from _each(max(1, events_max // LEAF_PARTITIONS_MAX), ImageDelta.compare(before, image))
+        self._loaded = PreparedImage(before, image, delta)
 
     def prepare(self, prepared: PreparedImage) -> None:
         """The active controller, in this process, has appended a batch and replayed it already: what the image will be
@@ -132,14 +135,17 @@ class MetadataPublisher:
 
     def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
         """Replace the image by a snapshot's content."""
-        new, self._loaded = self._loaded, None
-        if new is None or (new.offset, new.epoch) != (offset, epoch):
+        loaded, self._loaded = self._loaded, None
+        if loaded is None or (loaded.image.offset, loaded.image.epoch) != (offset, epoch):
             builder = ImageBuilder(EMPTY_IMAGE)
             _apply(builder, records)
-            new = builder.build(offset, epoch)
+            image = builder.build(offset, epoch)
+            loaded = PreparedImage(self.image, image, ImageDelta.between(self.image, image))
+        elif loaded.before is not self.image:
+            loaded = loaded._replace(delta=ImageDelta.between(self.image, loaded.image))
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = self._clock.monotonic_ms()
-        self._publish(new, ImageDelta.between(self.image, new))
+        self._publish(loaded.image, loaded.delta)
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
         """Remember who leads the quorum."""
@@ -187,4 +193,16 @@ def _apply(builder: ImageBuilder, records: Iterable[bytes]) -> None:
 def _apply_in_steps(builder: ImageBuilder, records: Sequence[bytes], events_max: int) -> Iterator[None]:
     for begin in range(0, len(records), events_max):
         _apply(builder, records[begin : begin + events_max])
+        yield
+
+
+def _each(count: int, steps: Generator[None, None, ImageDelta]) -> Generator[None, None, ImageDelta]:
+    """Take `count` steps at a time."""
+    while True:
+        for _ in range(count):
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: ImageDelta = end.value
+                return found
         yield

@@ -1,9 +1,9 @@
 """The connection driver: one trio task with its own epoll for all connections and listeners of a node.
 
-A pass: every descriptor that is ready is handled (reads go into the connections, whose handlers run there and then);
-then each end-of-pass callback runs once; then each connection that was marked is settled once: flushed, closed, or read
-again. trio is paid not per connection but per turn of at most PASSES_PER_TURN passes, or, in a node, only when it has
-something to do itself (`shared_wait`).
+A pass: the descriptors that are ready are handled (reads go into the connections, whose handlers run there and then)
+until PASS_NS_MAX are over, and the others first in the next pass; then each end-of-pass callback runs once; then each
+connection that was marked is settled once: flushed, closed, or read again. trio is paid not per connection but per turn
+of at most PASSES_PER_TURN passes, or, in a node, only when it has something to do itself (`shared_wait`).
 
 Invariants: connections are called only from here (or from a dial that has just made them), one call at a time; a mark
 is never lost: it is settled at the end of this pass, or starts another one.
@@ -26,6 +26,8 @@ from kraft.runtime.shared_wait import EVENTS_PER_PASS, SharedWait
 from kraft.seam import CloseReason, NetworkStats, require
 
 PASSES_PER_TURN = 8
+PASS_NS_MAX = 5_000_000
+"""A pass takes no further descriptor after so long: several peers may each have sent what takes some milliseconds."""
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
@@ -89,8 +91,10 @@ class Driver:
         cold_limiter: trio.CapacityLimiter,
         sweep_interval_ms: int,
         shares_wait: bool = False,
+        worked: Callable[[int], None] | None = None,
     ) -> None:
-        """`shares_wait`: let trio wait in this driver's epoll (see `shared_wait`), for a process that is a node."""
+        """`shares_wait`: let trio wait in this driver's epoll (see `shared_wait`), for a process that is a node.
+        `worked` hears how long each pass took (ns)."""
         self.stats = NetworkStats()
         self.log = log.bind(node=node_name)
         self.pass_ns = time.monotonic_ns()
@@ -103,9 +107,12 @@ class Driver:
         self._epoll = select.epoll()
         self._targets: dict[int, Pollable] = {}
         self._suspended: set[int] = set()
+        self._left: dict[int, int] = {}
+        """Descriptors that were ready when the last pass ended, and had no turn in it → their place in the next one."""
         self._woken: list[Settleable] = []
         self._end_of_pass: list[Callable[[], None]] = []
         self._shares_wait = shares_wait
+        self._worked = worked
         self._shared: SharedWait | None = None
         self._failure: BaseException | None = None
         self._failed = trio.Event()
@@ -211,11 +218,18 @@ class Driver:
         self.pass_ns = started_ns = time.monotonic_ns()
         self._in_pass = True
         self._pass_requested = False
-        targets = self._targets
-        for fd, mask in events:
+        targets, now = self._targets, time.monotonic_ns
+        end_ns = started_ns + PASS_NS_MAX
+        if self._left:  # what is still ready is told again, and nobody shall have two turns before it
+            left, self._left = self._left, {}
+            events.sort(key=lambda event: left.get(event[0], len(left)))
+        for number, (fd, mask) in enumerate(events, 1):
             target = targets.get(fd)
             if target is not None:
                 target.on_ready(mask)
+                if now() > end_ns and number < len(events):
+                    self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
+                    break
         for callback in self._end_of_pass:
             callback()
         if self._woken:
@@ -232,6 +246,8 @@ class Driver:
             stats.long_steps += 1
         if step_ns > stats.longest_step_ns:
             stats.longest_step_ns = step_ns
+        if self._worked is not None:
+            self._worked(step_ns)
 
     async def sweep(self) -> None:
         """Look at all connections now and then for idleness; for the seam's whole life."""

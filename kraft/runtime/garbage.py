@@ -5,11 +5,16 @@ second, several times while they come. Here, what has survived a collection of t
 that no later one looks at it; memory without cycles is given back as ever. Cycles among frozen objects stay, until
 there may be so many of them that one look at everything is worth its pause: when half as many objects again live as
 after the last one, and not before ten minutes have passed.
+
+Python collects the young when so many more objects were made than freed. Where frozen ones are replaced (the states of
+a hundred thousand partitions) these numbers are equal, and the young grow until there are a hundred thousand of them,
+too: so the node's loop has them counted behind every few milliseconds of work.
 """
 
 from __future__ import annotations
 
 import gc
+import time
 from typing import Any
 
 import trio
@@ -17,13 +22,20 @@ import trio
 LOOK_INTERVAL_S = 600
 OBJECTS_MIN = 200_000
 """Fewer are not worth a look."""
+WORK_NS_MAX = 5_000_000
+"""The young are counted behind so much work: that may have made some ten thousand objects."""
+YOUNG_MAX = 7_000
+"""About as many as Python lets be before it collects two generations."""
 
 
-class GarbagePolicy:
-    """`start` once per process; `run` is a task."""
+class GarbagePolicy(trio.abc.Instrument):
+    """`start` once per process; `run` is a task. It counts the work of trio's tasks itself, and is told of other work
+    (`worked`)."""
 
     def __init__(self) -> None:
         self._live_after_look = 0
+        self._work_ns = 0
+        self._step_began_ns = 0
 
     def start(self) -> None:
         """Freeze what lives now, and from now on what survives."""
@@ -37,11 +49,29 @@ class GarbagePolicy:
         gc.unfreeze()
 
     async def run(self) -> None:
-        """Look at everything now and then, until cancelled."""
-        while True:
-            await trio.sleep(LOOK_INTERVAL_S)
-            if gc.get_freeze_count() > max(OBJECTS_MIN, self._live_after_look * 3 // 2):
-                self.look_at_all()
+        """Count the work of all tasks, and look at everything now and then, until cancelled."""
+        trio.lowlevel.add_instrument(self)
+        try:
+            while True:
+                await trio.sleep(LOOK_INTERVAL_S)
+                if gc.get_freeze_count() > max(OBJECTS_MIN, self._live_after_look * 3 // 2):
+                    self.look_at_all()
+        finally:
+            trio.lowlevel.remove_instrument(self)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._step_began_ns = time.monotonic_ns()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.worked(time.monotonic_ns() - self._step_began_ns)
+
+    def worked(self, step_ns: int) -> None:
+        """The loop was held for so long. Collects the young if there are many."""
+        self._work_ns += step_ns
+        if self._work_ns >= WORK_NS_MAX:
+            self._work_ns = 0
+            if len(gc.get_objects(0)) + len(gc.get_objects(1)) > YOUNG_MAX:
+                gc.collect(1)
 
     def look_at_all(self) -> None:
         """A full collection."""

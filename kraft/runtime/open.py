@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -33,6 +33,8 @@ class RuntimeSettings:
     shares_wait: bool = False
     """Let trio wait where the driver waits (see `shared_wait`): for a process that is a node, not for a guest in
     somebody's trio run."""
+    worked: Callable[[int], None] | None = None
+    """Called behind each of the driver's passes, with the nanoseconds that it held the loop."""
 
 
 @asynccontextmanager
@@ -61,6 +63,7 @@ async def open_seam(
         cold_limiter=disk.offload_limiter,
         sweep_interval_ms=sweep_interval_ms,
         shares_wait=settings.shares_wait,
+        worked=settings.worked,
     )
     network = RealNetwork(
         driver,

@@ -9,7 +9,7 @@ the tests; it is ten to thirty times slower, which Metadata answers would feel.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -55,11 +55,11 @@ def compile_writer(wire: Any, source: Any) -> Write:
 class EncodedStructs:
     """An array of structs whose bytes, in this version of the message, are there already; in the place of the array."""
 
-    __slots__ = ("_count", "data", "version")
+    __slots__ = ("_count", "pieces", "version")
 
-    def __init__(self, count: int, data: bytes, version: int) -> None:
+    def __init__(self, count: int, pieces: Sequence[bytes], version: int) -> None:
         self._count = count
-        self.data = data
+        self.pieces = pieces
         self.version = version
 
     def __len__(self) -> int:
@@ -182,21 +182,24 @@ class _Writer:
 
     def structs(self, count: str, write: str) -> None:
         """An array of structs. Many topics may share one array (their settings): the very same tuple as the last time
-        is not written anew."""
-        last = self.name([None, b""])
-        self.line(f"if items is not None and items is {last}[0]:")
-        self.line(f"    append({last}[1])")
-        self.line(f"elif items.__class__ is tuple and {SHARED_MIN} <= len(items) <= {SHARED_MAX}:")
-        self.line(f"    parts = [{count}(items)]")
-        self.line("    for item in items:")
-        self.line(f"        {write}(parts.append, item)")
-        self.line(f"    {last}[:] = items, b''.join(parts)")
-        self.line(f"    append({last}[1])")
+        is not written anew. A message's own array is nobody else's, and may be of megabytes."""
+        if self.wire.__type__.name == "nested":
+            last = self.name([None, b""])
+            self.line(f"if items is not None and items is {last}[0]:")
+            self.line(f"    append({last}[1])")
+            self.line(f"elif items.__class__ is tuple and {SHARED_MIN} <= len(items) <= {SHARED_MAX}:")
+            self.line(f"    parts = [{count}(items)]")
+            self.line("    for item in items:")
+            self.line(f"        {write}(parts.append, item)")
+            self.line(f"    {last}[:] = items, b''.join(parts)")
+            self.line(f"    append({last}[1])")
+            self.line("elif items.__class__ is EncodedStructs:")
+        else:
+            self.line("if items.__class__ is EncodedStructs:")
         version = int(self.wire.__version__)
-        self.line("elif items.__class__ is EncodedStructs:")
         self.line(f"    require(items.version == {version}, 'these structs are not in version {version}')")
         self.line(f"    append({count}(items))")
-        self.line("    append(items.data)")
+        self.line("    for piece in items.pieces: append(piece)")
         self.line("else:")
         self.line(f"    append({count}(items))")
         self.line("    for item in items or ():")

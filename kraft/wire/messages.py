@@ -35,6 +35,7 @@ __all__ = [
     "duration",
     "encode_request",
     "encode_response",
+    "encode_response_in_pieces",
     "is_flexible",
     "milliseconds",
     "nested_class",
@@ -45,6 +46,9 @@ __all__ = [
     "response_header_version",
     "struct_writer",
 ]
+
+PIECE_BYTES_MIN = 64 * 1024
+"""More than a connection joins into one send."""
 
 
 def newest_version(key: int) -> int:
@@ -90,6 +94,25 @@ def encode_request(key: int, version: int, message: Any) -> bytes:
 def encode_response(key: int, version: int, message: Any) -> bytes:
     """The body of a response (newest class) in `version`."""
     return _encode(int(key), version, Direction.RESPONSE, message)
+
+
+def encode_response_in_pieces(key: int, version: int, message: Any) -> list[bytes]:
+    """As `encode_response`, in pieces of PIECE_BYTES_MIN and more: megabytes are not copied together in one step. What
+    has that length already (of `EncodedStructs`) is not copied at all."""
+    parts = _parts(int(key), version, Direction.RESPONSE, message)
+    pieces: list[bytes] = []
+    begin = size = 0
+    for end, part in enumerate(parts, 1):
+        size += len(part)
+        if size >= PIECE_BYTES_MIN:
+            if len(part) >= PIECE_BYTES_MIN and end - begin > 1:
+                pieces.append(b"".join(parts[begin : end - 1]))
+                begin = end - 1
+            pieces.append(b"".join(parts[begin:end]))
+            begin, size = end, 0
+    if begin < len(parts):
+        pieces.append(b"".join(parts[begin:]))
+    return pieces
 
 
 def struct_writer(key: int, version: int, *path: str) -> Write:
@@ -165,9 +188,13 @@ def _decode(key: int, version: int, direction: Direction, body: Buffer) -> Any:
 
 
 def _encode(key: int, version: int, direction: Direction, message: Any) -> bytes:
+    return b"".join(_parts(key, version, direction, message))
+
+
+def _parts(key: int, version: int, direction: Direction, message: Any) -> list[bytes]:
     write, quirk = _writer(key, version, direction)
     if quirk is not None:
         message = quirk.downgrade(message, versioned_class(key, version, direction), version)
     parts: list[bytes] = []
     write(parts.append, message)
-    return b"".join(parts)
+    return parts

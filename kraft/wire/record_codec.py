@@ -24,7 +24,7 @@ from kraft.wire.record_header import (
     read_header,
     write_crc,
 )
-from kraft.wire.varints import encode_unsigned, encode_zigzag, read_unsigned, read_zigzag, read_zigzag_long
+from kraft.wire.varints import encode_unsigned, encode_zigzag, read_zigzag, read_zigzag_long
 
 OUTPUT_BYTES_MAX = 256 * 1024 * 1024
 """What a batch may open to where the caller knows no better bound."""
@@ -114,36 +114,6 @@ def encode_batch(
     return batch
 
 
-def encode_values(values: Sequence[bytes], *, timestamp_ms: int, base_offset: int, leader_epoch: int) -> bytearray:
-    """`encode_batch` for records that have a value, one time, and neither key nor header: several times as fast."""
-    require(values, "a batch has at least one record")
-    parts: list[bytes] = []
-    for delta, value in enumerate(values):
-        head = b"\0\0" + encode_unsigned(delta << 1) + b"\1" + encode_unsigned(len(value) << 1)
-        parts += encode_unsigned(len(head) + len(value) + 1 << 1), head, value, b"\0"
-    block = b"".join(parts)
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=BATCH_HEADER_BYTES - BATCH_PREFIX_BYTES + len(block),
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
-        last_offset_delta=len(values) - 1,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=len(values),
-    )
-    batch = bytearray(BATCH_HEADER_BYTES + len(block))
-    pack_header(batch, 0, header)
-    batch[BATCH_HEADER_BYTES:] = block
-    write_crc(batch, 0)
-    return batch
-
-
 def _append_record(parts: list[bytes], offset_delta: int, timestamp_delta: int, record: RecordLike) -> None:
     key, value, headers = record.key, record.value, record.headers
     body = [b"\0", encode_zigzag(timestamp_delta), encode_zigzag(offset_delta)]
@@ -166,52 +136,11 @@ def decode_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = O
     records = []
     at = 0
     for _ in range(header.record_count):
-        record, at = _read_record(block, at, header)
+        record, at = read_record(block, at, header)
         records.append(record)
     if at != len(block):
         raise WireError(f"{len(block) - at} bytes are left over after the {header.record_count} records of a batch")
     return records
-
-
-def decode_values(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUTPUT_BYTES_MAX) -> list[bytes]:
-    """The values alone of the batch at `position`, b"" for null. As `decode_batch`, but several times as fast for
-    records that have no key and no header and are all of one time, as those of the metadata log."""
-    header = read_header(buffer, position)
-    block = open_records(buffer, position, header, output_bytes_max=output_bytes_max)
-    values = []
-    at = 0
-    try:
-        for _ in range(header.record_count):
-            # Lengths are zig-zag numbers, of two bytes at most in most records: these are read here and not by a call.
-            length, start = block[at], at + 1
-            if length >= 128:
-                length, start = length & 127 | block[start] << 7, at + 2
-                if length >= 1 << 14:
-                    length, start = read_unsigned(block, at)
-            end = start + (length >> 1)
-            place = start + 2  # behind the attributes and the time: one byte if there is no difference
-            while block[place] & 0x80:
-                place += 1
-            place += 1
-            size, value = block[place + 1], place + 2
-            if size >= 128:
-                size, value = size & 127 | block[value] << 7, place + 3
-                if size >= 1 << 14:
-                    size, value = read_unsigned(block, place + 1)
-            is_plain = block[start + 1] == 0 and block[place] == 1 and not (length | size) & 1
-            if is_plain and value + (size >> 1) + 1 == end:
-                if block[end - 1]:
-                    raise WireError(f"a record announces {block[end - 1] >> 1} headers in 0 bytes")
-                values.append(block[value : end - 1])
-                at = end
-            else:
-                record, at = _read_record(block, at, header)
-                values.append(record.value or b"")
-    except IndexError:
-        raise WireError(f"the records of a batch end after {len(values)} of {header.record_count}") from None
-    if at != len(block):
-        raise WireError(f"{len(block) - at} bytes are left over after the {header.record_count} records of a batch")
-    return values
 
 
 def open_records(buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int) -> bytes:
@@ -225,7 +154,8 @@ def open_records(buffer: Buffer, position: int, header: BatchHeader, *, output_b
         return decompress(header.compression, block, output_bytes_max=output_bytes_max)
 
 
-def _read_record(block: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+def read_record(block: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+    """The record at `at` of a batch's opened block, and where the next one begins. WireError."""
     length, at = read_zigzag(block, at)
     end = at + length
     if length < 0 or end > len(block):

@@ -1,5 +1,5 @@
-"""Record batches: the header (`record_header`), the records (`record_codec`) and the checks of a produced batch
-(`record_validation`) under one name."""
+"""Record batches: the header (`record_header`), the records (`record_codec`, `record_values`) and the checks of a
+produced batch (`record_validation`) under one name."""
 
 from kraft.wire.compression import Compression
 from kraft.wire.record_codec import (
@@ -9,9 +9,7 @@ from kraft.wire.record_codec import (
     Record,
     RecordLike,
     decode_batch,
-    decode_values,
     encode_batch,
-    encode_values,
     open_records,
 )
 from kraft.wire.record_header import (
@@ -36,6 +34,7 @@ from kraft.wire.record_header import (
     write_crc,
 )
 from kraft.wire.record_validation import BatchRefused, check_records, first_batch, validate_produce_batch
+from kraft.wire.record_values import decode_values, encode_values
 
 __all__ = [
     "ATTRIBUTE_CODEC_MASK",

@@ -90,7 +90,7 @@ class LastLook:
         for broker in self._cluster.shape.broker_ids:
             eye = self._cluster.watch.nodes.get(broker)
             node = None if eye is None else eye.node.broker
-            for partition in () if node is None else node.broker.replicas.hosted():
+            for partition in () if node is None else node.broker.replicas.hosted:
                 if partition.log is not None:
                     self._compare_one(broker, partition, partition.log, when)
 

@@ -119,7 +119,7 @@ class NodeEye:
         self._look_at_image()
         if self.node.broker is not None:
             looks = self._partitions
-            for partition in self.node.broker.broker.replicas.hosted():
+            for partition in self.node.broker.broker.replicas.hosted:
                 # One look per partition and pass: what follows is the whole cost of one that did not change.
                 look, log, leader = looks.get(partition), partition.log or partition.readable, partition.leader
                 if (

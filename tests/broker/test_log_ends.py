@@ -6,12 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.broker.node import log_ends
+from kraft.image.events import Partition, PartitionChange, Topic
+from kraft.image.partitions import LEAF_PARTITIONS_MAX
+from kraft.image.replay import replay_with_delta
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.storage.epochs import EpochCache
 from kraft.wire.rpc import decode_rpc, encode_rpc
 from kraft.wire.rpc_cluster import LOG_ENDS_MAX, HeartbeatRequest, LogEndRow
+from tests.broker.images import image_of, three_brokers
 from tests.cluster.stage import play, produce, state_of, wait_whole
 from tests.control.cluster import topic_id
 
@@ -65,6 +70,40 @@ def test_more_ends_than_fit_into_a_heartbeat_are_told_in_turns(monkeypatch: pyte
     ends._wanted = {(topic_id(1), index): 1 for index in partitions}
     told = [[row[1] for row in ends.rows()] for _ in range(3)]
     assert told == [[0, 2], [3, 4], [0, 2]], "the log of 1 cannot be read"
+
+
+@pytest.mark.parametrize("moves_on", [False, True])
+async def test_the_partitions_of_a_first_image_are_looked_at_in_steps_as_the_newest_one_says(moves_on: bool) -> None:
+    count = 3 * log_ends.LEAVES_PER_STEP * LEAF_PARTITIONS_MAX
+    rows = [Partition(topic_id(1), number, (1, 2), (), leader=-1, last_known_elr=(1,)) for number in range(count)]
+    old = image_of(*three_brokers(), Topic("orders", topic_id(1)), *rows)
+    broker: Any = SimpleNamespace(node_id=1, image=old, replicas=SimpleNamespace(find=lambda _topic, _index: None))
+    ends = log_ends.LogEnds(broker, lambda: None)
+    led = (0, count - 1)
+    changes = [PartitionChange(topic_id(1), number, isr=(1,), leader=1, last_known_elr=()) for number in led]
+    new, delta = replay_with_delta(old, changes, old.offset + 2, 1)
+    ends.published(new, delta)
+    assert not ends._wanted, "nothing counts before the logs are taken over"
+    steps = 0
+
+    async def other() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            if moves_on and steps == 2:
+                broker.image = new
+                ends.published(new, delta)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await ends.load()
+        await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert steps >= 3
+    expected = set(range(count)) - (set(led) if moves_on else set())
+    assert {index for _, index in ends._wanted} == expected
+    assert ends.is_more_than_fits
 
 
 def test_a_heartbeat_with_all_the_rows_that_it_may_have_can_be_sent() -> None:

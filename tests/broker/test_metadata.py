@@ -355,3 +355,19 @@ def test_an_answer_of_ordinary_size_is_given_at_once() -> None:
     image = image_of(*three_brokers(), *many(random.Random(1), 500, ORDERS, "orders"))
     (topic,) = BrokerHarness(image).ask(METADATA, 12, topics=asked("orders")).topics
     assert len(topic.partitions) == 500
+
+
+@pytest.mark.parametrize("version", [8, 13])
+async def test_megabytes_of_partitions_are_never_copied_together(nursery: trio.Nursery, version: int) -> None:
+    image = image_of(*three_brokers(), *many(random.Random(1), 12_000, ORDERS, "orders"))
+    harness = BrokerHarness(image, nursery=nursery)
+    client = harness.connect()
+    request = messages.build(messages.request_class(METADATA), topics=None)
+    client.send(METADATA, version, messages.encode_request(METADATA, version, request))
+    while not (chunks := list(client.connection.output())):
+        await trio.lowlevel.checkpoint()
+    assert sum(map(len, chunks)) > 400_000
+    assert max(map(len, chunks)) < 200_000
+    (answer,) = client.answers()
+    (topic,) = messages.decode_response(METADATA, version, answer).topics
+    assert len(topic.partitions) == 12_000

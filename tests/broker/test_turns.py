@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import trio
 
-from kraft.broker.node.turns import TURN_NS_MAX, Turns
+from kraft.broker.node.turns import STEP_PIECES_MAX, TURN_NS_MAX, Turns, in_steps
 
 
 class Watch:
@@ -71,6 +71,22 @@ def test_long_work_lets_others_run_between_turns_and_keeps_its_order() -> None:
     assert "other" in between, "whichever of the two trio runs first in a pass"
 
 
+def test_a_turn_may_end_where_the_next_piece_is_looked_for() -> None:
+    bench = Bench(TURN_NS_MAX)
+
+    def pieces() -> Iterator[str | None]:
+        for _ in range(3):
+            bench.clock.now_ns += TURN_NS_MAX
+            yield None
+        yield "a"
+
+    bench.turns.add(bench.work, pieces())
+    bench.turns.start()
+    assert bench.done == ["over"], "None is no work"
+    trio.run(bench.tasks.pop())
+    assert bench.done[:5] == ["over", "over", "over", "a", "over"]
+
+
 def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
     bench = Bench(TURN_NS_MAX)
 
@@ -82,3 +98,21 @@ def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
 
     trio.run(main)
     assert [one for one in bench.done if one != "over"] == list("abcd")
+
+
+async def test_a_walk_over_very_many_lets_others_run() -> None:
+    seen: list[int] = []
+    others: list[int] = []
+
+    async def other() -> None:
+        while True:
+            others.append(len(seen))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        async for piece in in_steps(range(3 * STEP_PIECES_MAX)):
+            seen.append(piece)
+        nursery.cancel_scope.cancel()
+    assert seen == list(range(3 * STEP_PIECES_MAX))
+    assert {STEP_PIECES_MAX, 2 * STEP_PIECES_MAX} & set(others), "whichever of the two trio runs first"

@@ -10,7 +10,7 @@ import pytest
 from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget, plans
 from kraft.control import fencing as fencing_module
 from kraft.control.commands import START, Cursor
-from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX
+from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX, LOOKS_PER_SLICE_MAX
 from kraft.image import BatchBuilder, MetadataImage, PartitionState
 from kraft.image.events import BrokerRegistrationChange, Config, Partition, PartitionChange, RemoveTopic, Topic
 from kraft.wire.api_keys import ApiKey
@@ -75,10 +75,30 @@ def test_partitions_that_concern_a_plan_are_found_from_any_cursor_on_and_equal_s
     wanted = [("orders", number) for number, replicas in enumerate(orders) if replicas[0] == 1]
     for cursor in (START, Cursor("orders", 0), Cursor("orders", 255), Cursor("orders", 300), Cursor("orders", 999)):
         asked.clear()
-        found = [(one.name, one.partition_id) for one in plans._partitions_where(cluster.image, cursor, leads)]
+        located = plans.partitions_where(cluster.image, cursor, leads)
+        found = [(one.name, one.partition_id) for one in located if isinstance(one, plans.Located)]
         assert found == [(f"orders-{number}", number) for _, number in wanted if number >= cursor.partition]
         assert len(asked) <= 3
-    assert list(plans._partitions_where(cluster.image, Cursor("others", 0), leads)) == []
+    assert list(plans.partitions_where(cluster.image, Cursor("others", 0), leads)) == []
+
+
+def test_a_plan_is_cut_where_it_looked_at_very_many_partitions_of_which_none_concerns_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plans, "LEAVES_PER_SLICE_MAX", 2)
+    cluster = three_brokers()
+    rows = [Partition(topic_id(1), number, (2, 3), (2, 3), leader=2) for number in range(2_000)]
+    cluster.add_topic("orders", *rows, (1, 2, 3))
+    command: Any = died(cluster, 1)
+    slices = []
+    while command is not None:
+        decision = cluster.decide(command)
+        slices.append([event.partition_id for event in decision.events if isinstance(event, PartitionChange)])
+        command = decision.follow_up
+    assert len(slices) > 4
+    assert [numbers for numbers in slices if numbers] == [[2_000]]
+    assert cluster.image.brokers[1].fenced
+    assert cluster.partition("orders", 2_000).leader == 2
 
 
 def image_of_shared(cluster: Cluster, orders: list[tuple[int, ...]]) -> MetadataImage:
@@ -337,3 +357,20 @@ def test_what_the_dead_broker_led_gets_leaders_first() -> None:
     assert max(len(events) for events in slices) <= FENCE_CHANGES_PER_SLICE_MAX + 1
     for topic in cluster.image.topics:
         assert all(state.leader in (2, 3) and 1 not in state.isr for _, state in topic.partitions())
+
+
+def test_elections_go_on_after_a_thousand_partitions_for_which_there_is_nobody() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    count = 2 * LOOKS_PER_SLICE_MAX + 1
+    rows = [Partition(topic_id(1), number, (1, 2), (), leader=-1, elr=(1,)) for number in range(count)]
+    cluster.add_topic("orders", *rows, Partition(topic_id(1), count, (3,), (), leader=-1, elr=(3,)))
+    cluster.fence(1, 2)
+    command: Any = ElectLeaderless()
+    slices = []
+    while command is not None:
+        decision = cluster.decide(command)
+        slices.append(len(decision.events))
+        command = decision.follow_up
+    assert slices == [0, 0, 1]
+    assert cluster.partition("orders", count).leader == 3

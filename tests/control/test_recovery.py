@@ -147,3 +147,24 @@ def test_where_somebody_is_left_or_nobody_in_particular_is_remembered_the_longes
     told(cluster, 1, 141)
     told(cluster, 2, 141)
     assert beat(cluster, 1) == NO_LEADER
+
+
+def test_a_heartbeat_looks_at_the_partitions_that_it_tells_of_and_at_no_others() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    cluster.add_topic("orders", (3, 1, 2), (3, 1, 2), (3, 1, 2))
+    for index in range(3):
+        cluster.apply([PartitionChange(topic_id(1), index, isr=(), leader=NO_LEADER, last_known_elr=(3,))])
+    ends = {(topic_id(1), index): ToldLogEnd(1, 0, 7, cluster.now_ms) for index in range(3)}
+    for broker_id in (1, 2, 3):
+        cluster.sessions[broker_id] = cluster.sessions[broker_id]._replace(log_ends=ends)
+    command = BrokerHeartbeat(
+        broker_id=1,
+        broker_epoch=cluster.epoch(1),
+        metadata_offset=cluster.image.offset,
+        log_ends=((topic_id(1), 2), (topic_id(1), 0), (topic_id(1), 2)),
+    )
+    decision = cluster.decide(command)
+    assert decision.follow_up is None
+    assert [event.partition_id for event in decision.events if isinstance(event, PartitionChange)] == [2, 0]
+    assert [cluster.partition("orders", index).leader for index in range(3)] == [3, NO_LEADER, 3]

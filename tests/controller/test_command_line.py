@@ -263,6 +263,25 @@ def test_a_broker_that_shuts_down_joins_no_isr_while_its_plan_runs() -> None:
     assert host.line.brokers_being_fenced() == frozenset()
 
 
+def test_a_broker_that_shuts_down_is_answered_behind_the_first_slice_of_its_plan_and_whenever_it_asks_again() -> None:
+    """It takes a controller that says nothing for two seconds for dead, and a plan over very many takes longer."""
+    host = Host(partitions=2_500)
+    host.submit(host.shut_down(1), "stop")
+    assert [name for name in host.told if isinstance(name, tuple)] == []
+    host.commit()
+    (first,) = [told[1] for told in host.told if isinstance(told, tuple)]
+    assert not first.should_shut_down
+    assert host.line.brokers_being_fenced() == frozenset((1,))
+    host.submit(host.shut_down(1), "again")
+    assert host.line.run_next()
+    host.commit()
+    assert [told[0] for told in host.told if isinstance(told, tuple)] == ["stop", "again"]
+    while host.line.run_next():
+        host.commit()
+    assert host.line.image is not None
+    assert not host.line.image.is_active(1)
+
+
 def test_the_reply_of_a_plan_waits_for_its_last_slice_to_commit() -> None:
     host = Host(partitions=750)
     host.submit(host.fence(1), "plan")

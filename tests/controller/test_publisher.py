@@ -9,7 +9,8 @@ import msgpack
 import pytest
 
 from kraft.image import ImageDelta, MetadataImage, UnknownEvent, decode_event, encode_event, replay
-from kraft.image.events import ClusterIdentity, Event, FeatureLevel, NoOp, Topic
+from kraft.image.events import ClusterIdentity, Event, FeatureLevel, NoOp, Partition, Topic
+from kraft.image.partitions import LEAF_PARTITIONS_MAX
 from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import CommittedBatch
 from kraft.seam import Seam
@@ -194,5 +195,32 @@ def test_a_snapshot_is_replayed_in_steps_and_shown_when_it_is_told(told: int) ->
         publisher.on_snapshot(told, 1, [encode_event(event) for event in topics(told)])
         assert seen == [told]
         assert (publisher.image.offset, publisher.image.epoch) == (told, 1)
+
+    with_publisher(check)
+
+
+@pytest.mark.parametrize("moves_on", [False, True])
+def test_a_snapshot_that_replaces_an_image_is_compared_with_it_in_steps_too(moves_on: bool) -> None:
+    """If the image is another one when the snapshot is told, that is what it is compared with."""
+    count = 12 * LEAF_PARTITIONS_MAX
+
+    def partitions(epoch: int) -> list[Event]:
+        return [Partition(ID, number, (1,), (1,), leader=1, leader_epoch=epoch) for number in range(count)]
+
+    async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
+        publisher.on_commit([batch(0, Topic("orders", ID), *partitions(0))])
+        seen: list[tuple[MetadataImage, MetadataImage, ImageDelta]] = []
+        publisher.subscribe(lambda *change: seen.append(change))
+        seen.clear()
+        records = [encode_event(event) for event in (Topic("orders", ID), *partitions(1))]
+        steps = len(list(publisher.load_ahead(2 * count, 1, records, 3 * LEAF_PARTITIONS_MAX)))
+        assert steps == 5 + 4, "a step for three leaves, replayed or compared"
+        if moves_on:
+            publisher.on_commit([batch(1 + count, Topic("others", UUID(int=7)))])
+        publisher.on_snapshot(2 * count, 1, records)
+        old, new, delta = seen[-1]
+        assert delta == ImageDelta.between(old, new)
+        assert len(delta.topics[ID].partitions) == count
+        assert list(delta.deleted_topics.values()) == (["others"] if moves_on else [])
 
     with_publisher(check)

@@ -14,7 +14,7 @@ def test_what_is_told_again_was_told_when_it_was_told_first() -> None:
     sessions = Sessions(9_000)
     sessions.heard(1, 5, 7, 100, 40, [(TOPIC, 0, 3, 2, 141), (TOPIC, 1, 8, -1, 0)])
     sessions.heard(1, 5, 7, 300, 41, [(TOPIC, 0, 3, 2, 141), (TOPIC, 1, 9, -1, 0)])
-    assert sessions.view[1].log_ends == {
+    assert dict(sessions.view[1].log_ends) == {
         (TOPIC, 0): ToldLogEnd(3, 2, 141, since_ms=100),
         (TOPIC, 1): ToldLogEnd(9, -1, 0, since_ms=300),
     }
@@ -25,10 +25,10 @@ def test_what_is_told_no_more_and_what_another_incarnation_told_is_forgotten() -
     row = (TOPIC, 0, 3, 2, 141)
     sessions.heard(1, 5, 7, 100, 40, [row])
     sessions.heard(1, 5, 7, 200, 40)
-    assert sessions.view[1].log_ends == {}
+    assert dict(sessions.view[1].log_ends) == {}
     sessions.heard(1, 5, 7, 300, 40, [row])
     sessions.heard(1, 6, 8, 400, 40, [row])
-    assert sessions.view[1].log_ends == {(TOPIC, 0): ToldLogEnd(3, 2, 141, since_ms=400)}
+    assert dict(sessions.view[1].log_ends) == {(TOPIC, 0): ToldLogEnd(3, 2, 141, since_ms=400)}
 
 
 def test_a_full_window_of_log_ends_stands_beside_what_was_told_before_it() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.node import replica_manager
 from kraft.broker.node.awaited_roles import AwaitedRoles
 from kraft.broker.node.fetch_sessions import FetchSession
 from kraft.broker.node.replica_manager import ReplicaManager
@@ -128,6 +129,18 @@ def test_roles_of_a_change_are_found_one_by_one_those_that_this_broker_leads_fir
     delta = ImageDelta(topics={ORDERS: TopicDelta("orders", ORDERS, Watched((1, 0, 2)), True)})
     manager: Any = SimpleNamespace(node_id=1)
     found = ReplicaManager._assigned(manager, old, new, delta)
-    assert next(found).number == 0
+    first = next(found)
+    assert first is not None
+    assert first.number == 0
     assert seen == [1, 0]
-    assert [one.number for one in found] == [1, 2]
+    assert [one.number for one in found if one is not None] == [1, 2]
+
+
+def test_a_turn_may_end_while_partitions_that_this_broker_leads_are_looked_for_among_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_manager, "PASSED_OVER_MAX", 2)
+    old, new = image_of(*three_brokers()), image_of(*three_brokers(), *orders())
+    delta = ImageDelta(topics={ORDERS: TopicDelta("orders", ORDERS, (0, 1, 2), True)})
+    manager: Any = SimpleNamespace(node_id=9)
+    assert list(ReplicaManager._assigned(manager, old, new, delta)) == [None]

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import trio
 
+from kraft.broker.node import fetcher as fetcher_module
 from kraft.broker.node import fetching
 from kraft.broker.node.fetch_sessions import FetchSession
+from kraft.broker.node.fetcher import LeaderFetcher
+from kraft.broker.replica.follower import FollowerStatus
 from kraft.wire.error_codes import ErrorCode
 from tests.data_plane.plane import Plane, batch, run, three
 from tests.data_plane.test_fetch import Session, told
@@ -150,5 +153,49 @@ def test_what_a_follower_names_is_not_refused_while_it_waits_for_its_log() -> No
         begin_to_cut(plane, turns[-1])
         answer = told(await session.fetch(("many", turns[-1], 1), replica_id=2))
         assert {index for _, index in answer} == set(turns[:BOUND])
+
+
+@pytest.mark.parametrize("fetched", [(), (PARTITIONS - 1,)])
+def test_a_fetcher_that_finds_nothing_to_ask_for_among_very_many_looks_on_in_other_steps(
+    fetched: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher_module, "WISHES_MAX", 1)
+    monkeypatch.setattr(fetcher_module, "LOOKS_MAX", 2)
+    monkeypatch.setattr(fetcher_module, "DROPPED_MAX", 2)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=PARTITIONS, leader=1)
+        manager = plane.cluster.node(2).broker.broker.replicas
+        (fetcher,) = [one for one in manager.roles.fetchers if one.leader_id == 1]
+        await plane.until(lambda: len(fetcher._told) == PARTITIONS)
+        looked: list[int] = []
+        real = LeaderFetcher._next_changed
+
+        def next_changed(self: LeaderFetcher) -> Any:
+            looked[-1] += 1
+            return real(self)
+
+        send = LeaderFetcher._send
+
+        def counted_send(self: LeaderFetcher) -> None:
+            looked.append(0)
+            send(self)
+
+        monkeypatch.setattr(LeaderFetcher, "_next_changed", next_changed)
+        monkeypatch.setattr(LeaderFetcher, "_send", counted_send)
+        for followed in fetcher._followed.values():
+            if followed.partition.index not in fetched:
+                followed.state.status = FollowerStatus.STOPPED
+        before = fetcher._connection
+        before.close("a new session")
+        await plane.until(lambda: fetcher._connection not in (None, before) and not fetcher._has_more)
+        assert max(looked) <= 2
+        assert sum(looked) >= PARTITIONS // 2
+        assert set(fetcher._told) == {(plane.partition("many", 2).topic_id, index) for index in fetched}
+        for followed in fetcher._followed.values():
+            followed.state.status = FollowerStatus.FETCHING
+            fetcher.changed(followed)
+        fetcher.nudge()
+        await plane.until(lambda: len(fetcher._told) == PARTITIONS)
 
     three(test)

@@ -129,7 +129,7 @@ def directories(*paths: str, offline: str = "") -> LogDirectories:
 
 def test_a_new_replica_goes_to_the_directory_with_the_fewest_or_to_the_assigned_one() -> None:
     made = directories("/a", "/b")
-    made.all[0].partitions[object()] = None  # type: ignore[index]
+    made.all[0].partitions.add(SimpleNamespace(topic_id=UUID(int=1), index=0))  # type: ignore[arg-type]
     assert made.place("t", 0, None, is_new=True) is made.all[1]
     assert made.place("t", 0, UUID(int=1_000), is_new=True) is made.all[0]
     made.all[1].held = frozenset({("t", 0)})

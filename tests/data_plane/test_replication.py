@@ -465,14 +465,14 @@ def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing
         assert answer.responses[0].error_code == 0
         await plane.create_topic("orders", 4, leader=1)
         replicas = plane.cluster.node(1).broker.broker.replicas
-        for one in replicas.hosted():  # they wait for the old folders to be renamed
+        for one in replicas.hosted:  # they wait for the old folders to be renamed
             replicas.open_soon(one)
         (failed,) = [directory for directory in replicas.directories.all if directory.path == "/more"]
         await plane.until(lambda: not failed.is_online)
-        await plane.until(lambda: all(one.is_offline or one.log is not None for one in replicas.hosted()))
+        await plane.until(lambda: all(one.is_offline or one.log is not None for one in replicas.hosted))
         assert plane.is_up(1)
-        assert {one.is_offline for one in replicas.hosted()} == {True, False}
-        assert all(one.is_offline == (one.directory is failed) for one in replicas.hosted())
+        assert {one.is_offline for one in replicas.hosted} == {True, False}
+        assert all(one.is_offline == (one.directory is failed) for one in replicas.hosted)
 
     three(test, log_dirs="/data,/more")
 
@@ -557,3 +557,20 @@ def test_a_partition_that_is_behind_leaves_room_for_the_others_in_the_fetches_of
 
     settings = {"replica_fetch_response_max_bytes": "1", "max_incremental_fetch_session_cache_slots": f"{slots}"}
     three(test, **settings)
+
+
+def test_what_is_started_while_a_broker_stops_harms_nobody() -> None:
+    """Between the end of its last task and its own a nursery refuses others, and a delta may come just then."""
+
+    async def test(plane: Plane) -> None:
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        nursery = replicas._nursery
+        nursery.cancel_scope.cancel()
+        while nursery.child_tasks:
+            replicas.start_task(trio.lowlevel.checkpoint)
+            await trio.lowlevel.checkpoint()
+        for _ in range(10):
+            replicas.start_task(trio.lowlevel.checkpoint)
+            await trio.lowlevel.checkpoint()
+
+    three(test)

@@ -7,8 +7,10 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+import trio
+import trio.testing
 
-from kraft.runtime.garbage import GarbagePolicy
+from kraft.runtime.garbage import WORK_NS_MAX, YOUNG_MAX, GarbagePolicy
 
 
 class Knot:
@@ -46,3 +48,52 @@ def test_young_cycles_are_freed_and_old_ones_when_everything_is_looked_at(policy
     assert old() is not None, "it is frozen"
     policy.look_at_all()
     assert old() is None
+
+
+def test_the_young_are_collected_behind_some_work_where_python_does_not_see_that_there_are_many(
+    policy: GarbagePolicy,
+) -> None:
+    states = [[number] for number in range(10 * YOUNG_MAX)]
+    gc.collect(1)
+    for number in range(len(states)):
+        states[number] = [number]
+    assert young() > 9 * YOUNG_MAX, "one was freed for each that was made"
+    policy.worked(WORK_NS_MAX - 1)
+    assert young() > 9 * YOUNG_MAX
+    policy.worked(1)
+    assert young() < YOUNG_MAX
+
+
+def test_few_young_are_left_alone_for_they_may_be_garbage_soon(policy: GarbagePolicy) -> None:
+    gc.collect(1)
+    knot = Knot()
+    passing = weakref.ref(knot)
+    policy.worked(10 * WORK_NS_MAX)
+    del knot
+    gc.collect(1)
+    assert passing() is None, "it was not frozen"
+
+
+def young() -> int:
+    return len(gc.get_objects(0)) + len(gc.get_objects(1))
+
+
+def test_the_work_of_every_task_is_counted(policy: GarbagePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(policy, "worked", steps.append)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(policy.run)
+            await trio.testing.wait_all_tasks_blocked()
+            before = len(steps)
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            assert len(steps) >= before + 2
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert all(step_ns >= 0 for step_ns in steps)
+    ended = len(steps)
+    trio.run(trio.lowlevel.checkpoint)
+    assert len(steps) == ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import select
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import pytest
 import trio
 
 from kraft.runtime import RuntimeSettings, open_seam
+from kraft.runtime import driver as driver_module
+from kraft.runtime.driver import Driver
 from kraft.seam import Address, Binding, CloseReason, DialFailed, DialOutcome, FileRange, Peer, Seam, Transport
 from tests.seam.recorder import Recorder, echo
 from tests.seam.test_network import pattern
@@ -270,3 +273,45 @@ def test_importing_the_runtime_opens_nothing_and_starts_nothing() -> None:
         "assert threading.active_count() == 1"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+class Busy:
+    """Always ready, and always at work for longer than a pass should take."""
+
+    def __init__(self, name: str, heard: list[str]) -> None:
+        self.name = name
+        self._heard = heard
+
+    def on_ready(self, mask: int) -> None:
+        self._heard.append(self.name)
+
+    def release(self) -> None:
+        """Its descriptor is the test's."""
+
+
+def test_a_pass_that_took_long_leaves_the_other_descriptors_to_the_next_ones_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[str] = []
+    ends: list[int] = []
+    driver = Driver("node", cold_limiter=trio.CapacityLimiter(1), sweep_interval_ms=1000)
+    driver.at_end_of_pass(lambda: ends.append(len(heard)))
+    pipes = {name: os.pipe() for name in "abcd"}
+    for name, (read, _) in pipes.items():
+        driver.add(read, Busy(name, heard), select.EPOLLIN)
+    ready = [(read, select.EPOLLIN) for read, _ in pipes.values()]
+    driver.run_pass(list(ready))
+    assert heard == list("abcd"), "there was time for all"
+    monkeypatch.setattr(driver_module, "PASS_NS_MAX", -1)
+    heard.clear()
+    for _ in range(8):
+        driver.run_pass(list(ready))
+    assert heard == list("abcdabcd"), "each has its turn, though all are ready in each pass"
+    assert ends == [4, *range(1, 9)], "what waits for the end of a pass waits for one turn"
+    driver.run_pass(ready[:1])
+    driver.run_pass(ready[1:])
+    assert heard[8:] == ["a", "b"], "and who is not ready any more keeps nobody back"
+    driver.close()
+    for pipe in pipes.values():
+        for end in pipe:
+            os.close(end)

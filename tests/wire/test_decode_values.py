@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
+from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -26,6 +29,70 @@ def test_values_are_those_of_the_records(items: list[Record], base_offset: int) 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=400))
 def test_plain_values_come_back(values: list[bytes]) -> None:
     assert decode_values(encode_batch([Record(0, 5, None, value) for value in values])) == values
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_values_of_one_size_come_back_whatever_stands_between_them(seed: int) -> None:
+    chance = random.Random(seed)
+    sizes = chance.sample(range(200), 2)
+    items: list[Record] = []
+    for _ in range(3_000):
+        value = chance.randbytes(sizes[0])
+        kind = chance.randrange(200) if seed else 200
+        if kind == 0:
+            items.append(Record(0, 5, None, chance.randbytes(sizes[1])))
+        elif kind == 1:
+            items.append(Record(0, 5, b"", value))
+        elif kind == 2:
+            items.append(Record(0, 6, None, value))
+        elif kind == 3:
+            items.append(Record(0, 5, None, value, (("", None),)))
+        elif kind == 4:
+            items.append(Record(0, 5, None, None))
+        else:
+            items.append(Record(0, 5, None, value))
+    batch = encode_batch(items)
+    assert decode_values(batch) == [record.value or b"" for record in items]
+    assert decode_values(batch) == [record.value or b"" for record in decode_batch(batch)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_damaged_record_among_many_of_one_size_is_refused_as_by_the_whole_reader(seed: int) -> None:
+    chance = random.Random(seed)
+    plain = encode_batch([Record(0, 5, None, chance.randbytes(20)) for _ in range(300)])
+    for _ in range(100):
+        batch = bytearray(plain)
+        batch[chance.randrange(BATCH_HEADER_BYTES, len(batch))] ^= 1 << chance.randrange(8)
+        assert outcome(decode_values, batch) == outcome(
+            lambda whole: [record.value or b"" for record in decode_batch(whole)], batch
+        )
+
+
+def outcome(read: Callable[[bytearray], list[bytes]], batch: bytearray) -> object:
+    try:
+        return read(batch)
+    except WireError:
+        return WireError
+
+
+def test_the_values_of_ten_thousand_like_events_cost_the_loop_a_line_each_to_read() -> None:
+    values = [number.to_bytes(80) for number in range(10_000)]
+    batch = encode_values(values, timestamp_ms=5, base_offset=0, leader_epoch=1)
+    lines = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        found = decode_values(batch)
+    finally:
+        sys.settrace(before)
+    assert found == values
+    assert lines < 2 * len(values)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -27,12 +27,14 @@ from kraft.wire.message_reader import compile_reader
 from kraft.wire.message_schema import ENTITY, fields_of
 from kraft.wire.message_writer import EncodedStructs, compile_writer
 from kraft.wire.messages import (
+    PIECE_BYTES_MIN,
     build,
     decode_request,
     decode_response,
     duration,
     encode_request,
     encode_response,
+    encode_response_in_pieces,
     milliseconds,
     nested_class,
     newest_version,
@@ -337,7 +339,7 @@ def test_every_class_is_loaded_only_when_it_is_needed() -> None:
 def test_structs_that_were_written_for_another_version_are_refused() -> None:
     topic = nested_class(response_class(ApiKey.METADATA), "topics")
     for version in (9, 12):
-        structs = EncodedStructs(0, b"", version)
+        structs = EncodedStructs(0, (), version)
         response = build(response_class(ApiKey.METADATA), topics=[build(topic, name="orders")])
         response = dataclasses.replace(response, topics=(dataclasses.replace(response.topics[0], partitions=structs),))
         if version == 9:
@@ -345,3 +347,17 @@ def test_structs_that_were_written_for_another_version_are_refused() -> None:
         else:
             with pytest.raises(InvariantError, match="not in version 9"):
                 encode_response(ApiKey.METADATA, 9, response)
+
+
+@pytest.mark.parametrize("sizes", [[], [10], [100_000], [10, 100_000, 10, 70_000, 200_000], [1_000] * 200])
+def test_an_answer_in_pieces_is_the_answer_and_what_is_long_already_is_not_copied(sizes: list[int]) -> None:
+    topic = nested_class(response_class(ApiKey.METADATA), "topics")
+    arrays = [EncodedStructs(1, (bytes([number % 256]) * size,), 12) for number, size in enumerate(sizes)]
+    topics = tuple(dataclasses.replace(build(topic, name="orders"), partitions=array) for array in arrays)
+    response = dataclasses.replace(build(response_class(ApiKey.METADATA)), topics=topics)
+    pieces = encode_response_in_pieces(ApiKey.METADATA, 12, response)
+    assert b"".join(pieces) == encode_response(ApiKey.METADATA, 12, response)
+    long = [data for array in arrays for data in array.pieces if len(data) >= PIECE_BYTES_MIN]
+    assert all(any(piece is data for piece in pieces) for data in long)
+    assert all(len(piece) < 2 * PIECE_BYTES_MIN for piece in pieces if not any(piece is data for data in long))
+    assert len(pieces) <= 1 + 2 * sum(map(len, pieces)) // PIECE_BYTES_MIN
