@@ -1,5 +1,5 @@
-"""A hot producer beside a reader of what is no longer in memory, and again of what is: the first shows what the reader's
-disk reads do to the producer, the second what its mere share of the machine does."""
+"""A hot producer beside a reader of what is no longer in memory, and again of what is: the first shows what the disk
+reads do to the producer, the second what the reader's mere share of the machine does."""
 
 from __future__ import annotations
 
