@@ -55,7 +55,6 @@ class SimulatedCluster(BreakableCluster):
     fault_kinds: ClassVar[tuple[str, ...]] = (
         *EVERYWHERE,
         plan.POWER_LOSS,
-        "reset",
         "clock",
         "cut one way",
         "stall",

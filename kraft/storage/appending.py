@@ -232,7 +232,7 @@ class AppendableLog:
         for position, header in group:
             base, length, epoch, _, _, attributes, delta, _, stamp, *_ = header
             if epoch > self.epochs.latest_epoch:
-                self.epochs.assign(epoch, base)
+                self.epochs.assign(epoch, max(base, self.log_start_offset))
             marker = read_marker(view, position, header) if attributes & ATTRIBUTE_CONTROL else None
             self._publish(segment, header, base, base + delta, stamp, length + BATCH_PREFIX_BYTES, marker)
 

@@ -37,7 +37,7 @@ LOG_LINES_SHOWN = 10
 _POLL_SECONDS = 0.02
 _SOCKET_POLL_SECONDS = 0.001
 
-CUT, OPEN, UNCLEAR = "hang", "open", ""
+CUT, OPEN, RESET, UNCLEAR = "hang", "open", "reset", ""
 """Policies of links; the last one is what holds where a node was told and has not answered."""
 CLEAN_EXIT = "exit code 0"
 SERVING = ("ready", "running")
@@ -169,6 +169,18 @@ class KafkaCluster(BreakableCluster):
             for at_ms in steps:
                 time.sleep(max(0.0, at_ms / 1000 - time.monotonic()))
         return run.history
+
+    @_cluster_errors()
+    def begin_fault(self, fault: Fault) -> Callable[[], None] | None:
+        """A reset: either end drops what it has dialled to the other, and may dial anew at once. What is cut stays."""
+        if fault.kind != RESET:
+            return super().begin_fault(fault)
+        for node, peer in ((fault.node, fault.other), (fault.other, fault.node)):
+            if not self.is_cut(node, peer) and self._is_listening(node):
+                self._told.setdefault(node, {})[peer] = UNCLEAR
+                self._faults_of(node).link(peer, RESET)
+                self._tell_cuts(node)
+        return lambda: None
 
     def active_controller(self) -> int | None:
         from kraft.testing.onlooker import find_controller

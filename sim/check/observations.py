@@ -290,6 +290,14 @@ class BrokerRegistered:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerUnfenced:
+    """That this broker, registered with this epoch, is fenced no more was committed."""
+
+    broker: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """A node started again. `clean`: its last stop was a clean one. `wiped`: with a new directory id."""
 

@@ -1,4 +1,4 @@
-"""M3, M5, M6, M7 and D18: what the committed metadata may say of partitions and brokers, one record after the other."""
+"""M3 to M7 and D18: what the committed metadata may say of partitions and brokers, one record after the other."""
 
 from __future__ import annotations
 
@@ -49,6 +49,26 @@ class PartitionEpochsRise(PartitionChanges):
                 leader_epochs=(before.leader_epoch, seen.leader_epoch),
                 partition_epochs=(before.partition_epoch, seen.partition_epoch),
             )
+
+
+class ShapeOfIsr(Check):
+    id: ClassVar[str] = "M4"
+    statement: ClassVar[str] = (
+        "Replicas are distinct; ISR and ELR are disjoint parts of them; somebody is in ISR, ELR or last known ELR."
+    )
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionRecorded: self.recorded}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        self.count()
+        members = (*seen.isr, *seen.elr)
+        if not (members or seen.last_known_elr) or len({*members}) < len(members):
+            self.fail("ISR and ELR are not as they must be", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
+        if seen.replicas and not {*members} <= {*seen.replicas}:
+            self.fail("one that is in sync is no replica", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
+        if len({*seen.replicas}) < len(seen.replicas):
+            self.fail("a replica is listed twice", partition=seen.topic_partition, replicas=seen.replicas)
 
 
 class LeaderInSync(Check):
@@ -110,10 +130,6 @@ class LeaderInSync(Check):
             self.fail("an unclean election", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
         if seen.leader >= 0 and seen.leader not in seen.isr:
             self.fail("a leader outside the ISR", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
-        if not (seen.isr or seen.elr or seen.last_known_elr) or set(seen.isr) & set(seen.elr):
-            self.fail("ISR and ELR are not as they must be", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
-        if seen.replicas and not {*seen.isr, *seen.elr} <= {*seen.replicas}:
-            self.fail("one that is in sync is no replica", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
 
 
 class OnlyTheActiveLead(Check):

@@ -114,10 +114,12 @@ class Shadows:
             ((node, shadow) for (node, name), shadow in self._logs.items() if name == log), key=lambda x: x[0]
         )
 
-    def are_equal(self, log: TopicPartition | None, nodes: Iterable[int]) -> bool:
+    def are_equal(self, log: TopicPartition | None, nodes: Iterable[int], begin: int = 0) -> bool:
         """Whether this log holds the same on all `nodes`, and ends where the others do. What any node deleted as a
-        prefix does not count: each does so on its own, and one that came later, or lost power, need not have had it."""
+        prefix does not count: each does so on its own, and one that came later, or lost power, need not have had it.
+        Nor does what lies before `begin`, where the leader's log begins: its files may still hold it."""
         start = max((shadow.pruned_to for _, shadow in self.of(log)), default=0)
+        start = max(start, begin)
         held = [self.log(node, log) for node in nodes]
         return len({(shadow.end_offset, shadow.content(start)) for shadow in held}) <= 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kraft.sim.check.authorship import LeaderWritesMetadata, LeaderWritesPartition
 from kraft.sim.check.base import Check, Checks, Finding
 from kraft.sim.check.failure_detection import (
     BoundedCuriosity,
@@ -14,6 +15,7 @@ from kraft.sim.check.failure_detection import (
     NoUncleanElectionFromFastFence,
     Speed,
 )
+from kraft.sim.check.images import ImageEquality, PublicationOrder
 from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
@@ -32,6 +34,7 @@ from kraft.sim.check.partition_records import (
     LeaderInSync,
     OnlyTheActiveLead,
     PartitionEpochsRise,
+    ShapeOfIsr,
 )
 from kraft.sim.check.partitions import (
     AckedDurability,
@@ -98,14 +101,19 @@ class Suite:
             self.durability,
             HighWatermarkJustified(self.shadows, self.partitions, self.damage),
             MarksInOrder(),
+            LeaderWritesPartition(),
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions, self.damage),
             HonestIsr(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
+            ShapeOfIsr(),
             self.leader_in_sync,
             OnlyTheActiveLead(),
             BrokerEpochsRise(),
             ReassignmentSafety(),
+            ImageEquality(),
+            PublicationOrder(),
+            LeaderWritesMetadata(),
             NothingUncommittedEscapes(),
             FenceNeedsProof(),
             FenceHitsItsTarget(),

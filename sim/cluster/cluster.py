@@ -9,6 +9,7 @@ from functools import partial
 
 import trio
 
+from kraft.broker.node.partition import Partition
 from kraft.broker.node.serve import serve
 from kraft.image import MetadataImage
 from kraft.seam import DiskError, Seam
@@ -172,13 +173,22 @@ class SimCluster:
 
     def marks(self, broker: int, topic: str, index: int) -> tuple[int, int] | None:
         """(high watermark, log end) of a replica; None if its log cannot be read yet."""
-        eye = self.watch.nodes.get(broker)
-        node = None if eye is None else eye.node.broker
-        replica = None if node is None else node.broker.replicas.partition(topic, index)
+        replica = self._replica(broker, topic, index)
         log = None if replica is None else replica.readable
         if replica is None or log is None:
             return None
         return replica.high_watermark, log.log_end_offset
+
+    def begin_of(self, broker: int, topic: str, index: int) -> int:
+        """The first offset that a replica gives out; 0 if its log cannot be read yet."""
+        replica = self._replica(broker, topic, index)
+        log = None if replica is None else replica.readable
+        return 0 if log is None else log.log_start_offset
+
+    def _replica(self, broker: int, topic: str, index: int) -> Partition | None:
+        eye = self.watch.nodes.get(broker)
+        node = None if eye is None else eye.node.broker
+        return None if node is None else node.broker.replicas.partition(topic, index)
 
     def is_in_sync(self, node_id: int) -> bool:
         """Whether a node that was down is all back: it runs, and a broker is unfenced and in each of its ISRs."""

@@ -75,6 +75,7 @@ EXTRA_VALUE_BYTES_MAX = 200
 MOVE_PAUSE_MS = (500, 3_000)
 DIRECTORY_PAUSE_MS_MAX = 2_000
 VOTER_PAUSE_MS_MAX = 2_000
+TRIM_PAUSE_MS_MAX = 2_000
 REREAD_PAUSE_MS_MAX = 2_500
 SCATTERED_ONE_IN = 4
 """The records of one burst in so many leave one by one: as several batches, which are under way at the same time. Those
@@ -111,6 +112,8 @@ class Mood:
     """Replicas are moved between the log directories of their brokers."""
     changes_voters: bool = False
     """Controllers come and go as voters."""
+    trims: bool = False
+    """Records of the extra topics are deleted."""
     wears: bool = False
     """Disks of brokers wear out, and somebody reads what is old again and again."""
     registers: bool = False
@@ -225,6 +228,8 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
         work[plan.DIRECTORY_MOVER] = _draw_directory_moves(random, settings.duration_ms)
     if mood.changes_voters:
         work[plan.VOTER_CHANGER] = _draw_voter_changes(NamedRandom(seed, plan.VOTER_CHANGER), settings.duration_ms)
+    if mood.trims:
+        work[plan.TRIMMER] = _draw_trims(NamedRandom(seed, plan.TRIMMER), settings.duration_ms)
     for name in plan.REGISTRARS if mood.registers else ():
         work[name] = _draw_registrations(NamedRandom(seed, name), settings.duration_ms)
     return work | draw_group_work(seed, settings.duration_ms)
@@ -293,6 +298,15 @@ def _draw_voter_changes(random: NamedRandom, end_ms: int) -> tuple[Operation, ..
     while at_ms < end_ms:
         operations.append(Operation(at_ms, plan.VOTER_VERBS[random.below(2)], random.below(PICKS)))
         at_ms += random.below(VOTER_PAUSE_MS_MAX)
+    return tuple(operations)
+
+
+def _draw_trims(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+    operations: list[Operation] = []
+    at_ms = random.below(TRIM_PAUSE_MS_MAX)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.DELETE_RECORDS, random.below(PICKS), random.below(PICKS)))
+        at_ms += random.below(TRIM_PAUSE_MS_MAX)
     return tuple(operations)
 
 

@@ -22,7 +22,7 @@ from kraft.sim.shapes import ClusterError
 if TYPE_CHECKING:
     from kraft.sim.breakable_cluster import BreakableCluster
 
-EVERYWHERE = (plan.KILL, plan.CLEAN_STOP, "pause", "cut", "isolate", "stumble")
+EVERYWHERE = (plan.KILL, plan.CLEAN_STOP, "pause", "cut", "isolate", "reset", "stumble")
 """Kinds that every cluster with the verbs can have."""
 BETWEEN_NODES = (*plan.LINK_KINDS, "isolate")
 ROLES_EVERYWHERE = (plan.ACTIVE_CONTROLLER, plan.A_LEADER, plan.SHRUNK_LEADER)

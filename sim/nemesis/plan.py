@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 6
+SCHEDULE_VERSION = 7
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -50,6 +50,7 @@ IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "pro
 CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
+TRIMMER = "trimmer"
 REGISTRARS = ("registrar-0", "registrar-1")
 
 SEND, SEND_TOO = SENDER_VERBS = ("send", "send too")
@@ -57,6 +58,7 @@ READ_AGAIN = "read again"
 DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
 MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
 CHANGE_DIRECTORY = "change directory"
+DELETE_RECORDS = "delete records"
 ADD_VOTER, REMOVE_VOTER = VOTER_VERBS = ("add voter", "remove voter")
 CREATE, VALIDATE_CREATE, DELETE_BY_ID = "create", "validate create", "delete by id"
 CREATE_PARTITIONS, VALIDATE_PARTITIONS = "create partitions", "validate partitions"
@@ -72,6 +74,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     MOVER: MOVER_VERBS,
     DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
     VOTER_CHANGER: VOTER_VERBS,
+    TRIMMER: (DELETE_RECORDS,),
     **dict.fromkeys(REGISTRARS, (*TOPIC_VERBS, *OFFSET_VERBS)),
 }
 """What each client can do."""
@@ -114,7 +117,8 @@ class Operation:
     again: partition `target`, from its begin. The
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
     The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
-    stands for. The voter changer's: controller `target` of those that there are. The registrars': topic `target`, to
+    stands for. The voter changer's: controller `target` of those that there are. The trimmer's: partition `target` of
+    the extra topics', up to where `amount` says. The registrars': topic `target`, to
     which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
     """
 

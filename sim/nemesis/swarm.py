@@ -31,6 +31,8 @@ SMALL_BATCH_BYTES = 300
 """So that a burst is several batches, which are under way at the same time; more by what values are filled up to."""
 SMALL_ONE_IN = 4
 """In one of so many worlds a size is small, each by itself; in the plain ones none is."""
+TRIMS_ONE_IN = 3
+"""In one of so many worlds records are deleted; in none of the plain ones."""
 WEAR_ONE_IN = 3
 """In one of so many worlds disks wear out; none of the plain ones is among them."""
 
@@ -118,6 +120,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         changes_directories=shape.log_dirs > 1,
         value_bytes_max=one_of((0, 0, 600)),
         wears=not NamedRandom(seed, "wear").below(WEAR_ONE_IN),
+        trims=not NamedRandom(seed, "trims").below(TRIMS_ONE_IN),
     )
     compression = one_of(("none", "none", "gzip", "lz4"))
     small_batch_bytes = SMALL_BATCH_BYTES + mood.value_bytes_max

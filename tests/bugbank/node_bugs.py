@@ -109,7 +109,7 @@ def truncate_by_high_watermark(plant: Planting) -> None:
     part=STORAGE,
     expected=("D5",),
     directed=play.a_follower_below_the_log_start,
-    no_swarm="few seeds of the simulator delete records beyond a follower that is down",
+    swarm=play.clusters,
 )
 def high_watermark_below_the_start(plant: Planting) -> None:
     plant.replace(followed_partition, "note_truncated", lambda partition: None)

@@ -260,11 +260,11 @@ def test_a_replica_in_sync_that_holds_all_is_damaged_no_more() -> None:
     assert not suite.damage.anyone()
 
 
-def all_are_equal(*history: BatchWritten | LogCut) -> bool:
+def all_are_equal(*history: BatchWritten | LogCut, begin: int = 0) -> bool:
     suite = Suite(frozenset({101}))
     for at_ms, observation in enumerate(history):
         suite.observe(observation, at_ms)
-    return suite.shadows.are_equal(TP, (1, 2))
+    return suite.shadows.are_equal(TP, (1, 2), begin)
 
 
 def test_what_retention_deleted_need_not_be_everywhere_and_what_it_left_must() -> None:
@@ -277,6 +277,8 @@ def test_what_retention_deleted_need_not_be_everywhere_and_what_it_left_must() -
     assert all_are_equal(*whole, pruned, begun_anew, *again)
     assert all_are_equal(*whole, begun_anew, *again, pruned)
     assert not all_are_equal(*whole, begun_anew, *again), "nobody deleted what is missing"
+    assert all_are_equal(*whole, begun_anew, *again, begin=begun_anew.start_offset), "the leader gives it out no more"
+    assert not all_are_equal(*whole, begun_anew, *again[:-1], begin=begun_anew.start_offset)
     assert not all_are_equal(*whole, pruned, begun_anew, *again[:-1])
     assert not all_are_equal(*whole, pruned, begun_anew, *again[:-1], batch(2, 6, 8, epoch=2, log=TP))
     assert not all_are_equal(*whole, pruned, LogCut(2, TP, 6, 6), again[-1]), "one batch that retention left is missing"

@@ -22,6 +22,7 @@ from kraft.sim.nemesis.plan import (
     REGISTRARS,
     REREADER,
     ROLES,
+    TRIMMER,
     VOTER_CHANGER,
     Fault,
 )
@@ -57,7 +58,7 @@ def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> N
     names = {fault.kind for plan in plans for fault in plan.faults}
     assert names == set(FAULT_KINDS)
     assert {fault.role for plan in plans for fault in plan.faults} == {"", *ROLES}
-    some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER, REREADER, *REGISTRARS}
+    some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER, TRIMMER, REREADER, *REGISTRARS}
     assert {client for plan in plans for client in plan.work} == set(CLIENTS)
     assert some in [set(CLIENTS) - set(plan.work) for plan in plans]
     assert all(set(CLIENTS) - set(plan.work) <= some for plan in plans)

@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kraft.sim.cluster import run as run_module
 from kraft.sim.cluster.cold_starts import cold_start
 from kraft.sim.cluster.run import RunSettings, run_plan, run_seed
+from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.commands import app
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import IDEMPOTENT
+from kraft.sim.nemesis.plan import IDEMPOTENT, OVERRIDES, PLAIN, SEND, Operation, Plan
 from kraft.sim.nemesis.swarm import draw_plan
+from kraft.sim.workload.workload import Workload
+from kraft.sim.world.options import MILLISECOND_NS, WorldOptions
 
 FAULTS = FaultSettings(duration_ms=4_000, crashes=1)
 
@@ -118,3 +122,29 @@ def test_cold_starts_are_counted_by_rounds() -> None:
     code, said = kraft_sim("cold-starts", "--starts", "2", "--jobs", "1")
     assert code == 0
     assert "3 voters, 2 cold starts: rounds" in said
+
+
+def test_what_has_piled_up_may_take_its_time_as_long_as_it_gets_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks are slow, each record is synced, and each fetch of a follower brings one."""
+    monkeypatch.setattr(run_module, "SETTLED_MS_MAX", 500)
+    overrides = {**OVERRIDES, "log.flush.interval.messages": "1", "replica.fetch.max.bytes": "1"}
+    sends = tuple(Operation(at_ms, SEND) for at_ms in range(50))
+    plan = Plan(
+        duration_ms=100,
+        shape=ClusterShape(controllers=1, overrides=overrides),
+        options=WorldOptions(sync_delay_jitter_ns=60 * MILLISECOND_NS),
+        batch_bytes=1,
+        work={PLAIN: sends},
+    )
+    result = run_plan(plan)
+    assert not result.findings, result.findings[0]
+    assert result.counters["acknowledged"] == len(sends)
+
+
+def test_a_delivery_that_does_not_end_is_found_when_nothing_else_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "SETTLED_MS_MAX", 500)
+    monkeypatch.setattr(Workload, "is_settled", property(lambda self: False))
+    plan = Plan(
+        duration_ms=100, shape=ClusterShape(controllers=1, overrides=OVERRIDES), work={PLAIN: (Operation(0, SEND),)}
+    )
+    assert "L7" in {finding.check for finding in run_plan(plan).findings}

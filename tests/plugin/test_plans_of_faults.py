@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import psutil
 import pytest
 import trio
 
@@ -100,6 +101,40 @@ def test_a_seed_draws_what_each_cluster_can_have(real_cluster: KafkaCluster) -> 
             found = [fault for seed in range(1, 60) for fault in faults_of_seed(cluster, seed, 10_000)]
             assert {fault.kind for fault in found} == set(cluster.fault_kinds)
             assert {fault.role for fault in found} == {"", *cluster.fault_roles}
+
+
+def dialled(cluster: KafkaCluster, source: int, target: int) -> set[int]:
+    """The ports from which one node's process has connections to another's."""
+    tcp = {node: psutil.Process(cluster.pid(node)).net_connections("tcp") for node in (source, target)}
+    listens = {one.laddr.port for one in tcp[target] if one.status == psutil.CONN_LISTEN}
+    return {one.laddr.port for one in tcp[source] if one.raddr and one.raddr.port in listens}
+
+
+def wait_dialled_anew(cluster: KafkaCluster, old: set[int]) -> None:
+    """Until node 2 has connections to node 101 again, and none from these ports."""
+    cluster.wait_until(lambda: (now := dialled(cluster, 2, 101)) and not old & now)
+
+
+def test_a_reset_ends_the_connections_of_two_processes_which_dial_anew(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    seen: set[int] = set()
+    for _ in range(2):
+        seen |= dialled(real_cluster, 2, 101)
+        assert seen
+        history = real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=2, other=101)])
+        assert [text.partition(": ")[2] for text in history] == ["reset of node 2"]
+        wait_dialled_anew(real_cluster, seen)
+    assert all(not FaultClient.of_node(real_cluster._open_cluster.folder, node).listed()["links"] for node in (2, 101))
+
+
+def test_a_reset_opens_no_link_that_is_cut(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    real_cluster.partition({2}, {101})
+    real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=101, other=2)])
+    for node in (2, 101):
+        (link,) = FaultClient.of_node(real_cluster._open_cluster.folder, node).listed()["links"]
+        assert link["policy"] == CUT
+    real_cluster.heal()
 
 
 def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:

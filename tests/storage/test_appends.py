@@ -215,9 +215,11 @@ def test_an_empty_follower_whose_start_lies_inside_a_batch_begins_at_the_batch()
     log = open_log(machine, log_start=12)
     follow(log, batch(5, base=10, epoch=1))
     assert (log.log_start_offset, log.log_end_offset, bases(log)) == (12, 15, [10])
+    assert log.epochs.entries == ((1, 12),), "no epoch begins where there is nothing"
     log.close(clean=True)
     log = open_log(machine, clean=True, log_start=12)
     assert (log.log_start_offset, log.log_end_offset) == (12, 15)
+    assert log.epochs.entries == ((1, 12),)
     assert headers(read_all(log))[0].base_offset == 10
 
 
