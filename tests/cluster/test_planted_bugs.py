@@ -126,7 +126,7 @@ def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pyt
 
     def planting(patch: pytest.MonkeyPatch) -> None:
         plant(patch, plans.TopicSettings, "unclean_election", always_unclean, "684d370f")
-        plant(patch, fencing, "leave_partitions", twin, "c22e609c")
+        plant(patch, fencing, "leave_partitions", twin, "876920e1")
 
     assert "K3" in caught(monkeypatch, the_only_member_in_sync_dies, planting, overrides=LONELY)
 
