@@ -128,9 +128,13 @@ class LeaderState:
     # metadata
 
     def metadata_changed(self, state: PartitionState, now_ms: int, eligible: Mapping[int, int]) -> LeaderEffects:
-        """A newer partition epoch in the same leader epoch: progress stays, what was pending is decided by it."""
-        if state.partition_epoch < self.isr.partition_epoch:
-            return NOTHING
+        """A newer partition epoch in the same leader epoch: progress stays, what was pending is decided by it. One that
+        an answer has told before decides nothing: what is pending by now was asked behind it."""
+        if state.partition_epoch > self.isr.partition_epoch:
+            self._take_newer(state, now_ms)
+        return self._effects(now_ms, eligible)
+
+    def _take_newer(self, state: PartitionState, now_ms: int) -> None:
         gone, asked = self.isr.committed.difference(state.isr), self.isr.pending
         for broker_id in gone:
             if state.directory_of(broker_id) == LOST_DIRECTORY:  # what it told us is gone with its log
@@ -139,7 +143,6 @@ class LeaderState:
         self.left = self.left.intersection(state.replicas)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
-        return self._effects(now_ms, eligible)
 
     def min_isr_changed(self, min_isr: int, now_ms: int, eligible: Mapping[int, int]) -> LeaderEffects:
         """min.insync.replicas has another value: the high watermark may be free to move."""

@@ -238,6 +238,26 @@ def test_metadata_older_than_the_held_partition_epoch_changes_nothing() -> None:
     assert state.isr.committed == {1, 2}
 
 
+def test_metadata_that_an_answer_has_told_before_leaves_pending_what_was_asked_behind_it() -> None:
+    """The controller may accept it yet: the high watermark must not pass who is to join by it."""
+    state = leader(end=103, high_watermark=100)
+    fetch(state, 3, 103, LAG_MS)
+    state.appended(110, 110, LAG_MS, ELIGIBLE)
+    fetch(state, 2, 104, LAG_MS + 1)
+    shrink = state.check_lag(LAG_MS + 2)
+    assert shrink is not None
+    assert shrink.ids == {1, 3}
+    told = IsrAnswer(ErrorCode.NONE, leader_epoch=5, partition_epoch=8, isr=(1, 3))
+    assert state.answered(shrink, told, LAG_MS + 3, ELIGIBLE)[0] is AnswerVerdict.COMMITTED
+    asked = state.eligible_changed(ELIGIBLE)
+    assert asked is not None
+    assert asked.ids == {1, 2, 3}
+    fetch(state, 3, 110, LAG_MS + 4)
+    state.metadata_changed(partition_state((1, 3), partition_epoch=8), LAG_MS + 4, ELIGIBLE)
+    assert state.isr.pending is asked
+    assert state.high_watermark == 104, "2 ends there"
+
+
 def test_an_unclean_leader_reports_that_it_has_recovered() -> None:
     state = leader((1,), leader_recovery_state=RecoveryState.RECOVERING, high_watermark=100)
     proposal = state.check_lag(1)

@@ -172,6 +172,10 @@ def run_steps(seed: int, steps: int = 300) -> int:
                 answer = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
                 state.answered(pending, answer, now_ms, eligible)
             compare("answer")
+        elif step == 7 and random.random() < 0.1:
+            state.metadata_changed(PartitionState(REPLICAS, tuple(twin.isr), 1, 5, partition_epoch), now_ms, eligible)
+            advance()
+            compare("metadata that an answer has told before")
         elif step == 7 and random.random() < 0.3:
             replica = random.choice(REPLICAS[1:])
             if replica in eligible:
