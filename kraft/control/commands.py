@@ -118,9 +118,11 @@ class UnregisterBrokerCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaderless:
-    """Elect leaders where there are none. `broker_id` limits it to partitions with a replica on that broker."""
+    """Elect leaders where there are none. `broker_id` limits it to partitions with a replica on that broker;
+    `recoverable` to these, by topic id and number, of which brokers have told how far their logs reach."""
 
     broker_id: int | None = None
+    recoverable: tuple[tuple[UUID, int], ...] = ()
     cursor: Cursor = START
     reply: Any = None
 

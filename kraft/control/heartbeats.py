@@ -21,7 +21,8 @@ from kraft.control.commands import (
     ShutDownBroker,
 )
 from kraft.control.decision import SHUTDOWN_UNDER_WAY, Context, Decision, FollowUp, ShutdownOffset
-from kraft.control.plans import elect_leaderless, leads_anything, leave_partitions, recover
+from kraft.control.plans import elect_leaderless, elect_recoverable, eligibility, leads_anything, leave_partitions
+from kraft.control.recovery import find_recoverable
 from kraft.control.replies import HeartbeatReply
 from kraft.image import BrokerRegistration, MetadataImage
 from kraft.image.events import BrokerRegistrationChange
@@ -123,8 +124,13 @@ def decide_heartbeat(image: MetadataImage, context: Context, command: BrokerHear
         return Decision(depends_on=image.offset, effects=(FollowUp(fence),))
     if wanted is BrokerState.CONTROLLED_SHUTDOWN:
         return _controlled_shutdown(image, context, broker, reply)
-    recovered = recover(image, context, command.log_ends) if command.log_ends else ()
-    return Decision(events=tuple(recovered), reply=reply, depends_on=image.offset)
+    if command.log_ends:
+        may_lead = eligibility(image, context).may_lead
+        recoverable = tuple(find_recoverable(image, context, command.log_ends, may_lead))
+        if recoverable:
+            recover = ElectLeaderless(broker_id=command.broker_id, recoverable=recoverable, reply=reply)
+            return Decision(depends_on=image.offset, effects=(FollowUp(recover),))
+    return Decision(reply=reply, depends_on=image.offset)
 
 
 def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, reply: HeartbeatReply) -> Decision:
@@ -178,7 +184,11 @@ def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBr
 
 
 def decide_elect_leaderless(image: MetadataImage, context: Context, command: ElectLeaderless) -> Decision:
-    """One slice of elections for partitions without a leader."""
+    """One slice of elections for partitions without a leader; or those that can be recovered, as few as one heartbeat
+    tells of."""
+    if command.recoverable:
+        events = elect_recoverable(image, context, command.recoverable)
+        return Decision(events=tuple(events), reply=command.reply, depends_on=image.offset)
     part = elect_leaderless(image, context, command.cursor, command.broker_id)
     if part.cursor is None:
         return Decision(events=tuple(part.events), reply=command.reply, depends_on=image.offset)

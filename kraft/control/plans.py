@@ -278,13 +278,13 @@ def elect_leaderless(
     return take_slice(partitions_where(image, cursor, is_concerned), change, looks_max=LOOKS_PER_SLICE_MAX)
 
 
-def recover(image: MetadataImage, context: Context, partitions: Iterable[tuple[UUID, int]]) -> list[Event]:
-    """Leaders for those of these partitions that can be given the replica whose log reaches furthest by now."""
+def elect_recoverable(image: MetadataImage, context: Context, partitions: Iterable[tuple[UUID, int]]) -> list[Event]:
+    """For each of these partitions the replica whose log reaches furthest, where it may be taken by now."""
     settings = TopicSettings(image, context)
     eligible = eligibility(image, context)
     alike = _Alike(eligible, _whose_log_reaches)
     events: list[Event] = []
-    for topic_id, partition_id in dict.fromkeys(partitions):
+    for topic_id, partition_id in partitions:
         topic = image.topics.get_by_id(topic_id)
         state = None if topic is None else topic.find(partition_id)
         if topic is None or state is None:
@@ -292,8 +292,8 @@ def recover(image: MetadataImage, context: Context, partitions: Iterable[tuple[U
         furthest = choose_furthest(image, context, topic_id, partition_id, state, eligible.may_lead)
         if furthest != NO_LEADER:
             located = Located(topic, partition_id, state)
-            election = settings.unclean_election(located)
-            event = alike.change(located, election, settings.min_insync_replicas(topic.name), furthest)
+            min_insync_replicas = settings.min_insync_replicas(topic.name)
+            event = alike.change(located, settings.unclean_election(located), min_insync_replicas, furthest)
             if event is not None:
                 events.append(event)
     return events

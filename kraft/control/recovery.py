@@ -10,6 +10,7 @@ counts; while a replica has told nothing it is waited for, for one session time-
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from kraft.control.decision import Context, ToldLogEnd
@@ -40,6 +41,17 @@ def choose_furthest(
     if len(told) < len(state.replicas) and context.now_ms - told[last].since_ms < context.session_timeout_ms:
         return NO_LEADER
     return max(told, key=lambda replica: (told[replica].last_epoch, told[replica].log_end_offset, replica == last))
+
+
+def find_recoverable(
+    image: MetadataImage, context: Context, partitions: Iterable[tuple[UUID, int]], may_lead: MayLead
+) -> Iterator[tuple[UUID, int]]:
+    """Those of these partitions that can be given the replica whose log reaches furthest by now, each once."""
+    for topic_id, partition_id in dict.fromkeys(partitions):
+        topic = image.topics.get_by_id(topic_id)
+        state = None if topic is None else topic.find(partition_id)
+        if state is not None and choose_furthest(image, context, topic_id, partition_id, state, may_lead) != NO_LEADER:
+            yield topic_id, partition_id
 
 
 def _directory(state: PartitionState, replica: int) -> UUID | None:

@@ -165,6 +165,8 @@ def test_a_heartbeat_looks_at_the_partitions_that_it_tells_of_and_at_no_others()
         log_ends=((topic_id(1), 2), (topic_id(1), 0), (topic_id(1), 2)),
     )
     decision = cluster.decide(command)
+    assert decision.events == ()
+    decision = cluster.decide(decision.follow_up)
     assert decision.follow_up is None
     assert [event.partition_id for event in decision.events if isinstance(event, PartitionChange)] == [2, 0]
     assert [cluster.partition("orders", index).leader for index in range(3)] == [3, NO_LEADER, 3]
