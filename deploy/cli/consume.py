@@ -14,7 +14,7 @@ from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format, print_plain
-from kraft.deploy.cli.times import parse_time_ms
+from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
     from kraft.client import Consumer, ConsumerRecord
@@ -212,13 +212,22 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
         raise CommandFailed(f"--offset {offset}: the end must be an offset", code=EXIT_USAGE)
     if follow and (end or until):
         raise CommandFailed("--follow has no end: leave out --until and the end of --offset", code=EXIT_USAGE)
-    return Range(
-        start,
-        int(end) if end else None,
-        None if since is None else parse_time_ms(since, now_ms),
-        None if until is None else parse_time_ms(until, now_ms),
-        follow,
-    )
+    least = start if isinstance(start, int) and start >= 0 else 0
+    if end and int(end) <= least:
+        raise CommandFailed(
+            f"--offset {offset} holds no record: the end is the first offset that is not read, so it must be more than "
+            f"{least}",
+            code=EXIT_USAGE,
+        )
+    since_ms = None if since is None else parse_time_ms(since, now_ms)
+    until_ms = None if until is None else parse_time_ms(until, now_ms)
+    if since_ms is not None and until_ms is not None and until_ms <= since_ms:
+        raise CommandFailed(
+            f"no record is from {format_time(since_ms)} on and before {format_time(until_ms)}: --until must be later "
+            "than --since",
+            code=EXIT_USAGE,
+        )
+    return Range(start, int(end) if end else None, since_ms, until_ms, follow)
 
 
 def _printer(form: str | None, as_json: bool) -> Callable[[ConsumerRecord], bytes]:

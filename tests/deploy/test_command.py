@@ -549,6 +549,10 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("topic", "list", "("), 2, "not a regular expression"),
         (("produce", "t", "--timeout", "-1"), 2, "--timeout"),
         (("consume", "t", "--offset", "soon"), 2, "expected earliest, latest or a number"),
+        (("consume", "t", "--offset", "5:3"), 2, "must be more than 5"),
+        (("consume", "t", "--offset", "5:5"), 2, "must be more than 5"),
+        (("consume", "t", "--offset", ":0"), 2, "must be more than 0"),
+        (("consume", "t", "--since", "now", "--until", "-1h"), 2, "--until must be later than --since"),
     ],
 )
 def test_what_cannot_be_done_says_why(kraft: Command, arguments: tuple[str, ...], code: int, expected: str) -> None:
