@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kraft.client.admin import (
         Admin,
         ClusterDescription,
+        LogDir,
         PartitionDescription,
         QuorumDescription,
         TopicDescription,
@@ -96,11 +97,19 @@ def logdirs(
     as_json: JsonOption = False,
 ) -> None:
     """Show the log directories of the brokers: how much lies in them, how much room is left."""
-    found = connection.run(lambda admin: admin.nodes.log_dirs(broker))
-    if topic:
-        found = tuple(
+
+    async def work(admin: Admin) -> tuple[LogDir, ...]:
+        found = await admin.nodes.log_dirs(broker)
+        if not topic:
+            return found
+        missing = set(topic) - {part.topic for one in found for part in one.replicas}
+        if missing:  # they lie on none of these brokers, or are not there: then this says so
+            await admin.topics.describe(sorted(missing))
+        return tuple(
             replace(one, replicas=tuple(part for part in one.replicas if part.topic in topic)) for one in found
         )
+
+    found = connection.run(work)
     if as_json:
         print_json(found)
         return

@@ -212,6 +212,15 @@ def test_the_replicas_of_one_topic_are_shown_alone_in_either_form(up: Command) -
     assert "that" not in up.run("logdirs", "--topic", "this").split()
 
 
+def test_the_replicas_of_a_topic_that_is_not_there_are_not_shown_as_none(up: Command) -> None:
+    said = up.run("logdirs", "--topic", "typo", code=4)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+    assert "see kraft topics list" in said
+    up.run("topics", "create", "on-one", "--replica-assignment", "1")
+    assert "on-one" in up.run("logdirs", "--topic", "on-one", "--broker", "1")
+    assert "on-one" not in up.run("logdirs", "--topic", "on-one", "--broker", "2")
+
+
 def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "read", "--partitions", "2")
     up.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")
