@@ -239,8 +239,10 @@ def _lag(
     )
 
 
-def _total(lags: list[PartitionLag]) -> int:
-    return sum(one.lag or 0 for one in lags)
+def _total(lags: list[PartitionLag]) -> int | None:
+    """Of the partitions whose lag is known; None if it is of none, as where nothing is committed: that is not 0."""
+    known = [one.lag for one in lags if one.lag is not None]
+    return sum(known) if known else None
 
 
 def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> object:
@@ -259,6 +261,7 @@ def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> object:
 
 
 def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
+    total = _total(lags)
     facts = [
         f"group {emphasized(group.group_id)}",
         f"state {group.state}",
@@ -266,7 +269,7 @@ def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
         f"assignor {group.assignor or '-'}",
         f"coordinator {group.coordinator}",
         f"members {len(group.members)}",
-        f"total lag {_total(lags):,}",
+        f"total lag {'-' if total is None else f'{total:,}'}",
     ]
     print("  ".join(facts))
     rows = [

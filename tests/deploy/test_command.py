@@ -269,6 +269,21 @@ def test_a_member_is_shown_with_its_partitions_and_can_be_removed(up: Command) -
         member.close()
 
 
+def test_a_group_that_has_committed_nothing_is_not_said_to_lag_by_0(up: Command) -> None:
+    up.run("topics", "create", "uncommitted", "--partitions", "1")
+    up.run("produce", "uncommitted", text="1\n2\n")
+    settings = {"group.id": "idle", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    member = Consumer({"bootstrap.servers": up.json("status")["bootstrap"], **settings})
+    try:
+        member.subscribe(["uncommitted"])
+        assert member.poll(30) is not None
+        described = up.json("groups", "describe", "idle")
+        assert (described["lag"], [row["lag"] for row in described["partitions"]]) == (None, [None])
+        assert "total lag -\n" in up.run("groups", "describe", "idle")
+    finally:
+        member.close()
+
+
 def test_a_transactional_producer_is_told_at_once_that_there_are_no_transactions(up: Command) -> None:
     settings = {"bootstrap.servers": up.json("status")["bootstrap"], "transactional.id": "t", "log_level": 0}
     producer = Producer(settings)
