@@ -179,6 +179,23 @@ def test_words_of_the_command_line_may_be_bytes_that_are_no_text(up: Command) ->
     assert up.run("consume", "bytes", "--key", key, "--header", header, "--format", "%s") == "found"
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("topics", "describe"),
+        ("topics", "create"),
+        ("groups", "describe"),
+        ("groups", "delete"),
+        ("configs", "describe", "--topic"),
+        ("consume",),
+        ("produce",),
+    ],
+)
+def test_a_name_that_is_not_utf_8_is_told_with_its_bytes(up: Command, verb: tuple[str, ...]) -> None:
+    said = up.run(*verb, os.fsdecode(b"na\xffme"), text="1\n", code=2)
+    assert said == "kraft: na\\xffme: not UTF-8, as all names in a cluster are\n"
+
+
 def test_whole_files_are_records(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "files", "--partitions", "1")
     (tmp_path / "a").write_text("one\ntwo")
