@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_group, complete_topic
+from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
@@ -54,6 +54,7 @@ def consume(
             "-o",
             metavar="START[:END]",
             help="earliest, latest, a number, or -N: the last N of a partition.",
+            autocompletion=one_of("earliest", "latest"),
         ),
     ] = "earliest",
     since: Annotated[

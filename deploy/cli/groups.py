@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_group, complete_topic
+from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.group_resets import reset_offsets
 from kraft.deploy.cli.output import (
@@ -77,9 +77,15 @@ def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list
 def list_groups(
     connection: Connection,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only groups in this state: Stable, Empty, Dead, …")
+        list[str] | None,
+        typer.Option(
+            "--state", help="Only groups in this state: Stable, Empty, Dead, …", autocompletion=one_of(*STATES)
+        ),
     ] = None,
-    kind: Annotated[list[str] | None, typer.Option("--type", help="Only classic or consumer groups.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only classic or consumer groups.", autocompletion=one_of(*TYPES)),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the groups of all brokers."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_topic
+from kraft.deploy.cli.completing import complete_broker, complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import (
     CommandFailed,
@@ -87,7 +87,10 @@ def brokers(connection: Connection, as_json: JsonOption = False) -> None:
 def logdirs(
     connection: Connection,
     broker: Annotated[
-        list[int] | None, typer.Option("--broker", metavar="ID", help="Only this broker; may be repeated.")
+        list[int] | None,
+        typer.Option(
+            "--broker", metavar="ID", help="Only this broker; may be repeated.", autocompletion=complete_broker
+        ),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -141,7 +144,10 @@ def logdirs(
 @over_network
 def apis(
     connection: Connection,
-    broker: Annotated[int | None, typer.Option("--broker", metavar="ID", help="Ask this one; default: any.")] = None,
+    broker: Annotated[
+        int | None,
+        typer.Option("--broker", metavar="ID", help="Ask this one; default: any.", autocompletion=complete_broker),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show which requests a broker answers, in which versions, and the newest one that we both know."""
@@ -160,7 +166,12 @@ def apis(
 @over_network
 def unregister(
     connection: Connection,
-    broker: Annotated[int, typer.Argument(metavar="BROKER", help="Its id, as kraft brokers shows it.")],
+    broker: Annotated[
+        int,
+        typer.Argument(
+            metavar="BROKER", help="Its id, as kraft brokers shows it.", autocompletion=complete_broker
+        ),
+    ],
     force: Annotated[
         bool, typer.Option("--force", help="Also one that is active: it leads nothing until it is restarted.")
     ] = False,

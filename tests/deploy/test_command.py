@@ -392,6 +392,25 @@ def test_names_are_completed_from_the_cluster(up: Command, verb: str) -> None:
         assert offered.read() == "complete-me\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("logdirs --broker ", "1\n2\n"),
+        ("unregister ", "1\n2\n"),
+        ("configs describe --broker ", "all\n1\n2\n"),
+        ("partitions reassign plan t --brokers 2,", "2,1\n"),
+        ("quorum remove-controller ", "101\n"),
+        ("configs alter --group tuned --delete ", "consumer.session.timeout.ms\n"),
+    ],
+)
+def test_nodes_and_settings_are_completed_from_the_cluster(up: Command, line: str, offered: str) -> None:
+    up.run("configs", "alter", "--group", "tuned", "--set", "consumer.session.timeout.ms=45000")
+    line = f"kraft {line}"
+    asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    with up.watch(environment=asked) as answer:
+        assert answer.read() == offered
+
+
 def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
     up.run("topics", "create", "shared", "--partitions", "1")
     up.run("produce", "shared", text="1\n2\n3\n")
