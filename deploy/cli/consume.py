@@ -12,6 +12,7 @@ import typer
 from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption
+from kraft.deploy.cli.reading_bar import Reading
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format, print_plain
 from kraft.deploy.cli.times import format_time, parse_time_ms
@@ -88,7 +89,8 @@ def consume(
     """Print records, one per line; stops at the end that the partitions have now."""
     wanted = _parse_range(offset, since, until, follow)
     only = compile_filter(key, value, header or ())
-    show = _printer(form, as_json)
+    reading = Reading(count)
+    show = reading.counted(_printer(form, as_json))
     if partition:
         if any(":" in name for name in topic):
             raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
@@ -105,7 +107,7 @@ def consume(
         async with connection.admin() as admin:
             await admin.nodes.cluster()  # says within seconds if there is no cluster
             starts, ends = ({}, None) if group else await _bounds(admin, topic, wanted, committed=committed)
-        async with Consumer(**settings) as consumer:
+        async with Consumer(**settings) as consumer, reading.bar(consumer, starts, ends):
             if group is None:
                 await consumer.assign(starts, at=starts)
             else:
