@@ -22,6 +22,7 @@ def main() -> NoReturn:
 
 
 def _run(arguments: list[str]) -> NoReturn:
+    _replace_closed_streams()
     if arguments[:1] == ["up"] and not {"--help", "-h"} & set(arguments):
         from kraft.deploy.cli.early import start_zygote_early
 
@@ -31,6 +32,19 @@ def _run(arguments: list[str]) -> NoReturn:
 
     hide_modules(TEST_TOOLS)
     run(arguments)
+
+
+def _replace_closed_streams() -> None:
+    """A stream that the caller closed is None, and the next file that is opened would get its number. Input is empty
+    then, and nobody hears of problems; but without an output a verb must not do what it could not tell of."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")
+        print("kraft: standard output is closed; >/dev/null if nobody is to read it", file=sys.stderr)
+        sys.exit(1)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
 
 
 def _end(code: int) -> NoReturn:

@@ -98,9 +98,16 @@ def explained(problem: BaseException | None) -> CommandFailed | None:
         return CommandFailed(sentence(problem), code=code)
     from kraft.runtime.tls import TlsConfigError  # only here, because most command lines need no TLS
 
+    if isinstance(problem, UnicodeEncodeError):
+        return CommandFailed(f"{_typed(problem.object)}: not UTF-8, as all names in a cluster are", code=EXIT_USAGE)
     if isinstance(problem, ValueError | TlsConfigError):
         return CommandFailed(str(problem), code=EXIT_USAGE)
     return None
+
+
+def _typed(text: str) -> str:
+    """The text with `\\xff` for bytes of the command line that are no UTF-8: Python makes lone surrogates of them."""
+    return "".join(f"\\x{ord(one) & 0xFF:02x}" if "\udc80" <= one <= "\udcff" else one for one in text)
 
 
 def sentence(problem: KafkaError) -> str:

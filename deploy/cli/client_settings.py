@@ -15,6 +15,8 @@ from kraft.client.core.configs import ClientConfig, ConsumerConfig, ProducerConf
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, warn
 from kraft.deploy.cli.tls_settings import is_connection_setting
 
+GROUP_ID = "group.id"
+
 
 def settings_of(config: type[ClientConfig], settings: Mapping[str, str]) -> dict[str, str]:
     """Those that this kind of client has."""
@@ -25,10 +27,10 @@ def settings_of(config: type[ClientConfig], settings: Mapping[str, str]) -> dict
 def refuse_unknown(names: Iterable[str]) -> None:
     """CommandFailed for a setting that no client has; names the nearest one."""
     for name in names:
-        if name == "group.id":  # one in a file is for other tools, and must not make a reader commit
+        if name == GROUP_ID:  # one in a file is for other tools, and must not make a reader commit
             raise CommandFailed("-X group.id: give kraft consume --group", code=EXIT_USAGE)
         if not _is_known(name):
-            near = difflib.get_close_matches(name, _names(ProducerConfig) | _names(ConsumerConfig), 1)
+            near = difflib.get_close_matches(name, known_names(), 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise CommandFailed(f"-X {name}: there is no such client setting{hint}", code=EXIT_USAGE)
 
@@ -43,7 +45,12 @@ def drop_unknown(settings: dict[str, str], path: Path) -> None:
 
 
 def _is_known(name: str) -> bool:
-    return is_connection_setting(name) or name in _names(ProducerConfig) or name in _names(ConsumerConfig)
+    return is_connection_setting(name) or name in known_names()
+
+
+def known_names() -> set[str]:
+    """The settings that a producer or a consumer has."""
+    return _names(ProducerConfig) | _names(ConsumerConfig)
 
 
 def _names(config: type[ClientConfig]) -> set[str]:

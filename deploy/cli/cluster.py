@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kraft.deploy.cli.completing import complete_broker_setting, complete_log_level, complete_node, one_of
 from kraft.deploy.cli.early import take_zygote
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, plural, print_json, show, warn
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from kraft.deploy.launch.folder import ClusterFolder
     from kraft.deploy.launch.layout import ClusterLayout
 
-NodeArgument = Annotated[int, typer.Argument(metavar="NODE", help="Node id, as kraft status shows it.")]
+NodeArgument = Annotated[
+    int, typer.Argument(metavar="NODE", help="Node id, as kraft status shows it.", autocompletion=complete_node)
+]
 
 _FOLLOW_SECONDS = 0.2
 
@@ -35,11 +38,20 @@ def up(
         int | None, typer.Option(help="Port of broker 1; the others follow, controllers 100 above. [9092]")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of every node; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of every node; may be repeated.",
+            autocompletion=complete_broker_setting,
+        ),
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(help="dev: fast first rebalance, internal topics as the brokers allow; or kafka. [dev]"),
+        typer.Option(
+            help="dev: fast first rebalance, internal topics as the brokers allow; or kafka. [dev]",
+            autocompletion=one_of("dev", "kafka"),
+        ),
     ] = None,
     external: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="A second listener for clients outside of this machine.")
@@ -48,7 +60,9 @@ def up(
         bool, typer.Option("--fault-control", help="Let kraft fault break links and answers on purpose.")
     ] = False,
     background: Annotated[bool, typer.Option("--background", help="Return once the cluster is ready.")] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        str, typer.Option(help="debug, info, warning or error.", autocompletion=complete_log_level)
+    ] = "info",
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine and wait until every broker serves."""
@@ -143,7 +157,10 @@ def status(
 
 
 def logs(
-    node: Annotated[int | None, typer.Argument(metavar="[NODE]", help="Node id; default: all nodes.")] = None,
+    node: Annotated[
+        int | None,
+        typer.Argument(metavar="[NODE]", help="Node id; default: all nodes.", autocompletion=complete_node),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines from the end of each log.")] = 100,
     data: DataOption = None,

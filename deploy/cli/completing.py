@@ -1,17 +1,42 @@
-"""What the shell is told when it completes an argument: names from the cluster, if it answers at once.
+"""What the shell is told when it completes an argument: words that are known here, and names from the cluster, if it
+answers at once.
 
 Nothing is printed and nothing fails here: a shell that asks gets names or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin
+    from kraft.config import ConfigKey
 
 ANSWER_MS_MAX = 1_000
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """These words."""
+
+    def complete(incomplete: str) -> list[str]:
+        return _beginning(incomplete, words)
+
+    return complete
+
+
+def complete_codec(incomplete: str) -> list[str]:
+    """Codecs of batches."""
+    from kraft.wire.compression import Compression
+
+    return _beginning(incomplete, (codec.name.lower() for codec in Compression))
+
+
+def complete_log_level(incomplete: str) -> list[str]:
+    """How much a node's log tells."""
+    from kraft.deploy.launch.logs import LEVELS
+
+    return _beginning(incomplete, LEVELS)
 
 
 def complete_topic(ctx: Any, incomplete: str) -> list[str]:
@@ -20,7 +45,7 @@ def complete_topic(ctx: Any, incomplete: str) -> list[str]:
     async def names(admin: Admin) -> list[str]:
         return [topic.name for topic in await admin.topics.list()]
 
-    return _matching(ctx, incomplete, names)
+    return _from_cluster(ctx, incomplete, names)
 
 
 def complete_group(ctx: Any, incomplete: str) -> list[str]:
@@ -29,17 +54,121 @@ def complete_group(ctx: Any, incomplete: str) -> list[str]:
     async def names(admin: Admin) -> list[str]:
         return [group.group_id for group in await admin.groups.list()]
 
-    return _matching(ctx, incomplete, names)
+    return _from_cluster(ctx, incomplete, names)
 
 
-def _matching(ctx: Any, incomplete: str, names: Callable[[Admin], Awaitable[list[str]]]) -> list[str]:
+def complete_broker(ctx: Any, incomplete: str) -> list[str]:
+    """Ids of brokers."""
+
+    async def ids(admin: Admin) -> list[str]:
+        return [str(broker.node_id) for broker in (await admin.nodes.cluster()).brokers]
+
+    return _from_cluster(ctx, incomplete, ids)
+
+
+def complete_brokers(ctx: Any, incomplete: str) -> list[str]:
+    """The last of several ids of brokers: those not named yet."""
+    named, comma, last = incomplete.rpartition(",")
+    return [f"{named}{comma}{one}" for one in complete_broker(ctx, last) if one not in named.split(",")]
+
+
+def complete_configured_broker(ctx: Any, incomplete: str) -> list[str]:
+    """Ids of brokers, and the word for all of them."""
+    return [*_beginning(incomplete, ["all"]), *complete_broker(ctx, incomplete)]
+
+
+def complete_voter(ctx: Any, incomplete: str) -> list[str]:
+    """Ids of the quorum's voters."""
+
+    async def ids(admin: Admin) -> list[str]:
+        return [str(voter.node_id) for voter in (await admin.nodes.quorum()).voters]
+
+    return _from_cluster(ctx, incomplete, ids)
+
+
+def complete_node(ctx: Any, incomplete: str) -> list[str]:
+    """Ids of the nodes of a local cluster, which need not be up."""
+    from kraft.deploy.launch.errors import LaunchError
+    from kraft.deploy.launch.folder import ClusterFolder, last_folder
+
+    data = ctx.params.get("data")
+    try:
+        layout, _ = (last_folder() if data is None else ClusterFolder(data)).read()
+    except LaunchError:
+        return []
+    return _beginning(incomplete, (str(node.node_id) for node in layout.nodes()))
+
+
+def complete_key(ctx: Any, incomplete: str) -> list[str]:
+    """Settings that can be changed, of the topic, broker or group that the line names before."""
+    from kraft.config import BROKER_KEYS, TOPIC_KEYS, UpdateMode
+
+    topic, broker, group = (ctx.params.get(kind) for kind in ("topic", "broker", "group"))
+    if topic is not None:
+        return _beginning(incomplete, _public(TOPIC_KEYS))
+    if broker is not None:
+        fixed = {UpdateMode.READ_ONLY} | ({UpdateMode.PER_BROKER} if broker == "all" else set())
+        names = _public(BROKER_KEYS)
+        return _beginning(incomplete, (name for name in names if BROKER_KEYS[name].update_mode not in fixed))
+    return [] if group is None else _complete_key_of_group(ctx, incomplete, group)
+
+
+def complete_setting(ctx: Any, incomplete: str) -> list[str]:
+    """The same, as the beginning of KEY=VALUE."""
+    return _with_equals(complete_key(ctx, incomplete))
+
+
+def complete_topic_setting(incomplete: str) -> list[str]:
+    """Settings of topics, as the beginning of KEY=VALUE."""
+    from kraft.config import TOPIC_KEYS
+
+    return _with_equals(_beginning(incomplete, _public(TOPIC_KEYS)))
+
+
+def complete_broker_setting(incomplete: str) -> list[str]:
+    """Settings of nodes, as the beginning of KEY=VALUE."""
+    from kraft.config import BROKER_KEYS
+
+    return _with_equals(_beginning(incomplete, _public(BROKER_KEYS)))
+
+
+def complete_client_setting(incomplete: str) -> list[str]:
+    """Settings of clients that may stand on the line, as the beginning of KEY=VALUE."""
+    from kraft.deploy.cli.client_settings import GROUP_ID, known_names
+
+    return _with_equals(_beginning(incomplete, sorted(known_names() - {GROUP_ID})))
+
+
+def _complete_key_of_group(ctx: Any, incomplete: str, group: str) -> list[str]:
+    """Which settings groups have is for the cluster to say."""
+
+    async def names(admin: Admin) -> list[str]:
+        from kraft.client.admin import ConfigResource, ResourceType
+
+        return [entry.name for entry in await admin.configs.describe(ConfigResource(ResourceType.GROUP, group))]
+
+    return _from_cluster(ctx, incomplete, names)
+
+
+def _from_cluster(ctx: Any, incomplete: str, names: Callable[[Admin], Awaitable[list[str]]]) -> list[str]:
     from kraft.deploy.cli.admin import bootstrap_servers
     from kraft.deploy.cli.connection import Connection
     from kraft.deploy.cli.output import CommandFailed
 
     given = ctx.params.get("bootstrap_server") if ctx is not None else None
     try:
-        found = Connection(bootstrap_servers(given), {}, ANSWER_MS_MAX).run(names)
+        return _beginning(incomplete, Connection(bootstrap_servers(given), {}, ANSWER_MS_MAX).run(names))
     except CommandFailed:
         return []
-    return [name for name in found if name.startswith(incomplete)]
+
+
+def _public(keys: Mapping[str, ConfigKey]) -> list[str]:
+    return [name for name, key in keys.items() if not key.is_internal]
+
+
+def _with_equals(names: Iterable[str]) -> list[str]:
+    return [f"{name}=" for name in names]
+
+
+def _beginning(incomplete: str, words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]

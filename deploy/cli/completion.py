@@ -1,4 +1,4 @@
-"""`kraft completion`: what a shell needs to complete verbs, options, topics and groups."""
+"""`kraft completion`: what a shell needs to complete verbs, options, names and values."""
 
 from __future__ import annotations
 

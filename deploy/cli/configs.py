@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_group, complete_topic
+from kraft.deploy.cli.completing import (
+    complete_configured_broker,
+    complete_group,
+    complete_key,
+    complete_setting,
+    complete_topic,
+)
 from kraft.deploy.cli.connection import Connection, over_network, pair
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show, warn
 
@@ -20,7 +26,13 @@ app = typer.Typer(
 
 TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", autocompletion=complete_topic)]
 BrokerOption = Annotated[
-    str | None, typer.Option("--broker", metavar="ID", help='A broker id, or "all" for the cluster-wide settings.')
+    str | None,
+    typer.Option(
+        "--broker",
+        metavar="ID",
+        help='A broker id, or "all" for the cluster-wide settings.',
+        autocompletion=complete_configured_broker,
+    ),
 ]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="GROUP", autocompletion=complete_group)]
 
@@ -73,11 +85,20 @@ def alter(
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
-    delete: Annotated[list[str] | None, typer.Option("--delete", metavar="KEY", help="Back to the default.")] = None,
-    append: Annotated[list[str] | None, typer.Option("--append", metavar="KEY=VALUE", help="Add to a list.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", autocompletion=complete_setting)
+    ] = None,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", metavar="KEY", help="Back to the default.", autocompletion=complete_key),
+    ] = None,
+    append: Annotated[
+        list[str] | None,
+        typer.Option("--append", metavar="KEY=VALUE", help="Add to a list.", autocompletion=complete_setting),
+    ] = None,
     subtract: Annotated[
-        list[str] | None, typer.Option("--subtract", metavar="KEY=VALUE", help="Take from a list.")
+        list[str] | None,
+        typer.Option("--subtract", metavar="KEY=VALUE", help="Take from a list.", autocompletion=complete_setting),
     ] = None,
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Ask whether it could be; do nothing.")

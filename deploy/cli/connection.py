@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from kraft.deploy.cli.completing import complete_client_setting
 from kraft.deploy.cli.output import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
@@ -56,7 +57,12 @@ SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
     "client_settings": (
         Annotated[
             list[str] | None,
-            typer.Option("-X", metavar="KEY=VALUE", help="A client setting by Kafka's name; may be repeated."),
+            typer.Option(
+                "-X",
+                metavar="KEY=VALUE",
+                help="A client setting by Kafka's name; may be repeated.",
+                autocompletion=complete_client_setting,
+            ),
         ],
         None,
     ),

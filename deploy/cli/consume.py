@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_group, complete_topic
+from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption
+from kraft.deploy.cli.reading_bar import Reading
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format, print_plain
-from kraft.deploy.cli.times import parse_time_ms
+from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
     from kraft.client import Consumer, ConsumerRecord
@@ -54,6 +55,7 @@ def consume(
             "-o",
             metavar="START[:END]",
             help="earliest, latest, a number, or -N: the last N of a partition.",
+            autocompletion=one_of("earliest", "latest"),
         ),
     ] = "earliest",
     since: Annotated[
@@ -87,7 +89,8 @@ def consume(
     """Print records, one per line; stops at the end that the partitions have now."""
     wanted = _parse_range(offset, since, until, follow)
     only = compile_filter(key, value, header or ())
-    show = _printer(form, as_json)
+    reading = Reading(count)
+    show = reading.counted(_printer(form, as_json))
     if partition:
         if any(":" in name for name in topic):
             raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
@@ -104,7 +107,7 @@ def consume(
         async with connection.admin() as admin:
             await admin.nodes.cluster()  # says within seconds if there is no cluster
             starts, ends = ({}, None) if group else await _bounds(admin, topic, wanted, committed=committed)
-        async with Consumer(**settings) as consumer:
+        async with Consumer(**settings) as consumer, reading.bar(consumer, starts, ends):
             if group is None:
                 await consumer.assign(starts, at=starts)
             else:
@@ -212,13 +215,22 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
         raise CommandFailed(f"--offset {offset}: the end must be an offset", code=EXIT_USAGE)
     if follow and (end or until):
         raise CommandFailed("--follow has no end: leave out --until and the end of --offset", code=EXIT_USAGE)
-    return Range(
-        start,
-        int(end) if end else None,
-        None if since is None else parse_time_ms(since, now_ms),
-        None if until is None else parse_time_ms(until, now_ms),
-        follow,
-    )
+    least = start if isinstance(start, int) and start >= 0 else 0
+    if end and int(end) <= least:
+        raise CommandFailed(
+            f"--offset {offset} holds no record: the end is the first offset that is not read, so it must be more than "
+            f"{least}",
+            code=EXIT_USAGE,
+        )
+    since_ms = None if since is None else parse_time_ms(since, now_ms)
+    until_ms = None if until is None else parse_time_ms(until, now_ms)
+    if since_ms is not None and until_ms is not None and until_ms <= since_ms:
+        raise CommandFailed(
+            f"no record is from {format_time(since_ms)} on and before {format_time(until_ms)}: --until must be later "
+            "than --since",
+            code=EXIT_USAGE,
+        )
+    return Range(start, int(end) if end else None, since_ms, until_ms, follow)
 
 
 def _printer(form: str | None, as_json: bool) -> Callable[[ConsumerRecord], bytes]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.deploy.cli.completing import complete_node
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, print_json, show
 
 if TYPE_CHECKING:
@@ -22,10 +23,20 @@ app = typer.Typer(
 )
 
 NodeArgument = Annotated[
-    str, typer.Argument(metavar="NODE", help="Whose faults: a node's id, or the path of its fault control socket.")
+    str,
+    typer.Argument(
+        metavar="NODE",
+        help="Whose faults: a node's id, or the path of its fault control socket.",
+        autocompletion=complete_node,
+    ),
 ]
 OptionalNode = Annotated[
-    str | None, typer.Argument(metavar="[NODE]", help="A node's id, or the path of its socket; default: all nodes.")
+    str | None,
+    typer.Argument(
+        metavar="[NODE]",
+        help="A node's id, or the path of its socket; default: all nodes.",
+        autocompletion=complete_node,
+    ),
 ]
 
 
@@ -41,7 +52,9 @@ class Policy(StrEnum):
 @app.command()
 def link(
     node: NodeArgument,
-    peer: Annotated[int, typer.Argument(metavar="PEER", help="The node that it dials.")],
+    peer: Annotated[
+        int, typer.Argument(metavar="PEER", help="The node that it dials.", autocompletion=complete_node)
+    ],
     policy: Annotated[Policy, typer.Argument(help="What becomes of the link from NODE to PEER.")],
     listener: Annotated[str | None, typer.Option(metavar="NAME", help="Only this listener of PEER.")] = None,
     both: Annotated[bool, typer.Option("--both", help="The link from PEER to NODE as well.")] = False,

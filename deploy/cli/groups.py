@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_group, complete_topic
+from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.group_resets import reset_offsets
 from kraft.deploy.cli.output import (
@@ -77,9 +77,15 @@ def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list
 def list_groups(
     connection: Connection,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only groups in this state: Stable, Empty, Dead, …")
+        list[str] | None,
+        typer.Option(
+            "--state", help="Only groups in this state: Stable, Empty, Dead, …", autocompletion=one_of(*STATES)
+        ),
     ] = None,
-    kind: Annotated[list[str] | None, typer.Option("--type", help="Only classic or consumer groups.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only classic or consumer groups.", autocompletion=one_of(*TYPES)),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the groups of all brokers."""
@@ -239,8 +245,10 @@ def _lag(
     )
 
 
-def _total(lags: list[PartitionLag]) -> int:
-    return sum(one.lag or 0 for one in lags)
+def _total(lags: list[PartitionLag]) -> int | None:
+    """Of the partitions whose lag is known; None if it is of none, as where nothing is committed: that is not 0."""
+    known = [one.lag for one in lags if one.lag is not None]
+    return sum(known) if known else None
 
 
 def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> object:
@@ -259,6 +267,7 @@ def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> object:
 
 
 def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
+    total = _total(lags)
     facts = [
         f"group {emphasized(group.group_id)}",
         f"state {group.state}",
@@ -266,7 +275,7 @@ def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
         f"assignor {group.assignor or '-'}",
         f"coordinator {group.coordinator}",
         f"members {len(group.members)}",
-        f"total lag {_total(lags):,}",
+        f"total lag {'-' if total is None else f'{total:,}'}",
     ]
     print("  ".join(facts))
     rows = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_topic
+from kraft.deploy.cli.completing import complete_broker, complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import (
     CommandFailed,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kraft.client.admin import (
         Admin,
         ClusterDescription,
+        LogDir,
         PartitionDescription,
         QuorumDescription,
         TopicDescription,
@@ -86,7 +87,10 @@ def brokers(connection: Connection, as_json: JsonOption = False) -> None:
 def logdirs(
     connection: Connection,
     broker: Annotated[
-        list[int] | None, typer.Option("--broker", metavar="ID", help="Only this broker; may be repeated.")
+        list[int] | None,
+        typer.Option(
+            "--broker", metavar="ID", help="Only this broker; may be repeated.", autocompletion=complete_broker
+        ),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -96,11 +100,19 @@ def logdirs(
     as_json: JsonOption = False,
 ) -> None:
     """Show the log directories of the brokers: how much lies in them, how much room is left."""
-    found = connection.run(lambda admin: admin.nodes.log_dirs(broker))
-    if topic:
-        found = tuple(
+
+    async def work(admin: Admin) -> tuple[LogDir, ...]:
+        found = await admin.nodes.log_dirs(broker)
+        if not topic:
+            return found
+        missing = set(topic) - {part.topic for one in found for part in one.replicas}
+        if missing:  # they lie on none of these brokers, or are not there: then this says so
+            await admin.topics.describe(sorted(missing))
+        return tuple(
             replace(one, replicas=tuple(part for part in one.replicas if part.topic in topic)) for one in found
         )
+
+    found = connection.run(work)
     if as_json:
         print_json(found)
         return
@@ -132,7 +144,10 @@ def logdirs(
 @over_network
 def apis(
     connection: Connection,
-    broker: Annotated[int | None, typer.Option("--broker", metavar="ID", help="Ask this one; default: any.")] = None,
+    broker: Annotated[
+        int | None,
+        typer.Option("--broker", metavar="ID", help="Ask this one; default: any.", autocompletion=complete_broker),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show which requests a broker answers, in which versions, and the newest one that we both know."""
@@ -151,7 +166,12 @@ def apis(
 @over_network
 def unregister(
     connection: Connection,
-    broker: Annotated[int, typer.Argument(metavar="BROKER", help="Its id, as kraft brokers shows it.")],
+    broker: Annotated[
+        int,
+        typer.Argument(
+            metavar="BROKER", help="Its id, as kraft brokers shows it.", autocompletion=complete_broker
+        ),
+    ],
     force: Annotated[
         bool, typer.Option("--force", help="Also one that is active: it leads nothing until it is restarted.")
     ] = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kraft.deploy.cli.completing import complete_log_level
 from kraft.deploy.cli.output import warn
 
 
@@ -20,7 +21,10 @@ def node(
         typer.Option(metavar="SOCKET", help="Let kraft fault break links and answers of this node on purpose."),
     ] = None,
     log_level: Annotated[
-        str, typer.Option("--log-level", "--log.level", help="debug, info, warning or error.")
+        str,
+        typer.Option(
+            "--log-level", "--log.level", help="debug, info, warning or error.", autocompletion=complete_log_level
+        ),
     ] = "info",
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
 ) -> None:

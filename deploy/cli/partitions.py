@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli import reassign
-from kraft.deploy.cli.completing import complete_topic
+from kraft.deploy.cli.completing import complete_broker, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_FAILED, JsonOption, YesOption, confirm, show
 from kraft.deploy.cli.times import format_time, parse_time_ms
@@ -74,6 +74,7 @@ def offsets(
         typer.Option(
             metavar="WHEN",
             help="earliest, latest, newest (the record with the largest timestamp), or a time: 2026-11-21T10:00, -1h.",
+            autocompletion=one_of("earliest", "latest", "newest"),
         ),
     ] = "latest",
     as_json: JsonOption = False,
@@ -175,7 +176,9 @@ def elect(
 def move_to_directory(
     connection: Connection,
     topic: PartitionsArgument,
-    broker: Annotated[int, typer.Option(metavar="ID", help="The broker whose replicas move.")],
+    broker: Annotated[
+        int, typer.Option(metavar="ID", help="The broker whose replicas move.", autocompletion=complete_broker)
+    ],
     to: Annotated[str, typer.Option(metavar="PATH", help="One of its log directories, as kraft logdirs shows them.")],
     as_json: JsonOption = False,
 ) -> None:

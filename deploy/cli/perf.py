@@ -18,6 +18,7 @@ import typer
 from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import CommandFailed, JsonOption, print_json, progress
+from kraft.deploy.cli.producer_options import AcksOption, CompressionOption
 
 if TYPE_CHECKING:
     from kraft.client import Consumer, Producer
@@ -33,10 +34,6 @@ TopicArgument = Annotated[
 SizeOption = Annotated[int, typer.Option("--record-size", min=1, help="Bytes per value.")]
 PartitionsOption = Annotated[int, typer.Option(min=1, help="Of the topic of its own.")]
 ReplicationOption = Annotated[int, typer.Option(help="Of the topic of its own. -1: the brokers' default.")]
-AcksOption = Annotated[str | None, typer.Option(help="all, 1 or 0. [all]")]
-CompressionOption = Annotated[
-    str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd. [none]")
-]
 
 VALUES = 1_000
 STEP = 100

@@ -19,6 +19,7 @@ from kraft.deploy.cli.output import (
     print_json,
     warn,
 )
+from kraft.deploy.cli.producer_options import AcksOption, CompressionOption
 from kraft.deploy.cli.record_json import NewRecord
 from kraft.deploy.cli.record_text import typed_bytes
 from kraft.deploy.cli.times import parse_time_ms
@@ -58,10 +59,8 @@ def produce(
         list[Path] | None,
         typer.Option("--file", metavar="PATH", help="Send this whole file as one record; may be repeated."),
     ] = None,
-    acks: Annotated[str | None, typer.Option(help="all, 1 or 0. [all]")] = None,
-    compression: Annotated[
-        str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd. [none]")
-    ] = None,
+    acks: AcksOption = None,
+    compression: CompressionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send each line of standard input as a record."""

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from kraft.deploy.cli.completing import complete_voter
 from kraft.deploy.cli.connection import Connection, over_network, read_properties
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
@@ -88,7 +89,7 @@ def add_controller(
 @over_network
 def remove_controller(
     connection: Connection,
-    node: Annotated[int, typer.Argument(metavar="ID", help="Its node id.")],
+    node: Annotated[int, typer.Argument(metavar="ID", help="Its node id.", autocompletion=complete_voter)],
     directory_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Its directory id; default: that of the voter of this node id.")
     ] = None,

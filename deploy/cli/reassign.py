@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_topic
+from kraft.deploy.cli.completing import complete_brokers, complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
@@ -50,7 +50,10 @@ def plan(
         Path | None, typer.Option("--topics", metavar="FILE", help="The topics, in the JSON of Kafka's tool.")
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option(metavar="1,2,…", help="Where replicas may be; default: all live brokers.")
+        str | None,
+        typer.Option(
+            metavar="1,2,…", help="Where replicas may be; default: all live brokers.", autocompletion=complete_brokers
+        ),
     ] = None,
     replication_factor: Annotated[int | None, typer.Option(help="Replicas of each partition; default: as now.")] = None,
     save_current: Annotated[

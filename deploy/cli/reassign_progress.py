@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraft.deploy.cli.output import EXIT_NOT_FOUND, CommandFailed
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, CommandFailed, progress
 from kraft.deploy.cli.reassignment_file import Placement
 
 if TYPE_CHECKING:
@@ -60,8 +60,13 @@ class Progress:
         return DONE if is_there else ASTRAY
 
     @property
+    def done(self) -> int:
+        """How many partitions are as planned."""
+        return sum(self.state(partition) == DONE for partition in self.placements)
+
+    @property
     def is_done(self) -> bool:
-        return all(self.state(partition) == DONE for partition in self.placements)
+        return self.done == len(self.placements)
 
     @property
     def is_moving(self) -> bool:
@@ -85,16 +90,19 @@ async def look(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> 
 
 
 async def wait_until_over(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> Progress:
-    """Wait until all is done, or nothing has been moving for a while."""
+    """Wait until all is done, or nothing has been moving for a while. The bar counts the partitions that are done."""
     import trio
 
-    idle_polls = 0
-    while True:
-        progress = await look(admin, placements)
-        idle_polls = 0 if progress.is_moving else idle_polls + 1
-        if progress.is_done or idle_polls > IDLE_POLLS_MAX:
-            return progress
-        await trio.sleep(POLL_MS / 1000)
+    idle_polls = told = 0
+    with progress("moving", len(placements)) as advance:
+        while True:
+            found = await look(admin, placements)
+            advance(found.done - told)
+            told = found.done
+            idle_polls = 0 if found.is_moving else idle_polls + 1
+            if found.is_done or idle_polls > IDLE_POLLS_MAX:
+                return found
+            await trio.sleep(POLL_MS / 1000)
 
 
 async def current_replicas(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:

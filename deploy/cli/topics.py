@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.completing import complete_topic
+from kraft.deploy.cli.completing import complete_topic, complete_topic_setting
 from kraft.deploy.cli.connection import Connection, over_network, pair
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
@@ -44,7 +44,13 @@ def create(
     partitions: Annotated[int, typer.Option(help="-1: the brokers' num.partitions.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="-1: the brokers' default.replication.factor.")] = -1,
     config: Annotated[
-        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="KEY=VALUE",
+            help="A topic setting; may be repeated.",
+            autocompletion=complete_topic_setting,
+        ),
     ] = None,
     replica_assignment: Annotated[
         str | None,

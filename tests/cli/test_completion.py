@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command
 
 
@@ -31,6 +33,54 @@ def test_verbs_and_options_are_completed(tmp_path: Path) -> None:
 
 def test_without_a_cluster_names_are_not_completed_and_nothing_is_said(tmp_path: Path) -> None:
     assert complete("kraft topics delete --bootstrap-server 127.0.0.1:1 a", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("produce t --compression z", ["zstd"]),
+        ("perf produce -z ", ["none", "gzip", "snappy", "lz4", "zstd"]),
+        ("perf e2e --acks ", ["all", "1", "0"]),
+        ("groups list --state St", ["Stable"]),
+        ("groups list --type c", ["classic", "consumer"]),
+        ("partitions offsets t --at ", ["earliest", "latest", "newest"]),
+        ("consume t --offset ear", ["earliest"]),
+        ("up --profile k", ["kafka"]),
+        ("node --log-level w", ["warning"]),
+        ("consume t -X fetch.min", ["fetch.min.bytes="]),
+        ("consume t -X group.i", ["group.instance.id="]),
+    ],
+)
+def test_values_that_are_known_without_a_cluster_are_completed(tmp_path: Path, line: str, offered: list[str]) -> None:
+    assert complete(f"kraft {line}", tmp_path) == offered
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("topics create t --config retention.m", ["retention.ms="]),
+        ("up --set num.part", ["num.partitions="]),
+        ("configs alter --topic t --set retention.m", ["retention.ms="]),
+        ("configs alter --topic t --delete retention.m", ["retention.ms"]),
+        ("configs alter --broker all --append log.retention.m", ["log.retention.ms="]),
+        ("configs alter --broker 1 --delete cordoned", ["cordoned.log.dirs"]),
+        ("configs alter --broker all --delete cordoned", []),
+        ("configs alter --broker 1 --set process.r", []),
+        ("configs alter --set retention.m", []),
+    ],
+)
+def test_keys_are_completed_that_can_be_set_on_what_the_line_names(
+    tmp_path: Path, line: str, offered: list[str]
+) -> None:
+    assert sorted(complete(f"kraft {line}", tmp_path)) == offered
+
+
+def test_the_nodes_of_a_local_cluster_are_completed(tmp_path: Path) -> None:
+    ClusterFolder(tmp_path / "here").create(ClusterLayout(controllers=1, brokers=2), "AAAAAAAAAAAAAAAAAAAAAQ")
+    assert complete(f"kraft kill --data {tmp_path}/here ", tmp_path) == ["101", "1", "2"]
+    assert complete(f"kraft fault link --data {tmp_path}/here 1 10", tmp_path) == ["101"]
+    assert complete(f"kraft logs --data {tmp_path}/nowhere ", tmp_path) == []
+    assert complete("kraft stop ", tmp_path) == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -21,6 +21,14 @@ from kraft.wire.error_codes import ErrorCode
 from tests.deploy.clusters import Command
 
 
+def run_with_closed(stream: int, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as a shell starts it whose user closed one of its streams."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
+    shell = ["sh", "-c", f'"$@" {stream}>&-', "sh", *command]
+    return subprocess.run(shell, capture_output=True, text=True, env=environment, timeout=60)
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
@@ -121,6 +129,25 @@ def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, "topics"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("completion", "bash"), ("topics", "create", "t", "-b", "127.0.0.1:1")])
+def test_a_closed_output_is_refused_in_one_line_before_anything_is_done(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = run_with_closed(1, tmp_path, *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "kraft: standard output is closed; >/dev/null if nobody is to read it\n"
+
+
+@pytest.mark.parametrize(("stream", "said"), [(0, "no broker answered within 1 ms"), (2, "")])
+def test_a_verb_does_without_an_input_and_without_somebody_who_hears_of_problems(
+    tmp_path: Path, stream: int, said: str
+) -> None:
+    done = run_with_closed(stream, tmp_path, "produce", "t", "-b", "127.0.0.1:1", "--timeout", "0.001")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_output_that_finds_no_room_is_no_fault_of_ours(tmp_path: Path) -> None:

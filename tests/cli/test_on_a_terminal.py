@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,13 @@ def test_what_takes_long_has_a_bar() -> None:
     shown = run_on_a_terminal(PROGRESS)
     assert "sending" in shown
     assert "3/3" in shown
+
+
+def test_what_is_printed_beside_a_bar_goes_where_it_was_to_go(tmp_path: Path) -> None:
+    target = tmp_path / "printed"
+    shown = run_on_a_terminal(f"import sys\nsys.stdout = open({str(target)!r}, 'w')\n{PROGRESS}    print('a record')\n")
+    assert "3/3" in shown
+    assert target.read_text() == "a record\n"
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,23 @@ def test_words_of_the_command_line_may_be_bytes_that_are_no_text(up: Command) ->
     assert up.run("consume", "bytes", "--key", key, "--header", header, "--format", "%s") == "found"
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("topics", "describe"),
+        ("topics", "create"),
+        ("groups", "describe"),
+        ("groups", "delete"),
+        ("configs", "describe", "--topic"),
+        ("consume",),
+        ("produce",),
+    ],
+)
+def test_a_name_that_is_not_utf_8_is_told_with_its_bytes(up: Command, verb: tuple[str, ...]) -> None:
+    said = up.run(*verb, os.fsdecode(b"na\xffme"), text="1\n", code=2)
+    assert said == "kraft: na\\xffme: not UTF-8, as all names in a cluster are\n"
+
+
 def test_whole_files_are_records(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "files", "--partitions", "1")
     (tmp_path / "a").write_text("one\ntwo")
@@ -210,6 +227,15 @@ def test_the_replicas_of_one_topic_are_shown_alone_in_either_form(up: Command) -
     found = up.json("logdirs", "--topic", "this")
     assert {part["topic"] for row in found for part in row["replicas"]} == {"this"}
     assert "that" not in up.run("logdirs", "--topic", "this").split()
+
+
+def test_the_replicas_of_a_topic_that_is_not_there_are_not_shown_as_none(up: Command) -> None:
+    said = up.run("logdirs", "--topic", "typo", code=4)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+    assert "see kraft topics list" in said
+    up.run("topics", "create", "on-one", "--replica-assignment", "1")
+    assert "on-one" in up.run("logdirs", "--topic", "on-one", "--broker", "1")
+    assert "on-one" not in up.run("logdirs", "--topic", "on-one", "--broker", "2")
 
 
 def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> None:
@@ -256,6 +282,21 @@ def test_a_member_is_shown_with_its_partitions_and_can_be_removed(up: Command) -
         assert "has active members" in refused
         assert "has no such member" in up.run("groups", "remove-members", "team", "--member", "x", code=1)
         assert up.json("groups", "remove-members", "team", "--all")["removed"] == [row["member"]]
+    finally:
+        member.close()
+
+
+def test_a_group_that_has_committed_nothing_is_not_said_to_lag_by_0(up: Command) -> None:
+    up.run("topics", "create", "uncommitted", "--partitions", "1")
+    up.run("produce", "uncommitted", text="1\n2\n")
+    settings = {"group.id": "idle", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    member = Consumer({"bootstrap.servers": up.json("status")["bootstrap"], **settings})
+    try:
+        member.subscribe(["uncommitted"])
+        assert member.poll(30) is not None
+        described = up.json("groups", "describe", "idle")
+        assert (described["lag"], [row["lag"] for row in described["partitions"]]) == (None, [None])
+        assert "total lag -\n" in up.run("groups", "describe", "idle")
     finally:
         member.close()
 
@@ -349,6 +390,25 @@ def test_names_are_completed_from_the_cluster(up: Command, verb: str) -> None:
     asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     with up.watch(environment=asked) as offered:
         assert offered.read() == "complete-me\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("logdirs --broker ", "1\n2\n"),
+        ("unregister ", "1\n2\n"),
+        ("configs describe --broker ", "all\n1\n2\n"),
+        ("partitions reassign plan t --brokers 2,", "2,1\n"),
+        ("quorum remove-controller ", "101\n"),
+        ("configs alter --group tuned --delete ", "consumer.session.timeout.ms\n"),
+    ],
+)
+def test_nodes_and_settings_are_completed_from_the_cluster(up: Command, line: str, offered: str) -> None:
+    up.run("configs", "alter", "--group", "tuned", "--set", "consumer.session.timeout.ms=45000")
+    line = f"kraft {line}"
+    asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    with up.watch(environment=asked) as answer:
+        assert answer.read() == offered
 
 
 def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
@@ -549,6 +609,10 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("topic", "list", "("), 2, "not a regular expression"),
         (("produce", "t", "--timeout", "-1"), 2, "--timeout"),
         (("consume", "t", "--offset", "soon"), 2, "expected earliest, latest or a number"),
+        (("consume", "t", "--offset", "5:3"), 2, "must be more than 5"),
+        (("consume", "t", "--offset", "5:5"), 2, "must be more than 5"),
+        (("consume", "t", "--offset", ":0"), 2, "must be more than 0"),
+        (("consume", "t", "--since", "now", "--until", "-1h"), 2, "--until must be later than --since"),
     ],
 )
 def test_what_cannot_be_done_says_why(kraft: Command, arguments: tuple[str, ...], code: int, expected: str) -> None:

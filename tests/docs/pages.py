@@ -25,7 +25,7 @@ last.
 Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
 is not there · 70 a fault of kraft itself.
 
-`eval "$(kraft completion bash)"` in your shell's start file completes verbs, options, topics and groups.
+`eval "$(kraft completion bash)"` in your shell's start file completes verbs, options, names and values.
 
 This page is generated: `make docs`.
 
