@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.bench import clients
@@ -20,6 +21,8 @@ COLD_MEGABYTES = 10_000
 PER_SECOND = 500
 """What a cluster of young JVMs can keep up with, one request each."""
 ALONE_S = 10.0
+SETTLE_S = 10.0
+"""A virtual machine gives pages that are free again back to its host for some seconds, and stalls meanwhile."""
 READER_SECONDS_MAX = 300.0
 LESS = False
 
@@ -40,11 +43,12 @@ def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
     cluster.create_topic(hot, partitions=1, replication_factor=len(cluster.broker_pids))
     cluster.create_topic(cold, partitions=PARTITIONS, replication_factor=1)
     cluster.wait_in_sync(hot, len(cluster.broker_pids))
+    duration_s = max(1.0, ALONE_S * share)
+    alone = clients.at_rate(cluster, hot, size=KILOBYTE, per_second=PER_SECOND, duration_s=duration_s)
     megabytes = max(20, int(COLD_MEGABYTES * share))
     clients.produce(cluster, cold, size=KILOBYTE, megabytes=megabytes, acks="1", partitions=PARTITIONS)
     forget(cluster.folder, cold)
-    duration_s = max(1.0, ALONE_S * share)
-    alone = clients.at_rate(cluster, hot, size=KILOBYTE, per_second=PER_SECOND, duration_s=duration_s)
+    time.sleep(SETTLE_S * share)
     beside, cold_rate = _beside_a_reader(cluster, hot, cold)
     beside_warm, warm_rate = _beside_a_reader(cluster, hot, cold)
     alone_ms, beside_ms = _p99_ms(alone), _p99_ms(beside)
