@@ -38,13 +38,13 @@ def _replace_closed_streams() -> None:
     """A stream that the caller closed is None, and the next file that is opened would get its number. Input is empty
     then, and nobody hears of problems; but without an output a verb must not do what it could not tell of."""
     if sys.stdin is None:
-        sys.stdin = open(os.devnull)
+        sys.stdin = open(os.devnull)  # noqa: SIM115 - for the process's life
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         print("kraft: standard output is closed; >/dev/null if nobody is to read it", file=sys.stderr)
         sys.exit(1)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _end(code: int) -> NoReturn:

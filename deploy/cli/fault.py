@@ -52,9 +52,7 @@ class Policy(StrEnum):
 @app.command()
 def link(
     node: NodeArgument,
-    peer: Annotated[
-        int, typer.Argument(metavar="PEER", help="The node that it dials.", autocompletion=complete_node)
-    ],
+    peer: Annotated[int, typer.Argument(metavar="PEER", help="The node that it dials.", autocompletion=complete_node)],
     policy: Annotated[Policy, typer.Argument(help="What becomes of the link from NODE to PEER.")],
     listener: Annotated[str | None, typer.Option(metavar="NAME", help="Only this listener of PEER.")] = None,
     both: Annotated[bool, typer.Option("--both", help="The link from PEER to NODE as well.")] = False,

@@ -168,9 +168,7 @@ def unregister(
     connection: Connection,
     broker: Annotated[
         int,
-        typer.Argument(
-            metavar="BROKER", help="Its id, as kraft brokers shows it.", autocompletion=complete_broker
-        ),
+        typer.Argument(metavar="BROKER", help="Its id, as kraft brokers shows it.", autocompletion=complete_broker),
     ],
     force: Annotated[
         bool, typer.Option("--force", help="Also one that is active: it leads nothing until it is restarted.")

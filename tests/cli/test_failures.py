@@ -131,7 +131,9 @@ def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("completion", "bash"), ("topics", "create", "t", "-b", "127.0.0.1:1")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("completion", "bash"), ("topics", "create", "t", "-b", "127.0.0.1:1")]
+)
 def test_a_closed_output_is_refused_in_one_line_before_anything_is_done(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
