@@ -48,14 +48,15 @@ def consume(
         list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.")
     ] = None,
     offset: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--offset",
             "-o",
             metavar="START[:END]",
+            show_default="earliest",
             help="earliest, latest, a number, or -N: the last N of a partition.",
         ),
-    ] = "earliest",
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="From this time on: 2026-11-21T10:00:00, ms since 1970, or -1h.")
     ] = None,
@@ -85,7 +86,7 @@ def consume(
     as_json: JsonOption = False,
 ) -> None:
     """Print records, one per line; stops at the end that the partitions have now."""
-    wanted = _parse_range(offset, since, until, follow)
+    wanted = _parse_range(offset or "", since, until, follow)
     only = compile_filter(key, value, header or ())
     show = _printer(form, as_json)
     if partition:
@@ -96,7 +97,8 @@ def consume(
     committed = settings.get("isolation_level") == "read_committed"
     if group is not None:
         _check_membership(topic, wanted)
-        settings |= {"auto_offset_reset": wanted.start}
+        if offset is not None or "auto_offset_reset" not in settings:
+            settings["auto_offset_reset"] = wanted.start
 
     async def work() -> None:
         from kraft.client import Consumer

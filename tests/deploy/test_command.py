@@ -361,6 +361,16 @@ def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
     assert "see kraft groups reset-offsets" in up.run(*read, "1", "--offset", "5", code=2)
 
 
+def test_a_new_group_begins_where_a_setting_says_unless_the_command_line_does(up: Command) -> None:
+    up.run("topics", "create", "begun", "--partitions", "1")
+    up.run("produce", "begun", "--timestamp", "-2h", text="old\n")
+    up.run("produce", "begun", text="new\n")
+    recent = ("consume", "begun", "-n", "1", "-X", "auto.offset.reset=by_duration:PT1H", "--group")
+    assert up.run(*recent, "recent") == "new\n"
+    assert up.run(*recent, "all", "--offset", "earliest") == "old\n"
+    assert "such as by_duration:PT1H30M" in up.run(*recent, "none", "-X", "auto.offset.reset=by_duration:1h", code=2)
+
+
 def test_speed_is_measured_on_a_topic_that_goes_away_again(up: Command) -> None:
     for test in ("produce", "consume", "e2e"):
         measured = up.json("perf", test, "--records", "50", "--record-size", "10")
