@@ -4,7 +4,8 @@ a consumer with a rack, is close to) something to read.
 What comes is kept as bytes until it is wanted. A partition is not asked for again while it has
 `max.partition.fetch.bytes` waiting, and none is while `fetch.max.bytes` wait altogether. An answer about a partition
 that was given up, or moved by a seek, since the request left is not used (C2).
-Source: coordinators-spec 11.1; KIP-227 (sessions), KIP-320 (truncation), KIP-392 (closest replica), KIP-951 (hints).
+Source: coordinators-spec 11.1; KIP-227 (sessions), KIP-320 (truncation), KIP-392 (closest replica), KIP-951 (hints),
+KIP-1106 (reset by duration).
 """
 
 from __future__ import annotations
@@ -154,10 +155,11 @@ class Fetcher:
                 timestamp = self._reset_timestamp(tp, assigned) if assigned.start is None else assigned.start
                 if timestamp is not None:
                     targets[tp] = timestamp
+        # Ends first: a record that comes while its time is looked for lies behind the end that it then counts from.
+        timed = {tp: LATEST for tp, timestamp in targets.items() if timestamp not in (EARLIEST, LATEST)}
+        ends = await self.lookup.find(timed) if timed else {}
         offsets = await self.lookup.find(targets) if targets else {}
-        late = {tp: LATEST for tp, offset in offsets.items() if offset < 0}
-        offsets |= await self.lookup.find(late) if late else {}
-        found |= {tp: FetchPosition(offset) for tp, offset in offsets.items()}
+        found |= {tp: FetchPosition(offset if offset >= 0 else ends[tp]) for tp, offset in offsets.items()}
         for tp, position in found.items():
             assigned = unknown[tp]
             if self._assignment.partitions.get(tp) is assigned and assigned.version == versions[tp]:
@@ -171,7 +173,9 @@ class Fetcher:
 
     def _reset_timestamp(self, tp: TopicPartition, assigned: Assigned) -> int | None:
         """Where `auto.offset.reset` says; None, and the application is told, if it says nowhere."""
-        policy = self._config.auto_offset_reset
+        policy, back_ms = self._config.auto_offset_reset, self._config.reset_duration_ms
+        if back_ms is not None:
+            return max(self._clock.wall_ms() - back_ms, 0)  # below 0 are names, such as EARLIEST
         if policy != "none":
             return EARLIEST if policy == "earliest" else LATEST
         assigned.is_stuck = True

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from kraft.client.core.durations import parse_iso_duration_ms
 from kraft.seam import Address
 from kraft.wire.compression import Compression
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 TRUTH = {"true": True, "false": False}
+RESET_POLICIES = ("earliest", "latest", "none")
+"""And `by_duration:` with a duration (KIP-1106)."""
 NO_EFFECT = frozenset(
     {
         "auto_include_jmx_reporter",
@@ -192,9 +195,12 @@ class ConsumerConfig(ClientConfig):
     max_partition_fetch_bytes: int = 1_048_576
 
     def __post_init__(self) -> None:
-        self._check(
-            auto_offset_reset=("earliest", "latest", "none"), isolation_level=("read_uncommitted", "read_committed")
-        )
+        self._check(isolation_level=("read_uncommitted", "read_committed"))
+        if self.auto_offset_reset not in RESET_POLICIES and self.reset_duration_ms is None:
+            raise ConfigError(
+                f"auto_offset_reset={self.auto_offset_reset!r}: expected {', '.join(RESET_POLICIES)}, or by_duration: "
+                "and a duration of ISO 8601 that is not negative, such as by_duration:PT1H30M"
+            )
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group_instance_id needs a group_id")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -202,6 +208,12 @@ class ConsumerConfig(ClientConfig):
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms}: expected less than "
                 f"session_timeout_ms={self.session_timeout_ms}"
             )
+
+    @property
+    def reset_duration_ms(self) -> int | None:
+        """How far back `auto.offset.reset` goes; None if it says something else."""
+        policy, _, duration = str(self.auto_offset_reset).partition(":")
+        return parse_iso_duration_ms(duration) if policy == "by_duration" else None
 
     @property
     def read_committed(self) -> bool:

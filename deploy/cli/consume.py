@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from io import RawIOBase
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -49,15 +50,16 @@ def consume(
         list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.")
     ] = None,
     offset: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--offset",
             "-o",
             metavar="START[:END]",
+            show_default="earliest",
             help="earliest, latest, a number, or -N: the last N of a partition.",
             autocompletion=one_of("earliest", "latest"),
         ),
-    ] = "earliest",
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="From this time on: 2026-11-21T10:00:00, ms since 1970, or -1h.")
     ] = None,
@@ -87,7 +89,7 @@ def consume(
     as_json: JsonOption = False,
 ) -> None:
     """Print records, one per line; stops at the end that the partitions have now."""
-    wanted = _parse_range(offset, since, until, follow)
+    wanted = _parse_range(offset or "", since, until, follow)
     only = compile_filter(key, value, header or ())
     reading = Reading(count)
     show = reading.counted(_printer(form, as_json))
@@ -99,7 +101,8 @@ def consume(
     committed = settings.get("isolation_level") == "read_committed"
     if group is not None:
         _check_membership(topic, wanted)
-        settings |= {"auto_offset_reset": wanted.start}
+        if offset is not None or "auto_offset_reset" not in settings:
+            settings["auto_offset_reset"] = wanted.start
 
     async def work() -> None:
         from kraft.client import Consumer
@@ -112,7 +115,7 @@ def consume(
                 await consumer.assign(starts, at=starts)
             else:
                 await consumer.subscribe(topic)
-            await _print(consumer, ends, only, show, count)
+            await _print(consumer, ends, only, show, count, _write)
 
     connection.run_async(work)
 
@@ -135,6 +138,7 @@ async def _print(
     only: RecordFilter,
     show: Callable[[ConsumerRecord], bytes],
     count: int | None,
+    write: Callable[[bytes], Awaitable[None]],
 ) -> None:
     """Print until `count` records were shown, or every partition has reached its end (None: there is no end)."""
     left = count
@@ -146,12 +150,37 @@ async def _print(
             if not only.matches(record):
                 continue
             out.append(show(record))
-        sys.stdout.buffer.write(b"".join(out))
-        sys.stdout.buffer.flush()
+        if out:
+            await write(b"".join(out))
         if left is not None:
             left -= len(out)
             if left <= 0:
                 return
+
+
+async def _write(data: bytes) -> None:
+    """To standard output, off the loop: while a pager holds it up, a member goes on with its heartbeats, and an
+    interrupt lets it leave its group.
+
+    It is written below Python's own buffer, whose lock a thread that still waits would hold when the command ends. A
+    cancel may land in the middle of the data: it comes only when the command ends, and then they are not committed.
+    """
+    import trio
+
+    given = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
+    await trio.to_thread.run_sync(_write_all, given, data, abandon_on_cancel=True)
+
+
+def _write_all(given: RawIOBase | BinaryIO, data: bytes) -> None:
+    import select
+
+    rest = memoryview(data)
+    while rest:
+        written = given.write(rest)
+        if written is None:  # another process that has the same terminal has made it non-blocking
+            select.select([], [given], [])
+        else:
+            rest = rest[written:]
 
 
 def _has_reached(consumer: Consumer, tp: TopicPartition, end: int) -> bool:

@@ -12,9 +12,6 @@ from datetime import UTC, datetime
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
 
 YEAR_DIGITS = 4
-_ISO_DURATION = re.compile(
-    r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
-)
 _SHORT_DURATION = re.compile(
     r"(?:(?P<w>\d+)w)?(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?!s))?(?:(?P<s>\d+(?:\.\d+)?)s)?(?:(?P<ms>\d+)ms)?"
 )
@@ -23,10 +20,14 @@ _UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s":
 
 def parse_duration_ms(text: str) -> int:
     """A duration in ms. CommandFailed for anything else."""
-    for pattern in (_ISO_DURATION, _SHORT_DURATION):
-        match = pattern.fullmatch(text)
-        if match is not None and any(match.groupdict().values()):
-            return round(sum(float(value) * _UNIT_MS[unit] for unit, value in match.groupdict().items() if value))
+    match = _SHORT_DURATION.fullmatch(text)
+    if match is not None and any(match.groupdict().values()):
+        return round(sum(float(value) * _UNIT_MS[unit] for unit, value in match.groupdict().items() if value))
+    from kraft.client.core.durations import parse_iso_duration_ms  # only here: it brings the whole client with it
+
+    found = parse_iso_duration_ms(text)
+    if found is not None:
+        return found
     raise CommandFailed(f"{text!r} is not a duration: expected P1DT2H30M or 1d2h30m", code=EXIT_USAGE)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import os
+import sys
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import trio
 
 from kraft.client import Consumer, Producer
 from kraft.client.admin import NewTopic
-from kraft.deploy.cli.consume import Range, _bounds, _print
+from kraft.deploy.cli.consume import Range, _bounds, _print, _write
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format
 from kraft.deploy.cli.record_json import NewRecord
@@ -19,6 +22,16 @@ from kraft.deploy.cli.record_source import BadInput
 from tests.admin.stage import Stage, play
 
 RECORDS = {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3}
+
+
+class Screen:
+    """Takes what is printed."""
+
+    def __init__(self) -> None:
+        self.shown = b""
+
+    async def write(self, data: bytes) -> None:
+        self.shown += data
 
 
 @pytest.mark.parametrize(
@@ -62,9 +75,9 @@ def test_each_way_to_say_where_gives_a_begin_and_an_end(wanted: Range, expected:
         (compile_filter("x", None, ()), None, ""),
     ],
 )
-def test_printing_stops_at_the_end_or_after_so_many(
-    only: RecordFilter, count: int | None, expected: str, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_printing_stops_at_the_end_or_after_so_many(only: RecordFilter, count: int | None, expected: str) -> None:
+    screen = Screen()
+
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))
         await stage.produce("t", RECORDS)
@@ -73,15 +86,15 @@ def test_printing_stops_at_the_end_or_after_so_many(
         seam = stage.cluster.world.node("reader")
         async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as consumer:
             await consumer.assign(starts, at=starts)
-            await _print(consumer, ends, only, compile_format("%s "), count)
+            await _print(consumer, ends, only, compile_format("%s "), count, screen.write)
 
     play(work)
-    assert capfdbinary.readouterr().out == expected.encode()
+    assert screen.shown == expected.encode()
 
 
-def test_a_partition_that_is_shorter_than_the_start_has_nothing_to_print(
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
+def test_a_partition_that_is_shorter_than_the_start_has_nothing_to_print() -> None:
+    screen = Screen()
+
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))
         await stage.produce("t", RECORDS, partition=1)
@@ -89,10 +102,51 @@ def test_a_partition_that_is_shorter_than_the_start_has_nothing_to_print(
         seam = stage.cluster.world.node("reader")
         async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as consumer:
             await consumer.assign(starts, at=starts)
-            await _print(consumer, ends, RecordFilter(), compile_format("%s "), None)
+            await _print(consumer, ends, RecordFilter(), compile_format("%s "), None, screen.write)
 
     play(work)
-    assert capfdbinary.readouterr().out == b"1 2 "
+    assert screen.shown == b"1 2 "
+
+
+def test_a_member_whose_output_is_held_up_stays_in_its_group() -> None:
+    async def work(stage: Stage) -> None:
+        await stage.admin.topics.create(NewTopic("t", 1))
+        await stage.produce("t", RECORDS)
+        world = stage.cluster.world
+        settings = {"group_id": "g", "session_timeout_ms": 6_000, "auto_offset_reset": "earliest"}
+        async with Consumer(
+            bootstrap_servers=stage.bootstrap_servers, seam=world.node("reader"), **settings
+        ) as consumer:
+
+            async def held_up(data: bytes) -> None:
+                member_id = consumer.member_id
+                await world.sleep_ms(60_000)
+                group = await stage.admin.groups.describe("g")
+                assert [(data, member.member_id) for member in group.members] == [(b"0 ", member_id)]
+
+            await consumer.subscribe(["t"])
+            await _print(consumer, None, RecordFilter(), compile_format("%s "), 1, held_up)
+
+    play(work)
+
+
+@pytest.fixture(params=[True, False], ids=["blocking", "non-blocking"])
+def output(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Where to read what is written to standard output."""
+    source, sink = os.pipe()
+    os.set_blocking(sink, request.param)
+    with open(sink, "w") as given, mock.patch.object(sys, "stdout", given):
+        yield source
+
+
+async def test_the_loop_goes_on_while_what_reads_the_output_has_stopped(output: int) -> None:
+    data = b"".join(b"%d\n" % number for number in range(200_000))
+    read = bytearray()
+    async with trio.lowlevel.FdStream(output) as stream, trio.open_nursery() as nursery:
+        nursery.start_soon(_write, data)
+        while len(read) < len(data):
+            read += await stream.receive_some()
+    assert read == data
 
 
 async def send(

@@ -45,7 +45,10 @@ def test_a_wrong_producer_setting_says_what_is_right(settings: dict[str, Any], t
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"auto_offset_reset": "begin"}, "earliest, latest or none"),
+        ({"auto_offset_reset": "begin"}, "earliest, latest, none, or by_duration: and a duration"),
+        ({"auto_offset_reset": "by_duration"}, "such as by_duration:PT1H30M"),
+        ({"auto_offset_reset": "by_duration:1h"}, "such as by_duration:PT1H30M"),
+        ({"auto.offset.reset": "by_duration:-PT1S"}, "that is not negative"),
         ({"isolation.level": "dirty"}, "read_uncommitted or read_committed"),
         ({"group_instance_id": "me"}, "needs a group_id"),
         ({"heartbeat_interval_ms": 50_000}, "expected less than session_timeout_ms"),
@@ -73,6 +76,11 @@ def test_acknowledgements_decide_about_idempotence() -> None:
     assert not ProducerConfig.of(HERE | {"acks": 1}).is_idempotent
     assert ProducerConfig.of(HERE | {"acks": "0"}).required_acks == 0
     assert ProducerConfig.of(HERE | {"compression_type": "zstd"}).compression is Compression.ZSTD
+
+
+def test_a_reset_may_go_back_by_a_duration() -> None:
+    assert ConsumerConfig.of(HERE | {"auto.offset.reset": "by_duration:PT1H"}).reset_duration_ms == 3_600_000
+    assert ConsumerConfig.of(HERE | {"auto.offset.reset": "latest"}).reset_duration_ms is None
 
 
 def test_assignors_are_a_list_or_text() -> None:

@@ -63,6 +63,55 @@ def test_without_a_start_the_reset_policy_decides(policy: str, expected: int) ->
     run(test)
 
 
+@pytest.mark.parametrize(("back", "expected"), [("PT5S", 9), ("PT25S", 7), ("P1D", 0), ("P99999D", 0)])
+def test_a_reset_by_duration_goes_to_the_first_record_since_then(back: str, expected: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        now_ms = stage.world.node("consumer").clock.wall_ms()
+        async with stage.producer() as producer:
+            for age in range(9, -1, -1):
+                await producer.send("orders", b"", partition=0, timestamp_ms=now_ms - 10_000 * age)
+        async with stage.consumer(auto_offset_reset=f"by_duration:{back}") as consumer:
+            await consumer.assign([PLACE])
+            assert await offsets(consumer, 1) == [expected]
+            await stage.delete_records("orders", 9)
+            consumer.seek(PLACE, 2)
+            assert await offsets(consumer, 1) == [9]
+
+    run(test)
+
+
+def test_a_reset_by_duration_skips_no_record_that_comes_while_it_looks() -> None:
+    """Where no record is so new it goes to the end, but to the end of before."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        slow = {"api_key": ApiKey.LIST_OFFSETS, "action": ReplyAction.DELAY, "delay_ms": 200}
+        async with stage.producer() as producer, stage.consumer(auto_offset_reset="by_duration:PT1M") as consumer:
+            for _ in range(3):
+                await producer.send("orders", b"old", partition=0, timestamp_ms=TIME_MS - 3_600_000)
+            stage.fault(**slow)
+            await consumer.assign([PLACE])
+            await stage.world.sleep_ms(300)
+            await producer.send("orders", b"new", partition=0)
+            assert [record.offset for record in await consumer.poll(timeout_ms=5_000)] == [3]
+
+    run(test)
+
+
+def test_a_reset_by_duration_goes_to_the_end_where_no_record_is_so_new() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        await stage.world.sleep_ms(60_000)
+        async with stage.consumer(auto_offset_reset="by_duration:PT1S") as consumer:
+            await consumer.assign([PLACE])
+            assert await consumer.poll(timeout_ms=300) == []
+            assert consumer.position(PLACE) == 10
+
+    run(test)
+
+
 def test_without_a_policy_the_application_is_told_once_and_may_seek() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")

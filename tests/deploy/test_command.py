@@ -373,6 +373,37 @@ def test_a_member_that_is_terminated_leaves_its_group(up: Command) -> None:
     assert up.json("groups", "members", "leavers") == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_member_whose_pager_has_stopped_leaves_its_group_when_it_is_told_to_end(
+    up: Command, number: signal.Signals
+) -> None:
+    topic, line = f"paged-{number:d}", "x" * 1_000 + "\n"
+    up.run("topics", "create", topic, "--partitions", "1")
+    up.run("produce", topic, text=line * 1_000)  # more than a pipe holds
+    with up.start("consume", topic, "--group", topic) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == line
+        reader.send_signal(number)
+        assert reader.wait(30) == 130
+        assert reader.stderr is not None
+        assert reader.stderr.read() == ""
+    assert up.json("groups", "members", topic) == []
+
+
+def test_a_member_whose_pager_has_gone_leaves_its_group_without_a_word(up: Command) -> None:
+    up.run("topics", "create", "quit", "--partitions", "1")
+    up.run("produce", "quit", text="1\n")
+    with up.start("consume", "quit", "--group", "quitters") as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "1\n"
+        reader.stdout.close()
+        up.run("produce", "quit", text="2\n")
+        assert reader.wait(30) == 1
+        assert reader.stderr is not None
+        assert reader.stderr.read() == ""
+    assert up.json("groups", "members", "quitters") == []
+
+
 @pytest.mark.parametrize(
     "verb",
     [
@@ -419,6 +450,16 @@ def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
     assert up.json("groups", "describe", "goers")["lag"] == 1
     assert up.run(*read, "1") == "3\n"
     assert "see kraft groups reset-offsets" in up.run(*read, "1", "--offset", "5", code=2)
+
+
+def test_a_new_group_begins_where_a_setting_says_unless_the_command_line_does(up: Command) -> None:
+    up.run("topics", "create", "begun", "--partitions", "1")
+    up.run("produce", "begun", "--timestamp", "-2h", text="old\n")
+    up.run("produce", "begun", text="new\n")
+    recent = ("consume", "begun", "-n", "1", "-X", "auto.offset.reset=by_duration:PT1H", "--group")
+    assert up.run(*recent, "recent") == "new\n"
+    assert up.run(*recent, "all", "--offset", "earliest") == "old\n"
+    assert "such as by_duration:PT1H30M" in up.run(*recent, "none", "-X", "auto.offset.reset=by_duration:1h", code=2)
 
 
 def test_speed_is_measured_on_a_topic_that_goes_away_again(up: Command) -> None:

@@ -1,0 +1,30 @@
+"""Durations of ISO 8601, as Kafka's settings and command lines have them: `PT1H30M`, `P1DT0.5S`.
+
+The grammar is that of Java's `Duration`, which Kafka reads them with (letters of either case, a sign before the whole
+and before each part), and weeks besides.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import ceil
+
+_UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
+_DURATION = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<w>[-+]?\d+)W)?(?:(?P<d>[-+]?\d+)D)?"
+    r"(?:T(?=[-+\d])(?:(?P<h>[-+]?\d+)H)?(?:(?P<m>[-+]?\d+)M)?(?:(?P<s>[-+]?\d+(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def parse_iso_duration_ms(text: str) -> int | None:
+    """A duration in ms, a part of one counting as a whole; None for what is no duration, and for a negative one."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    parts = [(unit, value.replace(",", ".")) for unit in _UNIT_MS if (value := match[unit])]
+    total = sum((Fraction(value) * _UNIT_MS[unit] for unit, value in parts), Fraction())
+    if match["sign"] == "-":
+        total = -total
+    return ceil(total) if parts and total >= 0 else None
