@@ -38,21 +38,24 @@ def _replace_closed_streams() -> None:
     """A stream that the caller closed is None, and the next file that is opened would get its number. Input is empty
     then, and nobody hears of problems; but without an output a verb must not do what it could not tell of."""
     if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115 - for the process's life
+        sys.stdin = open(os.devnull)  # noqa: SIM115 - until the process ends
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the same
         print("kraft: standard output is closed; >/dev/null if nobody is to read it", file=sys.stderr)
         sys.exit(1)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the same
 
 
 def _end(code: int) -> NoReturn:
-    """End at once: to take the interpreter apart takes longer than many a command."""
+    """End at once: to take the interpreter apart takes longer than many a command. What little a verb printed is
+    written only now, and may find no room."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:
-        code = code or 1
+    except OSError as problem:
+        is_told, code = code != 0, code or 1
+        if not is_told and not isinstance(problem, BrokenPipeError):
+            print(f"kraft: cannot write: {problem.strerror}", file=sys.stderr)
     finally:
         os._exit(code)

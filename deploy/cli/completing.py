@@ -100,17 +100,17 @@ def complete_node(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_key(ctx: Any, incomplete: str) -> list[str]:
-    """Settings that can be changed, of the topic, broker or group that the line names before."""
+    """Settings that can be changed, of the topic or broker that the line names before."""
     from kraft.config import BROKER_KEYS, TOPIC_KEYS, UpdateMode
 
-    topic, broker, group = (ctx.params.get(kind) for kind in ("topic", "broker", "group"))
-    if topic is not None:
+    broker = ctx.params.get("broker")
+    if ctx.params.get("topic") is not None:
         return _beginning(incomplete, _public(TOPIC_KEYS))
-    if broker is not None:
-        fixed = {UpdateMode.READ_ONLY} | ({UpdateMode.PER_BROKER} if broker == "all" else set())
-        names = _public(BROKER_KEYS)
-        return _beginning(incomplete, (name for name in names if BROKER_KEYS[name].update_mode not in fixed))
-    return [] if group is None else _complete_key_of_group(ctx, incomplete, group)
+    if broker is None:
+        return []
+    fixed = {UpdateMode.READ_ONLY} | ({UpdateMode.PER_BROKER} if broker == "all" else set())
+    names = _public(BROKER_KEYS)
+    return _beginning(incomplete, (name for name in names if BROKER_KEYS[name].update_mode not in fixed))
 
 
 def complete_setting(ctx: Any, incomplete: str) -> list[str]:
@@ -137,17 +137,6 @@ def complete_client_setting(incomplete: str) -> list[str]:
     from kraft.deploy.cli.client_settings import GROUP_ID, known_names
 
     return _with_equals(_beginning(incomplete, sorted(known_names() - {GROUP_ID})))
-
-
-def _complete_key_of_group(ctx: Any, incomplete: str, group: str) -> list[str]:
-    """Which settings groups have is for the cluster to say."""
-
-    async def names(admin: Admin) -> list[str]:
-        from kraft.client.admin import ConfigResource, ResourceType
-
-        return [entry.name for entry in await admin.configs.describe(ConfigResource(ResourceType.GROUP, group))]
-
-    return _from_cluster(ctx, incomplete, names)
 
 
 def _from_cluster(ctx: Any, incomplete: str, names: Callable[[Admin], Awaitable[list[str]]]) -> list[str]:

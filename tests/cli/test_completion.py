@@ -66,6 +66,7 @@ def test_values_that_are_known_without_a_cluster_are_completed(tmp_path: Path, l
         ("configs alter --broker 1 --delete cordoned", ["cordoned.log.dirs"]),
         ("configs alter --broker all --delete cordoned", []),
         ("configs alter --broker 1 --set process.r", []),
+        ("configs alter --group g --set retention.m", []),
         ("configs alter --set retention.m", []),
     ],
 )

@@ -152,8 +152,9 @@ def test_a_verb_does_without_an_input_and_without_somebody_who_hears_of_problems
     assert "Traceback" not in done.stderr
 
 
-def test_output_that_finds_no_room_is_no_fault_of_ours(tmp_path: Path) -> None:
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_finds_no_room_is_no_fault_of_ours(tmp_path: Path, unbuffered: str) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "kraft.deploy.cli", "completion", "bash"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)

@@ -431,11 +431,9 @@ def test_names_are_completed_from_the_cluster(up: Command, verb: str) -> None:
         ("configs describe --broker ", "all\n1\n2\n"),
         ("partitions reassign plan t --brokers 2,", "2,1\n"),
         ("quorum remove-controller ", "101\n"),
-        ("configs alter --group tuned --delete ", "consumer.session.timeout.ms\n"),
     ],
 )
-def test_nodes_and_settings_are_completed_from_the_cluster(up: Command, line: str, offered: str) -> None:
-    up.run("configs", "alter", "--group", "tuned", "--set", "consumer.session.timeout.ms=45000")
+def test_nodes_are_completed_from_the_cluster(up: Command, line: str, offered: str) -> None:
     line = f"kraft {line}"
     asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     with up.watch(environment=asked) as answer:
