@@ -49,14 +49,14 @@ class Member:
         raise AssertionError("no coordinator was found")
 
     async def _ask_where(self, broker_id: int) -> bool:
-        """Ask this broker, and connect to the one that it names."""
+        """Ask this broker, and connect to it if it names itself: who is named by another may hear of it later."""
         try:
             client = await self.cluster.connect(broker_id, self.seam)
             answer = await client.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[self.group])
             (found,) = answer.coordinators
-            if found.error_code != ErrorCode.NONE:
+            if found.error_code != ErrorCode.NONE or found.node_id != broker_id:
                 return False
-            self._client = await self.cluster.connect(found.node_id, self.seam)
+            self._client = client
         except (ConnectionError, DialFailed):
             return False
         self.broker = found.node_id
