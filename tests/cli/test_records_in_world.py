@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -130,22 +131,25 @@ def test_a_member_whose_output_is_held_up_stays_in_its_group() -> None:
     play(work)
 
 
-@pytest.fixture(params=[True, False], ids=["blocking", "non-blocking"])
-def output(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Where to read what is written to standard output."""
+@contextmanager
+def output_read_here(*, is_blocking: bool) -> Iterator[int]:
+    """Where to read what is written to standard output. No fixture: pytest puts its own back between that and the
+    test."""
     source, sink = os.pipe()
-    os.set_blocking(sink, request.param)
+    os.set_blocking(sink, is_blocking)
     with open(sink, "w") as given, mock.patch.object(sys, "stdout", given):
         yield source
 
 
-async def test_the_loop_goes_on_while_what_reads_the_output_has_stopped(output: int) -> None:
+@pytest.mark.parametrize("is_blocking", [True, False])
+async def test_the_loop_goes_on_while_what_reads_the_output_has_stopped(is_blocking: bool) -> None:
     data = b"".join(b"%d\n" % number for number in range(200_000))
     read = bytearray()
-    async with trio.lowlevel.FdStream(output) as stream, trio.open_nursery() as nursery:
-        nursery.start_soon(_write, data)
-        while len(read) < len(data):
-            read += await stream.receive_some()
+    with output_read_here(is_blocking=is_blocking) as source:
+        async with trio.lowlevel.FdStream(source) as stream, trio.open_nursery() as nursery:
+            nursery.start_soon(_write, data)
+            while len(read) < len(data):
+                read += await stream.receive_some()
     assert read == data
 
 
