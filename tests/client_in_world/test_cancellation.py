@@ -99,6 +99,7 @@ def test_a_poll_that_is_cancelled_anywhere_skips_and_repeats_nothing() -> None:
                 while await cancelled_at(step, work):
                     step += 1
                     assert step < STEPS_MAX
+                assert read == list(range(len(read)))
                 turns.append(step)
             assert len(turns) >= TURNS, turns
             assert max(turns) > 5, turns
