@@ -85,13 +85,18 @@ def test_who_asks_for_a_minimum_of_bytes_gets_it_from_however_many_partitions_it
     run(test)
 
 
+async def following(plane: Plane) -> tuple[Session, list[int]]:
+    """A session in place of broker 2, which is dead, and the partitions in the order of their turns."""
+    await plane.create_topic("many", partitions=PARTITIONS, leader=1)
+    plane.world.kill("b2")
+    session = await joined(plane, replica_id=2)
+    kept = plane.cluster.node(1).broker.broker.replicas.fetch_sessions.peek(session.session_id)
+    return session, [entry.index for entry in kept.dirty]
+
+
 def test_what_a_follower_names_counts_at_once_also_where_its_turn_comes_later() -> None:
     async def test(plane: Plane) -> None:
-        await plane.create_topic("many", partitions=PARTITIONS, leader=1)
-        plane.world.kill("b2")
-        session = await joined(plane, replica_id=2)
-        kept = plane.cluster.node(1).broker.broker.replicas.fetch_sessions.peek(session.session_id)
-        turns = [entry.index for entry in kept.dirty]
+        session, turns = await following(plane)
         answer = told(await session.fetch(("many", turns[-1], 1), replica_id=2))
         assert {index for _, index in answer} == {*turns[:BOUND], turns[-1]}
         leader = plane.partition("many", 1, turns[-1]).leader
@@ -145,11 +150,7 @@ def test_who_waits_for_its_log_is_not_refused_because_others_fill_the_answer() -
 
 def test_what_a_follower_names_is_not_refused_while_it_waits_for_its_log() -> None:
     async def test(plane: Plane) -> None:
-        await plane.create_topic("many", partitions=PARTITIONS, leader=1)
-        plane.world.kill("b2")
-        session = await joined(plane, replica_id=2)
-        kept = plane.cluster.node(1).broker.broker.replicas.fetch_sessions.peek(session.session_id)
-        turns = [entry.index for entry in kept.dirty]
+        session, turns = await following(plane)
         begin_to_cut(plane, turns[-1])
         answer = told(await session.fetch(("many", turns[-1], 1), replica_id=2))
         assert {index for _, index in answer} == set(turns[:BOUND])
