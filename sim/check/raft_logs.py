@@ -324,8 +324,8 @@ class CommittedIsKept(Check):
             self._kept.setdefault(seen.node, self._committed_end(self._shadows.log(seen.node, None)))
 
     def _committed_end(self, shadow: ShadowLog) -> int:
-        """Up to where what is on this disk is what was committed: a tail behind that, of a leader that was replaced, may
-        be as long as what the next ones have committed in its place."""
+        """Up to where what is on this disk is what was committed: the tail of a leader that was replaced may be as long
+        as what the next ones have committed in its place."""
         for batch in reversed(shadow.between(shadow.start_offset, shadow.durable_end)):
             if self._ledger.batches.get(batch.next_offset) == (batch.epoch, batch.digest):
                 return batch.next_offset
