@@ -34,6 +34,7 @@ from kraft.sim.nemesis.plan import (
     ELECTOR,
     EXTRA,
     MOVER,
+    RETAINER,
     TOPIC,
     TRIMMER,
     VOTER_CHANGER,
@@ -47,6 +48,7 @@ from kraft.sim.workload.elector_work import Elector
 from kraft.sim.workload.group_work import GroupWork
 from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.workload.registrar_work import Registrars
+from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.trim_work import trim_topics
 from kraft.sim.workload.voter_work import change_voters
 from kraft.sim.workload.workload import EXACTLY_ONCE, Read, Workload, write_extra
@@ -134,6 +136,7 @@ class ClusterRun:
         self.registrars = Registrars(self.cluster, plan.work)
         self.configurer = Configurer(self.cluster)
         self.elector = Elector(self.cluster)
+        self.retainer = Retainer(self.cluster, self.admin.living)
         self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick)
         self.disturbances = Disturbances(self.nemesis, plan.faults)
         self.last_look = LastLook(self.cluster)
@@ -209,6 +212,8 @@ class ClusterRun:
                 nursery.start_soon(change_voters, cluster, plan.work[VOTER_CHANGER])
             if TRIMMER in plan.work:
                 nursery.start_soon(trim_topics, cluster, self.admin.living, plan.work[TRIMMER])
+            if RETAINER in plan.work:
+                nursery.start_soon(self.retainer.run, plan.work[RETAINER])
             if CONFIGURER in plan.work:
                 nursery.start_soon(self.configurer.run, plan.work[CONFIGURER])
             if ELECTOR in plan.work:
@@ -267,6 +272,8 @@ class ClusterRun:
         self.workload.judge(self.final)
         self.admin.judge()
         await self.configurer.judge()
+        if RETAINER in self.plan.work:
+            await self.retainer.judge()
         self.groups.look_at_coordinators()
         self.admin.close()
         for topic in cluster.image.topics:
@@ -294,6 +301,7 @@ class ClusterRun:
             "D10": self.workload.read_along.count if read else 0,
             "M11": self.admin.done + self.configurer.changed if read else 0,
             "M9": self.configurer.compared,
+            "L11": self.retainer.judged,
             **dict.fromkeys(("D6", "D7", "D12", "T3"), compared),
         }
 
@@ -315,6 +323,7 @@ class ClusterRun:
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
+            "deleted from the begin": self.retainer.deleted.total(),
             "refused": workload.refusals.count,
             "crashes": self.nemesis.crashes,
             **{f"moment: {role}": count for role, count in self.nemesis.moments.items()},

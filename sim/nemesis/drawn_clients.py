@@ -22,6 +22,7 @@ CLOSED_LOOP_RECORDS = (4, 24)
 """So many, each as soon as the one before was answered."""
 CONFIG_PAUSE_MS = (500, 5_000)
 ELECTION_PAUSE_MS = (500, 5_000)
+RETENTION_PAUSE_MS = (500, 4_000)
 PICKS = 1_000
 DELETE_CONFIG_ONE_IN = 3
 HEAT = 4
@@ -87,10 +88,20 @@ def _draw_elections(random: NamedRandom, end_ms: int) -> Work:
     return tuple(operations)
 
 
+def _draw_retention(random: NamedRandom, end_ms: int) -> Work:
+    operations: list[Operation] = []
+    at_ms = between(random, *RETENTION_PAUSE_MS)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.SET_RETENTION, random.below(PICKS), random.below(PICKS)))
+        at_ms += between(random, *RETENTION_PAUSE_MS)
+    return tuple(operations)
+
+
 RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = {
     plan.SMALL_TOPICS: _draw_small_topics,
     plan.CLOSED_LOOP: _draw_closed_loop,
     plan.CONFIGURER: _draw_configurations,
     plan.ELECTOR: _draw_elections,
+    plan.RETAINER: _draw_retention,
 }
 """Client → how its work is drawn, from its stream and until when."""

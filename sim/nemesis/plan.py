@@ -18,6 +18,7 @@ SCHEDULE_VERSION = 8
 
 TOPIC = "orders"
 PARTITIONS = 3
+RETENTION_CHECK = "log.retention.check.interval.ms"
 OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
 
 KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
@@ -54,7 +55,7 @@ SMALL_TOPICS = "producer-small-topics"
 CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
-TRIMMER, CONFIGURER, ELECTOR = "trimmer", "configurer", "elector"
+TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
 
 SEND, SEND_TOO = SENDER_VERBS = ("send", "send too")
@@ -64,6 +65,7 @@ DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partiti
 MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
 CHANGE_DIRECTORY = "change directory"
 DELETE_RECORDS = "delete records"
+SET_RETENTION = "set retention"
 SET_BROKER_CONFIG, DELETE_BROKER_CONFIG = CONFIGURER_VERBS = ("set broker config", "delete broker config")
 ELECT_PREFERRED = "elect preferred leader"
 ADD_VOTER, REMOVE_VOTER = VOTER_VERBS = ("add voter", "remove voter")
@@ -84,6 +86,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
     VOTER_CHANGER: VOTER_VERBS,
     TRIMMER: (DELETE_RECORDS,),
+    RETAINER: (SET_RETENTION,),
     CONFIGURER: CONFIGURER_VERBS,
     ELECTOR: (ELECT_PREFERRED,),
     **dict.fromkeys(REGISTRARS, (*TOPIC_VERBS, *OFFSET_VERBS)),
@@ -130,9 +133,10 @@ class Operation:
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
     The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
     stands for. The voter changer's: controller `target` of those that there are. The trimmer's: partition `target` of
-    the extra topics', up to where `amount` says. The configurer's: broker `target` of those that there are, or all of
-    them, and `amount` chooses the setting. The elector's: partition `target` of those that there are. The registrars':
-    topic `target`, to which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
+    the extra topics', up to where `amount` says. The retainer's: extra topic `target` of those that stand, and `amount`
+    chooses how much it keeps. The configurer's: broker `target` of those that there are, or all of them, and `amount`
+    chooses the setting. The elector's: partition `target` of those that there are. The registrars': topic
+    `target`, to which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
     """
 
     at_ms: int

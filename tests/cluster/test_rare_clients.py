@@ -12,22 +12,29 @@ from kraft.broker.api import describe_configs
 from kraft.broker.node.config_entries import BrokerLayers
 from kraft.broker.node.dynamic_configs import DynamicConfigs
 from kraft.sim.check.base import Finding
-from kraft.sim.cluster.run import ClusterRun, RunSettings
+from kraft.sim.cluster.run import ClusterRun, RunResult, RunSettings, Signature
 from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.shrink import Shrinker
 from kraft.sim.nemesis.drawn_clients import CLOSED_LOOP_RECORDS, RARE_CLIENTS, SMALL_TOPICS_COUNT
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
+    ADMIN,
     CLOSED_LOOP,
     CONFIGURER,
     CREATE_SMALL,
     DELETE_BROKER_CONFIG,
     ELECT_PREFERRED,
     ELECTOR,
+    EXTRA,
     IDEMPOTENT,
     OVERRIDES,
     PRODUCERS,
+    RETAINER,
+    RETENTION_CHECK,
     SEND,
     SET_BROKER_CONFIG,
+    SET_CONFIG,
+    SET_RETENTION,
     SMALL_TOPICS,
     Fault,
     Operation,
@@ -37,6 +44,7 @@ from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.workload import small_topics
 from kraft.sim.workload.configurer_work import SETTINGS
 from kraft.sim.workload.small_topics import SmallTopics
+from kraft.storage.log import Log
 
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DRAWN = FaultSettings(duration_ms=20_000)
@@ -206,6 +214,36 @@ def test_a_preferred_leader_that_was_dead_leads_again_when_it_is_asked_for() -> 
     assert run.elector.elected == 1
 
 
+# retention
+
+RETAINED = (
+    *(Operation(0, SET_CONFIG, slot, 1) for slot in range(2)),  # what is not there is created
+    Operation(200, SET_RETENTION, 0, 0),
+    Operation(250, SET_RETENTION, 1, 1),
+)
+WRITTEN = tuple(Operation(at_ms, SEND, at_ms % 2, 150) for at_ms in range(400, 2_400, 25))
+
+
+def retained() -> ClusterRun:
+    shape = ClusterShape(controllers=1, overrides={**OVERRIDES, RETENTION_CHECK: "500"})
+    work = {ADMIN: RETAINED[:2], RETAINER: RETAINED[2:], EXTRA: WRITTEN}
+    run = ClusterRun(1, RunSettings(plan=Plan(duration_ms=4_000, shape=shape, work=work)))
+    run.run()
+    return run
+
+
+def test_logs_are_cut_at_their_begin_until_they_are_as_short_as_they_may_be() -> None:
+    run = retained()
+    assert not found_by(run), found_by(run)[0]
+    assert all(run.retainer.deleted[name] > 0 for name in ("extra-1", "extra-2")), run.retainer.deleted
+    assert run.retainer.judged >= 6
+
+
+def test_a_log_that_keeps_what_its_retention_lets_go_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Log, "deletable_segments", lambda *_: [])
+    assert {found.check for found in found_by(retained())} == {"L11"}
+
+
 # what is drawn
 
 
@@ -237,3 +275,25 @@ def test_in_a_hot_world_most_records_go_to_one_partition() -> None:
     hot = sum(share > 0.7 for share in shares)
     assert 5 <= hot <= 20
     assert sum(0.5 < share <= 0.7 for share in shares) <= 5
+
+
+def test_shrinking_takes_rare_clients_away_and_changes_no_amount_but_that_of_what_is_sent() -> None:
+    """The failure needs two small topics, one of which has a replica more, and one record."""
+    created = (Operation(0, CREATE_SMALL, 0, 1), Operation(0, CREATE_SMALL, 1, 2))
+    work = {
+        SMALL_TOPICS: (*created, Operation(0, CREATE_SMALL, 2, 0), Operation(5, SEND, 1, 40), Operation(6, SEND, 0, 9)),
+        CLOSED_LOOP: (Operation(0, SEND, 0),) * 5,
+        CONFIGURER: CHANGES,
+        ELECTOR: (Operation(0, ELECT_PREFERRED, 1),),
+        RETAINER: (Operation(0, SET_RETENTION, 1, 1),),
+    }
+
+    def run(plan: Plan, failure: Signature) -> RunResult:
+        left = plan.work.get(SMALL_TOPICS, ())
+        fails = set(created) <= set(left) and any((each.verb, each.target) == (SEND, 1) for each in left)
+        found = (Finding(failure.check, 1, 10, failure.text, {}),) if fails else ()
+        return RunResult(plan, found, (), {}, {}, (), (), "", (), 20, 0)
+
+    shrinker = Shrinker(Plan(duration_ms=5, shape=SHAPE, work=work), Signature("L10", "lost"), run=run)
+    list(shrinker.steps())
+    assert shrinker.smallest.work == {SMALL_TOPICS: (*created, Operation(0, SEND, 1, 0))}
