@@ -22,7 +22,7 @@ from kraft.sim.check.observations import (
     VotersSeen,
     VotersWritten,
 )
-from kraft.sim.check.shadow import ShadowBatch, Shadows
+from kraft.sim.check.shadow import ShadowBatch, ShadowLog, Shadows
 
 
 class MetadataLedger:
@@ -321,8 +321,15 @@ class CommittedIsKept(Check):
     def down(self, seen: NodeDown) -> None:
         self._down.add(seen.node)
         if seen.node in self._voters:
-            durable_end = self._shadows.log(seen.node, None).durable_end
-            self._kept.setdefault(seen.node, min(durable_end, self._ledger.end_offset))
+            self._kept.setdefault(seen.node, self._committed_end(self._shadows.log(seen.node, None)))
+
+    def _committed_end(self, shadow: ShadowLog) -> int:
+        """Up to where what is on this disk is what was committed: the tail of a leader that was replaced may be as long
+        as what the next ones have committed in its place."""
+        for batch in reversed(shadow.between(shadow.start_offset, shadow.durable_end)):
+            if self._ledger.batches.get(batch.next_offset) == (batch.epoch, batch.digest):
+                return batch.next_offset
+        return min(shadow.start_offset, shadow.durable_end, self._ledger.end_offset)
 
     def restarted(self, seen: Restarted) -> None:
         self._down.discard(seen.node)

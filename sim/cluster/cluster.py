@@ -185,6 +185,12 @@ class SimCluster:
         log = None if replica is None else replica.readable
         return 0 if log is None else log.log_start_offset
 
+    def segment_sizes(self, broker: int, topic: str, index: int) -> list[int]:
+        """Bytes of each segment of a replica, the oldest first; none if its log is not open."""
+        replica = self._replica(broker, topic, index)
+        log = None if replica is None else replica.log
+        return [] if log is None else [segment.size for segment in log.segments]
+
     def _replica(self, broker: int, topic: str, index: int) -> Partition | None:
         eye = self.watch.nodes.get(broker)
         node = None if eye is None else eye.node.broker

@@ -26,16 +26,32 @@ from kraft.sim.cluster.sizes import small_sizes
 from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.nemesis.disturbances import Disturbances
 from kraft.sim.nemesis.faults import FaultSettings, Nemesis
-from kraft.sim.nemesis.plan import ADMIN, DIRECTORY_MOVER, EXTRA, IDEMPOTENT, MOVER, TOPIC, TRIMMER, VOTER_CHANGER, Plan
+from kraft.sim.nemesis.plan import (
+    ADMIN,
+    CLOSED_LOOP,
+    CONFIGURER,
+    DIRECTORY_MOVER,
+    ELECTOR,
+    EXTRA,
+    MOVER,
+    RETAINER,
+    TOPIC,
+    TRIMMER,
+    VOTER_CHANGER,
+    Plan,
+)
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.configurer_work import Configurer
 from kraft.sim.workload.directory_work import move_directories
+from kraft.sim.workload.elector_work import Elector
 from kraft.sim.workload.group_work import GroupWork
 from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.workload.registrar_work import Registrars
+from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.trim_work import trim_topics
 from kraft.sim.workload.voter_work import change_voters
-from kraft.sim.workload.workload import Read, Workload, write_extra
+from kraft.sim.workload.workload import EXACTLY_ONCE, Read, Workload, write_extra
 from kraft.sim.world.world import Deadlock, Livelock, World
 
 START_MS_MAX = 10_000
@@ -118,6 +134,9 @@ class ClusterRun:
         self.admin = Admin(self.cluster)
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
         self.registrars = Registrars(self.cluster, plan.work)
+        self.configurer = Configurer(self.cluster)
+        self.elector = Elector(self.cluster)
+        self.retainer = Retainer(self.cluster, self.admin.living)
         self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick)
         self.disturbances = Disturbances(self.nemesis, plan.faults)
         self.last_look = LastLook(self.cluster)
@@ -193,6 +212,12 @@ class ClusterRun:
                 nursery.start_soon(change_voters, cluster, plan.work[VOTER_CHANGER])
             if TRIMMER in plan.work:
                 nursery.start_soon(trim_topics, cluster, self.admin.living, plan.work[TRIMMER])
+            if RETAINER in plan.work:
+                nursery.start_soon(self.retainer.run, plan.work[RETAINER])
+            if CONFIGURER in plan.work:
+                nursery.start_soon(self.configurer.run, plan.work[CONFIGURER])
+            if ELECTOR in plan.work:
+                nursery.start_soon(self.elector.run, plan.work[ELECTOR])
             if EXTRA in plan.work:
                 nursery.start_soon(write_extra, cluster, self.admin.living, plan)
             nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
@@ -246,6 +271,9 @@ class ClusterRun:
         self.final = await self.workload.read_back(READ_BACK_MS_MAX)
         self.workload.judge(self.final)
         self.admin.judge()
+        await self.configurer.judge()
+        if RETAINER in self.plan.work:
+            await self.retainer.judge()
         self.groups.look_at_coordinators()
         self.admin.close()
         for topic in cluster.image.topics:
@@ -264,14 +292,16 @@ class ClusterRun:
         """How much the checks saw that compare what clients and replicas hold in the end."""
         read = 0 if self.final is None else self.final.count
         promised = self.workload.acknowledged if read else 0
-        exactly_once = self.workload.acknowledged_of(IDEMPOTENT) if read else 0
+        exactly_once = sum(map(self.workload.acknowledged_of, EXACTLY_ONCE)) if read else 0
         compared = self.last_look.compared
         return {
             **dict.fromkeys(("L7", "L10"), promised),
             **dict.fromkeys(("C1", "T1"), exactly_once),
             **dict.fromkeys(("C2", "D14"), read),
             "D10": self.workload.read_along.count if read else 0,
-            "M11": self.admin.done if read else 0,
+            "M11": self.admin.done + self.configurer.changed if read else 0,
+            "M9": self.configurer.compared,
+            "L11": self.retainer.judged,
             **dict.fromkeys(("D6", "D7", "D12", "T3"), compared),
         }
 
@@ -289,6 +319,11 @@ class ClusterRun:
             "admin": self.admin.done,
             "read_along": workload.read_along.count,
             "reread": workload.reread.count,
+            "small topics": len(workload.small_topics.created),
+            "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
+            "broker settings": self.configurer.changed,
+            "elected on request": self.elector.elected,
+            "deleted from the begin": self.retainer.deleted.total(),
             "refused": workload.refusals.count,
             "crashes": self.nemesis.crashes,
             **{f"moment: {role}": count for role, count in self.nemesis.moments.items()},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kraft.sim.cluster.run import RunResult, Signature, run_plan
-from kraft.sim.nemesis.plan import EXTRA, OVERRIDES, VOTER_CHANGER, Fault, Operation, Plan, allows
+from kraft.sim.nemesis.plan import OVERRIDES, SENDER_VERBS, VOTER_CHANGER, Fault, Operation, Plan, allows
 from kraft.sim.world.options import WorldOptions
 
 T = TypeVar("T")
@@ -232,11 +232,9 @@ def _sooner(plan: Plan) -> Plan:
 
 
 def _with_empty_values(plan: Plan) -> Plan:
-    """Producers send no filling; an administrator's amounts mean something else and stay."""
+    """Nobody sends any filling; amounts of what is not sent mean something else and stay."""
     work = {
-        client: tuple(replace(operation, amount=0) for operation in operations)
-        if client.startswith("producer") or client == EXTRA
-        else operations
+        client: tuple(replace(each, amount=0) if each.verb in SENDER_VERBS else each for each in operations)
         for client, operations in plan.work.items()
     }
     return replace(plan, work=work)

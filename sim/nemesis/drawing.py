@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.drawn_clients import RARE_CLIENTS, heated
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import Fault, Operation
-from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.chance import NamedRandom, between
 
 RESTART_MS = (100, 3_000)
 HURRY_MS = 500
@@ -118,6 +119,10 @@ class Mood:
     """Disks of brokers wear out, and somebody reads what is old again and again."""
     registers: bool = False
     """There are registrars."""
+    is_hot: bool = False
+    """Most of what producers send goes to one partition."""
+    rare_clients: tuple[str, ...] = ()
+    """Clients that only some worlds have, each by itself."""
     value_bytes_max: int = 0
     """Values are filled up to a drawn size below this."""
 
@@ -216,6 +221,8 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
     work: dict[str, tuple[Operation, ...]] = {}
     for name in plan.PRODUCERS:
         work[name] = _draw_sends(NamedRandom(seed, name), mood, end_ms, plan.PARTITIONS, mood.value_bytes_max)
+    if mood.is_hot:
+        work = heated(NamedRandom(seed, "hot"), work)
     work[plan.CONSUMER] = ()
     if mood.wears:
         work[plan.REREADER] = _draw_reading(NamedRandom(seed, plan.REREADER), settings.duration_ms)
@@ -230,6 +237,8 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
         work[plan.VOTER_CHANGER] = _draw_voter_changes(NamedRandom(seed, plan.VOTER_CHANGER), settings.duration_ms)
     if mood.trims:
         work[plan.TRIMMER] = _draw_trims(NamedRandom(seed, plan.TRIMMER), settings.duration_ms)
+    for name in mood.rare_clients:
+        work[name] = RARE_CLIENTS[name](NamedRandom(seed, name), settings.duration_ms)
     for name in plan.REGISTRARS if mood.registers else ():
         work[name] = _draw_registrations(NamedRandom(seed, name), settings.duration_ms)
     return work | draw_group_work(seed, settings.duration_ms)
@@ -330,7 +339,3 @@ def _draw_pranks(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
         operations.append(Operation(at_ms, plan.PRANKS[random.below(len(plan.PRANKS))]))
         at_ms += random.below(PRANK_PAUSE_MS_MAX)
     return tuple(operations)
-
-
-def between(random: NamedRandom, least: int, most: int) -> int:
-    return least + random.below(most - least + 1)

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 7
+SCHEDULE_VERSION = 8
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
 PARTITIONS = 3
+RETENTION_CHECK = "log.retention.check.interval.ms"
 OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
 
 KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
@@ -47,18 +48,26 @@ that it has appended is not committed."""
 ROLES = (*LASTING_ROLES, *MOMENT_ROLES)
 
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
+CLOSED_LOOP = "producer-closed-loop"
+"""It sends the next record as soon as the last one was answered; the others send by the clock."""
+SMALL_TOPICS = "producer-small-topics"
+"""It creates many topics in one request, and writes a few records to each."""
 CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
-TRIMMER = "trimmer"
+TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
 
 SEND, SEND_TOO = SENDER_VERBS = ("send", "send too")
+CREATE_SMALL = "create small"
 READ_AGAIN = "read again"
 DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
 MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
 CHANGE_DIRECTORY = "change directory"
 DELETE_RECORDS = "delete records"
+SET_RETENTION = "set retention"
+SET_BROKER_CONFIG, DELETE_BROKER_CONFIG = CONFIGURER_VERBS = ("set broker config", "delete broker config")
+ELECT_PREFERRED = "elect preferred leader"
 ADD_VOTER, REMOVE_VOTER = VOTER_VERBS = ("add voter", "remove voter")
 CREATE, VALIDATE_CREATE, DELETE_BY_ID = "create", "validate create", "delete by id"
 CREATE_PARTITIONS, VALIDATE_PARTITIONS = "create partitions", "validate partitions"
@@ -67,6 +76,8 @@ COMMIT, FETCH = OFFSET_VERBS = ("commit", "fetch")
 LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget who it is", "join again")
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
+    CLOSED_LOOP: (SEND,),
+    SMALL_TOPICS: (CREATE_SMALL, *SENDER_VERBS),
     CONSUMER: (),
     REREADER: (READ_AGAIN,),
     ADMIN: ADMIN_VERBS,
@@ -75,6 +86,9 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
     VOTER_CHANGER: VOTER_VERBS,
     TRIMMER: (DELETE_RECORDS,),
+    RETAINER: (SET_RETENTION,),
+    CONFIGURER: CONFIGURER_VERBS,
+    ELECTOR: (ELECT_PREFERRED,),
     **dict.fromkeys(REGISTRARS, (*TOPIC_VERBS, *OFFSET_VERBS)),
 }
 """What each client can do."""
@@ -113,13 +127,16 @@ class Operation:
     """One thing that a client does, `at_ms` after the clients began, or as soon as it has done what came before.
 
     send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. send
-    too: the same, in one step with the operation before it, so that both leave in one batch if there is room. read
-    again: partition `target`, from its begin. The
+    too: the same, in one step with the operation before it, so that both leave in one batch if there is room. create
+    small: small topic `target`, and `amount` says with how many replicas; what its client sends is for small topic
+    `target`, if that was created. read again: partition `target`, from its begin. The
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
     The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
     stands for. The voter changer's: controller `target` of those that there are. The trimmer's: partition `target` of
-    the extra topics', up to where `amount` says. The registrars': topic `target`, to
-    which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
+    the extra topics', up to where `amount` says. The retainer's: extra topic `target` of those that stand, and `amount`
+    chooses how much it keeps. The configurer's: broker `target` of those that there are, or all of them, and `amount`
+    chooses the setting. The elector's: partition `target` of those that there are. The registrars': topic
+    `target`, to which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
     """
 
     at_ms: int

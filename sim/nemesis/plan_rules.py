@@ -13,6 +13,7 @@ from kraft.sim.cluster.shape import LOG_DIR_LETTERS, ClusterShape
 from kraft.sim.cluster.sizes import SMALL
 from kraft.sim.nemesis.plan import (
     CLIENT_VERBS,
+    CLOSED_LOOP,
     CRASH_KINDS,
     LINK_KINDS,
     MOMENT_ROLES,
@@ -106,5 +107,5 @@ def _problems_of(operation: Operation, client: str) -> Iterator[str]:
         yield f"is {operation.verb!r}, and this client knows {', '.join(verbs) or 'nothing'}"
     if min(operation.at_ms, operation.target, operation.amount) < 0:
         yield f"({operation.verb}) has a number below 0"
-    if client in (*PRODUCERS, REREADER) and operation.target >= PARTITIONS:
+    if client in (*PRODUCERS, CLOSED_LOOP, REREADER) and operation.target >= PARTITIONS:
         yield f"is for partition {operation.target}, and the topic has {PARTITIONS}, from 0 on"

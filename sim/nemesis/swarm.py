@@ -15,8 +15,19 @@ from typing import TypeVar
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.sizes import SMALL
 from kraft.sim.nemesis.drawing import Mood, draw_faults, draw_work
+from kraft.sim.nemesis.drawn_clients import RARE_CLIENTS
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, NETWORK_KINDS, OTHER_KINDS, OVERRIDES, Plan, allows
+from kraft.sim.nemesis.plan import (
+    BLACKOUT,
+    DIRECTORY,
+    NETWORK_KINDS,
+    OTHER_KINDS,
+    OVERRIDES,
+    RETAINER,
+    RETENTION_CHECK,
+    Plan,
+    allows,
+)
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.options import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, WorldOptions
 
@@ -33,6 +44,12 @@ SMALL_ONE_IN = 4
 """In one of so many worlds a size is small, each by itself; in the plain ones none is."""
 TRIMS_ONE_IN = 3
 """In one of so many worlds records are deleted; in none of the plain ones."""
+HOT_ONE_IN = 4
+"""In one of so many worlds most records go to one partition, and it rolls often; in none of the plain ones."""
+HOT_SEGMENT_BYTES = "5000"
+RETENTION_CHECK_MS = "2000"
+RARE_CLIENT_ONE_IN = 3
+"""Each of the rare clients is there in one of so many worlds, by itself; in none of the plain ones."""
 WEAR_ONE_IN = 3
 """In one of so many worlds disks wear out; none of the plain ones is among them."""
 
@@ -69,7 +86,7 @@ NODE_CHOICES: tuple[Choices, ...] = (
     ({}, {"log.flush.offset.checkpoint.interval.ms": "2000"}),
     ({}, {}, {"log.flush.interval.messages": "1"}, {"log.flush.interval.messages": "5"}),
     ({}, {"log.segment.delete.delay.ms": "0"}),
-    ({}, {"log.retention.check.interval.ms": "2000"}),
+    ({}, {RETENTION_CHECK: RETENTION_CHECK_MS}),
 )
 TOPIC_CHOICES: tuple[Choices, ...] = (
     ({}, {}, {"internal.segment.bytes": "2000"}, {"internal.segment.bytes": "5000"}),
@@ -121,10 +138,16 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         value_bytes_max=one_of((0, 0, 600)),
         wears=not NamedRandom(seed, "wear").below(WEAR_ONE_IN),
         trims=not NamedRandom(seed, "trims").below(TRIMS_ONE_IN),
+        is_hot=not NamedRandom(seed, "is hot").below(HOT_ONE_IN),
+        rare_clients=_draw_rare_clients(seed),
     )
     compression = one_of(("none", "none", "gzip", "lz4"))
     small_batch_bytes = SMALL_BATCH_BYTES + mood.value_bytes_max
     batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, small_batch_bytes))
+    if RETAINER in mood.rare_clients:
+        overrides[RETENTION_CHECK] = RETENTION_CHECK_MS
+    if mood.is_hot:
+        topic_configs.setdefault("internal.segment.bytes", HOT_SEGMENT_BYTES)
     changes_voters = controllers > 1 and one_of((False, False, True))
     return (
         replace(
@@ -142,6 +165,10 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
 def _draw_small_sizes(seed: int) -> tuple[str, ...]:
     random = NamedRandom(seed, "sizes")
     return tuple(name for name in SMALL if not random.below(SMALL_ONE_IN))
+
+
+def _draw_rare_clients(seed: int) -> tuple[str, ...]:
+    return tuple(name for name in RARE_CLIENTS if not NamedRandom(seed, f"is {name} there").below(RARE_CLIENT_ONE_IN))
 
 
 def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:

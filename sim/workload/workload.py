@@ -2,9 +2,9 @@
 they send, and when, is in the plan.
 
 Source of the anomalies: the Kafka workload of Jepsen. A record that was acknowledged with acks=all must be read by the
-final reader; a record of the idempotent producer is read once; whatever was read before is read again, at the same
+final reader; a record of an idempotent producer is read once; whatever was read before is read again, at the same
 offset; a consumer skips nothing and goes back nowhere; what nobody sent is never read. The producer with acks=1 is
-promised nothing: it leaves tails in the logs of leaders that die.
+promised nothing: it leaves tails in the logs of leaders that die. What small topics hold is judged like all else.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.producer import Delivery
+from kraft.seam import Seam
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.plan import (
+    CLOSED_LOOP,
     CONSUMER,
+    CREATE_SMALL,
     EXTRA,
     IDEMPOTENT,
     LOOSE,
@@ -33,11 +36,13 @@ from kraft.sim.nemesis.plan import (
     PLAIN,
     REREADER,
     SEND_TOO,
+    SMALL_TOPICS,
     TOPIC,
     Operation,
     Plan,
 )
 from kraft.sim.workload.refusals import Refusals
+from kraft.sim.workload.small_topics import SmallTopics, name_of
 from kraft.wire.error_codes import ErrorCode
 
 REQUEST_TIMEOUT_MS = 5_000
@@ -47,15 +52,18 @@ READ_AGAIN_MS_MAX = 15_000
 REFUSED_PAUSE_MS = 100
 VALUE_SHOWN = 24
 """Bytes of a value that a finding shows."""
-ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1"}
+ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1", CLOSED_LOOP: "all", SMALL_TOPICS: "all"}
+EXACTLY_ONCE = (IDEMPOTENT, CLOSED_LOOP, SMALL_TOPICS)
+"""The idempotent producers."""
+IDEMPOTENT_VALUES = tuple(name.encode() for name in EXACTLY_ONCE)
 
 
 @dataclass(slots=True)
 class Sent:
-    """What one producer handed over, in order: (value, partition, its delivery)."""
+    """What one producer handed over, in order: (value, where to, its delivery)."""
 
     name: str
-    records: list[tuple[bytes, int, Delivery]] = field(default_factory=list)
+    records: list[tuple[bytes, TopicPartition, Delivery]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -79,6 +87,7 @@ class Workload:
         self.world = cluster.world
         self.partitions = [(TOPIC, index) for index in range(PARTITIONS)]
         self.sent = {name: Sent(name) for name in ACKS if name in plan.work}
+        self.small_topics = SmallTopics(cluster)
         self.read_along = Read()
         self.reread = Read()
         self.refusals = Refusals(cluster, self.partitions)
@@ -110,34 +119,54 @@ class Workload:
         return self._finished.is_set()
 
     async def _send(self, name: str) -> None:
-        sent = self.sent[name].records
-        start_ns = self.world.now_ns
+        start_ns, seam = self.world.now_ns, self.world.node(name)
         async with Producer(
             bootstrap_servers=self._bootstrap,
             client_id=name,
             acks=ACKS[name],
-            enable_idempotence=name == IDEMPOTENT,
+            enable_idempotence=name in EXACTLY_ONCE,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             compression_type=self._plan.compression,
             batch_size=self._plan.batch_bytes,
-            seam=self.world.node(name),
+            seam=seam,
         ) as producer:
-            for operation in self._plan.work[name]:
+            for operation in await self._sends(name, seam):
                 if operation.verb != SEND_TOO:
                     await self.world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
                 if self._stopped:
                     break
-                value = f"{name}/{len(sent)}".encode() + bytes(operation.amount)
-                delivery = await producer.enqueue(TOPIC, value, partition=operation.target)
-                sent.append((value, operation.target, delivery))
-                self._tell(name, value, operation, delivery)
+                await self._send_one(name, producer, operation)
 
-    def _tell(self, name: str, value: bytes, operation: Operation, delivery: Delivery) -> None:
+    async def _sends(self, name: str, seam: Seam) -> tuple[Operation, ...]:
+        """What this producer sends, once there is a place for it."""
+        work = self._plan.work[name]
+        if name != SMALL_TOPICS:
+            return work
+        wanted = {operation.target: operation.amount for operation in work if operation.verb == CREATE_SMALL}
+        await self.small_topics.create(seam, wanted, is_over=lambda: self._stopped)
+        return tuple(
+            each for each in work if each.verb != CREATE_SMALL and name_of(each.target) in self.small_topics.created
+        )
+
+    async def _send_one(self, name: str, producer: Producer, operation: Operation) -> None:
+        sent, place = self.sent[name].records, self._place(name, operation)
+        value = f"{name}/{len(sent)}".encode() + bytes(operation.amount)
+        delivery = await producer.enqueue(place[0], value, partition=place[1])
+        sent.append((value, place, delivery))
+        self._tell(name, value, place, delivery)
+        if name == CLOSED_LOOP:
+            await delivery.settled()
+
+    @staticmethod
+    def _place(name: str, operation: Operation) -> TopicPartition:
+        return (name_of(operation.target), 0) if name == SMALL_TOPICS else (TOPIC, operation.target)
+
+    def _tell(self, name: str, value: bytes, place: TopicPartition, delivery: Delivery) -> None:
         """To the chronicle: what was sent, and how it ended."""
         chronicle = self.cluster.watch.chronicle
         shown = value.rstrip(b"\0").decode()
-        told = chronicle.begin_operation(name, f"{shown} to {TOPIC}-{operation.target}")
+        told = chronicle.begin_operation(name, f"{shown} to {place[0]}-{place[1]}")
 
         def settled() -> None:
             outcome = delivery.outcome
@@ -197,11 +226,11 @@ class Workload:
 
     async def read_back(self, timeout_ms: int) -> Read:
         """Everything, by a fresh consumer; as much as came within the time."""
-        read = Read()
+        read, places = Read(), [*self.partitions, *((name, 0) for name in self.small_topics.standing())]
         with trio.move_on_after(timeout_ms / 1000):
             async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node("reader")) as consumer:
-                ends = await consumer.offsets(self.partitions)
-                await consumer.assign(self.partitions, at="earliest")
+                ends = await consumer.offsets(places)
+                await consumer.assign(places, at="earliest")
                 while any(consumer.position(place) < end for place, end in ends.items()):
                     self._take(read, await consumer.poll(timeout_ms=1000), "the final reader")
         return read
@@ -227,6 +256,7 @@ class Workload:
             if ACKS[name] == "all":
                 self._judge_promises(sent, final)
         self._judge_exactly_once(final)
+        self.small_topics.judge()
         for place, records in (*self.read_along.records.items(), *self.reread.records.items()):
             for offset, value in records.items():
                 if final.records.get(place, {}).get(offset) != value:
@@ -238,24 +268,23 @@ class Workload:
                     self._fail("D14", "a record that nobody sent", place, offset=offset, value=value)
 
     def _judge_promises(self, sent: Sent, final: Read) -> None:
-        last: dict[int, int] = {}
-        for value, partition, delivery in sent.records:
+        last: dict[TopicPartition, int] = {}
+        for value, place, delivery in sent.records:
             outcome = delivery.outcome
             if outcome is None:
-                self._fail("L7", "a record was neither delivered nor given up", (TOPIC, partition), value=value)
+                self._fail("L7", "a record was neither delivered nor given up", place, value=value)
             elif isinstance(outcome, DeliveryFailed) and self._is_forgotten(outcome):
                 continue
             elif isinstance(outcome, DeliveryFailed):
-                self._fail("L7", "a delivery failed", (TOPIC, partition), value=value, why=str(outcome))
+                self._fail("L7", "a delivery failed", place, value=value, why=str(outcome))
             else:
-                place = (outcome.topic, outcome.partition)
                 found = final.records.get(place, {}).get(outcome.offset)
                 if found != value:
                     told = {"offset": outcome.offset, "value": value, "found": found}
                     self._fail("L10", "an acknowledged record was not read", place, **told)
-                if sent.name == IDEMPOTENT and outcome.offset <= last.get(partition, -1):
+                if sent.name in EXACTLY_ONCE and outcome.offset <= last.get(place, -1):
                     self._fail("C1", "records of one producer are out of order", place, offset=outcome.offset)
-                last[partition] = outcome.offset
+                last[place] = outcome.offset
 
     def _is_forgotten(self, failed: DeliveryFailed) -> bool:
         """A broker that was started anew knows the last batch of each producer only, as Kafka's: of several that were
@@ -267,9 +296,9 @@ class Workload:
     def _judge_exactly_once(self, final: Read) -> None:
         for place, records in final.records.items():
             for value, times in Counter(records.values()).items():
-                if times > 1 and value.startswith(IDEMPOTENT.encode()):
+                if times > 1 and value.startswith(IDEMPOTENT_VALUES):
                     offsets = sorted(offset for offset, held in records.items() if held == value)
-                    self._fail("T1", "a record of the idempotent producer is doubled", place, offsets=offsets)
+                    self._fail("T1", "a record of an idempotent producer is doubled", place, offsets=offsets)
 
     @property
     def acknowledged(self) -> int:

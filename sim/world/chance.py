@@ -46,3 +46,8 @@ class NamedRandom:
         if source is None:
             source = self._streams[name] = NamedRandom(self._seed, f"{self._name}/{name}")
         return source
+
+
+def between(random: NamedRandom, least: int, most: int) -> int:
+    """A draw from `least` to `most`, both among them."""
+    return least + random.below(most - least + 1)

@@ -383,3 +383,24 @@ def test_an_epoch_that_was_taken_before_its_leader_was_steady_may_be_told_when_i
     steady.append(True)
     check.readers()[EpochClaimed](EpochClaimed(102, 7, -1))
     assert {finding.check for finding in check.findings} == found
+
+
+@pytest.mark.parametrize(("came_back_with", "due"), [(3, set()), (2, {"R11"})])
+def test_a_voter_need_not_come_back_with_a_tail_that_was_never_committed(came_back_with: int, due: set[str]) -> None:
+    """It led, and its tail was on its disk; another one has committed as much in its place since."""
+    common = [seen for node in (101, 102) for seen in (batch(node, 0, 3), LogDurable(node, None, 3))]
+    history = (
+        *common,
+        RoleSeen(102, 1, 1, True, 102, True, 3, 3, 0),
+        batch(102, 3, 6),
+        LogDurable(102, None, 6),
+        RoleSeen(101, 1, 2, True, 101, True, 3, 3, 0),
+        batch(101, 3, 6, epoch=2),
+        LogDurable(101, None, 6),
+        RoleSeen(101, 1, 2, True, 101, True, 6, 6, 0),
+        NodeDown(102),
+        LogCut(102, None, 0, came_back_with),
+        Restarted(102, 2, clean=False, wiped=False),
+        RoleSeen(102, 2, 2, False, 101, True, -1, came_back_with, 0),
+    )
+    assert findings(*history) & {"R11"} == due

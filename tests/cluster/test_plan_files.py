@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.sim.cluster.run import Signature
+from kraft.sim.nemesis.drawn_clients import RARE_CLIENTS
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
     CLIENTS,
@@ -58,7 +59,7 @@ def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> N
     names = {fault.kind for plan in plans for fault in plan.faults}
     assert names == set(FAULT_KINDS)
     assert {fault.role for plan in plans for fault in plan.faults} == {"", *ROLES}
-    some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER, TRIMMER, REREADER, *REGISTRARS}
+    some = {MOVER, DIRECTORY_MOVER, VOTER_CHANGER, TRIMMER, REREADER, *REGISTRARS, *RARE_CLIENTS}
     assert {client for plan in plans for client in plan.work} == set(CLIENTS)
     assert some in [set(CLIENTS) - set(plan.work) for plan in plans]
     assert all(set(CLIENTS) - set(plan.work) <= some for plan in plans)
@@ -117,6 +118,10 @@ def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
     assert "tiny_read_one_in must not be below 0" in spoil(lambda data: data["options"].update(tiny_read_one_in=-1))
     assert "voter-changer: needs dynamic_voters in the shape" in of_work("voter-changer", 0, "add voter", 0, 0)
     assert "is for partition 7, and the topic has 3" in of_work("producer-exact", 0, "send", 7, 0)
+    assert "is for partition 3, and the topic has 3" in of_work("producer-closed-loop", 0, "send", 3, 0)
+    assert "is 'send too', and this client knows send" in of_work("producer-closed-loop", 0, "send too", 0, 0)
+    assert "is 'send', and this client knows set broker config" in of_work("configurer", 0, "send", 0, 0)
+    assert "is 'elect leaders', and this client knows elect" in of_work("elector", 0, "elect leaders", 0, 0)
     assert "operation 1 is 'move', and this client knows send" in of_work("producer-exact", 0, "move", 0, 0)
     assert "operation 1 is 'send', and this client knows delete" in of_work("admin", 0, "send", 0, 0)
     assert "operation 1 is 'send', and this client knows nothing" in of_work("consumer", 0, "send", 0, 0)

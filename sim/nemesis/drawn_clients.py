@@ -1,0 +1,107 @@
+"""How a seed draws the clients that only some worlds have, and the hot partition. Each has a stream of its own, so that
+all else is drawn as it is without them.
+
+What a run costs is its requests, so each of them is bounded by a number and not only by the run's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.plan import Operation
+from kraft.sim.world.chance import NamedRandom, between
+
+SMALL_TOPICS_COUNT = (12, 24)
+SMALL_RECORDS = (1, 4)
+SMALL_TOPICS_BEGIN_MS_MAX = 2_000
+SMALL_VALUE_BYTES_MAX = 60
+CLOSED_LOOP_PERIOD_MS = (2_000, 12_000)
+"""From one time in which the closed loop runs to the next."""
+CLOSED_LOOP_RECORDS = (4, 24)
+"""So many, each as soon as the one before was answered."""
+CONFIG_PAUSE_MS = (500, 5_000)
+ELECTION_PAUSE_MS = (500, 5_000)
+RETENTION_PAUSE_MS = (500, 4_000)
+PICKS = 1_000
+DELETE_CONFIG_ONE_IN = 3
+HEAT = 4
+"""All bursts but one of so many go to the hot partition."""
+
+Work = tuple[Operation, ...]
+
+
+def heated(random: NamedRandom, work: Mapping[str, Work]) -> dict[str, Work]:
+    """The same bursts of producers, most of them to one partition."""
+    hot = random.below(plan.PARTITIONS)
+    return {client: _to_one_partition(random, operations, hot) for client, operations in work.items()}
+
+
+def _to_one_partition(random: NamedRandom, operations: Work, hot: int) -> Work:
+    moved: list[Operation] = []
+    at_ms, is_hot = -1, False
+    for each in operations:
+        if each.at_ms != at_ms:
+            at_ms, is_hot = each.at_ms, not random.one_in(HEAT)
+        moved.append(Operation(each.at_ms, each.verb, hot if is_hot else each.target, each.amount))
+    return tuple(moved)
+
+
+def _draw_small_topics(random: NamedRandom, end_ms: int) -> Work:
+    """All are created together; then each gets its records, in an order of their own."""
+    count, begin_ms = between(random, *SMALL_TOPICS_COUNT), random.below(SMALL_TOPICS_BEGIN_MS_MAX)
+    created = [Operation(begin_ms, plan.CREATE_SMALL, topic, random.below(PICKS)) for topic in range(count)]
+    sends = [
+        Operation(begin_ms + random.below(end_ms), plan.SEND, topic, random.below(SMALL_VALUE_BYTES_MAX))
+        for topic in range(count)
+        for _ in range(between(random, *SMALL_RECORDS))
+    ]
+    return (*created, *sorted(sends, key=lambda send: send.at_ms))
+
+
+def _draw_closed_loop(random: NamedRandom, end_ms: int) -> Work:
+    operations: list[Operation] = []
+    at_ms = random.below(CLOSED_LOOP_PERIOD_MS[0])
+    while at_ms < end_ms:
+        target = random.below(plan.PARTITIONS)
+        operations += [Operation(at_ms, plan.SEND, target)] * between(random, *CLOSED_LOOP_RECORDS)
+        at_ms += between(random, *CLOSED_LOOP_PERIOD_MS)
+    return tuple(operations)
+
+
+def _draw_configurations(random: NamedRandom, end_ms: int) -> Work:
+    operations: list[Operation] = []
+    at_ms = between(random, *CONFIG_PAUSE_MS)
+    while at_ms < end_ms:
+        verb = plan.DELETE_BROKER_CONFIG if random.one_in(DELETE_CONFIG_ONE_IN) else plan.SET_BROKER_CONFIG
+        operations.append(Operation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
+        at_ms += between(random, *CONFIG_PAUSE_MS)
+    return tuple(operations)
+
+
+def _draw_elections(random: NamedRandom, end_ms: int) -> Work:
+    operations: list[Operation] = []
+    at_ms = between(random, *ELECTION_PAUSE_MS)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.ELECT_PREFERRED, random.below(PICKS)))
+        at_ms += between(random, *ELECTION_PAUSE_MS)
+    return tuple(operations)
+
+
+def _draw_retention(random: NamedRandom, end_ms: int) -> Work:
+    operations: list[Operation] = []
+    at_ms = between(random, *RETENTION_PAUSE_MS)
+    while at_ms < end_ms:
+        operations.append(Operation(at_ms, plan.SET_RETENTION, random.below(PICKS), random.below(PICKS)))
+        at_ms += between(random, *RETENTION_PAUSE_MS)
+    return tuple(operations)
+
+
+RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = {
+    plan.SMALL_TOPICS: _draw_small_topics,
+    plan.CLOSED_LOOP: _draw_closed_loop,
+    plan.CONFIGURER: _draw_configurations,
+    plan.ELECTOR: _draw_elections,
+    plan.RETAINER: _draw_retention,
+}
+"""Client → how its work is drawn, from its stream and until when."""

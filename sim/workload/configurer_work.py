@@ -1,0 +1,131 @@
+"""One who changes settings of brokers while they run, each broker's own and the defaults of all (KIP-226), and what
+must come of it: a setting that was acknowledged is in the metadata (M11), and each broker works by what those say and
+tells the same (M9).
+
+Only settings that take no promise away. Whoever hands a request on may carry it out twice, so of several values that
+were asked for any may stand in the end; but not none, unless that was asked for too, and not one that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.client.core.records import KafkaError
+from kraft.config import TopicConfig
+from kraft.image import ConfigResourceType
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.nemesis.plan import CONFIGURER, DELETE_BROKER_CONFIG, TOPIC, Operation
+from kraft.sim.workload.planned_requests import REQUEST_TIMEOUT_MS, make_requests
+
+SETTINGS = (
+    ("log.segment.delete.delay.ms", "0"),
+    ("log.segment.delete.delay.ms", "3000"),
+    ("log.index.interval.bytes", "0"),
+    ("log.index.interval.bytes", "300"),
+    ("log.flush.interval.messages", "1"),
+    ("log.flush.interval.ms", "200"),
+    ("log.cleaner.backoff.ms", "500"),
+    ("message.max.bytes", "500000"),
+    ("num.recovery.threads.per.data.dir", "3"),
+)
+"""None by which a segment of the offsets topic is closed: it would be compacted, which the checks of replicas do not
+follow."""
+NAMES = tuple(dict.fromkeys(name for name, _ in SETTINGS))
+ALL_BROKERS = ""
+IN_FORCE_MS_MAX = 5_000
+REMOVED = None
+DYNAMIC = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+
+Place = tuple[str, str]
+"""(broker, or ALL_BROKERS; the setting's name)."""
+
+
+class Configurer:
+    """`changed` counts what was acknowledged, `compared` the settings of brokers that were looked at in the end."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.changed = 0
+        self.compared = 0
+        self._cluster = cluster
+        self._asked: dict[Place, set[str | None]] = {}
+        self._acknowledged: set[Place] = set()
+
+    async def run(self, work: Iterable[Operation]) -> None:
+        """Ask for what a plan says, when it says it."""
+        await make_requests(self._cluster, CONFIGURER, work, self._change)
+
+    async def _change(self, cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+        brokers = (ALL_BROKERS, *map(str, cluster.shape.broker_ids))
+        broker = brokers[operation.target % len(brokers)]
+        name, value = SETTINGS[operation.amount % len(SETTINGS)]
+        is_removal = operation.verb == DELETE_BROKER_CONFIG
+        asked = REMOVED if is_removal else value
+        self._asked.setdefault((broker, name), set()).add(asked)
+        told = cluster.watch.chronicle.begin_operation(CONFIGURER, f"{name}={asked} of {broker or 'all brokers'}")
+        change = ConfigChange(ConfigOperation.DELETE if is_removal else ConfigOperation.SET, name, asked)
+        try:
+            await admin.configs.alter(ConfigResource(ResourceType.BROKER, broker), [change])
+        except (KafkaError, ClusterUnreachable, *CONNECTION_FAILURES) as problem:
+            cluster.watch.chronicle.end_operation(told, f"nobody knows: {problem}", None)
+            return
+        self._acknowledged.add((broker, name))
+        self.changed += 1
+        cluster.watch.chronicle.end_operation(told, "done", True)
+
+    # judging
+
+    async def judge(self) -> None:
+        """Compare what was acknowledged with what is committed in the end, and that with what brokers do and tell. All
+        of them are up."""
+        if not self._asked:
+            return
+        self._judge_what_stands()
+        await self._cluster.wait_until(lambda: not list(self._outdated()), IN_FORCE_MS_MAX)
+        for broker in self._outdated():
+            self._fail("M9", "a broker works by other settings than the metadata say", broker)
+        servers, seam = self._cluster.shape.bootstrap_servers, self._cluster.world.node(CONFIGURER)
+        async with Admin(bootstrap_servers=servers, timeout_ms=REQUEST_TIMEOUT_MS, seam=seam) as admin:
+            for broker in self._cluster.shape.broker_ids:
+                await self._judge_what_is_told(admin, broker)
+
+    def _judge_what_stands(self) -> None:
+        for (broker, name), asked in self._asked.items():
+            stands = self._committed(broker).get(name)
+            may_be_absent = REMOVED in asked or (broker, name) not in self._acknowledged
+            if stands not in asked and not (stands is None and may_be_absent):
+                text = "a setting is not what it was changed to"
+                self._fail("M11", text, broker or 0, name=name, value=stands, asked=sorted(map(str, asked)))
+
+    def _outdated(self) -> Iterator[int]:
+        """Brokers that do not work by what is committed: for themselves, or for the topic."""
+        image = self._cluster.image
+        for broker in self._cluster.shape.broker_ids:
+            eye, static = self._cluster.watch.nodes[broker], self._cluster.shape.config(broker)
+            dynamic = dict(image.broker_configs(broker))
+            node = eye.node.broker
+            due = static.overlay(dynamic), TopicConfig.resolve(image.topic_configs(TOPIC), dynamic, static)
+            held = None if node is None else node.broker.dynamic_configs
+            if held is None or due != (held.node, held.topic(TOPIC)):
+                yield broker
+
+    async def _judge_what_is_told(self, admin: Admin, broker: int) -> None:
+        entries = await admin.configs.describe(ConfigResource(ResourceType.BROKER, str(broker)))
+        told = {entry.name: entry for entry in entries}
+        own, of_all = self._committed(str(broker)), self._committed(ALL_BROKERS)
+        for name in NAMES:
+            self.compared += 1
+            source = DYNAMIC[0] if name in own else DYNAMIC[1] if name in of_all else None
+            due = own.get(name, of_all.get(name))
+            is_told = told[name].source in DYNAMIC if source is None else told[name].source is not source
+            if is_told or (source is not None and told[name].value != due):
+                facts = {"name": name, "told": told[name].value, "source": told[name].source.name, "due": due}
+                self._fail("M9", "a broker tells another setting than the metadata say", broker, **facts)
+
+    def _committed(self, broker: str) -> dict[str, str]:
+        return dict(self._cluster.image.configs_of(ConfigResourceType.BROKER, broker))
+
+    def _fail(self, check: str, text: str, broker: int | str, **facts: object) -> None:
+        self._cluster.report.fail(check, text, node=int(broker), **facts)

@@ -1,0 +1,84 @@
+"""One who gives the extra topics short retention by size while all else goes on: each broker then deletes all but the
+newest bytes, for itself.
+
+Nobody is promised what those topics hold. The checks watch the logs and their begins (D5, D9); in the end no replica
+may keep what its retention lets go (L11), once it has had the time to look. Retention by time is left out: it empties
+logs, each replica's when its own clock says so, and the comparisons at the end do not follow that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResource, ResourceType
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.client.core.records import KafkaError
+from kraft.sim.check.observations import TopicPartition
+from kraft.sim.cluster.cluster import SimCluster
+from kraft.sim.nemesis.plan import RETAINER, RETENTION_CHECK, Operation
+from kraft.sim.workload.planned_requests import make_requests
+
+SMALL_SEGMENTS = ("internal.segment.bytes", "1000")
+BY_SIZE = "retention.bytes"
+CHOICES = ("1000", "2000", "4000")
+ROUNDS_MAX = 4
+"""A broker that was started anew opens a log in its first round, and may have just missed one."""
+
+
+class Retainer:
+    """`deleted`: extra topic → records that are gone from the begins of its replicas' logs in the end."""
+
+    def __init__(self, cluster: SimCluster, living: Mapping[str, object]) -> None:
+        self.deleted: Counter[str] = Counter()
+        self.judged = 0
+        """Replicas of which that is known."""
+        self._cluster = cluster
+        self._living = living
+
+    async def run(self, work: Iterable[Operation]) -> None:
+        """Ask for what a plan says, when it says it."""
+        await make_requests(self._cluster, RETAINER, work, self._retain)
+
+    async def _retain(self, cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+        names = list(self._living)
+        if not names:
+            return
+        name, kept = names[operation.target % len(names)], (BY_SIZE, CHOICES[operation.amount % len(CHOICES)])
+        told = cluster.watch.chronicle.begin_operation(RETAINER, f"{name}: {kept[1]} bytes")
+        changes = [ConfigChange(ConfigOperation.SET, *setting) for setting in (SMALL_SEGMENTS, kept)]
+        outcome = "no answer"
+        with suppress(KafkaError, ClusterUnreachable, *CONNECTION_FAILURES):
+            await admin.configs.alter(ConfigResource(ResourceType.TOPIC, name), changes)
+            outcome = "done"
+        cluster.watch.chronicle.end_operation(told, outcome, outcome == "done" or None)
+
+    async def judge(self) -> None:
+        """All brokers are up, and nobody writes any more."""
+        period_ms = self._cluster.shape.overrides.get(RETENTION_CHECK)
+        if period_ms is None:
+            return
+        await self._cluster.wait_until(lambda: not any(self._too_long()), ROUNDS_MAX * int(period_ms))
+        for broker, place in self._too_long():
+            text = "a log keeps segments that its retention lets go"
+            self._cluster.report.fail("L11", text, partition=place, node=broker)
+        for topic in self._cluster.image.topics:
+            if topic.name in self._living:
+                for index, state in topic.partitions():
+                    begins = [self._cluster.begin_of(each, topic.name, index) for each in state.replicas]
+                    self.deleted[topic.name] += sum(begins)
+                    self.judged += len(state.replicas) * (BY_SIZE in self._cluster.image.topic_configs(topic.name))
+
+    def _too_long(self) -> Iterator[tuple[int, TopicPartition]]:
+        """(broker, partition) of replicas that could do without their oldest segment."""
+        image = self._cluster.image
+        for topic in image.topics:
+            limit = image.topic_configs(topic.name).get(BY_SIZE)
+            if limit is not None:
+                for index, state in topic.partitions():
+                    for broker in state.replicas:
+                        sizes = self._cluster.segment_sizes(broker, topic.name, index)
+                        if sum(sizes[1:]) >= int(limit) and len(sizes) > 1:
+                            yield broker, (topic.name, index)
