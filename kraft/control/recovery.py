@@ -48,8 +48,9 @@ def choose_furthest(
 
 def _turned_off(end: ToldLogEnd, last: ToldLogEnd) -> bool:
     """Whether this log left that of the last known leader below the end of what is left of it, for a newer epoch. The
-    last known leader was complete, and its log has none of that epoch there: so nothing of it was committed."""
-    if end.last_epoch <= last.last_epoch:
+    last known leader was complete, and its log has none of that epoch there: so nothing of it was committed. One
+    without records (-1: a log that was emptied may begin and end anywhere) says nothing of the kind."""
+    if last.last_epoch < 0 or end.last_epoch <= last.last_epoch:
         return False
     turn = next((start for epoch, start in end.epochs if epoch > last.last_epoch), end.log_end_offset)
     return turn < last.log_end_offset

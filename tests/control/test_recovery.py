@@ -83,6 +83,14 @@ def test_a_newer_epoch_counts_that_began_where_the_log_of_the_last_known_leader_
     assert beat(cluster, 1) == taken
 
 
+def test_a_log_of_the_last_known_leader_without_records_excludes_nobody_wherever_it_ends() -> None:
+    cluster = lost_partition()
+    told(cluster, 1, 577, epoch=4, epochs=((0, 0), (3, 132), (4, 541)))
+    told(cluster, 2, 544, epoch=4, epochs=((0, 0), (3, 132), (4, 541)))
+    told(cluster, 3, 600, epoch=-1)
+    assert beat(cluster, 1) == 1
+
+
 def test_of_equal_logs_that_of_the_last_known_leader_is_taken() -> None:
     cluster = lost_partition(last_known=2)
     for broker_id in (1, 2, 3):
