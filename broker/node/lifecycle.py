@@ -175,6 +175,7 @@ class BrokerLifecycle:
 
     def heartbeat(self) -> HeartbeatRequest:
         """What is to be told now; also the greeting on a new connection to a controller."""
+        log_ends, log_epochs = self._log_ends.told()
         return HeartbeatRequest(
             broker_id=self._broker.node_id,
             broker_epoch=self.broker_epoch,
@@ -182,7 +183,8 @@ class BrokerLifecycle:
             want_fence=not self._loaded,
             want_shut_down=self._wants_shutdown,
             offline_log_dirs=tuple(sorted(self._offline_directories)),
-            log_ends=self._log_ends.rows(),
+            log_ends=log_ends,
+            log_epochs=log_epochs,
         )
 
     async def _heartbeat(self) -> Any:

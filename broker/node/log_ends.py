@@ -14,7 +14,7 @@ from uuid import UUID
 import trio
 
 from kraft.image.partitions import LEAF_PARTITIONS_MAX, NO_LEADER, PartitionState
-from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LogEndRow
+from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LOG_EPOCHS_MAX, LogEndRow, LogEpochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ LOOKS_MAX = 4 * LOG_ENDS_MAX
 
 
 class LogEnds:
-    """Follows the metadata; `rows` is what to tell now."""
+    """Follows the metadata; `told` is what to tell now."""
 
     def __init__(self, broker: Broker, changed: Callable[[], None]) -> None:
         """`changed` is called when there is something new to tell."""
@@ -74,11 +74,11 @@ class LogEnds:
         if self._wanted and delta.deleted_topics:
             self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
 
-    def rows(self) -> tuple[LogEndRow, ...]:
-        """What the logs that can be read say. Of more than LOG_ENDS_MAX that many, and the next time others: of a full
-        window the controller remembers what it was told before."""
+    def told(self) -> tuple[tuple[LogEndRow, ...], tuple[LogEpochs, ...]]:
+        """What the logs that can be read say, and their epochs. Of more than LOG_ENDS_MAX that many, and the next time
+        others: of a full window the controller remembers what it was told before."""
         wanted = self._wanted
-        rows: list[LogEndRow] = []
+        rows: list[tuple[LogEndRow, LogEpochs]] = []
         for key in list(islice(wanted, LOOKS_MAX)):
             if len(rows) == LOG_ENDS_MAX:
                 break
@@ -86,9 +86,9 @@ class LogEnds:
             row = self._row(*key, epoch)
             if row is not None:
                 rows.append(row)
-        return tuple(rows)
+        return tuple(row for row, _ in rows), tuple(epochs for _, epochs in rows)
 
-    def _row(self, topic_id: UUID, index: int, partition_epoch: int) -> LogEndRow | None:
+    def _row(self, topic_id: UUID, index: int, partition_epoch: int) -> tuple[LogEndRow, LogEpochs] | None:
         """None while the role of this partition epoch is not taken, or the log is not open."""
         partition = self._broker.replicas.find(topic_id, index)
         if partition is None or partition.state is None or partition.state.partition_epoch != partition_epoch:
@@ -98,7 +98,8 @@ class LogEnds:
             if partition.waits_for_log and not partition.is_truncating:
                 partition.host.want_open(partition)
             return None
-        return topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset
+        row = (topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset)
+        return row, log.epochs.newest(LOG_EPOCHS_MAX)
 
     def _look_at(self, topic_id: UUID, index: int, state: PartitionState | None) -> None:
         if state is None or not self._is_wanted(state):

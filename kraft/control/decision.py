@@ -36,12 +36,14 @@ EVENTS_PER_COMMAND_MAX = 10_000
 
 class ToldLogEnd(NamedTuple):
     """How far a broker's log of a partition reaches, as of `partition_epoch`. `last_epoch` is the newest leader epoch
-    that the log knows (-1: none); `since_ms` is when it was told first."""
+    that the log knows (-1: none); `since_ms` is when it was told first; `epochs` are the newest (leader epoch, start
+    offset) of the log, oldest first, none from a broker of an older release."""
 
     partition_epoch: int
     last_epoch: int
     log_end_offset: int
     since_ms: int
+    epochs: tuple[tuple[int, int], ...] = ()
 
 
 _NO_LOG_ENDS: Mapping[tuple[UUID, int], ToldLogEnd] = MappingProxyType({})

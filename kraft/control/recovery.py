@@ -3,7 +3,9 @@
 ISR and ELR are both empty only after all who were in them have stopped uncleanly. Kafka takes the last known leader
 back then, whatever its disk has lost. Here the brokers tell in their heartbeats how far their logs reach, and the
 furthest is taken (KIP-966, unclean recovery): a leader is chosen among the complete, so of two logs the one with the
-higher last epoch, or the longer one of the same, has all that was committed and is left in the other.
+higher last epoch, or the longer one of the same, has all that was committed and is left in the other. Unless a leader
+of that epoch was replaced before anyone had its records: such a log turned off from that of the last known leader, who
+was complete, and is not taken.
 Invariants: nobody is taken before the last known leader is back, and only what was told of the partition as it is now
 counts; while a replica has told nothing it is waited for, for one session time-out after the last known leader told.
 """
@@ -40,7 +42,18 @@ def choose_furthest(
         return NO_LEADER
     if len(told) < len(state.replicas) and context.now_ms - told[last].since_ms < context.session_timeout_ms:
         return NO_LEADER
-    return max(told, key=lambda replica: (told[replica].last_epoch, told[replica].log_end_offset, replica == last))
+    reaching = {replica: end for replica, end in told.items() if not _turned_off(end, told[last])}
+    return max(reaching, key=lambda replica: (told[replica].last_epoch, told[replica].log_end_offset, replica == last))
+
+
+def _turned_off(end: ToldLogEnd, last: ToldLogEnd) -> bool:
+    """Whether this log left that of the last known leader below the end of what is left of it, for a newer epoch. The
+    last known leader was complete, and its log has none of that epoch there: so nothing of it was committed. One
+    without records (-1: a log that was emptied may begin and end anywhere) says nothing of the kind."""
+    if last.last_epoch < 0 or end.last_epoch <= last.last_epoch:
+        return False
+    turn = next((start for epoch, start in end.epochs if epoch > last.last_epoch), end.log_end_offset)
+    return turn < last.log_end_offset
 
 
 def find_recoverable(

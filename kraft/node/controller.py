@@ -59,7 +59,7 @@ from kraft.node.voter_changes import NOT_LEADER, VoterChange, VoterChanges
 from kraft.node.voter_membership import VoterMembership
 from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import CloseReason, InvariantError, Seam, WireError
-from kraft.wire.rpc_cluster import LogEndRow
+from kraft.wire.rpc_cluster import LogEndRow, LogEpochs
 from kraft.wire.server import Request, ServerConnection
 
 log = structlog.get_logger("kraft.controller")
@@ -291,6 +291,7 @@ class Controller:
         connection_number: int,
         metadata_offset: int = -1,
         log_ends: Sequence[LogEndRow] = (),
+        log_epochs: Sequence[LogEpochs] = (),
     ) -> None:
         """A broker told of itself on this connection; on a standby too, so that it knows whose connection it is."""
         self.probe(HeartbeatHeard(broker_id, broker_epoch, connection_number))
@@ -298,7 +299,8 @@ class Controller:
         broker = None if image is None else image.brokers.get(broker_id)
         if broker is not None and broker.broker_epoch == broker_epoch:
             now_ms = self.clock.monotonic_ms()
-            self.sessions.heard(broker_id, broker_epoch, connection_number, now_ms, metadata_offset, log_ends)
+            told = (metadata_offset, log_ends, log_epochs)
+            self.sessions.heard(broker_id, broker_epoch, connection_number, now_ms, *told)
 
     # probes
 

@@ -7,6 +7,7 @@ heartbeat counts when it arrives, whatever waits before it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from types import MappingProxyType
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from rpds import HashTrieMap
 from kraft.control import BrokerSession, FenceTarget
 from kraft.control.decision import ToldLogEnd
 from kraft.image import MetadataImage
-from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LogEndRow
+from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LogEndRow, LogEpochs
 
 
 class Sessions:
@@ -50,6 +51,7 @@ class Sessions:
         now_ms: int,
         metadata_offset: int = -1,
         log_ends: Sequence[LogEndRow] = (),
+        log_epochs: Sequence[LogEpochs] = (),
     ) -> None:
         """A registration or heartbeat of the current incarnation arrived."""
         old = self._sessions.get(broker_id)
@@ -60,7 +62,7 @@ class Sessions:
             connection_number=connection_number,
             is_connected=True,
             metadata_offset=max(old.metadata_offset, metadata_offset),
-            log_ends=_taken(old.log_ends, log_ends, now_ms),
+            log_ends=_taken(old.log_ends, log_ends, log_epochs, now_ms),
         )
 
     def connection_ended(self, connection_number: int) -> None:
@@ -126,17 +128,21 @@ class Sessions:
 
 
 def _taken(
-    known: Mapping[tuple[UUID, int], ToldLogEnd], rows: Sequence[LogEndRow], now_ms: int
+    known: Mapping[tuple[UUID, int], ToldLogEnd],
+    rows: Sequence[LogEndRow],
+    log_epochs: Sequence[LogEpochs],
+    now_ms: int,
 ) -> Mapping[tuple[UUID, int], ToldLogEnd]:
     """What is told now in the place of what was known, or beside it if there may be more to tell; what stayed the same
     was told when it was told first."""
     taken: HashTrieMap[tuple[UUID, int], ToldLogEnd] = HashTrieMap()
     if len(rows) >= LOG_ENDS_MAX:
         taken = known if isinstance(known, HashTrieMap) else HashTrieMap(known)
-    for topic_id, partition_id, partition_epoch, last_epoch, log_end_offset in rows:
+    told = zip(rows, chain(log_epochs, repeat(())), strict=False)
+    for (topic_id, partition_id, partition_epoch, last_epoch, log_end_offset), epochs in told:
         old = known.get((topic_id, partition_id))
         is_known = old is not None and old.partition_epoch == partition_epoch
         since_ms = old.since_ms if old is not None and is_known else now_ms
-        end = ToldLogEnd(partition_epoch, last_epoch, log_end_offset, since_ms)
+        end = ToldLogEnd(partition_epoch, last_epoch, log_end_offset, since_ms, epochs)
         taken = taken.insert((topic_id, partition_id), end)
     return taken

@@ -36,6 +36,10 @@ class EpochCache:
         """All (epoch, start offset), oldest first."""
         return tuple(self._entries)
 
+    def newest(self, count: int) -> tuple[tuple[int, int], ...]:
+        """The newest so many (epoch, start offset), oldest first."""
+        return tuple(self._entries[-count:])
+
     @property
     def latest(self) -> tuple[int, int] | None:
         """The newest (epoch, start offset), or None for an empty cache."""

@@ -27,6 +27,10 @@ LogEndRow = tuple[UUID, int, int, int, int]
 whose partition has neither ISR nor ELR."""
 
 SMALL_BYTES_MAX = 64 * 1024
+LogEpochs = tuple[tuple[int, int], ...]
+"""(leader epoch, where it began in the log), oldest first: the newest LOG_EPOCHS_MAX of a log."""
+
+LOG_EPOCHS_MAX = 16
 LOG_ENDS_MAX = 500
 """A controller is busy with so many for some milliseconds."""
 HEARTBEAT_BYTES_MAX = SMALL_BYTES_MAX + 5_000 * 64
@@ -70,10 +74,10 @@ class RegisterBrokerResponse(RpcMessage):
 class HeartbeatRequest(RpcMessage):
     """Sent to the active controller every `broker.heartbeat.interval.ms`, and once on every new connection to any
     controller, so that each knows which connection is whose. `metadata_offset` is that of the newest image whose roles
-    are taken, exclusive. `log_ends` has LOG_ENDS_MAX rows at most."""
+    are taken, exclusive. `log_ends` has LOG_ENDS_MAX rows at most, and `log_epochs` what belongs to each of them."""
 
     api_key = InternalKey.HEARTBEAT
-    max_version = 1
+    max_version = 2
     bytes_max = HEARTBEAT_BYTES_MAX
 
     broker_id: int
@@ -83,12 +87,13 @@ class HeartbeatRequest(RpcMessage):
     want_shut_down: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
     log_ends: tuple[LogEndRow, ...] = field(default=(), metadata=since(1))
+    log_epochs: tuple[LogEpochs, ...] = field(default=(), metadata=since(2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse(RpcMessage):
     api_key = InternalKey.HEARTBEAT
-    max_version = 1
+    max_version = 2
     bytes_max = SMALL_BYTES_MAX
 
     error_code: int = 0

@@ -15,16 +15,24 @@ from kraft.image.replay import replay_with_delta
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.storage.epochs import EpochCache
 from kraft.wire.rpc import decode_rpc, encode_rpc
-from kraft.wire.rpc_cluster import LOG_ENDS_MAX, HeartbeatRequest, LogEndRow
+from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LOG_EPOCHS_MAX, HeartbeatRequest, LogEndRow, LogEpochs
 from tests.broker.images import image_of, three_brokers
 from tests.cluster.stage import play, produce, state_of, wait_whole
 from tests.control.cluster import topic_id
 
 
-def rows_of(cluster: SimCluster, broker: int) -> tuple[LogEndRow, ...]:
+def heartbeat_of(cluster: SimCluster, broker: int) -> HeartbeatRequest:
     node = cluster.watch.nodes[broker].node.broker
     assert node is not None
-    return node.broker.lifecycle.heartbeat().log_ends
+    return node.broker.lifecycle.heartbeat()
+
+
+def rows_of(cluster: SimCluster, broker: int) -> tuple[LogEndRow, ...]:
+    return heartbeat_of(cluster, broker).log_ends
+
+
+def epochs_of(cluster: SimCluster, broker: int) -> tuple[LogEpochs, ...]:
+    return heartbeat_of(cluster, broker).log_epochs
 
 
 def test_the_ends_are_told_while_nobody_is_left_in_isr_and_elr_and_only_then() -> None:
@@ -50,6 +58,7 @@ def test_the_ends_are_told_while_nobody_is_left_in_isr_and_elr_and_only_then() -
         expected = (topic.topic_id, 0, now.partition_epoch, before.leader_epoch, 20)
         assert now.leader == -1
         assert rows_of(cluster, others[1]) == (expected,)
+        assert epochs_of(cluster, others[1]) == (((before.leader_epoch, 0),),)
         cluster.start(others[0])
         await wait_whole(cluster)
         assert not any(rows_of(cluster, broker) for broker in before.replicas)
@@ -68,7 +77,7 @@ def test_more_ends_than_fit_into_a_heartbeat_are_told_in_turns(monkeypatch: pyte
     broker: Any = SimpleNamespace(replicas=SimpleNamespace(find=lambda _topic, index: partitions[index]))
     ends = log_ends.LogEnds(broker, lambda: None)
     ends._wanted = {(topic_id(1), index): 1 for index in partitions}
-    told = [[row[1] for row in ends.rows()] for _ in range(3)]
+    told = [[row[1] for row in ends.told()[0]] for _ in range(3)]
     assert told == [[0, 2], [3, 4], [0, 2]], "the log of 1 cannot be read"
 
 
@@ -109,10 +118,15 @@ async def test_the_partitions_of_a_first_image_are_looked_at_in_steps_as_the_new
 def test_a_heartbeat_with_all_the_rows_that_it_may_have_can_be_sent() -> None:
     big = 1 << 62
     rows = tuple((topic_id(number), 1 << 30, 1 << 30, 1 << 30, big) for number in range(LOG_ENDS_MAX))
-    request = HeartbeatRequest(broker_id=1, broker_epoch=big, metadata_offset=big, log_ends=rows)
-    assert decode_rpc(HeartbeatRequest, 1, encode_rpc(request)) == request
+    epochs = (((1 << 30, big),) * LOG_EPOCHS_MAX,) * LOG_ENDS_MAX
+    told = {"log_ends": rows, "log_epochs": epochs}
+    request = HeartbeatRequest(broker_id=1, broker_epoch=big, metadata_offset=big, **told)
+    assert decode_rpc(HeartbeatRequest, 2, encode_rpc(request)) == request
 
 
 def test_a_controller_of_an_older_release_is_told_the_rest() -> None:
-    request = HeartbeatRequest(broker_id=1, broker_epoch=2, metadata_offset=3, log_ends=((topic_id(1), 0, 1, 2, 3),))
+    row = (topic_id(1), 0, 1, 2, 3)
+    request = HeartbeatRequest(broker_id=1, broker_epoch=2, metadata_offset=3, log_ends=(row,), log_epochs=(((2, 0),),))
     assert decode_rpc(HeartbeatRequest, 0, encode_rpc(request, 0)).log_ends == ()
+    older = decode_rpc(HeartbeatRequest, 1, encode_rpc(request, 1))
+    assert (older.log_ends, older.log_epochs) == ((row,), ())

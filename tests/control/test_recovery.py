@@ -62,6 +62,35 @@ def test_a_higher_last_epoch_counts_more_than_a_longer_log() -> None:
     assert beat(cluster, 1) == 2
 
 
+@pytest.mark.parametrize("tells_epochs", [True, False], ids=["", "an older release"])
+def test_a_newer_epoch_that_began_where_the_last_known_leader_has_records_of_an_older_one_counts_for_nothing(
+    tells_epochs: bool,
+) -> None:
+    """1 led in epoch 4, nobody had its records when 3, which had gone on in epoch 3, led again; then 3 lost its end."""
+    cluster = lost_partition()
+    told(cluster, 1, 321, epoch=4, epochs=((0, 0), (3, 132), (4, 313)) if tells_epochs else ())
+    told(cluster, 2, 223, epoch=3, epochs=((0, 0), (3, 132)))
+    told(cluster, 3, 473, epoch=3, epochs=((0, 0), (3, 132)))
+    assert beat(cluster, 1) == 3
+
+
+@pytest.mark.parametrize(("began", "taken"), [(472, 3), (473, 1)])
+def test_a_newer_epoch_counts_that_began_where_the_log_of_the_last_known_leader_ends(began: int, taken: int) -> None:
+    cluster = lost_partition()
+    told(cluster, 1, 600, epoch=5, epochs=((3, 132), (4, began), (5, 550)))
+    told(cluster, 2, 140, epoch=3, epochs=((0, 0), (3, 132)))
+    told(cluster, 3, 473, epoch=3, epochs=((0, 0), (3, 132)))
+    assert beat(cluster, 1) == taken
+
+
+def test_a_log_of_the_last_known_leader_without_records_excludes_nobody_wherever_it_ends() -> None:
+    cluster = lost_partition()
+    told(cluster, 1, 577, epoch=4, epochs=((0, 0), (3, 132), (4, 541)))
+    told(cluster, 2, 544, epoch=4, epochs=((0, 0), (3, 132), (4, 541)))
+    told(cluster, 3, 600, epoch=-1)
+    assert beat(cluster, 1) == 1
+
+
 def test_of_equal_logs_that_of_the_last_known_leader_is_taken() -> None:
     cluster = lost_partition(last_known=2)
     for broker_id in (1, 2, 3):

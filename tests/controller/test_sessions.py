@@ -20,6 +20,16 @@ def test_what_is_told_again_was_told_when_it_was_told_first() -> None:
     }
 
 
+def test_epochs_stand_beside_the_ends_that_they_were_told_with_and_an_older_release_tells_none() -> None:
+    sessions = Sessions(9_000)
+    rows = [(TOPIC, 0, 3, 2, 141), (TOPIC, 1, 8, 4, 7)]
+    sessions.heard(1, 5, 7, 100, 40, rows, [((1, 0), (2, 40)), ((4, 0),)])
+    ends = sessions.view[1].log_ends
+    assert [ends[TOPIC, number].epochs for number in (0, 1)] == [((1, 0), (2, 40)), ((4, 0),)]
+    sessions.heard(2, 6, 8, 100, 40, rows)
+    assert [ends.epochs for ends in sessions.view[2].log_ends.values()] == [(), ()]
+
+
 def test_what_is_told_no_more_and_what_another_incarnation_told_is_forgotten() -> None:
     sessions = Sessions(9_000)
     row = (TOPIC, 0, 3, 2, 141)

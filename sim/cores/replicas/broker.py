@@ -22,10 +22,11 @@ from kraft.sim.cores.replicas.links import Process
 from kraft.sim.cores.replicas.log import ReplicaLog
 from kraft.sim.cores.replicas.messages import Fetch, Fetched, Heartbeat, Listed, ListOffset
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_cluster import LOG_EPOCHS_MAX
 
 if TYPE_CHECKING:
     from kraft.sim.cores.replicas.world import ReplicaWorld
-    from kraft.wire.rpc_cluster import LogEndRow
+    from kraft.wire.rpc_cluster import LogEndRow, LogEpochs
 
 LOOK_MS = 50
 """How often a broker looks at its timers."""
@@ -219,7 +220,7 @@ class Broker(Process):
         if self.is_asking("heartbeat"):
             return
         self._heartbeat_ms = self.world.now
-        log_ends = self._log_ends()
+        log_ends, log_epochs = self._told()
         command = BrokerHeartbeat(
             broker_id=self.node_id,
             broker_epoch=self.broker_epoch,
@@ -228,14 +229,15 @@ class Broker(Process):
             want_shut_down=self.wants_stop,
             log_ends=tuple(row[:2] for row in log_ends),
         )
-        self.ask("heartbeat", Heartbeat(command, log_ends))
+        self.ask("heartbeat", Heartbeat(command, log_ends, log_epochs))
 
-    def _log_ends(self) -> tuple[LogEndRow, ...]:
+    def _told(self) -> tuple[tuple[LogEndRow, ...], tuple[LogEpochs, ...]]:
         """As `kraft.broker.node.log_ends` tells it: while nobody is known to be complete, and the log stands still."""
         state, log = self.state, self.log
         if state is None or state.isr or state.elr or len(state.replicas) == 1 or self.is_truncating:
-            return ()
-        return ((self.world.topic_id, 0, state.partition_epoch, log.epochs.latest_epoch, log.log_end_offset),)
+            return (), ()
+        row = (self.world.topic_id, 0, state.partition_epoch, log.epochs.latest_epoch, log.log_end_offset)
+        return (row,), (log.epochs.newest(LOG_EPOCHS_MAX),)
 
     # metadata
 

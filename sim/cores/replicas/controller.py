@@ -108,14 +108,14 @@ class Controller(Process):
         self._submit(command, (broker, life, what, token))
 
     def _hear(self, broker: Broker, life: int, heartbeat: Heartbeat) -> None:
-        command, log_ends = heartbeat
+        command, log_ends, log_epochs = heartbeat
         known = self.image.brokers.get(command.broker_id)
         if known is None or known.broker_epoch != command.broker_epoch:
             return
         number = _connection(broker.node_id, life)
-        offset = command.metadata_offset
-        self.sessions.heard(command.broker_id, command.broker_epoch, number, self.world.now, offset, log_ends)
-        if offset < self.committed.offset:
+        told = (command.metadata_offset, log_ends, log_epochs)
+        self.sessions.heard(command.broker_id, command.broker_epoch, number, self.world.now, *told)
+        if command.metadata_offset < self.committed.offset:
             self.world.send(self, broker, broker.receive_image, self.committed)
 
     def _probed(self, broker: Broker, life: int, command: RegisterBrokerCommand) -> RegisterBrokerCommand:

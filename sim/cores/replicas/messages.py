@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kraft.control.commands import BrokerHeartbeat
 from kraft.sim.cores.replicas.log import Batch
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_cluster import LogEndRow
+from kraft.wire.rpc_cluster import LogEndRow, LogEpochs
 
 
 class Fetch(NamedTuple):
@@ -53,3 +53,4 @@ class Heartbeat(NamedTuple):
 
     command: BrokerHeartbeat
     log_ends: tuple[LogEndRow, ...]
+    log_epochs: tuple[LogEpochs, ...]
