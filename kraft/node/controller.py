@@ -299,8 +299,9 @@ class Controller:
         broker = None if image is None else image.brokers.get(broker_id)
         if broker is not None and broker.broker_epoch == broker_epoch:
             now_ms = self.clock.monotonic_ms()
-            told = (metadata_offset, log_ends, log_epochs)
-            self.sessions.heard(broker_id, broker_epoch, connection_number, now_ms, *told)
+            self.sessions.heard(
+                broker_id, broker_epoch, connection_number, now_ms, metadata_offset, log_ends, log_epochs
+            )
 
     # probes
 

@@ -138,8 +138,14 @@ def _ask_the_old_one(controller: Controller, command: RegisterBrokerCommand, wai
 def handle_heartbeat(controller: Controller, request: Request) -> None:
     """The broker lives: that counts at once; its change of state is a command."""
     asked = _read(rpc_cluster.HeartbeatRequest, request)
-    told = (asked.metadata_offset, asked.log_ends, asked.log_epochs)
-    controller.heard(asked.broker_id, asked.broker_epoch, request.connection.number, *told)
+    controller.heard(
+        asked.broker_id,
+        asked.broker_epoch,
+        request.connection.number,
+        asked.metadata_offset,
+        asked.log_ends,
+        asked.log_epochs,
+    )
     command = BrokerHeartbeat(
         broker_id=asked.broker_id,
         broker_epoch=asked.broker_epoch,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.drawn_clients import RARE_CLIENTS, heated
+from kraft.sim.nemesis.drawn_clients import PICKS, RARE_CLIENTS, heated, paused_times
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import Fault, Operation
 from kraft.sim.world.chance import NamedRandom, between
@@ -23,8 +23,6 @@ STUMBLE_MS = (0, 250)
 ROT_MS = (1_000, 8_000)
 STUMBLES = (1, 3)
 CLOCK_STEP_MS = (-60_000, 60_000)
-PICKS = 1_000
-"""Draws for "one of those that there are by then"."""
 
 LASTS: Mapping[str, tuple[int, int]] = {
     "cut": CUT_MS,
@@ -284,11 +282,9 @@ def _draw_administration(random: NamedRandom, end_ms: int) -> tuple[Operation, .
 
 def _draw_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
     operations: list[Operation] = []
-    at_ms = between(random, *MOVE_PAUSE_MS)
-    while at_ms < end_ms:
+    for at_ms in paused_times(random, MOVE_PAUSE_MS, end_ms):
         verb = plan.MOVE if random.below(CANCEL_ONE_IN) else plan.CANCEL_MOVE
         operations.append(Operation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
-        at_ms += between(random, *MOVE_PAUSE_MS)
     return tuple(operations)
 
 

@@ -6,7 +6,7 @@ What a run costs is its requests, so each of them is bounded by a number and not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Operation
@@ -24,6 +24,7 @@ CONFIG_PAUSE_MS = (500, 5_000)
 ELECTION_PAUSE_MS = (500, 5_000)
 RETENTION_PAUSE_MS = (500, 4_000)
 PICKS = 1_000
+"""Draws for "one of those that there are by then"."""
 DELETE_CONFIG_ONE_IN = 3
 HEAT = 4
 """All bursts but one of so many go to the hot partition."""
@@ -69,32 +70,30 @@ def _draw_closed_loop(random: NamedRandom, end_ms: int) -> Work:
     return tuple(operations)
 
 
-def _draw_configurations(random: NamedRandom, end_ms: int) -> Work:
-    operations: list[Operation] = []
-    at_ms = between(random, *CONFIG_PAUSE_MS)
+def paused_times(random: NamedRandom, pause_ms: tuple[int, int], end_ms: int) -> Iterator[int]:
+    """When a client does the next thing, each drawn when the one before was: a pause from the begin and between two."""
+    at_ms = between(random, *pause_ms)
     while at_ms < end_ms:
-        verb = plan.DELETE_BROKER_CONFIG if random.one_in(DELETE_CONFIG_ONE_IN) else plan.SET_BROKER_CONFIG
-        operations.append(Operation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
-        at_ms += between(random, *CONFIG_PAUSE_MS)
-    return tuple(operations)
+        yield at_ms
+        at_ms += between(random, *pause_ms)
+
+
+def _draw_configurations(random: NamedRandom, end_ms: int) -> Work:
+    def verb() -> str:
+        return plan.DELETE_BROKER_CONFIG if random.one_in(DELETE_CONFIG_ONE_IN) else plan.SET_BROKER_CONFIG
+
+    times = paused_times(random, CONFIG_PAUSE_MS, end_ms)
+    return tuple(Operation(at_ms, verb(), random.below(PICKS), random.below(PICKS)) for at_ms in times)
 
 
 def _draw_elections(random: NamedRandom, end_ms: int) -> Work:
-    operations: list[Operation] = []
-    at_ms = between(random, *ELECTION_PAUSE_MS)
-    while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.ELECT_PREFERRED, random.below(PICKS)))
-        at_ms += between(random, *ELECTION_PAUSE_MS)
-    return tuple(operations)
+    times = paused_times(random, ELECTION_PAUSE_MS, end_ms)
+    return tuple(Operation(at_ms, plan.ELECT_PREFERRED, random.below(PICKS)) for at_ms in times)
 
 
 def _draw_retention(random: NamedRandom, end_ms: int) -> Work:
-    operations: list[Operation] = []
-    at_ms = between(random, *RETENTION_PAUSE_MS)
-    while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.SET_RETENTION, random.below(PICKS), random.below(PICKS)))
-        at_ms += between(random, *RETENTION_PAUSE_MS)
-    return tuple(operations)
+    times = paused_times(random, RETENTION_PAUSE_MS, end_ms)
+    return tuple(Operation(at_ms, plan.SET_RETENTION, random.below(PICKS), random.below(PICKS)) for at_ms in times)
 
 
 RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = {

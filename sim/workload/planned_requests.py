@@ -1,4 +1,4 @@
-"""Requests of an administrator, made when a plan says so: for the clients that change voters and move replicas."""
+"""Requests of an administrator, made when a plan says so: for the clients that do one thing after the other."""
 
 from __future__ import annotations
 

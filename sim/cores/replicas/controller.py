@@ -113,9 +113,9 @@ class Controller(Process):
         if known is None or known.broker_epoch != command.broker_epoch:
             return
         number = _connection(broker.node_id, life)
-        told = (command.metadata_offset, log_ends, log_epochs)
-        self.sessions.heard(command.broker_id, command.broker_epoch, number, self.world.now, *told)
-        if command.metadata_offset < self.committed.offset:
+        now_ms, offset = self.world.now, command.metadata_offset
+        self.sessions.heard(command.broker_id, command.broker_epoch, number, now_ms, offset, log_ends, log_epochs)
+        if offset < self.committed.offset:
             self.world.send(self, broker, broker.receive_image, self.committed)
 
     def _probed(self, broker: Broker, life: int, command: RegisterBrokerCommand) -> RegisterBrokerCommand:
