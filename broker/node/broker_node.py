@@ -140,11 +140,13 @@ class BrokerNode:
                 broker.controller.on_leader(self._publisher.leader_id, self._publisher.epoch)
                 self._publisher.subscribe(self._published)
                 nursery.start_soon(broker.lifecycle.run)
-                nursery.start_soon(self._come_up)
+                nursery.start_soon(self._come_up, nursery)
                 task_status.started()
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:  # before the last task has ended: a closed nursery refuses what a pass may still want to start
+                    self._nursery = None
         finally:
-            self._nursery = None
             self._finished.set()
 
     async def stop(self) -> None:
@@ -163,13 +165,12 @@ class BrokerNode:
         await broker.replicas.shutdown(clean=self._applied is not None)
         log.info("broker stopped", node_id=broker.node_id)
 
-    async def _come_up(self) -> None:
+    async def _come_up(self, nursery: trio.Nursery) -> None:
         broker = self.broker
         await broker.lifecycle.registered.wait()
-        assert self._nursery is not None
-        self._nursery.start_soon(broker.controller.keep_connected, broker.lifecycle.heartbeat)
+        nursery.start_soon(broker.controller.keep_connected, broker.lifecycle.heartbeat)
         await broker.lifecycle.caught_up.wait()
-        await self._nursery.start(broker.replicas.run)
+        await nursery.start(broker.replicas.run)
         image = self._publisher.image
         await broker.replicas.load(image)
         broker.lifecycle.roles_taken(image)
@@ -179,7 +180,7 @@ class BrokerNode:
             self._apply(image, newest, ImageDelta.between(image, newest), then)
         else:
             then()
-        self._nursery.start_soon(broker.groups.expire_forever)
+        nursery.start_soon(broker.groups.expire_forever)
         self._applied = newest
         await broker.lifecycle.logs_loaded()
         await broker.lifecycle.unfenced.wait()

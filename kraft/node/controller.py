@@ -334,14 +334,16 @@ class Controller:
 
     async def run(self) -> None:
         """Drive plans, timers and this controller's registration until cancelled."""
-        try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._run_plans)
-                self._nursery.start_soon(self._run_timers)
-                self._nursery.start_soon(self.registration.run)
-                self._nursery.start_soon(self.membership.run)
-        finally:
-            self._nursery = None
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                nursery.start_soon(self._run_plans)
+                nursery.start_soon(self._run_timers)
+                nursery.start_soon(self.registration.run)
+                nursery.start_soon(self.membership.run)
+                await trio.sleep_forever()
+            finally:  # before the last task has ended: a closed nursery refuses what may still be asked
+                self._nursery = None
 
     async def _run_plans(self) -> None:
         while True:

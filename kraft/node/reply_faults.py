@@ -40,12 +40,13 @@ class ReplyFaults:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. A rule that delays does nothing while this does not run."""
-        try:
-            async with trio.open_nursery() as self._nursery:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
                 task_status.started()
                 await trio.sleep_forever()
-        finally:
-            self._nursery = None
+            finally:  # before the last delay has ended: a closed nursery refuses the next one
+                self._nursery = None
 
     def wrap(self, handle: Handle, named: Named = no_partitions) -> Handle:
         """`handle`, with the policy before it."""

@@ -8,7 +8,8 @@ after the last one, and not before ten minutes have passed.
 
 Python collects the young when so many more objects were made than freed. Where frozen ones are replaced (the states of
 a hundred thousand partitions) these numbers are equal, and the young grow until there are a hundred thousand of them,
-too: so the node's loop has them counted behind every few milliseconds of work.
+too: so they are counted behind every few milliseconds of work. The work of tasks is measured once per turn of trio and
+not once per step, for steps are short and many; the driver, whose passes run where trio waits, tells of its own.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ YOUNG_MAX = 7_000
 
 
 class GarbagePolicy(trio.abc.Instrument):
-    """`start` once per process; `run` is a task. It counts the work of trio's tasks itself, and is told of other work
-    (`worked`)."""
+    """`start` once per process; `run` is a task, and while it lives the work of trio's turns is counted. Whoever works
+    where trio waits tells of it (`worked`)."""
 
     def __init__(self) -> None:
         self._live_after_look = 0
         self._work_ns = 0
-        self._step_began_ns = 0
+        self._turn_began_ns = time.monotonic_ns()
 
     def start(self) -> None:
         """Freeze what lives now, and from now on what survives."""
@@ -49,7 +50,8 @@ class GarbagePolicy(trio.abc.Instrument):
         gc.unfreeze()
 
     async def run(self) -> None:
-        """Count the work of all tasks, and look at everything now and then, until cancelled."""
+        """Count the work of trio's turns, and look at everything now and then, until cancelled."""
+        self._turn_began_ns = time.monotonic_ns()
         trio.lowlevel.add_instrument(self)
         try:
             while True:
@@ -59,15 +61,15 @@ class GarbagePolicy(trio.abc.Instrument):
         finally:
             trio.lowlevel.remove_instrument(self)
 
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._step_began_ns = time.monotonic_ns()
+    def after_io_wait(self, timeout: float) -> None:
+        self._turn_began_ns = time.monotonic_ns()
 
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.worked(time.monotonic_ns() - self._step_began_ns)
+    def before_io_wait(self, timeout: float) -> None:
+        self.worked(time.monotonic_ns() - self._turn_began_ns)
 
-    def worked(self, step_ns: int) -> None:
+    def worked(self, held_ns: int) -> None:
         """The loop was held for so long. Collects the young if there are many."""
-        self._work_ns += step_ns
+        self._work_ns += held_ns
         if self._work_ns >= WORK_NS_MAX:
             self._work_ns = 0
             if len(gc.get_objects(0)) + len(gc.get_objects(1)) > YOUNG_MAX:

@@ -170,6 +170,25 @@ async def test_a_delayed_answer_is_the_answer_of_a_request_that_was_handled_at_o
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_request_that_comes_while_its_node_stops_is_answered_without_a_delay(after: bool) -> None:
+    """Between the end of its last delay and its own a nursery refuses others, and a request may come just then."""
+    broker = FaultyBroker({"action": "delay", "delay_ms": 40, "after": after})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.faults.run)
+        for _ in range(20):
+            broker.connect().send(VERSIONS, 0, b"early")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            for _ in range(20):
+                broker.connect().send(VERSIONS, 0, b"late")
+                await trio.lowlevel.checkpoint()
+            client = broker.connect()
+            client.send(VERSIONS, 0, b"last")
+    assert client.answers() == [b"answer to last"]
+
+
 def test_a_rule_for_a_topic_leaves_requests_about_others_alone() -> None:
     policy = ReplyPolicy()
     policy.add(rule_from({"api": "ListOffsets", "topic": "orders", "action": "error", "error": "FENCED_LEADER_EPOCH"}))
