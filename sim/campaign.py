@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from kraft.sim.cluster.cold_starts import ROUNDS_MAX, ColdStart, cold_start
-from kraft.sim.cluster.coverage import Cell, coverage_table, never_met
+from kraft.sim.cluster.coverage import Cell, classes_never_met, coverage_table, never_met
 from kraft.sim.cluster.many import in_processes, timed_run
 from kraft.sim.cluster.run import RunResult, RunSettings
 from kraft.sim.nemesis.plan_file import Recorded, write_plan
@@ -23,6 +23,8 @@ LOG_LINES_SHOWN = 60
 FAULT = "fault: "
 LARGE_SEEDS = 30
 """A campaign of so many seeds must leave no check, and no history, unknown."""
+COVERING_SEEDS = 300
+"""In a campaign of so many seeds each class of faults must meet each state."""
 
 Say = Callable[[str], None]
 
@@ -53,7 +55,8 @@ class Campaign:
         self._cpu_s = 0.0
 
     def run(self) -> bool:
-        """All seeds. True if every one passed, and a large campaign left nothing unknown."""
+        """All seeds. True if every one passed, a large campaign left nothing unknown, and a covering one no class of
+        faults without a state."""
         settings = self._settings
         for result, took_s in in_processes(partial(timed_run, settings.run), settings.seeds, settings.jobs):
             self._add(result, took_s)
@@ -63,8 +66,8 @@ class Campaign:
             elif settings.keeps_plans:
                 self._say(f"  kraft sim replay {self._keep(result)}")
         self._tell_sum()
-        is_known = not (self.unknown or self.undecided)
-        return not self.failed and (is_known or self._is_small)
+        is_known = self._is_small or not (self.unknown or self.undecided)
+        return not self.failed and is_known and (not self._is_covering or not classes_never_met(self.coverage))
 
     @property
     def unknown(self) -> list[str]:
@@ -74,6 +77,10 @@ class Campaign:
     @property
     def _is_small(self) -> bool:
         return len(self._settings.seeds) < LARGE_SEEDS
+
+    @property
+    def _is_covering(self) -> bool:
+        return len(self._settings.seeds) >= COVERING_SEEDS
 
     @property
     def undecided(self) -> int:
@@ -145,6 +152,10 @@ class Campaign:
         empty, cells = never_met(self.coverage)
         what = "the state went on while the fault lasted, or began soon after"
         self._say(f"{cells - len(empty)} of {cells} cells were met ({what})")
+        if unmet := classes_never_met(self.coverage):
+            mild = "" if self._is_covering else f" (no failure: only {COVERING_SEEDS} seeds and more must meet all)"
+            told = ", ".join(f"{name} and {state}" for name, state in unmet)
+            self._say(f"unmet: faults of a class and a state that never met: {told}{mild}")
 
 
 def line_of(result: RunResult, took_s: float) -> str:

@@ -4,19 +4,21 @@ reassignment}.
 A fault that nobody came across (bytes that rot, and are not read before they are mended) meets nothing. Any other fault
 meets a state that goes on when it strikes, or that begins while it lasts or within some seconds after it. A
 cell of the table counts faults, each at most once; a cell of zero was never met, and says that the campaign proves
-nothing for it.
+nothing for it. The row of a class adds up those of its kinds: every cell of those must be met by a campaign that is
+large enough, while a kind of its own may be too rare.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from kraft.sim.cluster.chronicle import STATES, Chronicle, StateSpan
-from kraft.sim.nemesis.plan import FAULT_KINDS
+from kraft.sim.nemesis.plan import FAULT_CLASSES, FAULT_KINDS
 
 AFTERMATH_MS = 3_000
 NEVER = "-never-"
+INDENT = "  "
 
 Cell = tuple[str, str]
 """(kind of fault, state)."""
@@ -45,13 +47,32 @@ def never_met(coverage: Mapping[Cell, int]) -> tuple[list[Cell], int]:
     return [cell for cell in cells if not coverage.get(cell)], len(cells)
 
 
+def classes_never_met(coverage: Mapping[Cell, int]) -> list[Cell]:
+    """(class of faults, state) that no fault of that class ever met."""
+    classes = by_class(coverage)
+    return [(name, state) for name in FAULT_CLASSES for state in STATES if not classes[name, state]]
+
+
+def by_class(coverage: Mapping[Cell, int]) -> Counter[Cell]:
+    """(class of faults, state) → how many faults of that class met that state."""
+    return Counter(
+        {
+            (name, state): sum(coverage.get((kind, state), 0) for kind in kinds)
+            for name, kinds in FAULT_CLASSES.items()
+            for state in STATES
+        }
+    )
+
+
 def coverage_table(coverage: Mapping[Cell, int]) -> Iterator[str]:
-    """The table, line by line, for a terminal."""
-    width = max(map(len, FAULT_KINDS))
+    """The table, line by line, for a terminal: each class, and under it its kinds."""
+    classes = by_class(coverage)
+    width = len(INDENT) + max(map(len, FAULT_KINDS))
     yield " " * width + "".join(f"  {state:>16}" for state in STATES)
-    for kind in FAULT_KINDS:
-        yield f"{kind:<{width}}" + "".join(f"  {cell:>16}" for cell in _cells(coverage, kind))
+    for name, kinds in FAULT_CLASSES.items():
+        yield f"{name:<{width}}{_cells(classes, name)}"
+        yield from (f"{INDENT + kind:<{width}}{_cells(coverage, kind)}" for kind in kinds)
 
 
-def _cells(coverage: Mapping[Cell, int], kind: str) -> Iterable[str]:
-    return (str(coverage.get((kind, state)) or NEVER) for state in STATES)
+def _cells(coverage: Mapping[Cell, int], row: str) -> str:
+    return "".join(f"  {coverage.get((row, state)) or NEVER:>16}" for state in STATES)

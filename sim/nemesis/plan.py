@@ -30,7 +30,16 @@ BIT_ROT, READ_ERROR = WEAR_KINDS = ("bit rot", "read error")
 """Bytes of a log change under its CRC; reads from a log directory fail. They are of brokers."""
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
-FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
+FAULT_CLASSES = {
+    "crash": ("kill", "clean stop", "stumble", "flap"),
+    "power": (POWER_LOSS, BLACKOUT),
+    "network": ("reset", "cut", "cut one way", "isolate", "stall"),
+    "time": ("clock", "pause"),
+    "disk": ("slow disk", "full disk", "failing sync", "empty disk", DIRECTORY),
+    "wear": WEAR_KINDS,
+}
+"""What breaks → the kinds of faults in which it does. Each kind is in one class."""
+FAULT_KINDS = tuple(kind for kinds in FAULT_CLASSES.values() for kind in kinds)
 LINK_KINDS = ("reset", "cut", "cut one way", "stall")
 """Faults between two nodes."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kraft.sim import campaign
-from kraft.sim.campaign import LARGE_SEEDS, Campaign, CampaignSettings
+from kraft.sim.campaign import COVERING_SEEDS, LARGE_SEEDS, Campaign, CampaignSettings
+from kraft.sim.cluster.chronicle import STATES
 from kraft.sim.cluster.run import RunResult, run_plan
-from kraft.sim.nemesis.plan import Plan
+from kraft.sim.nemesis.plan import FAULT_CLASSES, Plan
 
 
 def result(*, undecided: int) -> RunResult:
@@ -43,6 +44,25 @@ def test_a_large_campaign_leaves_no_history_undecided(
     told = [line for line in said if line.startswith(f"unknown: the judgement of {undecided} ")]
     assert len(told) == bool(undecided)
     assert all(("no failure" in line) == is_good for line in told)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "empty", "is_good"),
+    [(COVERING_SEEDS, 0, True), (COVERING_SEEDS, 1, False), (COVERING_SEEDS - 1, 1, True)],
+)
+def test_in_a_covering_campaign_each_class_of_faults_meets_each_state(
+    monkeypatch: pytest.MonkeyPatch, seeds: int, empty: int, is_good: bool
+) -> None:
+    met = Counter({(kinds[0], state): 1 for kinds in FAULT_CLASSES.values() for state in STATES})
+    for kind in FAULT_CLASSES["wear"][:empty]:
+        del met[kind, STATES[0]]
+    ran = replace(result(undecided=0), coverage=met)
+    monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((ran, 1.0) for _ in chosen))
+    said: list[str] = []
+    assert Campaign(CampaignSettings(range(seeds)), said.append).run() == is_good
+    told = [line for line in said if line.startswith("unmet: ")]
+    assert len(told) == empty
+    assert all(("no failure" in line) == is_good and f"that never met: wear and {STATES[0]}" in line for line in told)
 
 
 @pytest.mark.parametrize(("seeds", "is_shown"), [(1, False), (2, True)])

@@ -11,8 +11,17 @@ from kraft.sim.check.groups import AssignmentTold
 from kraft.sim.check.observations import PartitionRecorded, TopicDeleted
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.cluster.chronicle import ELECTION, ISR_CHANGE, REASSIGNMENT, REBALANCE, STATES, Chronicle
-from kraft.sim.cluster.coverage import AFTERMATH_MS, coverage_table, covered_by, never_met
-from kraft.sim.nemesis.plan import FAULT_KINDS
+from kraft.sim.cluster.coverage import AFTERMATH_MS, classes_never_met, coverage_table, covered_by, never_met
+from kraft.sim.nemesis.plan import (
+    BLACKOUT,
+    CRASH_KINDS,
+    DIRECTORY,
+    FAULT_CLASSES,
+    FAULT_KINDS,
+    NETWORK_KINDS,
+    OTHER_KINDS,
+    WEAR_KINDS,
+)
 
 
 class Clock:
@@ -111,6 +120,21 @@ def test_the_table_has_every_kind_and_marks_what_was_never_met() -> None:
     full["pause", ELECTION] = 0
     assert never_met(full)[0] == [("pause", ELECTION)]
     lines = list(coverage_table(full))
-    assert len(lines) == 1 + len(FAULT_KINDS)
+    assert len(lines) == 1 + len(FAULT_CLASSES) + len(FAULT_KINDS)
     assert ["never" in line for line in lines].count(True) == 1
-    assert next(line for line in lines if "never" in line).startswith("pause ")
+    assert next(line for line in lines if "never" in line).startswith("  pause ")
+    assert next(line for line in lines if line.startswith("time ")).split() == ["time", "3", *["6"] * 5]
+
+
+def test_each_kind_of_faults_is_in_one_class() -> None:
+    drawn = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
+    assert sorted(FAULT_KINDS) == sorted(drawn)
+
+
+def test_a_class_met_a_state_if_one_of_its_kinds_did() -> None:
+    some = {(kinds[0], state): 1 for kinds in FAULT_CLASSES.values() for state in STATES}
+    assert classes_never_met(some) == []
+    del some["clock", REBALANCE]
+    assert classes_never_met(some) == [("time", REBALANCE)]
+    assert classes_never_met(some | {("pause", REBALANCE): 1}) == []
+    assert len(classes_never_met({})) == len(FAULT_CLASSES) * len(STATES)
