@@ -23,7 +23,7 @@ LOG_LINES_SHOWN = 60
 FAULT = "fault: "
 LARGE_SEEDS = 30
 """A campaign of so many seeds must leave no check, and no history, unknown."""
-COVERING_SEEDS = 300
+COVERING_SEEDS = 100
 """In a campaign of so many seeds each class of faults must meet each state."""
 
 Say = Callable[[str], None]

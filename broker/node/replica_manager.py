@@ -435,9 +435,7 @@ class ReplicaManager:
         turns = self._turns
         if delta.brokers:
             self._take_brokers(new)
-        for topic_id in delta.deleted_topics:
-            gone = self._hosted.topic(topic_id) or ()
-            turns.add(self.roles.take, (Assigned(topic_id, partition.index) for partition in gone))
+        turns.add(self.roles.take, self._gone(delta))
         if delta.configs:
             turns.add(self._take_config, self._configured(delta))
         turns.add(self.roles.take, self._assigned(old, new, delta))
@@ -446,6 +444,12 @@ class ReplicaManager:
             turns.add(Partition.brokers_changed, self._hosted)
         turns.add(lambda call: call(), (then,))
         turns.start()
+
+    def _gone(self, delta: ImageDelta) -> Iterator[Assigned]:
+        """The replicas of the topics that a delta deletes."""
+        for topic_id in delta.deleted_topics:
+            for partition in self._hosted.topic(topic_id) or ():
+                yield Assigned(topic_id, partition.index)
 
     def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned | None]:
         """The partitions of a delta that concern this broker: those that it leads first. None now and then between

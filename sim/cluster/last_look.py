@@ -1,5 +1,6 @@
 """The last look at a run that is at rest: what each replica remembers of its log is compared with the log itself, then
-every node is started anew and nothing may have changed (D7, D12, D13, T3).
+every node is started anew and nothing may have changed (D6, D7, D12, D13, T3). And each replica must be one that the
+metadata give to its broker (M10).
 
 The log is read from the simulated disk. What a replica remembers must be a function of it: leader epochs where the
 batches say so, and the producers' states as all batches in order give them.
@@ -30,6 +31,8 @@ class LastLook:
     def __init__(self, cluster: SimCluster) -> None:
         self.compared = 0
         """How many logs with data were compared with what their replicas remember."""
+        self.hosted = 0
+        """How many replicas were looked for in the metadata."""
         self._cluster = cluster
         self._world = cluster.world
         self._random = cluster.world.random.stream("last look")
@@ -91,8 +94,17 @@ class LastLook:
             eye = self._cluster.watch.nodes.get(broker)
             node = None if eye is None else eye.node.broker
             for partition in () if node is None else node.broker.replicas.hosted:
+                self._look_for(broker, partition, when)
                 if partition.log is not None:
                     self._compare_one(broker, partition, partition.log, when)
+
+    def _look_for(self, broker: int, partition: Partition, when: str) -> None:
+        self.hosted += 1
+        topic = self._cluster.image.topics.get_by_id(partition.topic_id)
+        state = None if topic is None else topic.find(partition.index)
+        if state is None or broker not in state.replicas:
+            topic_id = str(partition.topic_id)
+            self._fail("M10", "a broker has a replica that is not its own", broker, partition, when, topic_id=topic_id)
 
     def _compare_one(self, broker: int, partition: Partition, log: Log, when: str) -> None:
         headers = list(_headers(self._world.host(host_name(broker)), log.directory))

@@ -302,6 +302,7 @@ class ClusterRun:
             "M11": self.admin.done + self.configurer.changed if read else 0,
             "M9": self.configurer.compared,
             "L11": self.retainer.judged,
+            "M10": self.last_look.hosted,
             **dict.fromkeys(("D6", "D7", "D12", "T3"), compared),
         }
 

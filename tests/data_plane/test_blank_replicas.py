@@ -46,12 +46,14 @@ async def stop(plane: Plane, broker_id: int) -> None:
     await plane.world.wait_ended(f"b{broker_id}")
 
 
-async def delete(plane: Plane, topic: str, broker_id: int = 1) -> None:
+async def delete(plane: Plane, *topics: str, broker_id: int = 1) -> None:
     row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
     client = await plane.client(broker_id)
-    answer = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name=topic)], timeout=5000)
-    assert answer.responses[0].error_code == 0
-    await plane.until(lambda: not any(plane.hosts(broker, topic) for broker in plane.cluster.broker_ids))
+    rows = [messages.build(row, name=topic) for topic in topics]
+    answer = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=rows, timeout=5000)
+    assert [one.error_code for one in answer.responses] == [0] * len(topics)
+    brokers = plane.cluster.broker_ids
+    await plane.until(lambda: not any(plane.hosts(broker, topic) for broker in brokers for topic in topics))
 
 
 # until the first append
@@ -299,6 +301,20 @@ def test_a_deleted_blank_topic_leaves_nothing_behind_and_its_name_is_free() -> N
         assert plane.partition("orders").log.log_end_offset == 1
         await plane.world.sleep_ms(70_000)
         assert folders(plane) == ["orders-0"]
+
+    run(test)
+
+
+def test_of_topics_that_are_deleted_together_no_replica_stays() -> None:
+    """Those of the first were looked for under the id of the last (seed 20009 of 60 s)."""
+
+    async def test(plane: Plane) -> None:
+        for topic in ("orders", "payments", "refunds"):
+            await plane.create_topic(topic, partitions=2)
+        await produce_numbers(plane, 3)
+        await delete(plane, "orders", "payments", "refunds")
+        await plane.until(lambda: not folders(plane) or all(name.endswith("-delete") for name in folders(plane)))
+        assert list(plane.cluster.node(1).broker.broker.replicas.hosted) == []
 
     run(test)
 
