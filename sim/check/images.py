@@ -1,4 +1,5 @@
-"""M1 and M12: the images that nodes publish are one history, and each life of a node goes through it forwards."""
+"""M1, M2 and M12: the images that nodes publish are one history, it is what the committed events say, and each life of
+a node goes through it forwards."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import BrokerUnfenced, ImagePublished
+from kraft.sim.check.observations import BrokerUnfenced, ImagePublished, MetadataFolded
 
 
 class ImageEquality(Check):
@@ -33,6 +34,21 @@ class ImageEquality(Check):
                 node=seen.node,
                 other_node=first[1],
             )
+
+
+class ImageIsTheFold(Check):
+    """The image of the fold, which M1 compares with those of the nodes, is compared with a reference."""
+
+    id: ClassVar[str] = "M2"
+    statement: ClassVar[str] = "An image is what an independent fold of the committed events says."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {MetadataFolded: self.folded}
+
+    def folded(self, seen: MetadataFolded) -> None:
+        self.seen += seen.places
+        for difference in seen.differences:
+            self.fail("an image is not what the events say", offset=seen.offset, difference=difference)
 
 
 class PublicationOrder(Check):

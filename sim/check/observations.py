@@ -161,6 +161,16 @@ class ImagePublished:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataFolded:
+    """Events were committed up to `offset`, and an image was made of them: of `places` that they touch it says what a
+    reference says, but for `differences`."""
+
+    offset: int
+    places: int
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerReplied:
     """A controller's answer left; it depends on every record below `depends_on`."""
 

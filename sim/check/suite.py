@@ -15,7 +15,7 @@ from kraft.sim.check.failure_detection import (
     NoUncleanElectionFromFastFence,
     Speed,
 )
-from kraft.sim.check.images import ImageEquality, PublicationOrder
+from kraft.sim.check.images import ImageEquality, ImageIsTheFold, PublicationOrder
 from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
@@ -112,6 +112,7 @@ class Suite:
             BrokerEpochsRise(),
             ReassignmentSafety(),
             ImageEquality(),
+            ImageIsTheFold(),
             PublicationOrder(),
             LeaderWritesMetadata(),
             NothingUncommittedEscapes(),

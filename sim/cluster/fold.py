@@ -1,29 +1,33 @@
 """The committed metadata, folded batch by batch from the bytes on the disks, and told as observations.
 
 It takes every batch the first time that any replica counts it as committed. So partitions and fences are told one
-record after the other, however coarsely the nodes publish, and each node's image has an independent one to equal (M1).
+record after the other, however coarsely the nodes publish, and each node's image has an independent one to equal (M1),
+which itself equals what a reference makes of the same events (M2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 from kraft.image import BrokerRegistration, ImageBuilder, MetadataImage, decode_event
 from kraft.image.dump import Digester, digest
+from kraft.image.events import Event
 from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState, TopicImage
 from kraft.sim.check.observations import (
     BrokerRegistered,
     BrokerUnfenced,
     ImagePublished,
+    MetadataFolded,
     Observation,
     PartitionRecorded,
     TopicDeleted,
     TopicPartition,
 )
 from kraft.sim.cluster.labels import TopicLabels
+from kraft.sim.cluster.reference_fold import ReferenceFold
 from kraft.wire.records import decode_batch, iter_headers, read_header
 
 THE_FOLD = 0
@@ -43,14 +47,15 @@ def snapshot_digest(data: bytes, end_offset: int, epoch: int) -> str:
     """The digest of the image that a snapshot's bytes stand for."""
     builder = ImageBuilder(EMPTY_IMAGE)
     for position, header in iter_headers(data):
-        _apply(builder, data[position : position + header.size_bytes])
+        for event in _events(data[position : position + header.size_bytes]):
+            builder.apply(event)
     return digest(builder.build(end_offset, epoch))
 
 
-def _apply(builder: ImageBuilder, batch: bytes) -> None:
+def _events(batch: bytes) -> Iterator[Event]:
     if not read_header(batch).is_control:
         for record in decode_batch(batch):
-            builder.apply(decode_event(record.value or b""))
+            yield decode_event(record.value or b"")
 
 
 class MetadataFold:
@@ -74,6 +79,7 @@ class MetadataFold:
         self._labels = labels
         self._may_take = may_take
         self._digester = Digester()
+        self._reference = ReferenceFold()
         self._taken: set[TopicPartition] = set()
         """Partitions that deal with an election from outside ISR and ELR which was as it must be."""
 
@@ -88,7 +94,9 @@ class MetadataFold:
             if header.base_offset != self.image.offset:
                 return  # behind a snapshot: the rest is told by a log that has it all
             builder = ImageBuilder(self.image)
-            _apply(builder, data)
+            for event in _events(data):
+                builder.apply(event)
+                self._reference.apply(event)
             old, self.image = self.image, builder.build(header.next_offset, header.partition_leader_epoch)
             delta = builder.delta()
             for broker_id in delta.brokers:
@@ -106,6 +114,14 @@ class MetadataFold:
             if self.image.offset:
                 committed = self.image.offset
                 self._tell(ImagePublished(THE_FOLD, 1, committed, self._digester.digest(self.image), committed))
+                touched, differences = self._reference.differences(self.image)
+                if touched:
+                    self._tell(MetadataFolded(committed, touched, tuple(differences)))
+
+    def finish(self) -> None:
+        """The run is over: all of the image is compared, also what no event touched."""
+        differences = self._reference.all_differences(self.image)
+        self._tell(MetadataFolded(self.image.offset, 0, tuple(differences)))
 
     def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
         if new is not None and (old is None or new.broker_epoch != old.broker_epoch):

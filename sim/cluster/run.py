@@ -286,6 +286,7 @@ class ClusterRun:
                 for broker in state.replicas:
                     suite.durability.check_log(broker, log, "replica at the end")
         await self.last_look.run()
+        cluster.watch.fold.finish()
         suite.finish(cluster.watch.now_ms)
 
     def _judged(self) -> dict[str, int]:
