@@ -51,7 +51,7 @@ from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.trim_work import trim_topics
 from kraft.sim.workload.voter_work import change_voters
-from kraft.sim.workload.workload import EXACTLY_ONCE, Read, Workload, write_extra
+from kraft.sim.workload.workload import Read, Workload, write_extra
 from kraft.sim.world.world import Deadlock, Livelock, World
 
 START_MS_MAX = 10_000
@@ -292,19 +292,15 @@ class ClusterRun:
     def _judged(self) -> dict[str, int]:
         """How much the checks saw that compare what clients and replicas hold in the end."""
         read = 0 if self.final is None else self.final.count
-        promised = self.workload.acknowledged if read else 0
-        exactly_once = sum(map(self.workload.acknowledged_of, EXACTLY_ONCE)) if read else 0
-        compared = self.last_look.compared
+        histories = self.workload.judged
         return {
-            **dict.fromkeys(("L7", "L10"), promised),
-            **dict.fromkeys(("C1", "T1"), exactly_once),
-            **dict.fromkeys(("C2", "D14"), read),
-            "D10": self.workload.read_along.count if read else 0,
+            **{check: histories[check] if read else 0 for check in ("L10", "C1", "T1", "C2", "D14", "D10")},
+            "L7": self.workload.acknowledged if read else 0,
             "M11": self.admin.done + self.configurer.changed if read else 0,
             "M9": self.configurer.compared,
             "L11": self.retainer.judged,
             "M10": self.last_look.hosted,
-            **dict.fromkeys(("D6", "D7", "D12", "T3"), compared),
+            **dict.fromkeys(("D6", "D7", "D12", "T3"), self.last_look.compared),
         }
 
     def _result(self) -> RunResult:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
+from kraft.sim.check import client_histories
 from kraft.sim.check.partitions import Damage
 from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
 from kraft.sim.workload import group_work
-from kraft.sim.workload.workload import Workload
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.streams import Stream
@@ -54,20 +55,13 @@ def failed_is_open(plant: Planting) -> None:
     no_swarm=NO_SEEDS,
 )
 def reader_stops_early(plant: Planting) -> None:
-    original = Workload._judge_promises
+    original = client_histories._judge_promise
 
-    def twin(self: Workload, sent: Any, final: Any) -> None:
-        kept = sent.records
-        sent.records = [row for row in kept if _is_within(row[2].outcome, final)]
-        original(self, sent, final)
-        sent.records = kept
+    def twin(send: Any, known: Any, judgement: Any) -> None:
+        if send.offset <= max(known.final.get(send.place, ()), default=-1):
+            original(send, known, judgement)
 
-    plant.replace(Workload, "_judge_promises", twin)
-
-
-def _is_within(outcome: Any, final: Any) -> bool:
-    place = (getattr(outcome, "topic", None), getattr(outcome, "partition", None))
-    return place not in final.records or outcome.offset <= max(final.records[place], default=-1)
+    plant.replace(client_histories, "_judge_promise", twin)
 
 
 @bug(
@@ -79,7 +73,12 @@ def _is_within(outcome: Any, final: Any) -> bool:
     no_swarm=NO_SEEDS,
 )
 def blind_to_doubles(plant: Planting) -> None:
-    plant.replace(Workload, "_judge_exactly_once", lambda self, final: None)
+    original = client_histories._judge_values
+
+    def twin(sends: Any, known: Any, judgement: Any) -> None:
+        original([replace(send, is_once=False) for send in sends], known, judgement)
+
+    plant.replace(client_histories, "_judge_values", twin)
 
 
 @bug(

@@ -18,6 +18,7 @@ from kraft.sim.check.observations import (
     ImagePublished,
     LogCut,
     LogDurable,
+    MetadataFolded,
     NodeDown,
     Observation,
     PartitionRecorded,
@@ -251,6 +252,7 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "M1 by a second life": (
         [ImagePublished(1, 1, 5, "a", 5), ImagePublished(2, 1, 5, "a", 5)], [ImagePublished(1, 2, 5, "b", 5)],
     ),
+    "M2": ([MetadataFolded(5, 2, ())], [MetadataFolded(6, 1, ("partition 0: leader 1, due is leader 2",))]),
     "M12": (
         [ImagePublished(1, 1, 6, "a", 6), BrokerUnfenced(1, 5), ImagePublished(1, 2, 3, "b", 6)],
         [ImagePublished(1, 2, 2, "c", 6)],
