@@ -19,6 +19,7 @@ from kraft.wire.messages import milliseconds
 if TYPE_CHECKING:
     from kraft.broker.node.services import BrokerServices
     from kraft.broker.node.session import Session
+    from kraft.broker.replica.leader import LeaderState
     from kraft.wire.server import Request
 
 HIGH_WATERMARK = -1
@@ -110,6 +111,9 @@ class PartitionDeletion:
         self.look()
         if not self.is_waiting and self.operation is not None:
             self.operation.look()
+
+    def ask_again(self, leader: LeaderState) -> None:
+        """Nobody is asked: what a follower tells next is a change."""
 
 
 def _begin(partition: Partition, wanted: int) -> PartitionDeletion:

@@ -86,3 +86,4 @@ def _take_wishes(kept: FetchSession, fetch: FetchRequest) -> None:
             kept.named.append(entry)
             if is_incremental:
                 kept.dirty.setdefault(entry)
+    kept.name_unheard()

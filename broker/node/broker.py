@@ -110,7 +110,7 @@ class Broker:
         self._fail(error)
 
     def log_directory_failed(self, directory: str, directory_id: UUID, why: str) -> None:
-        """A log directory went offline: tell the controller; stop the node if none is left."""
+        """A log directory went offline: tell the controller, also if none is left."""
         log.error("log directory is offline", directory=directory, directory_id=str(directory_id), why=why)
         self.lifecycle.directory_went_offline(directory, directory_id, why)
 

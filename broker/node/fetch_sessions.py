@@ -22,6 +22,7 @@ from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
+    from kraft.broker.replica.leader import LeaderState
     from kraft.wire.fetch import FetchResult
 
 FINAL_EPOCH = -1
@@ -99,6 +100,12 @@ class FetchedPartition:
         if self.session.is_follower:
             self.forget_told()
 
+    def ask_again(self, leader: LeaderState) -> None:
+        """A follower with nothing new does not name the partition again: where nothing is known of it any more, the
+        session's next request counts as if it had."""
+        if leader.is_unheard(self.session.replica_id):
+            self.session.unheard[self] = None
+
     def forget_told(self) -> None:
         """The next good answer is told whatever it says."""
         self.known_high_watermark = -1
@@ -171,6 +178,7 @@ class FetchSession:
         "read_committed",
         "replica_id",
         "session_id",
+        "unheard",
         "used_ms",
         "uses_topic_ids",
     )
@@ -189,6 +197,8 @@ class FetchSession:
         """What may have something to tell; the first are told first."""
         self.named: list[FetchedPartition] = []
         """What the latest request names."""
+        self.unheard: dict[FetchedPartition, None] = {}
+        """What the next one names as well."""
         self.parked: Wakeable | None = None
 
     def partition(self, topic_key: TopicKey, index: int) -> FetchedPartition:
@@ -206,6 +216,14 @@ class FetchSession:
             if entry is not None:
                 entry.unwatch()
                 self.dirty.pop(entry, None)
+
+    def name_unheard(self) -> None:
+        """A request was taken that goes on with this session."""
+        unheard, self.unheard = self.unheard, {}
+        for entry in unheard:
+            if self.partitions.get((entry.topic_key, entry.index)) is entry:
+                self.named.append(entry)
+                self.dirty.setdefault(entry)
 
     def note(self, entry: FetchedPartition) -> None:
         """`entry` has something to tell: a parked fetch need not wait."""

@@ -270,9 +270,13 @@ class Partition:
         """The same leader epoch, another in-sync set or assignment."""
         self.state, self.leader_epoch = state, state.leader_epoch
         if self.leader is not None:
-            self.leader.metadata_changed(state, self.host.clock.monotonic_ms(), self.host.eligible)
+            host = self.host
+            self.leader.metadata_changed(state, host.clock.monotonic_ms(), host.eligible, host.offline_replicas(state))
             self._take_leader_high_watermark()
             self.eligible_changed()
+            if len(state.isr) < len(state.replicas):
+                for watcher in self.watchers:
+                    watcher.ask_again(self.leader)
 
     def follow(self, state: PartitionState) -> None:
         """Follow (or have no leader); the caller has stopped, and restarts, the fetching."""
@@ -288,7 +292,7 @@ class Partition:
         if log is not None:
             log_end_offset, own_share = log.log_end_offset, self._own_share(log)
             log.epochs.assign(state.leader_epoch, log_end_offset)
-        now_ms = self.host.clock.monotonic_ms()
+        now_ms, offline = self.host.clock.monotonic_ms(), self.host.offline_replicas(state)
         self.leader = LeaderState(
             self.host.node_id,
             state,
@@ -299,8 +303,9 @@ class Partition:
             lag_ms_max=self.host.lag_ms_max,
             now_ms=now_ms,
             left=left,
+            offline=offline,
         )
-        self.leader.metadata_changed(state, now_ms, self.host.eligible)
+        self.leader.metadata_changed(state, now_ms, self.host.eligible, offline)
         self._take_leader_high_watermark()
         self.host.changed[self] = None
         if self.pending:
@@ -457,8 +462,11 @@ class Partition:
 
     def brokers_changed(self) -> None:
         """The controller has told of brokers: others may join in-sync sets now."""
-        if self.leader is not None:
-            effects = self.leader.brokers_changed(self.host.clock.monotonic_ms(), self.host.eligible)
+        if self.leader is not None and self.state is not None:
+            host = self.host
+            effects = self.leader.brokers_changed(
+                host.clock.monotonic_ms(), host.eligible, host.offline_replicas(self.state)
+            )
             if effects.high_watermark_moved:
                 self._take_leader_high_watermark()
             if effects.proposal is not None:

@@ -12,13 +12,19 @@ from kraft.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from kraft.broker.node.damaged_logs import DamagedLogs
     from kraft.broker.node.partition import Partition
+    from kraft.broker.replica.leader import LeaderState
+    from kraft.image.partitions import PartitionState
     from kraft.seam import Clock
 
 
 class Watcher(Protocol):
-    """One partition of a fetch: told at the end of a pass in which the partition changed."""
+    """Told at the end of a pass in which the partition changed: one partition of a fetch, or of a DeleteRecords."""
 
     def partition_changed(self) -> None: ...
+
+    def ask_again(self, leader: LeaderState) -> None:
+        """What followers told may be void by now."""
+        ...
 
 
 class Waiting(Protocol):
@@ -53,6 +59,11 @@ class PartitionHost(Protocol):
     """Partitions whose log end or high watermark moved in this pass."""
     damaged_logs: DamagedLogs
     lag_ms_max: int
+
+    def offline_replicas(self, state: PartitionState) -> frozenset[int]:
+        """Replicas that want to join the in-sync set and cannot: metadata tell that their log directories are
+        offline."""
+        ...
 
     def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
 

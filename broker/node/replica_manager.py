@@ -44,6 +44,7 @@ from kraft.broker.node.topic_metrics import TopicMetrics
 from kraft.broker.node.topic_rules import log_config
 from kraft.broker.node.turns import Turns, in_steps
 from kraft.broker.replica.isr import IsrProposal
+from kraft.broker.replica.leader import NOBODY
 from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
 from kraft.seam import DiskError
 from kraft.storage.handles import FileCache
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.services import DataPlaneServices
     from kraft.image.delta import ImageDelta
     from kraft.image.image import MetadataImage
+    from kraft.image.partitions import PartitionState
 
 log = structlog.get_logger("kraft.broker.replicas")
 
@@ -319,6 +321,18 @@ class ReplicaManager:
             self._nursery.start_soon(function, *arguments)
 
     # PartitionHost
+
+    def offline_replicas(self, state: PartitionState) -> frozenset[int]:
+        """Those out of sync whose log directories are offline."""
+        if len(state.isr) == len(state.replicas):
+            return NOBODY
+        brokers = self.image.brokers
+        placed = zip(state.replicas, state.directories, strict=bool(state.directories))
+        return frozenset(
+            one
+            for one, directory in placed
+            if one not in state.isr and one in brokers and not brokers[one].has_directory(directory)
+        )
 
     def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
         self._alter_partition.propose(partition, proposal)

@@ -7,7 +7,8 @@ Invariants:
 - a replica is proposed for the in-sync set only at an end that has reached the high watermark and the start of this
   leader's epoch, in its current incarnation, and only when nothing is pending;
 - whom the controller takes out is neither waited for nor proposed before the brokers change or the timer comes: a plan
-  takes a broker out of its partitions before it fences it or records its shutdown, and refuses it until then.
+  takes a broker out of its partitions before it fences it or records its shutdown, and refuses it until then;
+- whose log directory is offline is neither waited for nor proposed: what it told us, it cannot keep to.
 Times are monotonic ms. Source: KIP-497, KIP-903, KIP-966; kraft-spec C.4, broker-spec 3.4.
 """
 
@@ -24,6 +25,7 @@ from kraft.wire.error_codes import ErrorCode
 UNKNOWN_OFFSET = -1
 NEVER_MS = -(2**62)
 UNKNOWN_BROKER_EPOCH = -1
+NOBODY: frozenset[int] = frozenset()
 
 
 class LeaderEffects(NamedTuple):
@@ -91,6 +93,7 @@ class LeaderState:
         "local_id",
         "log_end_offset",
         "min_isr",
+        "offline",
         "own_share",
         "recovering",
         "replicas",
@@ -107,11 +110,13 @@ class LeaderState:
         min_isr: int,
         lag_ms_max: int,
         now_ms: int,
-        left: frozenset[int] = frozenset(),
+        left: frozenset[int] = NOBODY,
+        offline: frozenset[int] = NOBODY,
     ) -> None:
         """Begin to lead in `state.leader_epoch`, whose first record will be at `log_end_offset`. `own_share` is how far
         the leader counts itself: its end, or its synced end where each append waits for the disk. `left`: whom the
-        controller has taken out of the in-sync set with this change."""
+        controller has taken out of the in-sync set with this change. `offline`: replicas in log directories that are
+        offline; whatever they have told us, they may not join."""
         self.local_id = local_id
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log_end_offset
@@ -122,14 +127,18 @@ class LeaderState:
         self.lag_ms_max = lag_ms_max
         self.isr = InSyncSet(state.isr, state.partition_epoch)
         self.left = left
+        self.offline = offline
         self.followers: dict[int, FollowerProgress] = {}
         self._take_assignment(state, now_ms)
 
     # metadata
 
-    def metadata_changed(self, state: PartitionState, now_ms: int, eligible: Mapping[int, int]) -> LeaderEffects:
+    def metadata_changed(
+        self, state: PartitionState, now_ms: int, eligible: Mapping[int, int], offline: frozenset[int] = NOBODY
+    ) -> LeaderEffects:
         """A newer partition epoch in the same leader epoch: progress stays, what was pending is decided by it. One that
         an answer has told before decides nothing: what is pending by now was asked behind it."""
+        self.offline = offline
         if state.partition_epoch > self.isr.partition_epoch:
             self._take_newer(state, now_ms)
         return self._effects(now_ms, eligible)
@@ -214,10 +223,13 @@ class LeaderState:
         if progress is not None and progress.end_offset == offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, at_ms)
 
-    def brokers_changed(self, now_ms: int, eligible: Mapping[int, int]) -> LeaderEffects:
+    def brokers_changed(
+        self, now_ms: int, eligible: Mapping[int, int], offline: frozenset[int] = NOBODY
+    ) -> LeaderEffects:
         """The controller has told of brokers: what it meant to do with those that it took out is done. Who may not join
         any more is waited for no longer, and nothing else may ever say so: an idle follower does not."""
-        self.left = frozenset()
+        self.left = NOBODY
+        self.offline = offline
         proposal = self.eligible_changed(eligible)
         return LeaderEffects(self._advance(now_ms, eligible), proposal)
 
@@ -283,6 +295,11 @@ class LeaderState:
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
+    def is_unheard(self, replica_id: int) -> bool:
+        """Whether this is a follower that has not told us how far it is, or has in vain."""
+        progress = self.followers.get(replica_id)
+        return progress is not None and progress.end_offset == UNKNOWN_OFFSET
+
     def low_watermark(self, log_start_offset: int, alive: Mapping[int, int]) -> int:
         """The least log start of this replica and of those of its followers that are alive; -1 if one is unknown."""
         return min(
@@ -320,6 +337,7 @@ class LeaderState:
         """In line to join the in-sync set: the high watermark must not run away from it."""
         return (
             broker_id not in self.left
+            and broker_id not in self.offline
             and progress.is_caught_up(self.log_end_offset, now_ms, self.lag_ms_max)
             and _is_eligible(broker_id, progress.broker_epoch, eligible)
         )
@@ -334,6 +352,7 @@ class LeaderState:
     def _may_join(self, replica_id: int, progress: FollowerProgress, eligible: Mapping[int, int]) -> bool:
         return (
             replica_id not in self.left
+            and replica_id not in self.offline
             and progress.end_offset >= self.high_watermark
             and progress.end_offset >= self.epoch_start_offset
             and _is_eligible(replica_id, progress.broker_epoch, eligible)

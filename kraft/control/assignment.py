@@ -127,8 +127,13 @@ def assignment_problem(image: MetadataImage, partition_id: int, replicas: tuple[
 
 
 def _active(image: MetadataImage, context: Context, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """Who may be in sync from the begin."""
     return tuple(
-        broker_id for broker_id in replicas if image.is_active(broker_id) and broker_id not in context.being_fenced
+        broker_id
+        for broker_id in replicas
+        if image.is_active(broker_id)
+        and broker_id not in context.being_fenced
+        and image.brokers[broker_id].has_any_directory
     )
 
 

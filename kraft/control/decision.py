@@ -99,7 +99,8 @@ class Context:
     """The moment of the decision.
 
     `next_offset` is the offset that the first event will get. `sessions` are by broker id. `being_fenced` are brokers
-    whose fencing, re-registration or controlled shutdown is under way: they are not eligible for anything.
+    whose fencing, re-registration or controlled shutdown is under way: they are not eligible for anything. `being_lost`
+    are log directories that went offline, whose loss is under way: nor are the replicas in those.
     `recently_fenced` are brokers that were fenced before their session time-out and whose session time-out has not
     passed: no unclean election may go past them (K3).
     """
@@ -111,6 +112,7 @@ class Context:
     cluster_id: str
     sessions: Mapping[int, BrokerSession] = field(default_factory=lambda: _NO_SESSIONS)
     being_fenced: frozenset[int] = frozenset()
+    being_lost: frozenset[UUID] = frozenset()
     recently_fenced: frozenset[int] = frozenset()
     authorize: Authorize = allow_all
 

@@ -15,6 +15,7 @@ from kraft.control.plans import TopicSettings, eligibility
 from kraft.control.replies import AlteredPartitionReply, AlterPartitionReply
 from kraft.image import MetadataImage, PartitionState, RecoveryState
 from kraft.image.events import Event
+from kraft.image.registrations import BrokerRegistration
 from kraft.image.replay import changed_partition
 from kraft.wire.error_codes import ErrorCode
 
@@ -111,7 +112,16 @@ def refuse_proposal(
             return ErrorCode.INELIGIBLE_REPLICA
         if member.broker_epoch not in (-1, broker.broker_epoch):
             return ErrorCode.INELIGIBLE_REPLICA
+        if member.broker_id not in state.isr and not _is_placed(broker, context, state):
+            return ErrorCode.INELIGIBLE_REPLICA
     return None
+
+
+def _is_placed(broker: BrokerRegistration, context: Context, state: PartitionState) -> bool:
+    """Whether this broker's replica is in a log directory that is online and stays so. Who is in sync already is taken
+    out by the loss of its directory, not by another change of its partition."""
+    directory = state.directory_of(broker.broker_id)
+    return directory is None or (directory not in context.being_lost and broker.has_directory(directory))
 
 
 def _in_assignment_order(state: PartitionState, proposal: PartitionProposal) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ def candidates(image: MetadataImage, being_fenced: frozenset[int]) -> list[Candi
             broker.broker_id,
             broker.rack or "",
             broker.host_id or f"broker {broker.broker_id}",
-            broker.fenced or broker.broker_id in being_fenced,
+            broker.fenced or broker.broker_id in being_fenced or not broker.has_any_directory,
             loads.get(broker.broker_id, 0),
         )
         for broker in image.sorted_brokers()

@@ -141,8 +141,8 @@ def eligibility(
     without: Iterable[int] = (),
     also: Iterable[int] = (),
 ) -> Eligibility:
-    """Active brokers may lead, if the replica's directory is online; never one whose fencing is under way, nor those
-    in `without`. `also` are taken as active: a broker that this very decision unfences."""
+    """Active brokers may lead, if the replica's directory is online; never one whose fencing is under way, or the loss
+    of that directory, nor those in `without`. `also` are taken as active: a broker that this very decision unfences."""
     extra = frozenset(also)
     excluded = context.being_fenced.union(without)
     active = {
@@ -153,7 +153,7 @@ def eligibility(
     brokers = image.brokers
 
     def may_lead(broker_id: int, directory: UUID | None) -> bool:
-        if broker_id not in active:
+        if broker_id not in active or directory in context.being_lost:
             return False
         return directory is None or brokers[broker_id].has_directory(directory)
 

@@ -72,10 +72,16 @@ class BrokerRegistration(NamedTuple):
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
     def has_directory(self, directory: UUID) -> bool:
-        """False only if this directory is known to be offline at the broker."""
+        """False only if this directory is known to be offline at the broker, or lost. A registration whose directories
+        are all offline has LOST_DIRECTORY in their place."""
         if directory == UNASSIGNED_DIRECTORY or not self.log_dirs:
             return True
-        return directory in self.log_dirs
+        return directory != LOST_DIRECTORY and directory in self.log_dirs
+
+    @property
+    def has_any_directory(self) -> bool:
+        """False only if all log directories of the broker are known to be offline."""
+        return self.log_dirs != (LOST_DIRECTORY,)
 
 
 class ControllerRegistration(NamedTuple):

@@ -194,6 +194,7 @@ class Controller:
             cluster_id=self.cluster_id,
             sessions=self.sessions.view,
             being_fenced=self.line.brokers_being_fenced(),
+            being_lost=self.line.directories_being_lost(),
             recently_fenced=self.sessions.recently_fenced,
             authorize=self.authorize,
         )

@@ -17,9 +17,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from uuid import UUID
 
 from kraft.control import Context, Decision, FollowUp, ShutdownOffset, decide
-from kraft.control.commands import START, FenceBrokers, RegisterBrokerCommand, ShutDownBroker, UnregisterBrokerCommand
+from kraft.control.commands import (
+    START,
+    FenceBrokers,
+    LoseDirectories,
+    RegisterBrokerCommand,
+    ShutDownBroker,
+    UnregisterBrokerCommand,
+)
 from kraft.image import BatchBuilder, MetadataImage
 from kraft.node.publisher import PreparedImage
 from kraft.node.quorum import NotLeader, Quorum
@@ -347,6 +355,18 @@ class CommandLine:
         if not self._follow_ups:
             return frozenset()
         return frozenset(broker_id for asked in self._follow_ups for broker_id in leaving_brokers(asked.command))
+
+    def directories_being_lost(self) -> frozenset[UUID]:
+        """Log directories that a plan under way takes replicas away from."""
+        if not self._follow_ups:
+            return frozenset()
+        commands = (asked.command for asked in self._follow_ups)
+        return frozenset(
+            directory
+            for command in commands
+            if isinstance(command, LoseDirectories)
+            for directory in command.directories
+        )
 
 
 def leaving_brokers(command: Any) -> tuple[int, ...]:

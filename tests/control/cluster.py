@@ -55,6 +55,7 @@ class Cluster:
         self.now_ms = 1_000_000
         self.sessions: dict[int, BrokerSession] = {}
         self.being_fenced: frozenset[int] = frozenset()
+        self.being_lost: frozenset[UUID] = frozenset()
         self.recently_fenced: frozenset[int] = frozenset()
         self.seed = 1
         self.authorize: Any = lambda *_arguments: True
@@ -70,6 +71,7 @@ class Cluster:
             cluster_id=CLUSTER_ID,
             sessions=self.sessions,
             being_fenced=self.being_fenced,
+            being_lost=self.being_lost,
             recently_fenced=self.recently_fenced,
             authorize=self.authorize,
         )

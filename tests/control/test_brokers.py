@@ -12,6 +12,7 @@ from kraft.control.decision import FollowUp
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import Endpoint, FeatureRange
 from kraft.image.events import BrokerRegistrationChange, RegisterBroker
+from kraft.image.registrations import LOST_DIRECTORY
 from kraft.sim.cluster.sizes import SLICES, small_sizes
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -390,6 +391,19 @@ def test_a_replica_in_a_lost_directory_is_never_elected() -> None:
     cluster.decide_all(heartbeat(cluster, 1, want_fence=True))
     cluster.decide_all(heartbeat(cluster, 1))
     assert cluster.partition("orders").leader == -1
+
+
+def test_a_broker_without_any_directory_is_in_sync_nowhere() -> None:
+    """It lives, but nothing that is created there can be written."""
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    cluster.decide_all(heartbeat(cluster, 1, offline_log_dirs=(directory_id(1),)))
+    broker = cluster.image.brokers[1]
+    assert (broker.log_dirs, broker.has_any_directory) == ((LOST_DIRECTORY,), False)
+    assert not broker.has_directory(LOST_DIRECTORY)
+    create(cluster, "orders", [{"partition_index": 0, "broker_ids": [1, 2, 3]}])
+    assert cluster.partition("orders").replicas == (1, 2, 3)
+    assert (cluster.partition("orders").isr, cluster.partition("orders").leader) == ((2, 3), 2)
 
 
 def test_unregistering_takes_the_broker_out_of_isr_and_elr_but_not_out_of_replica_lists() -> None:

@@ -10,15 +10,26 @@ from kraft.control import AlterPartition
 from kraft.control.commands import PartitionProposal, ProposedMember
 from kraft.control.replies import AlteredPartitionReply
 from kraft.image import RecoveryState
-from kraft.image.events import BrokerRegistrationChange, PartitionChange
+from kraft.image.events import BrokerRegistrationChange, Partition, PartitionChange
+from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import Cluster, topic_id
+from tests.control.cluster import Cluster, directory_id, topic_id
 
 
 def cluster_of_three() -> Cluster:
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
     cluster.add_topic("orders", (1, 2, 3), (2, 3, 1))
+    return cluster
+
+
+def placed_cluster() -> Cluster:
+    """Whose replicas are known to be in these directories."""
+    cluster = Cluster()
+    cluster.add_brokers(1, 2, 3)
+    replicas = (1, 2, 3)
+    placed = tuple(directory_id(one) for one in replicas)
+    cluster.add_topic("orders", Partition(topic_id(1), 0, replicas, replicas, leader=1, directories=placed))
     return cluster
 
 
@@ -48,6 +59,26 @@ def test_an_accepted_proposal_changes_the_isr_and_tells_the_new_epoch() -> None:
         topic_id=topic_id(1), partition_id=0, leader=1, leader_epoch=0, isr=(1, 3), partition_epoch=1
     )
     assert cluster.partition("orders").isr == (1, 3)
+
+
+def test_a_replica_in_a_directory_that_is_offline_may_not_join() -> None:
+    cluster = placed_cluster()
+    answer(cluster, 1, 2)
+    here = directory_id(3)
+    broker = cluster.image.brokers[3]
+    cluster.apply([BrokerRegistrationChange(3, broker.broker_epoch, log_dirs=(LOST_DIRECTORY,))])
+    assert answer(cluster, 1, 2, 3).error_code is ErrorCode.INELIGIBLE_REPLICA
+    cluster.apply([BrokerRegistrationChange(3, broker.broker_epoch, log_dirs=(here,))])
+    assert answer(cluster, 1, 2, 3).isr == (1, 2, 3)
+
+
+def test_a_replica_whose_directory_is_just_being_lost_may_not_join_and_others_may_leave() -> None:
+    cluster = placed_cluster()
+    answer(cluster, 1, 2)
+    cluster.being_lost = frozenset({directory_id(3)})
+    assert answer(cluster, 1, 2, 3).error_code is ErrorCode.INELIGIBLE_REPLICA
+    cluster.being_lost = frozenset({directory_id(2)})
+    assert answer(cluster, 1, 2, 3).isr == (1, 2, 3), "who is in sync is not judged by this"
 
 
 def test_the_isr_is_kept_in_the_order_of_the_assignment() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from kraft.image.registrations import LOST_DIRECTORY
 from kraft.seam import DiskError
 from kraft.storage.handles import read_through
 from kraft.wire import messages
@@ -572,5 +573,31 @@ def test_what_is_started_while_a_broker_stops_harms_nobody() -> None:
         for _ in range(10):
             replicas.start_task(trio.lowlevel.checkpoint)
             await trio.lowlevel.checkpoint()
+
+    three(test)
+
+
+def test_an_idle_follower_whose_word_is_void_is_heard_again() -> None:
+    """It names no partition again in which nothing happens: an incarnation that had fetched before its leader learned
+    that the log of the one before was lost would never have been proposed (seed 30035 of 60 s)."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 1)
+        await settled(plane)
+        leader = plane.leader("orders")
+        follower, other = (one for one in BROKERS if one != leader)
+        partition = plane.partition("orders", leader)
+        state = partition.state
+        directories = tuple(
+            LOST_DIRECTORY if replica == follower else directory
+            for replica, directory in zip(state.replicas, state.directories, strict=True)
+        )
+        isr = tuple(one for one in state.isr if one != follower)
+        epoch = state.partition_epoch + 1
+        partition.keep_leading(state._replace(isr=isr, directories=directories, partition_epoch=epoch))
+        assert partition.leader.is_unheard(follower)
+        assert not partition.leader.is_unheard(other)
+        await plane.until(lambda: not partition.leader.is_unheard(follower))
 
     three(test)

@@ -331,6 +331,32 @@ def test_a_replica_whose_log_is_lost_holds_nothing_back_and_joins_only_when_it_h
     assert proposal.ids == {1, 2, 3}
 
 
+def test_a_replica_in_a_directory_that_is_offline_is_neither_waited_for_nor_proposed() -> None:
+    state = leader((1, 2, 3))
+    for broker_id in (2, 3):
+        fetch(state, broker_id, 100)
+    state.metadata_changed(partition_state((1, 2), partition_epoch=8), 2, ELIGIBLE, frozenset({3}))
+    state.appended(110, 110, 2, ELIGIBLE)
+    assert fetch(state, 2, 110).high_watermark_moved
+    assert fetch(state, 3, 110).proposal is None
+    assert state.check_left(3, ELIGIBLE) is None
+    assert state.brokers_changed(3, ELIGIBLE, frozenset({3})).proposal is None
+    proposal = state.brokers_changed(3, ELIGIBLE).proposal
+    assert proposal is not None, "it is online again"
+    assert proposal.ids == {1, 2, 3}
+
+
+def test_a_follower_is_unheard_until_it_fetches_and_when_its_log_is_lost() -> None:
+    state = leader()
+    assert state.is_unheard(3)
+    fetch(state, 3, 100)
+    assert not state.is_unheard(3)
+    lost = partition_state((1, 2), partition_epoch=8, directories=(UUID(int=200), UUID(int=200), LOST_DIRECTORY))
+    state.metadata_changed(lost, 2, ELIGIBLE)
+    assert state.is_unheard(3)
+    assert not state.is_unheard(-1), "a consumer"
+
+
 def test_who_the_controller_has_taken_out_is_proposed_when_the_brokers_change_or_by_the_timer() -> None:
     for ends in (
         lambda state: state.brokers_changed(3, ELIGIBLE).proposal,
