@@ -176,8 +176,16 @@ class Partition:
             now_ms = self.host.clock.monotonic_ms()
             leader.min_isr_changed(config.min_insync_replicas, now_ms, self.host.eligible)
             self._take_leader_high_watermark()
-        if not self.waits_for_disk and self.log is not None:
+        if self.log is not None and self.waits_for_disk:
+            self._sync_what_counts(self.log)
+        elif self.log is not None:
             self._count_unsynced(self.log)
+
+    def _sync_what_counts(self, log: Log) -> None:
+        """Appends wait for the disk (now): what was written when they did not must get there as well, or a leader's own
+        share would end before it."""
+        if log.synced_end_offset < log.log_end_offset:
+            self.host.want_sync(self)
 
     def _count_unsynced(self, log: Log) -> None:
         """Appends do not wait for the disk (any more): nor do those of before."""
@@ -292,6 +300,8 @@ class Partition:
         if log is not None:
             log_end_offset, own_share = log.log_end_offset, self._own_share(log)
             log.epochs.assign(state.leader_epoch, log_end_offset)
+            if self.waits_for_disk:
+                self._sync_what_counts(log)
         now_ms, offline = self.host.clock.monotonic_ms(), self.host.offline_replicas(state)
         self.leader = LeaderState(
             self.host.node_id,

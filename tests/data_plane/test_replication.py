@@ -15,9 +15,11 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import iter_headers
 from tests.data_plane.plane import Plane, batch, error, three, values
+from tests.data_plane.test_compaction import alter
 
 NONE = ErrorCode.NONE
 BROKERS = (1, 2, 3)
+TOPIC_CONFIG = 2
 
 
 async def produce_numbers(plane: Plane, count: int, *, first: int = 0, **options: Any) -> None:
@@ -599,5 +601,21 @@ def test_an_idle_follower_whose_word_is_void_is_heard_again() -> None:
         assert partition.leader.is_unheard(follower)
         assert not partition.leader.is_unheard(other)
         await plane.until(lambda: not partition.leader.is_unheard(follower))
+
+    three(test)
+
+
+def test_what_was_written_before_appends_wait_for_the_disk_gets_there_as_well() -> None:
+    """A leader counts itself as far as it has synced: who took over then waited for ever for its own share of what
+    nobody appended to (seed 30095 of 60 s)."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 3)
+        await settled(plane)
+        assert plane.partition("orders", 1).log.synced_end_offset < 3
+        await alter(plane, TOPIC_CONFIG, "orders", "flush.messages", "1")
+        for broker in BROKERS:
+            await plane.until(lambda: plane.partition("orders", broker).log.synced_end_offset == 3)  # noqa: B023
 
     three(test)
