@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE
+from kraft.sim.nemesis.partition_shapes import CLIENTS, Pair, between
 from kraft.sim.shapes import ClusterError
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction, ReplyRule, rule_from
@@ -184,25 +185,41 @@ class BreakableCluster(ABC):
             self._require(node)
         if len(members) != len(set(members)):
             raise ClusterError(f"a node is on one side of a partition, not on two: {members}")
-        for here in sides:
-            for there in sides:
-                if here is not there:
-                    self._cuts.update(dict.fromkeys((one, other) for one in sorted(here) for other in sorted(there)))
-        self._cut_links()
+        self.cut(between(*map(sorted, sides)))
 
     def rejoin(self, *groups: Group) -> None:
         """End the partition of these groups, and no other."""
-        sides = [frozenset({group} if isinstance(group, int) else group) for group in groups]
-        for here in sides:
-            for there in sides:
-                for link in [(one, other) for one in here for other in there if here is not there]:
-                    self._cuts.pop(link, None)
+        self.join(between(*({group} if isinstance(group, int) else group for group in groups)))
+
+    def cut(self, pairs: Iterable[Pair]) -> None:
+        """Let nothing pass between the two of each pair, either way, until `heal`, as with `partition`. Partitions of
+        certain shapes are such pairs: see `kraft.sim.nemesis.partition_shapes`; 0 (`CLIENTS`) stands for all clients,
+        where they can be cut off."""
+        links = [link for one, other in pairs for link in ((one, other), (other, one))]
+        for link in links:
+            self._require_link(*link)
+        self._cuts.update(dict.fromkeys(links))
         self._cut_links()
 
+    def join(self, pairs: Iterable[Pair]) -> None:
+        """End the cuts between the two of each pair, and no other."""
+        for one, other in pairs:
+            self._cuts.pop((one, other), None)
+            self._cuts.pop((other, one), None)
+        self._cut_links()
+
+    def _require_link(self, source: int, target: int) -> None:
+        if source == target:
+            raise ClusterError(f"a link has two ends, and this has {source} twice")
+        if CLIENTS in (source, target) and plan.CLIENTS_CUT not in self.fault_kinds:
+            raise ClusterError("clients cannot be cut off here: brokers serve them and each other at the same address")
+        for node in {source, target} - {CLIENTS}:
+            self._require(node)
+
     def is_cut(self, source: int, target: int) -> bool:
-        """Whether nothing passes from one node to another."""
-        self._require(source)
-        self._require(target)
+        """Whether nothing passes from one node to another; 0 stands for clients."""
+        for node in {source, target} - {CLIENTS}:
+            self._require(node)
         return (source, target) in self._cuts
 
     def heal(self) -> None:

@@ -25,6 +25,7 @@ from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
+from kraft.sim.nemesis.partition_shapes import CLIENTS
 from kraft.sim.random_faults import KINDS, random_faults
 from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
 from kraft.sim.simulated_nodes import SimulatedNodes
@@ -59,6 +60,7 @@ class SimulatedCluster(BreakableCluster):
         "cut one way",
         "stall",
         "slow disk",
+        plan.CLIENTS_CUT,
     )
     fault_roles: ClassVar[tuple[str, ...]] = (*ROLES_EVERYWHERE, plan.UNCOMMITTED_CONTROLLER)
 
@@ -283,7 +285,7 @@ class SimulatedCluster(BreakableCluster):
         """As of an end."""
 
     def _follow_start(self, node: int) -> bool:
-        is_cut_off = any(node in link for link in self._cuts)
+        is_cut_off = any(node in link and CLIENTS not in link for link in self._cuts)
         return is_cut_off or not self._nodes.is_running(node) or self._nodes.serves(node)
 
     def _pause(self, node: int) -> None:
@@ -299,9 +301,9 @@ class SimulatedCluster(BreakableCluster):
         return self._world.is_paused(host_name(node))
 
     def _cut_links(self) -> None:
-        for one in self.node_ids:
-            for other in self.node_ids:
-                here, there = host_name(one), host_name(other)
+        for one in (CLIENTS, *self.node_ids):
+            for other in (CLIENTS, *self.node_ids):
+                here, there = _host_of(one), _host_of(other)
                 wanted = (one, other) in self._cuts
                 if wanted is not self._world.is_cut(here, there):
                     (self._world.partition_one_way if wanted else self._world.heal_one_way)(here, there)
@@ -328,6 +330,10 @@ class SimulatedCluster(BreakableCluster):
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}")
         return (None if state.leader < 0 else state.leader), state.isr
+
+
+def _host_of(node: int) -> str:
+    return APPLICATION if node == CLIENTS else host_name(node)
 
 
 def _is_in_trio() -> bool:

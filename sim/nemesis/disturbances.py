@@ -15,6 +15,7 @@ from kraft.sim.cluster.chronicle import FaultWindow
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.faults import Nemesis
+from kraft.sim.nemesis.partition_shapes import CLIENTS, pairs_of, words_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.nemesis.worn_disks import WornDisks
 
@@ -55,6 +56,7 @@ class Disturbances:
             "cut": self._cut,
             "cut one way": self._cut_one_way,
             "isolate": self._isolate,
+            **dict.fromkeys(plan.SHAPE_KINDS, self._partition),
             "stall": self._stall,
             "pause": self._pause,
             "slow disk": self._slow_disk,
@@ -131,33 +133,45 @@ class Disturbances:
         return fault.kind
 
     async def _cut(self, fault: Fault) -> str:
-        text, others = f"cut between {fault.node} and {fault.other}", [host_name(fault.other)]
-        return await self._cut_off(fault, self._world.partition, others, text, _link(fault))
+        text, link = f"cut between {fault.node} and {fault.other}", (host_name(fault.node), host_name(fault.other))
+        return await self._cut_off(fault, self._world.partition, [link], text, _link(fault))
 
     async def _cut_one_way(self, fault: Fault) -> str:
-        text, others = f"cut from {fault.node} to {fault.other}", [host_name(fault.other)]
-        return await self._cut_off(fault, self._world.partition_one_way, others, text, _link(fault))
+        text, link = f"cut from {fault.node} to {fault.other}", (host_name(fault.node), host_name(fault.other))
+        return await self._cut_off(fault, self._world.partition_one_way, [link], text, _link(fault))
 
     async def _isolate(self, fault: Fault) -> str:
         nodes = [host_name(node) for node in self._cluster.shape.node_ids if node != fault.node]
-        others = [*nodes, *plan.CLIENTS]
-        text = f"node {fault.node} is isolated"
-        return await self._cut_off(fault, self._world.partition, others, text, (fault.node,))
+        links = [(host_name(fault.node), other) for other in (*nodes, *plan.CLIENTS)]
+        return await self._cut_off(fault, self._world.partition, links, f"node {fault.node} is isolated", (fault.node,))
+
+    async def _partition(self, fault: Fault) -> str:
+        shape = self._cluster.shape
+        links: list[tuple[str, str]] = []
+        for one, other in pairs_of(fault, shape):
+            here = plan.CLIENTS if one == CLIENTS else (host_name(one),)
+            links += [(name, host_name(other)) for name in here]
+        nodes = (fault.node,) if fault.node else shape.node_ids
+        return await self._cut_off(fault, self._world.partition, links, words_of(fault, shape), nodes)
 
     async def _cut_off(
-        self, fault: Fault, cut: Callable[[str, str], None], others: list[str], text: str, nodes: tuple[int, ...]
+        self,
+        fault: Fault,
+        cut: Callable[[str, str], None],
+        links: list[tuple[str, str]],
+        text: str,
+        nodes: tuple[int, ...],
     ) -> str:
-        """Cut the node from these others while the fault lasts."""
-        name = host_name(fault.node)
-        pairs = {frozenset((name, other)) for other in others}
+        """Cut these links while the fault lasts."""
+        pairs = {frozenset(link) for link in links}
         if pairs & self._cuts:
             return ""
         self._cuts |= pairs
-        for other in others:
-            cut(name, other)
+        for link in links:
+            cut(*link)
         await self._last(fault, text, nodes)
-        for other in others:
-            self._world.heal(name, other)
+        for link in links:
+            self._world.heal(*link)
         self._cuts -= pairs
         return fault.kind
 

@@ -37,6 +37,7 @@ LASTS: Mapping[str, tuple[int, int]] = {
     plan.DIRECTORY: CUT_MS,
     plan.BIT_ROT: ROT_MS,
     plan.READ_ERROR: CUT_MS,
+    **dict.fromkeys(plan.SHAPE_KINDS, CUT_MS),
 }
 """How long a fault lasts, where it does."""
 
@@ -81,6 +82,8 @@ SCATTERED_ONE_IN = 4
 of the others leave together, for what a run costs is its requests."""
 WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
+LINK_FAULT_PERIOD_MS = 8_000
+"""Of how many ms a world with rare faults of links has one."""
 REGISTRAR_PAUSE_MS_MAX = 800
 REGISTRAR_KEYS = 2
 """Topics, and as many offsets, that both registrars work on at one time."""
@@ -115,6 +118,8 @@ class Mood:
     """Records of the extra topics are deleted."""
     wears: bool = False
     """Disks of brokers wear out, and somebody reads what is old again and again."""
+    link_kinds: tuple[str, ...] = ()
+    """The rare faults of links that happen in this run, in a lane of their own."""
     registers: bool = False
     """There are registrars."""
     is_hot: bool = False
@@ -137,6 +142,9 @@ def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterSh
         faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
     if mood.wears:
         faults += _draw_wear(NamedRandom(seed, "wear"), settings, shape, lane=2 * mood.streams)
+    if mood.link_kinds:
+        random, count = NamedRandom(seed, "links"), 1 + settings.duration_ms // LINK_FAULT_PERIOD_MS
+        faults += _draw_each(random, mood.link_kinds, count, settings, shape, lane=2 * mood.streams + 1)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 
@@ -180,8 +188,15 @@ def _draw_disturbances(
 ) -> list[Fault]:
     least = settings.network_faults
     count = between(random, least, max(least, mood.disturbances)) if least else 0
+    return _draw_each(random, mood.kinds, count, settings, shape, lane)
+
+
+def _draw_each(
+    random: NamedRandom, kinds: tuple[str, ...], count: int, settings: FaultSettings, shape: ClusterShape, lane: int
+) -> list[Fault]:
+    """So many of these kinds, at any times."""
     times = sorted(random.below(settings.duration_ms) for _ in range(count))
-    return [_draw_disturbance(random, mood.kinds[random.below(len(mood.kinds))], at, shape, lane) for at in times]
+    return [_draw_disturbance(random, kinds[random.below(len(kinds))], at, shape, lane) for at in times]
 
 
 def _draw_wear(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> Iterator[Fault]:
@@ -204,8 +219,8 @@ def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: Cluster
         kind=kind,
         lane=lane,
         role=role,
-        node=0 if role or kind == plan.BLACKOUT else node,
-        pick=random.below(PICKS) if role else 0,
+        node=0 if role or kind in plan.WHOLE_KINDS or (kind == plan.CLIENTS_CUT and random.below(2)) else node,
+        pick=random.below(PICKS) if role or kind in plan.PICKED_KINDS else 0,
         other=other,
         duration_ms=between(random, *LASTS[kind]) if kind in LASTS else 0,
         back_ms=between(random, *DOWN[kind]) if kind in DOWN else 0,

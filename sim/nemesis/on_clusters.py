@@ -16,15 +16,28 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.partition_shapes import pairs_of, words_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 
 if TYPE_CHECKING:
     from kraft.sim.breakable_cluster import BreakableCluster
 
-EVERYWHERE = (plan.KILL, plan.CLEAN_STOP, "pause", "cut", "isolate", "reset", "stumble")
-"""Kinds that every cluster with the verbs can have."""
-BETWEEN_NODES = (*plan.LINK_KINDS, "isolate")
+EVERYWHERE = (
+    plan.KILL,
+    plan.CLEAN_STOP,
+    "pause",
+    plan.CUT,
+    plan.ISOLATE,
+    "reset",
+    "stumble",
+    plan.HALVES,
+    plan.BRIDGE,
+    plan.RING,
+    plan.CONTROLLERS_CUT,
+)
+"""Kinds that clusters with the verbs can have, if their shape allows it."""
+BETWEEN_NODES = (*plan.LINK_KINDS, plan.ISOLATE)
 ROLES_EVERYWHERE = (plan.ACTIVE_CONTROLLER, plan.A_LEADER, plan.SHRUNK_LEADER)
 """A shrunk leader is that of any partition with a replica that is out of sync: in which one it fell out last, as in a
 run of `kraft sim`, nobody remembers here."""
@@ -43,7 +56,8 @@ Steps = Generator[int, None, None]
 def kinds_of(cluster: BreakableCluster) -> tuple[str, ...]:
     """The kinds of faults that this cluster can have: one node has no links to others."""
     is_alone = len(cluster.node_ids) == 1
-    return tuple(kind for kind in cluster.fault_kinds if not (is_alone and kind in BETWEEN_NODES))
+    kinds = (kind for kind in cluster.fault_kinds if plan.allows(cluster.shape, kind))
+    return tuple(kind for kind in kinds if not (is_alone and kind in BETWEEN_NODES))
 
 
 def faults_of_seed(cluster: BreakableCluster, seed: int, duration_ms: int) -> tuple[Fault, ...]:
@@ -79,8 +93,7 @@ class FaultRun:
             plan.KILL: self._kill,
             plan.CLEAN_STOP: self._stop,
             "pause": self._pause,
-            "cut": self._cut,
-            "isolate": self._cut,
+            **dict.fromkeys((plan.CUT, plan.ISOLATE, *plan.SHAPE_KINDS), self._cut),
             "stumble": self._stumble,
         }
         self._lanes: dict[int, list[Fault]] = {}
@@ -100,7 +113,7 @@ class FaultRun:
         unknown = {fault.node, fault.other} - {0, *cluster.node_ids}
         if unknown:
             raise ClusterError(f"there is no node {unknown.pop()}: this cluster has {list(cluster.node_ids)}")
-        if not fault.node and not fault.role:
+        if not (fault.node or fault.role or fault.kind in (*plan.WHOLE_KINDS, plan.CLIENTS_CUT)):
             raise ClusterError(f"a fault names the node that it hits, or a role: {fault}")
         if fault.kind in plan.LINK_KINDS and (fault.role or fault.other in (0, fault.node)):
             raise ClusterError(f"a fault of a link names two nodes, node and other, and no role: {fault}")
@@ -224,19 +237,21 @@ class FaultRun:
                 self._cluster.resume(victim)
 
     def _cut(self, fault: Fault) -> Steps:
-        """From one other node, or (isolate) from all of them; clients reach it still."""
+        """Pairs of nodes, while it lasts. Clients reach all nodes still, unless it is they who are cut off."""
+        cluster = self._cluster
         node = fault.node if not fault.role else (yield from self._victim(fault))
         if node is None:
             return
-        others = {fault.other} if fault.kind == "cut" else {*self._cluster.node_ids} - {node}
-        if any(self._cluster.is_cut(node, other) or self._cluster.is_cut(other, node) for other in others):
+        fault = replace(fault, node=node)
+        pairs = pairs_of(fault, cluster.shape)
+        if any(cluster.is_cut(one, other) or cluster.is_cut(other, one) for one, other in pairs):
             return
         try:
-            self._cluster.partition({node}, others)
-            self._note(f"node {node} is cut off from {sorted(others)} for {fault.duration_ms} ms")
+            cluster.cut(pairs)
+            self._note(f"{words_of(fault, cluster.shape)} for {fault.duration_ms} ms")
             yield self._after(fault.duration_ms)
         finally:
-            self._cluster.rejoin({node}, others)
+            cluster.join(pairs)
 
     def _break(self, fault: Fault) -> Steps:
         """What only this cluster can have. A node that it takes down comes back."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 8
+SCHEDULE_VERSION = 9
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -22,7 +22,8 @@ RETENTION_CHECK = "log.retention.check.interval.ms"
 OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
 
 KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
-NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
+CUT, ISOLATE = "cut", "isolate"
+NETWORK_KINDS = ("reset", "clock", CUT, "cut one way", ISOLATE)
 OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
 DIRECTORY = "failing directory"
 """One log directory of a broker is out of reach: only where brokers have several."""
@@ -30,11 +31,25 @@ BIT_ROT, READ_ERROR = WEAR_KINDS = ("bit rot", "read error")
 """Bytes of a log change under its CRC; reads from a log directory fail. They are of brokers."""
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
-FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
+HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
+    "halves",
+    "bridge",
+    "ring",
+    "controllers cut off",
+    "clients cut off",
+)
+"""Partitions of a certain shape (`kraft.sim.nemesis.partition_shapes`)."""
+FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *SHAPE_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
 LINK_KINDS = ("reset", "cut", "cut one way", "stall")
 """Faults between two nodes."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
+WHOLE_KINDS = (HALVES, RING, CONTROLLERS_CUT, BLACKOUT)
+"""Faults of the whole cluster: they name no node."""
+NODELESS_KINDS = (*ROLE_KINDS, *WHOLE_KINDS, CLIENTS_CUT)
+"""Faults that may name no node."""
+PICKED_KINDS = (HALVES, BRIDGE, RING)
+"""Faults of which `pick` says how they are."""
 
 ACTIVE_CONTROLLER, A_LEADER = LASTING_ROLES = ("active controller", "leader")
 SHRUNK_LEADER, UNCOMMITTED_CONTROLLER, UNCOMMITTED_LEADER = MOMENT_ROLES = (
@@ -97,7 +112,16 @@ CLIENTS = tuple(CLIENT_VERBS)
 
 def allows(shape: ClusterShape, kind: str) -> bool:
     """Whether a cluster of this shape must stand such faults."""
-    return {BLACKOUT: shape.is_durable, DIRECTORY: shape.log_dirs > 1}.get(kind, True)
+    nodes = len(shape.node_ids)
+    rules = {
+        BLACKOUT: shape.is_durable,
+        DIRECTORY: shape.log_dirs > 1,
+        HALVES: nodes > 1,
+        BRIDGE: nodes > 2,
+        RING: nodes > 3,  # each of three sees both others
+        CONTROLLERS_CUT: not shape.combined,
+    }
+    return rules.get(kind, True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +129,8 @@ class Fault:
     """One thing that goes wrong. Those of a lane happen one after the other: one that lasts puts off the next.
 
     It hits `node`, or who has `role` when it happens (`pick` says which, if there are several); links run to `other`.
+    Of halves, a bridge and a ring `pick` says who stands where; a bridge is `node`. Clients are cut off from `node`; if
+    none is named, from all nodes.
     `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
     steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot, 1 if the log is replicated anew in the
     end, and 0 if its file is restored.

@@ -18,9 +18,10 @@ from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import on_clusters, plan
 from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, READY_MS_MAX, STOP_MS_MAX, FaultRun, faults_of_seed
+from kraft.sim.nemesis.partition_shapes import bridge, clients_from, pairs_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
-from kraft.sim.simulated_cluster import SimulatedCluster
+from kraft.sim.simulated_cluster import APPLICATION, SimulatedCluster
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.host import Host
 from kraft.testing import KafkaCluster
@@ -137,6 +138,83 @@ def test_a_reset_opens_no_link_that_is_cut(real_cluster: KafkaCluster) -> None:
     real_cluster.heal()
 
 
+SHAPES = [
+    Fault(at_ms=0, kind=plan.HALVES, pick=2, duration_ms=300),
+    Fault(at_ms=0, kind=plan.BRIDGE, node=2, duration_ms=300),
+    Fault(at_ms=0, kind=plan.RING, pick=1, duration_ms=300),
+    Fault(at_ms=0, kind=plan.CONTROLLERS_CUT, duration_ms=300),
+]
+
+
+def cut_links(cluster: BreakableCluster) -> set[tuple[int, int]]:
+    """The links that the world holds, or that processes were told of."""
+    if isinstance(cluster, SimulatedCluster):
+        nodes = cluster.node_ids
+        return {(one, other) for one in nodes for other in nodes if is_cut(cluster, one, other)}
+    assert isinstance(cluster, KafkaCluster)
+    listed = {node: cluster._faults_of(node).listed()["links"] for node in cluster.node_ids}
+    return {(node, link["node"]) for node, links in listed.items() for link in links if link["policy"] == CUT}
+
+
+@pytest.mark.parametrize("fault", SHAPES, ids=lambda fault: fault.kind)
+def test_a_partition_of_a_shape_cuts_its_pairs_in_both_worlds_and_no_more(stage: Stage, fault: Fault) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        pairs = pairs_of(fault, cluster.shape)
+
+        async def break_things() -> None:
+            (done,) = await stage.carry_out([fault])
+            assert done.endswith("for 300 ms")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(break_things)
+            await stage.wait_until(lambda: cut_links(cluster) == {*pairs, *((other, one) for one, other in pairs)})
+        assert not cut_links(cluster)
+        await stage.write(1)
+
+    stage.play(story)
+
+
+def test_a_bridge_keeps_a_half_of_the_brokers_in_sync(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader = await stage.write(1)
+        pick = next(pick for pick in range(6) if bridge(cluster.node_ids, 101, pick)[0][0] != leader)
+        pairs = bridge(cluster.node_ids, 101, pick)
+        cluster.cut(pairs)
+        async with stage.producer() as producer:
+            await producer.send("orders", b"what one half has", partition=0)
+        await stage.wait_until(lambda: cluster.isr("orders") == sorted(other for _, other in pairs))
+        cluster.join(pairs)
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    stage.play(story)
+
+
+def test_clients_that_are_cut_off_wait_while_nodes_see_each_other() -> None:
+    with SimulatedCluster(seed=3, **SHAPE) as cluster:
+
+        async def story(stage: Stage) -> None:
+            await stage.write(1)
+            cluster.cut(clients_from(cluster.node_ids))
+            assert cluster.is_cut(0, 2)
+            with trio.move_on_after(5) as waiting:
+                await stage.write(1)
+            assert waiting.cancelled_caught
+            assert cluster.isr("orders") == [1, 2, 3]
+            cluster.heal()
+            await stage.write(1)
+
+        Stage(cluster).play(story)
+
+
+def test_clients_of_processes_cannot_be_cut_off(real_cluster: KafkaCluster) -> None:
+    with pytest.raises(ClusterError, match="clients cannot be cut off here"):
+        real_cluster.cut(clients_from([1]))
+    with pytest.raises(ClusterError, match="this cluster cannot have 'clients cut off'"):
+        real_cluster.carry_out([Fault(at_ms=0, kind=plan.CLIENTS_CUT)])
+
+
 def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
     assert all(faults_of_seed(real_cluster, seed, 5_000) for seed in range(1, 41))
 
@@ -144,7 +222,8 @@ def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
 def test_a_node_that_is_alone_has_no_faults_of_links() -> None:
     for cluster in (KafkaCluster(), SimulatedCluster(seed=1, combined=1)):
         found = {fault.kind for seed in range(1, 61) for fault in faults_of_seed(cluster, seed, 5_000)}
-        assert found == set(cluster.fault_kinds) - set(BETWEEN_NODES)
+        large = {plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT}
+        assert found == set(cluster.fault_kinds) - set(BETWEEN_NODES) - large
         for kind in ("isolate", "cut"):
             with pytest.raises(ClusterError, match=f"cannot have '{kind}': it can have kill"):
                 FaultRun(cluster, [Fault(at_ms=0, kind=kind, node=1, other=2)], lambda: 0)
@@ -535,6 +614,11 @@ LOOKS: dict[str, Callable[[SimulatedCluster], Look]] = {
     "cut one way": lambda cluster: lambda: is_cut(cluster, 2, 3) and not is_cut(cluster, 3, 2),
     "stall": stalled_streams,
     "slow disk": lambda cluster: lambda: host(cluster, 2).disk_extra_ns,
+    plan.HALVES: lambda cluster: lambda: is_cut(cluster, 101, 2) and not is_cut(cluster, 2, 3),
+    plan.BRIDGE: lambda cluster: lambda: is_cut(cluster, 101, 3) and not is_cut(cluster, 2, 3),
+    plan.RING: lambda cluster: lambda: is_cut(cluster, 101, 2) and not is_cut(cluster, 2, 3),
+    plan.CONTROLLERS_CUT: lambda cluster: lambda: all(is_cut(cluster, 101, node) for node in (1, 2, 3)),
+    plan.CLIENTS_CUT: lambda cluster: lambda: cluster._world.is_cut(APPLICATION, host_name(2)),
 }
 """What can be seen while node 2 has such a fault."""
 FOR_GOOD = ("reset", "clock")
