@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 
+from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE
@@ -92,6 +93,8 @@ class BreakableCluster(ABC):
         self.shape = shape
         self._cuts: dict[tuple[int, int], None] = {}
         """Links that are cut, from source to target: those of a partition are here both ways."""
+        self._qualities: dict[tuple[int, int], LinkQuality] = {}
+        """Of links on which bytes fare badly, from source to target."""
         self._faults: list[Fault] = []
         """Those that a process has been told of, and not of their end."""
 
@@ -208,6 +211,38 @@ class BreakableCluster(ABC):
             self._cuts.pop((other, one), None)
         self._cut_links()
 
+    def cut_one_way(self, source: int, target: int) -> None:
+        """Let nothing that one node sends to another arrive until `heal`, or `join` of these two: it arrives then."""
+        self._require_link(source, target)
+        self._cuts[source, target] = None
+        self._cut_links()
+
+    def degrade(
+        self,
+        source: int,
+        target: int,
+        *,
+        latency_ms: int = 0,
+        jitter_ms: int = 0,
+        bytes_per_second: int = 0,
+        bytes_max: int = 0,
+    ) -> None:
+        """Let what one node sends to another fare badly until `heal` or `restore`: it takes `latency_ms` longer, and up
+        to `jitter_ms` more; it comes with so many `bytes_per_second`; each connection ends when `bytes_max` have
+        passed, wherever in a frame that is. 0: no limit. What was said before of this link holds no more."""
+        self._require_link(source, target)
+        if min(latency_ms, jitter_ms, bytes_per_second, bytes_max) < 0:
+            raise ClusterError("latency, jitter, bytes per second and bytes are 0 or more")
+        self._qualities[source, target] = LinkQuality(
+            latency_ms=latency_ms, jitter_ms=jitter_ms, bytes_per_second=bytes_per_second, bytes_max=bytes_max
+        )
+        self._cut_links()
+
+    def restore(self, source: int, target: int) -> None:
+        """What one node sends to another fares well again."""
+        self._qualities.pop((source, target), None)
+        self._cut_links()
+
     def _require_link(self, source: int, target: int) -> None:
         if source == target:
             raise ClusterError(f"a link has two ends, and this has {source} twice")
@@ -223,8 +258,9 @@ class BreakableCluster(ABC):
         return (source, target) in self._cuts
 
     def heal(self) -> None:
-        """End all partitions and all faults of requests. Nodes that are down or paused stay so: see `mend`."""
+        """End all faults of links and requests. Nodes that are down or paused stay so: see `mend`."""
         self._cuts.clear()
+        self._qualities.clear()
         with ExitStack() as healing:  # what cannot be ended keeps nothing else from its end
             for fault in reversed(self._faults):
                 healing.callback(fault.end)
@@ -257,9 +293,23 @@ class BreakableCluster(ABC):
         return sorted(one.leader for one in found if one.leader is not None)
 
     def begin_fault(self, fault: plan.Fault) -> Callable[[], None] | None:
-        """Begin what only this kind of cluster can do to `fault.node`; gives what ends it, None if it goes on already
-        and is not begun again."""
+        """Begin what goes on by itself at `fault.node`, and what only this kind of cluster can do; gives what ends it,
+        None if it goes on already and is not begun again."""
+        link = (fault.node, fault.other)
+        if fault.kind == plan.CUT_ONE_WAY and link not in self._cuts:
+            self.cut_one_way(*link)
+            return lambda: self._end_cut(link)
+        if fault.kind in plan.QUALITY_KINDS and link not in self._qualities:
+            self._qualities[link] = fault.quality
+            self._cut_links()
+            return lambda: self.restore(*link)
+        if fault.kind in (plan.CUT_ONE_WAY, *plan.QUALITY_KINDS):
+            return None
         raise ClusterError(f"this cluster cannot have {fault.kind!r}")
+
+    def _end_cut(self, link: tuple[int, int]) -> None:
+        self._cuts.pop(link, None)
+        self._cut_links()
 
     # requests
 
@@ -389,7 +439,7 @@ class BreakableCluster(ABC):
 
     @abstractmethod
     def _cut_links(self) -> None:
-        """Make the links as `_cuts` says."""
+        """Make the links as `_cuts` and `_qualities` say."""
 
     @abstractmethod
     def _add_rule(self, node: int, rule: ReplyRule) -> int: ...

@@ -57,7 +57,6 @@ class SimulatedCluster(BreakableCluster):
         *EVERYWHERE,
         plan.POWER_LOSS,
         "clock",
-        "cut one way",
         "stall",
         "slow disk",
         plan.CLIENTS_CUT,
@@ -240,20 +239,9 @@ class SimulatedCluster(BreakableCluster):
             world.reset_links(name, host_name(fault.other))
         elif fault.kind == "stall":
             world.stall_links(name, host_name(fault.other), fault.duration_ms)
-        elif fault.kind == "cut one way":
-            link = (fault.node, fault.other)
-            if link in self._cuts:
-                return None
-            self._cuts[link] = None
-            self._cut_links()
-            return lambda: self._end_cut(link)
         else:
             return super().begin_fault(fault)
         return lambda: None
-
-    def _end_cut(self, link: tuple[int, int]) -> None:
-        self._cuts.pop(link, None)
-        self._cut_links()
 
     def active_controller(self) -> int | None:
         self._require_run()
@@ -307,6 +295,9 @@ class SimulatedCluster(BreakableCluster):
                 wanted = (one, other) in self._cuts
                 if wanted is not self._world.is_cut(here, there):
                     (self._world.partition_one_way if wanted else self._world.heal_one_way)(here, there)
+                quality = self._qualities.get((one, other))
+                if quality is not self._world.link_quality(here, there):
+                    self._world.set_link_quality(here, there, quality)
 
     def _add_rule(self, node: int, rule: ReplyRule) -> int:
         return self._nodes.replies[node].add(rule)

@@ -41,6 +41,8 @@ class Disturbances:
         self._lanes: dict[int, list[Fault]] = {}
         self._cuts: set[frozenset[str]] = set()
         """Pairs of hosts between which something is cut."""
+        self._degraded: set[tuple[str, str]] = set()
+        """Links on which bytes fare badly."""
         self._under_way: set[tuple[str, int]] = set()
         """(kind, node) of what may happen to a node once at a time."""
         for fault in faults:
@@ -57,6 +59,7 @@ class Disturbances:
             "cut one way": self._cut_one_way,
             "isolate": self._isolate,
             **dict.fromkeys(plan.SHAPE_KINDS, self._partition),
+            **dict.fromkeys(plan.QUALITY_KINDS, self._degrade),
             "stall": self._stall,
             "pause": self._pause,
             "slow disk": self._slow_disk,
@@ -173,6 +176,17 @@ class Disturbances:
         for link in links:
             self._world.heal(*link)
         self._cuts -= pairs
+        return fault.kind
+
+    async def _degrade(self, fault: Fault) -> str:
+        link = (host_name(fault.node), host_name(fault.other))
+        if link in self._degraded:
+            return ""
+        self._degraded.add(link)
+        self._world.set_link_quality(*link, fault.quality)
+        await self._last(fault, f"what {fault.node} sends to {fault.other} {fault.quality_words}", _link(fault))
+        self._world.set_link_quality(*link, None)
+        self._degraded.discard(link)
         return fault.kind
 
     async def _stall(self, fault: Fault) -> str:

@@ -23,6 +23,8 @@ STUMBLE_MS = (0, 250)
 ROT_MS = (1_000, 8_000)
 STUMBLES = (1, 3)
 CLOCK_STEP_MS = (-60_000, 60_000)
+LATENCY_MS = (5, 500)
+JITTER_MS_MAX = 300
 
 LASTS: Mapping[str, tuple[int, int]] = {
     "cut": CUT_MS,
@@ -37,7 +39,7 @@ LASTS: Mapping[str, tuple[int, int]] = {
     plan.DIRECTORY: CUT_MS,
     plan.BIT_ROT: ROT_MS,
     plan.READ_ERROR: CUT_MS,
-    **dict.fromkeys(plan.SHAPE_KINDS, CUT_MS),
+    **dict.fromkeys(plan.RARE_LINK_KINDS, CUT_MS),
 }
 """How long a fault lasts, where it does."""
 
@@ -61,6 +63,9 @@ AMOUNTS: Mapping[str, tuple[int, int]] = {
     "stumble": STUMBLES,
     "flap": (0, 1),
     plan.BIT_ROT: (0, 1),
+    plan.LATENCY: LATENCY_MS,
+    plan.SLOW_LINK: (2_000, 100_000),
+    plan.BYTE_LIMIT: (1, 20_000),
 }
 
 MOMENT_ONE_IN = 3
@@ -225,6 +230,7 @@ def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: Cluster
         duration_ms=between(random, *LASTS[kind]) if kind in LASTS else 0,
         back_ms=between(random, *DOWN[kind]) if kind in DOWN else 0,
         amount=between(random, *AMOUNTS[kind]) if kind in AMOUNTS else 0,
+        jitter_ms=random.below(JITTER_MS_MAX + 1) if kind == plan.LATENCY else 0,
     )
 
 

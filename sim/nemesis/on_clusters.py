@@ -28,7 +28,9 @@ EVERYWHERE = (
     plan.CLEAN_STOP,
     "pause",
     plan.CUT,
+    plan.CUT_ONE_WAY,
     plan.ISOLATE,
+    *plan.QUALITY_KINDS,
     "reset",
     "stumble",
     plan.HALVES,
@@ -117,6 +119,9 @@ class FaultRun:
             raise ClusterError(f"a fault names the node that it hits, or a role: {fault}")
         if fault.kind in plan.LINK_KINDS and (fault.role or fault.other in (0, fault.node)):
             raise ClusterError(f"a fault of a link names two nodes, node and other, and no role: {fault}")
+
+        if fault.kind in plan.QUALITY_KINDS and fault.amount + fault.jitter_ms < 1:
+            raise ClusterError(f"a fault of a link's quality has an amount (ms, bytes per second, bytes): {fault}")
 
     def steps(self) -> Steps:
         """Do what is due; each value is the time, as `now_ms` counts, at which to come back for more. Who does not come

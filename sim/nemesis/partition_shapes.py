@@ -80,7 +80,7 @@ def words_of(fault: Fault, shape: ClusterShape) -> str:
     if fault.kind == CUT:
         return f"node {node} is cut off from {[fault.other]}"
     if fault.kind == ISOLATE:
-        return f"node {node} is cut off from {[other for other in shape.node_ids if other != node]}"
+        return f"node {node} is cut off from {sorted({*shape.node_ids} - {node})}"
     if fault.kind == CONTROLLERS_CUT:
         return "the controllers are cut off from the brokers"
     if fault.kind == CLIENTS_CUT:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
@@ -22,8 +23,8 @@ RETENTION_CHECK = "log.retention.check.interval.ms"
 OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
 
 KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
-CUT, ISOLATE = "cut", "isolate"
-NETWORK_KINDS = ("reset", "clock", CUT, "cut one way", ISOLATE)
+CUT, CUT_ONE_WAY, ISOLATE = "cut", "cut one way", "isolate"
+NETWORK_KINDS = ("reset", "clock", CUT, CUT_ONE_WAY, ISOLATE)
 OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
 DIRECTORY = "failing directory"
 """One log directory of a broker is out of reach: only where brokers have several."""
@@ -39,8 +40,11 @@ HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
     "clients cut off",
 )
 """Partitions of a certain shape (`kraft.sim.nemesis.partition_shapes`)."""
-FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *SHAPE_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
-LINK_KINDS = ("reset", "cut", "cut one way", "stall")
+LATENCY, SLOW_LINK, BYTE_LIMIT = QUALITY_KINDS = ("latency", "slow link", "byte limit")
+"""What one node sends to another arrives late, or slowly, or not beyond so many bytes of a connection."""
+RARE_LINK_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS)
+FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *RARE_LINK_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
+LINK_KINDS = ("reset", CUT, CUT_ONE_WAY, "stall", *QUALITY_KINDS)
 """Faults between two nodes."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
@@ -133,7 +137,8 @@ class Fault:
     none is named, from all nodes.
     `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
     steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot, 1 if the log is replicated anew in the
-    end, and 0 if its file is restored.
+    end, and 0 if its file is restored; of latency the ms, of a slow link the bytes per second, of a byte limit
+    the bytes that pass on each connection. `jitter_ms`: latency is up to so much more.
     """
 
     at_ms: int
@@ -146,6 +151,26 @@ class Fault:
     duration_ms: int = 0
     back_ms: int = 0
     amount: int = 0
+    jitter_ms: int = 0
+
+    @property
+    def quality(self) -> LinkQuality:
+        """Of a fault of a link's quality: how bytes fare while it lasts."""
+        return LinkQuality(
+            latency_ms=self.amount if self.kind == LATENCY else 0,
+            jitter_ms=self.jitter_ms,
+            bytes_per_second=self.amount if self.kind == SLOW_LINK else 0,
+            bytes_max=self.amount if self.kind == BYTE_LIMIT else 0,
+        )
+
+    @property
+    def quality_words(self) -> str:
+        """The same for people."""
+        return {
+            LATENCY: f"takes {self.amount} ms longer, and up to {self.jitter_ms} ms more",
+            SLOW_LINK: f"arrives with {self.amount} bytes per second",
+            BYTE_LIMIT: f"ends each connection after {self.amount} bytes",
+        }[self.kind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from kraft.sim.nemesis.plan import (
     CLIENT_VERBS,
     CLOSED_LOOP,
     CRASH_KINDS,
+    LATENCY,
     LINK_KINDS,
     MOMENT_ROLES,
     NODELESS_KINDS,
     PARTITIONS,
     PRODUCERS,
+    QUALITY_KINDS,
     REREADER,
     ROLE_KINDS,
     ROLES,
@@ -94,8 +96,10 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
             "a failing directory log_dirs of 2 or more, a bridge three nodes, a ring four, and controllers can be cut "
             "off where they are no brokers"
         )
-    if min(fault.at_ms, fault.duration_ms, fault.back_ms, fault.pick) < 0:
+    if min(fault.at_ms, fault.duration_ms, fault.back_ms, fault.pick, fault.jitter_ms) < 0:
         yield f"({fault.kind}) has a time or a pick below 0"
+    if fault.kind in QUALITY_KINDS and fault.amount < (fault.kind != LATENCY):
+        yield f"({fault.kind}) needs an amount: ms, bytes per second, or bytes"
     if fault.role in MOMENT_ROLES and fault.kind not in CRASH_KINDS:
         yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join(CRASH_KINDS)} can"
     if fault.role and fault.kind not in ROLE_KINDS:

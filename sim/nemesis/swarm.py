@@ -23,9 +23,9 @@ from kraft.sim.nemesis.plan import (
     NETWORK_KINDS,
     OTHER_KINDS,
     OVERRIDES,
+    RARE_LINK_KINDS,
     RETAINER,
     RETENTION_CHECK,
-    SHAPE_KINDS,
     Plan,
     allows,
 )
@@ -175,7 +175,7 @@ def _draw_link_kinds(seed: int, shape: ClusterShape) -> tuple[str, ...]:
     random = NamedRandom(seed, "link kinds")
     if random.below(LINKS_ONE_IN):
         return ()
-    return tuple(kind for kind in SHAPE_KINDS if random.below(2) and allows(shape, kind))
+    return tuple(kind for kind in RARE_LINK_KINDS if random.below(2) and allows(shape, kind))
 
 
 def _draw_rare_clients(seed: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -14,6 +15,7 @@ from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.layout import FAULT_SOCKET
+from kraft.seam import LinkQuality
 from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import on_clusters, plan
@@ -83,6 +85,7 @@ def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: St
         assert "there is no node 9" in await refused(node=9)
         assert "names two nodes" in await refused(other=1)
         assert "names two nodes" in await refused(node=0, role=plan.A_LEADER)
+        assert "has an amount" in await refused(kind=plan.SLOW_LINK)
         assert "names the node that it hits, or a role" in await refused(kind=plan.KILL, node=0)
         assert stage.cluster.is_running(1)
 
@@ -213,6 +216,48 @@ def test_clients_of_processes_cannot_be_cut_off(real_cluster: KafkaCluster) -> N
         real_cluster.cut(clients_from([1]))
     with pytest.raises(ClusterError, match="this cluster cannot have 'clients cut off'"):
         real_cluster.carry_out([Fault(at_ms=0, kind=plan.CLIENTS_CUT)])
+
+
+BAD_LINKS = [
+    Fault(at_ms=0, kind=plan.CUT_ONE_WAY, duration_ms=2_000),
+    Fault(at_ms=0, kind=plan.LATENCY, amount=20_000, jitter_ms=10, duration_ms=2_000),
+    Fault(at_ms=0, kind=plan.SLOW_LINK, amount=20, duration_ms=2_000),
+    Fault(at_ms=0, kind=plan.BYTE_LIMIT, amount=20, duration_ms=2_000),
+]
+
+
+@pytest.mark.parametrize("to_leader", [True, False], ids=["from a follower", "to a follower"])
+@pytest.mark.parametrize("bad", BAD_LINKS, ids=lambda fault: fault.kind)
+def test_a_follower_falls_out_of_sync_while_its_link_is_bad(stage: Stage, bad: Fault, to_leader: bool) -> None:
+    """Fetches do not get to the leader, or what is fetched does not get to the follower."""
+
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader, follower = await stage.write(1), stage.follower()
+        source, target = (follower, leader) if to_leader else (leader, follower)
+        others = sorted({1, 2, 3} - {follower})
+
+        async def break_things() -> None:
+            (done,) = await stage.carry_out([replace(bad, node=source, other=target)])
+            assert done == f"{done.partition(':')[0]}: {bad.kind} of node {source}"
+
+        async with trio.open_nursery() as nursery, stage.producer() as producer:
+            nursery.start_soon(break_things)
+            while cluster.isr("orders") != others:
+                await producer.send("orders", b"what it misses", partition=0)
+                await trio.sleep(0.1)
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+        assert not cluster._qualities
+        assert cluster.leader("orders") == leader
+
+    stage.play(story)
+
+
+def test_a_seed_draws_plans_in_which_links_fare_badly(real_cluster: KafkaCluster) -> None:
+    found = [fault for seed in range(60) for fault in faults_of_seed(real_cluster, seed, 10_000)]
+    late = [fault for fault in found if fault.kind == plan.LATENCY]
+    assert any(fault.jitter_ms for fault in late)
+    assert all(fault.amount > 0 and fault.node != fault.other for fault in found if fault.kind in plan.QUALITY_KINDS)
 
 
 def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
@@ -400,10 +445,10 @@ def fail_to_tell(
     """A node cannot be told of a link (node, peer, policy). `is_heard`: it is told, and its answer is lost."""
     honest = FaultClient.link
 
-    def link(self: FaultClient, node_id: int, policy: str) -> None:
+    def link(self: FaultClient, node_id: int, policy: str, **more: Any) -> None:
         fails = is_unlucky(int(self._path.parent.name), node_id, policy)
         if is_heard or not fails:
-            honest(self, node_id, policy)
+            honest(self, node_id, policy, **more)
         if fails:
             raise LaunchError("request", "planted")
 
@@ -577,6 +622,10 @@ def is_cut(cluster: SimulatedCluster, source: int, target: int) -> bool:
     return cluster._world.is_cut(host_name(source), host_name(target))
 
 
+def quality(cluster: SimulatedCluster, source: int, target: int) -> LinkQuality | None:
+    return cluster._world.link_quality(host_name(source), host_name(target))
+
+
 def streams(cluster: SimulatedCluster) -> list[Endpoint]:
     """The ends of connections on which node 2 sends to node 3."""
     found = list(cluster._world._fabric.endpoints)
@@ -614,6 +663,9 @@ LOOKS: dict[str, Callable[[SimulatedCluster], Look]] = {
     "cut one way": lambda cluster: lambda: is_cut(cluster, 2, 3) and not is_cut(cluster, 3, 2),
     "stall": stalled_streams,
     "slow disk": lambda cluster: lambda: host(cluster, 2).disk_extra_ns,
+    plan.LATENCY: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(latency_ms=5_000),
+    plan.SLOW_LINK: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(bytes_per_second=5_000),
+    plan.BYTE_LIMIT: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(bytes_max=5_000),
     plan.HALVES: lambda cluster: lambda: is_cut(cluster, 101, 2) and not is_cut(cluster, 2, 3),
     plan.BRIDGE: lambda cluster: lambda: is_cut(cluster, 101, 3) and not is_cut(cluster, 2, 3),
     plan.RING: lambda cluster: lambda: is_cut(cluster, 101, 2) and not is_cut(cluster, 2, 3),
