@@ -388,6 +388,14 @@ class BreakableCluster(ABC):
         """The brokers that are in sync with the leader of this partition, it included."""
         return sorted(self._find(topic, partition)[1])
 
+    def is_whole(self) -> bool:
+        """Whether every node runs, and every replica is in sync, as far as anybody tells."""
+        if not all(self.is_running(node) and not self.is_paused(node) for node in self.node_ids):
+            return False
+        if self.active_controller() is None:
+            return False
+        return all(one.leader is not None and set(one.isr) == set(one.replicas) for one in self._partitions())
+
     @abstractmethod
     def active_controller(self) -> int | None:
         """The controller that leads the quorum, None while there is none."""

@@ -218,6 +218,11 @@ class SimulatedCluster(BreakableCluster):
                 await self._world.sleep_until_ns(at_ms * 1_000_000)  # a cancel here ends what the faults have begun
         return run.history
 
+    async def rolling_restart(self, *, back_ms: int = 0) -> list[str]:
+        """Let each node in turn stop in order, stay down for `back_ms` and start again, the next one when every replica
+        is in sync. Gives what was done, line by line."""
+        return await self.carry_out([plan.Fault(at_ms=0, kind=plan.ROLLING, back_ms=back_ms)])
+
     def holders(self, role: str) -> list[int]:
         self._require_run()
         if role == plan.UNCOMMITTED_CONTROLLER:

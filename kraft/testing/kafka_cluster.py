@@ -28,7 +28,7 @@ from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
 from kraft.seam import LinkQuality
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.nemesis.on_clusters import FaultRun
-from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan import ROLLING, Fault
 from kraft.sim.shapes import ONE_NODE, ClusterError, shape_of
 from kraft.testing.held_ports import HeldPorts, hold_ports
 from kraft.wire.reply_policy import ReplyRule, rule_fields
@@ -176,6 +176,11 @@ class KafkaCluster(BreakableCluster):
             for at_ms in steps:
                 time.sleep(max(0.0, at_ms / 1000 - time.monotonic()))
         return run.history
+
+    def rolling_restart(self, *, back_ms: int = 0) -> list[str]:
+        """Stop each node in turn in order, and start it again after `back_ms`, the next one when every replica is in
+        sync; blocks until the last is back. Gives what was done, line by line."""
+        return self.carry_out([Fault(at_ms=0, kind=ROLLING, back_ms=back_ms)])
 
     @_cluster_errors()
     def begin_fault(self, fault: Fault) -> Callable[[], None] | None:

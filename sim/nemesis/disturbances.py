@@ -53,6 +53,7 @@ class Disturbances:
             plan.KILL: nemesis.crash_one,
             plan.POWER_LOSS: nemesis.crash_one,
             plan.CLEAN_STOP: nemesis.stop_one,
+            plan.ROLLING: nemesis.roll,
             "reset": self._reset,
             "clock": self._step_clock,
             "cut": self._cut,

@@ -39,7 +39,7 @@ LASTS: Mapping[str, tuple[int, int]] = {
     plan.DIRECTORY: CUT_MS,
     plan.BIT_ROT: ROT_MS,
     plan.READ_ERROR: CUT_MS,
-    **dict.fromkeys(plan.RARE_LINK_KINDS, CUT_MS),
+    **dict.fromkeys((*plan.SHAPE_KINDS, *plan.QUALITY_KINDS), CUT_MS),
 }
 """How long a fault lasts, where it does."""
 
@@ -55,6 +55,7 @@ DOWN: Mapping[str, tuple[int, int]] = {
     plan.BIT_ROT: BACK_MS,
     plan.READ_ERROR: BACK_MS,
     plan.BLACKOUT: BACK_MS,
+    plan.ROLLING: BACK_MS,
 }
 """How long a node stays down, where it goes down."""
 
@@ -87,8 +88,8 @@ SCATTERED_ONE_IN = 4
 of the others leave together, for what a run costs is its requests."""
 WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
-LINK_FAULT_PERIOD_MS = 8_000
-"""Of how many ms a world with rare faults of links has one."""
+RARE_FAULT_PERIOD_MS = 8_000
+"""Of how many ms a world with rare faults has one."""
 REGISTRAR_PAUSE_MS_MAX = 800
 REGISTRAR_KEYS = 2
 """Topics, and as many offsets, that both registrars work on at one time."""
@@ -123,8 +124,8 @@ class Mood:
     """Records of the extra topics are deleted."""
     wears: bool = False
     """Disks of brokers wear out, and somebody reads what is old again and again."""
-    link_kinds: tuple[str, ...] = ()
-    """The rare faults of links that happen in this run, in a lane of their own."""
+    rare_kinds: tuple[str, ...] = ()
+    """The rare faults that happen in this run, in a lane of their own."""
     registers: bool = False
     """There are registrars."""
     is_hot: bool = False
@@ -147,9 +148,9 @@ def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterSh
         faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
     if mood.wears:
         faults += _draw_wear(NamedRandom(seed, "wear"), settings, shape, lane=2 * mood.streams)
-    if mood.link_kinds:
-        random, count = NamedRandom(seed, "links"), 1 + settings.duration_ms // LINK_FAULT_PERIOD_MS
-        faults += _draw_each(random, mood.link_kinds, count, settings, shape, lane=2 * mood.streams + 1)
+    if mood.rare_kinds:
+        random, count = NamedRandom(seed, "rare faults"), 1 + settings.duration_ms // RARE_FAULT_PERIOD_MS
+        faults += _draw_each(random, mood.rare_kinds, count, settings, shape, lane=2 * mood.streams + 1)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 

@@ -37,6 +37,7 @@ EVERYWHERE = (
     plan.BRIDGE,
     plan.RING,
     plan.CONTROLLERS_CUT,
+    plan.ROLLING,
 )
 """Kinds that clusters with the verbs can have, if their shape allows it."""
 BETWEEN_NODES = (*plan.LINK_KINDS, plan.ISOLATE)
@@ -48,6 +49,9 @@ MOMENT_MS_MAX = 5_000
 """So long somebody is waited for who has a role; then the fault is left out."""
 STOP_MS_MAX = 10_000
 """A node that takes longer to stop is killed."""
+WHOLE_MS_MAX = 30_000
+"""So long a rolling restart waits for the cluster to be whole before it goes on to the next node."""
+WHOLE_POLL_MS = 20
 READY_MS_MAX = 10_000
 """So long a node that comes back is waited for until it serves, which it cannot do while too many others are down."""
 
@@ -97,6 +101,7 @@ class FaultRun:
             "pause": self._pause,
             **dict.fromkeys((plan.CUT, plan.ISOLATE, *plan.SHAPE_KINDS), self._cut),
             "stumble": self._stumble,
+            plan.ROLLING: self._roll,
         }
         self._lanes: dict[int, list[Fault]] = {}
         for fault in sorted(faults, key=lambda fault: fault.at_ms):
@@ -216,6 +221,17 @@ class FaultRun:
                     self._cluster.kill(victim)
             yield self._after(fault.back_ms)
         yield from self._follow(victim, READY_MS_MAX)
+
+    def _roll(self, fault: Fault) -> Steps:
+        """Each node in turn stops in order and starts again, the next when the cluster is whole."""
+        for node in self._cluster.node_ids:
+            patience_ms = self._after(WHOLE_MS_MAX)
+            while not self._cluster.is_whole() or self._stopping:
+                if self._now_ms() >= patience_ms:
+                    self._note(f"the rolling restart is given up at node {node}: the cluster is not whole")
+                    return
+                yield self._after(WHOLE_POLL_MS)
+            yield from self._stop(replace(fault, node=node))
 
     def _stumble(self, fault: Fault) -> Steps:
         """Killed again while it starts, some times."""

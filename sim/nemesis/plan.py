@@ -42,13 +42,15 @@ HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
 """Partitions of a certain shape (`kraft.sim.nemesis.partition_shapes`)."""
 LATENCY, SLOW_LINK, BYTE_LIMIT = QUALITY_KINDS = ("latency", "slow link", "byte limit")
 """What one node sends to another arrives late, or slowly, or not beyond so many bytes of a connection."""
-RARE_LINK_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS)
-FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *RARE_LINK_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
+ROLLING = "rolling restart"
+"""Each node in turn stops in order and starts again, the next one when all replicas are in sync."""
+RARE_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS, ROLLING)
+FAULT_KINDS = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *RARE_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
 LINK_KINDS = ("reset", CUT, CUT_ONE_WAY, "stall", *QUALITY_KINDS)
 """Faults between two nodes."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
-WHOLE_KINDS = (HALVES, RING, CONTROLLERS_CUT, BLACKOUT)
+WHOLE_KINDS = (HALVES, RING, CONTROLLERS_CUT, ROLLING, BLACKOUT)
 """Faults of the whole cluster: they name no node."""
 NODELESS_KINDS = (*ROLE_KINDS, *WHOLE_KINDS, CLIENTS_CUT)
 """Faults that may name no node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psutil
@@ -289,6 +290,66 @@ def test_what_a_seed_draws_happens_to_real_nodes_and_all_of_them_come_back() -> 
             assert len(await stage.values()) == 10
 
         Stage(cluster).play(story)
+
+
+def test_a_rolling_restart_takes_one_node_after_the_other_and_keeps_what_is_written(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(stage: Stage) -> None:
+        cluster, is_over, written = stage.cluster, trio.Event(), [b"0"]
+        await stage.write(1)
+        down: list[list[int]] = []
+
+        def watch(stop: Callable[[int], None], node: int) -> None:
+            down.append([other for other in cluster.node_ids if not cluster.is_running(other)])
+            assert cluster.isr("orders") == [1, 2, 3], node
+            stop(node)
+
+        monkeypatch.setattr(cluster, "_stop", partial(watch, cluster._stop))
+
+        async def roll() -> None:
+            history = await stage.carry_out([Fault(at_ms=0, kind=plan.ROLLING, back_ms=100)])
+            expected = [f"node {node} is asked to stop, and starts again" for node in cluster.node_ids]
+            assert [line.partition(": ")[2] for line in history] == expected
+            is_over.set()
+
+        async with trio.open_nursery() as nursery, stage.producer(delivery_timeout_ms=60_000) as producer:
+            nursery.start_soon(roll)
+            while not is_over.is_set():
+                written.append(b"%d" % len(written))
+                await producer.send("orders", written[-1], partition=0)
+                await trio.sleep(0.01)
+        assert down == [[]] * len(cluster.node_ids)
+        await stage.wait_until(cluster.is_whole)
+        assert await stage.values() == written
+
+    stage.play(story)
+
+
+def test_a_rolling_restart_waits_for_a_cluster_that_is_not_whole_and_gives_up_in_the_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_clusters, "WHOLE_MS_MAX", 500)
+
+    async def story(stage: Stage) -> None:
+        await stage.write(1)
+        stage.cluster.kill(2)
+        (line,) = await stage.carry_out([Fault(at_ms=0, kind=plan.ROLLING)])
+        assert "the rolling restart is given up at node 101" in line
+        assert not stage.cluster.is_whole()
+        stage.cluster.start(2)
+        await stage.wait_until(stage.cluster.is_whole)
+
+    stage.play(story)
+
+
+def test_a_cluster_is_rolled_by_a_verb(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    pids = {node: real_cluster.pid(node) for node in real_cluster.node_ids}
+    assert len(real_cluster.rolling_restart()) == len(pids)
+    assert all(real_cluster.pid(node) not in (pid, None) for node, pid in pids.items())
+    with SimulatedCluster(seed=3, **SHAPE) as simulated:
+        assert len(simulated.run(simulated.rolling_restart)) == len(pids)
 
 
 # lanes side by side
@@ -663,6 +724,7 @@ LOOKS: dict[str, Callable[[SimulatedCluster], Look]] = {
     "cut one way": lambda cluster: lambda: is_cut(cluster, 2, 3) and not is_cut(cluster, 3, 2),
     "stall": stalled_streams,
     "slow disk": lambda cluster: lambda: host(cluster, 2).disk_extra_ns,
+    plan.ROLLING: lambda cluster: lambda: not cluster.is_running(101),
     plan.LATENCY: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(latency_ms=5_000),
     plan.SLOW_LINK: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(bytes_per_second=5_000),
     plan.BYTE_LIMIT: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(bytes_max=5_000),
@@ -695,7 +757,7 @@ def test_each_kind_of_fault_has_its_effect_and_an_end(kind: str) -> None:
                 nursery.start_soon(break_things)
                 await trio.sleep(0.5)
                 assert look()
-            assert len(history) == 1, history
+            assert len(history) == (len(cluster.node_ids) if kind == plan.ROLLING else 1), history
             assert bool(look()) is (kind in FOR_GOOD)
             await cluster.wait_ready()
             assert len(await stage.values()) == 20
