@@ -70,7 +70,7 @@ class Disturbances:
             "stumble": self._stumble,
             "flap": self._flap,
             plan.DIRECTORY: self._fail_directory,
-            plan.BIT_ROT: self._rot,
+            **dict.fromkeys(plan.ROT_KINDS, self._rot),
             plan.READ_ERROR: self._fail_reads,
             plan.BLACKOUT: self._black_out,
         }
@@ -284,7 +284,8 @@ class Disturbances:
             return ""
         shown = self._worn.times_shown(rot.node, rot.log)
         self._worn.begin(rot)
-        text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} rot on broker {rot.node}"
+        what = "rot" if fault.kind == plan.BIT_ROT else "are written over by others that were meant for elsewhere"
+        text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} {what} on broker {rot.node}"
         windows = [await self._last(fault, text, (rot.node,)), *await self._worn.mend(rot, fault)]
         self._wear_ended(fault.kind, windows, is_met=self._worn.times_shown(rot.node, rot.log) > shown)
         return fault.kind

@@ -86,6 +86,8 @@ REREAD_PAUSE_MS_MAX = 2_500
 SCATTERED_ONE_IN = 4
 """The records of one burst in so many leave one by one: as several batches, which are under way at the same time. Those
 of the others leave together, for what a run costs is its requests."""
+MISDIRECTED_ONE_IN = 3
+"""Of so many times that bytes rot, others land in their place once."""
 WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
 RARE_FAULT_PERIOD_MS = 8_000
@@ -206,12 +208,14 @@ def _draw_each(
 
 
 def _draw_wear(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> Iterator[Fault]:
-    brokers = shape.broker_ids
+    brokers, misdirected = shape.broker_ids, random.stream("misdirected")
     for _ in range(1 + settings.duration_ms // WEAR_PERIOD_MS):
         fault = _draw_disturbance(
             random, plan.WEAR_KINDS[random.below(2)], random.below(settings.duration_ms), shape, lane
         )
-        yield replace(fault, node=brokers[random.below(len(brokers))], pick=random.below(PICKS))
+        is_misdirected = fault.kind == plan.BIT_ROT and misdirected.one_in(MISDIRECTED_ONE_IN)
+        kind = plan.MISDIRECTED if is_misdirected else fault.kind
+        yield replace(fault, kind=kind, node=brokers[random.below(len(brokers))], pick=random.below(PICKS))
 
 
 def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: ClusterShape, lane: int) -> Fault:

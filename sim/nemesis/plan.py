@@ -28,8 +28,11 @@ NETWORK_KINDS = ("reset", "clock", CUT, CUT_ONE_WAY, ISOLATE)
 OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
 DIRECTORY = "failing directory"
 """One log directory of a broker is out of reach: only where brokers have several."""
-BIT_ROT, READ_ERROR = WEAR_KINDS = ("bit rot", "read error")
-"""Bytes of a log change under its CRC; reads from a log directory fail. They are of brokers."""
+BIT_ROT, READ_ERROR, MISDIRECTED = WEAR_KINDS = ("bit rot", "read error", "misdirected write")
+"""Bytes of a log change under its CRC; reads from a log directory fail; bytes of one batch land in another one of the
+same file. They are of brokers."""
+ROT_KINDS = (BIT_ROT, MISDIRECTED)
+"""Bytes are not as they were written."""
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
 HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
@@ -138,9 +141,9 @@ class Fault:
     Of halves, a bridge and a ring `pick` says who stands where; a bridge is `node`. Clients are cut off from `node`; if
     none is named, from all nodes.
     `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
-    steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot, 1 if the log is replicated anew in the
-    end, and 0 if its file is restored; of latency the ms, of a slow link the bytes per second, of a byte limit
-    the bytes that pass on each connection. `jitter_ms`: latency is up to so much more.
+    steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot and a misdirected write, 1 if the log is
+    replicated anew in the end, and 0 if its file is restored; of latency the ms, of a slow link the bytes per second,
+    of a byte limit the bytes that pass on each connection. `jitter_ms`: latency is up to so much more.
     """
 
     at_ms: int
