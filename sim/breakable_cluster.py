@@ -7,22 +7,20 @@ it happened as often as it was asked for, it is ended, or its node's process is 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 
+from kraft.sim.breakable_links import BreakableLinks
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE
+from kraft.sim.nemesis.on_clusters import ROLES_EVERYWHERE
 from kraft.sim.shapes import ClusterError
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction, ReplyRule, rule_from
-
-Group = int | Iterable[int]
-"""A node, or several, on one side of a partition."""
 
 
 class Which(TypedDict, total=False):
@@ -79,18 +77,15 @@ class FoundPartition(NamedTuple):
     replicas: Sequence[int]
 
 
-class BreakableCluster(ABC):
+class BreakableCluster(BreakableLinks):
     """See the module. Verbs raise ClusterError if there is no such node, or it is not in a state for them."""
 
-    fault_kinds: ClassVar[tuple[str, ...]] = EVERYWHERE
-    """The kinds of faults (kraft.sim.nemesis.plan.Fault) that `carry_out` takes."""
     fault_roles: ClassVar[tuple[str, ...]] = ROLES_EVERYWHERE
     """The roles that a fault may name in the place of a node."""
 
     def __init__(self, shape: ClusterShape) -> None:
+        super().__init__()
         self.shape = shape
-        self._cuts: dict[tuple[int, int], None] = {}
-        """Links that are cut, from source to target: those of a partition are here both ways."""
         self._faults: list[Fault] = []
         """Those that a process has been told of, and not of their end."""
 
@@ -171,43 +166,12 @@ class BreakableCluster(ABC):
         self._require(node)
         return self._is_paused(node)
 
-    # links
-
-    def partition(self, *groups: Group) -> None:
-        """Cut the links between nodes of different groups until `heal`, as a broken switch does: nothing passes, and
-        nobody is told. A node in no group reaches all; clients do too."""
-        sides = [frozenset({group} if isinstance(group, int) else group) for group in groups]
-        if len(sides) < 2 or not all(sides):
-            raise ClusterError("a partition has two groups of nodes at least, as partition({1}, {2, 3})")
-        members = [node for side in sides for node in sorted(side)]
-        for node in members:
-            self._require(node)
-        if len(members) != len(set(members)):
-            raise ClusterError(f"a node is on one side of a partition, not on two: {members}")
-        for here in sides:
-            for there in sides:
-                if here is not there:
-                    self._cuts.update(dict.fromkeys((one, other) for one in sorted(here) for other in sorted(there)))
-        self._cut_links()
-
-    def rejoin(self, *groups: Group) -> None:
-        """End the partition of these groups, and no other."""
-        sides = [frozenset({group} if isinstance(group, int) else group) for group in groups]
-        for here in sides:
-            for there in sides:
-                for link in [(one, other) for one in here for other in there if here is not there]:
-                    self._cuts.pop(link, None)
-        self._cut_links()
-
-    def is_cut(self, source: int, target: int) -> bool:
-        """Whether nothing passes from one node to another."""
-        self._require(source)
-        self._require(target)
-        return (source, target) in self._cuts
+    # links: see BreakableLinks
 
     def heal(self) -> None:
-        """End all partitions and all faults of requests. Nodes that are down or paused stay so: see `mend`."""
+        """End all faults of links and requests. Nodes that are down or paused stay so: see `mend`."""
         self._cuts.clear()
+        self._qualities.clear()
         with ExitStack() as healing:  # what cannot be ended keeps nothing else from its end
             for fault in reversed(self._faults):
                 healing.callback(fault.end)
@@ -240,8 +204,18 @@ class BreakableCluster(ABC):
         return sorted(one.leader for one in found if one.leader is not None)
 
     def begin_fault(self, fault: plan.Fault) -> Callable[[], None] | None:
-        """Begin what only this kind of cluster can do to `fault.node`; gives what ends it, None if it goes on already
-        and is not begun again."""
+        """Begin what goes on by itself at `fault.node`, and what only this kind of cluster can do; gives what ends it,
+        None if it goes on already and is not begun again."""
+        link = (fault.node, fault.other)
+        if fault.kind == plan.CUT_ONE_WAY and link not in self._cuts:
+            self.cut_one_way(*link)
+            return lambda: self._end_cut(link)
+        if fault.kind in plan.QUALITY_KINDS and link not in self._qualities:
+            self._qualities[link] = fault.quality
+            self._cut_links()
+            return lambda: self.restore(*link)
+        if fault.kind in (plan.CUT_ONE_WAY, *plan.QUALITY_KINDS):
+            return None
         raise ClusterError(f"this cluster cannot have {fault.kind!r}")
 
     # requests
@@ -321,6 +295,14 @@ class BreakableCluster(ABC):
         """The brokers that are in sync with the leader of this partition, it included."""
         return sorted(self._find(topic, partition)[1])
 
+    def is_whole(self) -> bool:
+        """Whether every node runs, and every replica is in sync, as far as anybody tells."""
+        if not all(self.is_running(node) and not self.is_paused(node) for node in self.node_ids):
+            return False
+        if self.active_controller() is None:
+            return False
+        return all(one.leader is not None and set(one.isr) == set(one.replicas) for one in self._partitions())
+
     @abstractmethod
     def active_controller(self) -> int | None:
         """The controller that leads the quorum, None while there is none."""
@@ -369,10 +351,6 @@ class BreakableCluster(ABC):
 
     @abstractmethod
     def _is_paused(self, node: int) -> bool: ...
-
-    @abstractmethod
-    def _cut_links(self) -> None:
-        """Make the links as `_cuts` says."""
 
     @abstractmethod
     def _add_rule(self, node: int, rule: ReplyRule) -> int: ...

@@ -25,6 +25,7 @@ from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
+from kraft.sim.nemesis.partition_shapes import CLIENTS
 from kraft.sim.random_faults import KINDS, random_faults
 from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
 from kraft.sim.simulated_nodes import SimulatedNodes
@@ -56,9 +57,9 @@ class SimulatedCluster(BreakableCluster):
         *EVERYWHERE,
         plan.POWER_LOSS,
         "clock",
-        "cut one way",
         "stall",
         "slow disk",
+        plan.CLIENTS_CUT,
     )
     fault_roles: ClassVar[tuple[str, ...]] = (*ROLES_EVERYWHERE, plan.UNCOMMITTED_CONTROLLER)
 
@@ -217,6 +218,11 @@ class SimulatedCluster(BreakableCluster):
                 await self._world.sleep_until_ns(at_ms * 1_000_000)  # a cancel here ends what the faults have begun
         return run.history
 
+    async def rolling_restart(self, *, back_ms: int = 0) -> list[str]:
+        """Let each node in turn stop in order, stay down for `back_ms` and start again, the next one when every replica
+        is in sync. Gives what was done, line by line."""
+        return await self.carry_out([plan.Fault(at_ms=0, kind=plan.ROLLING, back_ms=back_ms)])
+
     def holders(self, role: str) -> list[int]:
         self._require_run()
         if role == plan.UNCOMMITTED_CONTROLLER:
@@ -238,20 +244,9 @@ class SimulatedCluster(BreakableCluster):
             world.reset_links(name, host_name(fault.other))
         elif fault.kind == "stall":
             world.stall_links(name, host_name(fault.other), fault.duration_ms)
-        elif fault.kind == "cut one way":
-            link = (fault.node, fault.other)
-            if link in self._cuts:
-                return None
-            self._cuts[link] = None
-            self._cut_links()
-            return lambda: self._end_cut(link)
         else:
             return super().begin_fault(fault)
         return lambda: None
-
-    def _end_cut(self, link: tuple[int, int]) -> None:
-        self._cuts.pop(link, None)
-        self._cut_links()
 
     def active_controller(self) -> int | None:
         self._require_run()
@@ -283,7 +278,7 @@ class SimulatedCluster(BreakableCluster):
         """As of an end."""
 
     def _follow_start(self, node: int) -> bool:
-        is_cut_off = any(node in link for link in self._cuts)
+        is_cut_off = any(node in link and CLIENTS not in link for link in self._cuts)
         return is_cut_off or not self._nodes.is_running(node) or self._nodes.serves(node)
 
     def _pause(self, node: int) -> None:
@@ -299,12 +294,15 @@ class SimulatedCluster(BreakableCluster):
         return self._world.is_paused(host_name(node))
 
     def _cut_links(self) -> None:
-        for one in self.node_ids:
-            for other in self.node_ids:
-                here, there = host_name(one), host_name(other)
+        for one in (CLIENTS, *self.node_ids):
+            for other in (CLIENTS, *self.node_ids):
+                here, there = _host_of(one), _host_of(other)
                 wanted = (one, other) in self._cuts
                 if wanted is not self._world.is_cut(here, there):
                     (self._world.partition_one_way if wanted else self._world.heal_one_way)(here, there)
+                quality = self._qualities.get((one, other))
+                if quality is not self._world.link_quality(here, there):
+                    self._world.set_link_quality(here, there, quality)
 
     def _add_rule(self, node: int, rule: ReplyRule) -> int:
         return self._nodes.replies[node].add(rule)
@@ -328,6 +326,10 @@ class SimulatedCluster(BreakableCluster):
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}")
         return (None if state.leader < 0 else state.leader), state.isr
+
+
+def _host_of(node: int) -> str:
+    return APPLICATION if node == CLIENTS else host_name(node)
 
 
 def _is_in_trio() -> bool:

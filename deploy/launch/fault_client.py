@@ -34,10 +34,11 @@ class FaultClient:
         folder.plan(node_id)
         return FaultClient(folder.node(node_id) / FAULT_SOCKET)
 
-    def link(self, node_id: int, policy: str, *, listener: str | None = None) -> None:
+    def link(self, node_id: int, policy: str, **more: Any) -> None:
         """What this node does from now on when it dials `node_id`, and to the connections that it has dialled there:
-        open, refuse, hang or reset; on one listener of that node or on all."""
-        self._ask(verb="link", node=node_id, policy=policy, **({} if listener is None else {"listener": listener}))
+        open, refuse, hang or reset; with `listener` on that listener only. `sends` and `receives` say how bytes fare on
+        them (the fields of `kraft.seam.LinkQuality`), if not well."""
+        self._ask(verb="link", node=node_id, policy=policy, **more)
 
     def reply(self, **rule: Any) -> int:
         """Add a reply rule (see `kraft.wire.reply_policy.rule_from`); its number."""
@@ -52,9 +53,9 @@ class FaultClient:
         return int(self._ask(verb="list")["applied"].get(str(rule), 0))
 
     def listed(self) -> dict[str, Any]:
-        """The faults in force: `links` and `rules`."""
+        """The faults in force: `links`, `qualities` and `rules`."""
         answer = self._ask(verb="list")
-        return {"links": answer["links"], "rules": answer["rules"]}
+        return {name: answer[name] for name in ("links", "qualities", "rules")}
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -196,6 +196,20 @@ class Channel:
             self.driver.resume(self._fd, self._mask)
             self.wake()
 
+    def splice(self) -> tuple[socket.socket, socket.socket]:
+        """Go on with one end of a new pair of sockets, under the same descriptor. Gives the other end, and the socket
+        that it was until now: whoever takes them carries the bytes."""
+        ours, near = socket.socketpair()
+        far = self._socket.dup()
+        if not self._held:
+            self.driver.suspend(self._fd)
+        with ours:
+            os.dup2(ours.fileno(), self._fd, inheritable=False)
+        self._socket.setblocking(False)
+        if not self._held:
+            self.driver.resume(self._fd, self._mask)
+        return near, far
+
     # reading
 
     def _read(self) -> None:

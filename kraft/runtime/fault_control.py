@@ -3,6 +3,8 @@
 One JSON object per line, answered in order by one JSON object: `{"ok": true, …}` or `{"ok": false, "error": TEXT}`.
 
     {"verb": "link", "node": 2, "policy": "hang"}           open, refuse, hang, reset; "listener" narrows it
+    {"verb": "link", "node": 2, "policy": "open", "sends": {"latency_ms": 50}, "receives": {"is_cut": true}}
+                                    how bytes fare on all links to that node: the fields of LinkQuality; else well
     {"verb": "reply", "api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}
     {"verb": "clear"}                                       everything; "rule": NUMBER drops one rule
     {"verb": "list"}
@@ -19,13 +21,14 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 import structlog
 import trio
 
 from kraft.runtime.links import LinkPolicies
-from kraft.seam import LinkPolicy
+from kraft.seam import LinkPolicy, LinkQuality
 from kraft.wire.reply_policy import BadRule, ReplyPolicy, rule_fields, rule_from
 
 log = structlog.get_logger("kraft.faults")
@@ -68,11 +71,15 @@ class FaultControl:
         policy = POLICIES.get(str(name))
         if policy is None:
             raise BadRule(f"{name!r} is no link policy; there are {', '.join(POLICIES)}")
+        sends, receives = _quality(request.get("sends", {})), _quality(request.get("receives", {}))
         if listener is None:
+            self.links.set_qualities(node_id, sends, receives)
             self.links.set_all(node_id, policy)
         else:
             self.links.set(node_id, str(listener), policy)
-        log.info("link policy", node=node_id, listener=listener, policy=name)
+        ways = {way: _changed(quality) for way, quality in (("sends", sends), ("receives", receives))}
+        told = {way: changed for way, changed in ways.items() if changed}
+        log.info("link policy", node=node_id, listener=listener, policy=name, **told)
         return {}
 
     def _reply(self, request: Answer) -> Answer:
@@ -94,15 +101,19 @@ class FaultControl:
         return {}
 
     def _list(self, request: Answer) -> Answer:
-        links = [
+        links: list[Answer] = [
             {"node": node_id, "listener": listener, "policy": policy.name.lower()}
             for node_id, listener, policy in self.links.listed
+        ]
+        qualities = [
+            {"node": node_id, "sends": _changed(sends), "receives": _changed(receives)}
+            for node_id, (sends, receives) in self.links.degraded.items()
         ]
         rules = [
             {"rule": number, "applied": self.replies.applied[number], **rule_fields(rule)}
             for number, rule in self.replies.rules.items()
         ]
-        return {"links": links, "rules": rules, "applied": self.replies.applied}
+        return {"links": links, "qualities": qualities, "rules": rules, "applied": self.replies.applied}
 
     async def run(self, path: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve at `path` until cancelled; a socket that stands there from an earlier life is replaced. OSError."""
@@ -129,6 +140,20 @@ class FaultControl:
                         return
                     for line in lines:
                         await stream.send_all(json.dumps(self.handle(line)).encode() + b"\n")
+
+
+def _quality(given: Any) -> LinkQuality:
+    """BadRule if these are no fields of a link's quality."""
+    due = {item.name: type(item.default) for item in fields(LinkQuality)}
+    if not isinstance(given, dict) or any(type(value) is not due.get(name) for name, value in given.items()):
+        raise BadRule(f"a link's quality has {', '.join(due)}, numbers but the last, not {given!r}")
+    if any(value < 0 for value in given.values()):
+        raise BadRule(f"a link's quality has no number below 0: {given!r}")
+    return LinkQuality(**given)
+
+
+def _changed(quality: LinkQuality) -> Answer:
+    return {name: value for name, value in asdict(quality).items() if value}
 
 
 def _listen(path: str) -> trio.socket.SocketType:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import trio
 
-from kraft.seam import LinkPolicy
+from kraft.seam import LinkPolicy, LinkQuality
 
 LinkKey = tuple[int | None, str]
 """(node id, listener) of a dialled peer."""
+WELL = LinkQuality()
+Qualities = tuple[LinkQuality, LinkQuality]
+"""How that fares which a node sends on a link, and that which it receives."""
 
 
 class LinkPolicies:
@@ -19,6 +22,8 @@ class LinkPolicies:
         self._policies: dict[LinkKey, LinkPolicy] = {}
         self._nodes: dict[int, LinkPolicy] = {}
         """Of peers that have one policy on all listeners."""
+        self.degraded: dict[int, Qualities] = {}
+        """Of all links to a node, where not both ways are well."""
         self._dialled: dict[LinkKey, None] = {}
         self._watchers: list[Callable[[LinkKey, LinkPolicy], None]] = []
         self._changed = trio.Event()
@@ -41,9 +46,24 @@ class LinkPolicies:
         self._policies = {key: value for key, value in self._policies.items() if key[0] != node_id}
         self._tell([key for key in self._dialled if key[0] == node_id])
 
+    def qualities(self, key: LinkKey) -> Qualities:
+        """How bytes fare on a connection that was dialled to this peer."""
+        return self.degraded.get(key[0], (WELL, WELL)) if key[0] is not None else (WELL, WELL)
+
+    def set_qualities(self, node_id: int, sends: LinkQuality, receives: LinkQuality) -> None:
+        """From now on bytes fare so on every link to this node. `set_all`, or `set`, is what applies it."""
+        self.degraded.pop(node_id, None)
+        if (sends, receives) != (WELL, WELL):
+            self.degraded[node_id] = sends, receives
+
+    def is_open(self, key: LinkKey) -> bool:
+        """Whether a dial gets an answer: that takes both ways."""
+        return self.policy(key) is LinkPolicy.OPEN and not any(way.is_cut for way in self.qualities(key))
+
     def clear(self) -> None:
         """Let everything pass again."""
-        keys = [key for key in self._dialled if self.policy(key) is not LinkPolicy.OPEN]
+        keys = [key for key in self._dialled if self.policy(key) is not LinkPolicy.OPEN or key[0] in self.degraded]
+        self.degraded.clear()
         self._policies.clear()
         self._nodes.clear()
         self._tell(keys)

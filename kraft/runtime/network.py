@@ -10,8 +10,9 @@ import trio
 from kraft.runtime.channel import Channel
 from kraft.runtime.dialing import connect
 from kraft.runtime.driver import Driver
-from kraft.runtime.links import LinkKey, LinkPolicies
+from kraft.runtime.links import WELL, LinkKey, LinkPolicies
 from kraft.runtime.listening import Listener, bind
+from kraft.runtime.relay import Relay
 from kraft.runtime.tls import TlsContexts, tls_settings
 from kraft.runtime.tls_channel import TlsChannel
 from kraft.seam import (
@@ -42,6 +43,7 @@ class RealNetwork:
         self._backlog = backlog
         self._contexts = TlsContexts()
         self._dialled: dict[LinkKey, list[Channel]] = {}
+        self._relays: dict[Channel, Relay] = {}
         links.watch(self._link_changed)
 
     @property
@@ -81,6 +83,13 @@ class RealNetwork:
                 self._contexts.client(settings)  # files that cannot be used are told whoever is there
             await self._pass_link(peer)
             stream = await connect(peer, self._address_of(peer))
+            try:
+                late_ms = sum(way.latency_ms for way in self._links.qualities((peer.node_id, peer.listener)))
+                if late_ms:
+                    await trio.sleep(late_ms / 1000)
+            except BaseException:
+                stream.close()
+                raise
             return await self._start(peer, stream, make_connection)
         raise DialFailed(peer, DialOutcome.TIMED_OUT)
 
@@ -92,7 +101,8 @@ class RealNetwork:
     async def _pass_link(self, peer: Peer) -> None:
         """Do to this dial what the link's policy says."""
         key = (peer.node_id, peer.listener)
-        while (policy := self._links.policy(key)) is not LinkPolicy.OPEN:
+        while not self._links.is_open(key):
+            policy = self._links.policy(key)
             await trio.lowlevel.checkpoint()
             if policy is LinkPolicy.REFUSE:
                 raise DialFailed(peer, DialOutcome.REFUSED)
@@ -130,6 +140,7 @@ class RealNetwork:
         key = (peer.node_id, peer.listener)
         living = [other for other in self._dialled.get(key, ()) if not other.ended]
         self._dialled[key] = [*living, channel]
+        self._apply_qualities(key, channel)
 
     def _link_changed(self, key: LinkKey, policy: LinkPolicy) -> None:
         for channel in self._dialled.get(key, ()):
@@ -137,5 +148,24 @@ class RealNetwork:
                 continue
             if policy in (LinkPolicy.REFUSE, LinkPolicy.RESET):
                 channel.reset()
+                if channel in self._relays:
+                    self._relays[channel].reset()
             else:
                 channel.hold(policy is LinkPolicy.HANG)
+                self._apply_qualities(key, channel)
+
+    def _apply_qualities(self, key: LinkKey, channel: Channel) -> None:
+        """A relay is there from when bytes first fare badly, to the connection's end."""
+        sends, receives = self._links.qualities(key)
+        if channel in self._relays:
+            self._relays[channel].change(sends, receives)
+        elif (sends, receives) != (WELL, WELL):
+            relay = self._relays[channel] = Relay(*channel.splice(), sends, receives)
+
+            async def run() -> None:
+                try:
+                    await relay.run()
+                finally:
+                    del self._relays[channel]
+
+            self._driver.run_task(run, name="relay")

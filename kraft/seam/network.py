@@ -91,6 +91,20 @@ class LinkPolicy(Enum):
     RESET = "dials and the connection that exists are reset"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkQuality:
+    """How bytes fare in one direction of a link; 0 is no limit. As it is by default, they fare well."""
+
+    latency_ms: int = 0
+    """So much later each byte arrives, and up to `jitter_ms` more, drawn; in order still."""
+    jitter_ms: int = 0
+    bytes_per_second: int = 0
+    bytes_max: int = 0
+    """After so many bytes, wherever in a frame that is, a connection ends for both sides."""
+    is_cut: bool = False
+    """Nothing arrives; it does when this ends."""
+
+
 DialMap = Mapping[tuple[int, str], Address]
 """(node id, listener) -> where to dial instead of the advertised address, so that a proxy can stand on each link."""
 

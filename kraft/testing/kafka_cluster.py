@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,9 +25,10 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
+from kraft.seam import LinkQuality
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.nemesis.on_clusters import FaultRun
-from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan import ROLLING, Fault
 from kraft.sim.shapes import ONE_NODE, ClusterError, shape_of
 from kraft.testing.held_ports import HeldPorts, hold_ports
 from kraft.wire.reply_policy import ReplyRule, rule_fields
@@ -37,8 +38,14 @@ LOG_LINES_SHOWN = 10
 _POLL_SECONDS = 0.02
 _SOCKET_POLL_SECONDS = 0.001
 
-CUT, OPEN, RESET, UNCLEAR = "hang", "open", "reset", ""
-"""Policies of links; the last one is what holds where a node was told and has not answered."""
+CUT, OPEN, RESET = "hang", "open", "reset"
+"""Policies of links."""
+WELL = LinkQuality()
+LinkState = tuple[str, LinkQuality, LinkQuality]
+"""What a node does with the links to a peer: the policy, and how that fares which it sends, and receives."""
+UNTOUCHED: LinkState = (OPEN, WELL, WELL)
+UNCLEAR: LinkState = ("", WELL, WELL)
+"""Where a node was told and has not answered."""
 CLEAN_EXIT = "exit code 0"
 SERVING = ("ready", "running")
 """States of a node that serves; the second is what is known where the launcher has ended, and starts wait."""
@@ -68,8 +75,8 @@ class KafkaCluster(BreakableCluster):
         super().__init__(shape_of(controllers, brokers, combined, settings, default=ONE_NODE))
         self._ports: HeldPorts | None = None
         self._cluster: LocalCluster | None = None
-        self._told: dict[int, dict[int, str]] = {}
-        """Node → the peers that its process was told not to reach."""
+        self._told: dict[int, dict[int, LinkState]] = {}
+        """Node → peer → what its process was told of the links to it."""
         self._coming: set[int] = set()
         """Nodes that were started and not seen ready: they may not listen yet."""
         self._going: set[int] = set()
@@ -169,6 +176,11 @@ class KafkaCluster(BreakableCluster):
             for at_ms in steps:
                 time.sleep(max(0.0, at_ms / 1000 - time.monotonic()))
         return run.history
+
+    def rolling_restart(self, *, back_ms: int = 0) -> list[str]:
+        """Stop each node in turn in order, and start it again after `back_ms`, the next one when every replica is in
+        sync; blocks until the last is back. Gives what was done, line by line."""
+        return self.carry_out([Fault(at_ms=0, kind=ROLLING, back_ms=back_ms)])
 
     @_cluster_errors()
     def begin_fault(self, fault: Fault) -> Callable[[], None] | None:
@@ -296,13 +308,25 @@ class KafkaCluster(BreakableCluster):
                 telling.callback(self._tell_cuts, node)
 
     def _cuts_of(self, node: int) -> set[int]:
-        return {other for one, other in self._cuts if one == node}
+        """The peers with which this node cannot have a connection: that takes both ways."""
+        return {peer for link in self._cuts if node in link for peer in link if peer != node}
 
-    def _untold(self, node: int) -> dict[int, str]:
+    def _state(self, node: int, peer: int) -> LinkState:
+        """What a node is to do with the links to a peer. What is cut one way still passes the other way."""
+        there, back = (node, peer), (peer, node)
+        cuts = [link in self._cuts for link in (there, back)]
+        if all(cuts):
+            return CUT, WELL, WELL
+        ways = (self._qualities.get(link, WELL) for link in (there, back))
+        sends, receives = (replace(way, is_cut=is_cut) for way, is_cut in zip(ways, cuts, strict=True))
+        return OPEN, sends, receives
+
+    def _untold(self, node: int) -> dict[int, LinkState]:
         """Peer → what this node's process is to do with the links to it, where it may be doing something else."""
-        wanted, told = self._cuts_of(node), self._told.get(node, {})
-        policies = {peer: CUT if peer in wanted else OPEN for peer in sorted(wanted | told.keys())}
-        return {peer: policy for peer, policy in policies.items() if policy != told.get(peer, OPEN)}
+        told = self._told.get(node, {})
+        peers = {peer for link in (*self._cuts, *self._qualities) if node in link for peer in link if peer != node}
+        wanted = {peer: self._state(node, peer) for peer in sorted(peers | told.keys())}
+        return {peer: state for peer, state in wanted.items() if state != told.get(peer, UNTOUCHED)}
 
     @_cluster_errors()
     def _tell_cuts(self, node: int) -> None:
@@ -312,10 +336,12 @@ class KafkaCluster(BreakableCluster):
             return
         told = self._told.setdefault(node, {})
         try:
-            for peer, policy in untold.items():
+            for peer, state in untold.items():
                 told[peer] = UNCLEAR
-                self._faults_of(node).link(peer, policy)
-                told[peer] = policy
+                policy, *ways = state
+                named = zip(("sends", "receives"), ways, strict=True)
+                self._faults_of(node).link(peer, policy, **{name: asdict(way) for name, way in named if way != WELL})
+                told[peer] = state
         except LaunchError:
             if not self._is_coming_or_going(node):
                 raise

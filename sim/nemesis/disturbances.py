@@ -15,6 +15,7 @@ from kraft.sim.cluster.chronicle import FaultWindow
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.faults import Nemesis
+from kraft.sim.nemesis.partition_shapes import CLIENTS, pairs_of, words_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.nemesis.worn_disks import WornDisks
 
@@ -40,6 +41,8 @@ class Disturbances:
         self._lanes: dict[int, list[Fault]] = {}
         self._cuts: set[frozenset[str]] = set()
         """Pairs of hosts between which something is cut."""
+        self._degraded: set[tuple[str, str]] = set()
+        """Links on which bytes fare badly."""
         self._under_way: set[tuple[str, int]] = set()
         """(kind, node) of what may happen to a node once at a time."""
         for fault in faults:
@@ -50,11 +53,14 @@ class Disturbances:
             plan.KILL: nemesis.crash_one,
             plan.POWER_LOSS: nemesis.crash_one,
             plan.CLEAN_STOP: nemesis.stop_one,
+            plan.ROLLING: nemesis.roll,
             "reset": self._reset,
             "clock": self._step_clock,
             "cut": self._cut,
             "cut one way": self._cut_one_way,
             "isolate": self._isolate,
+            **dict.fromkeys(plan.SHAPE_KINDS, self._partition),
+            **dict.fromkeys(plan.QUALITY_KINDS, self._degrade),
             "stall": self._stall,
             "pause": self._pause,
             "slow disk": self._slow_disk,
@@ -64,7 +70,7 @@ class Disturbances:
             "stumble": self._stumble,
             "flap": self._flap,
             plan.DIRECTORY: self._fail_directory,
-            plan.BIT_ROT: self._rot,
+            **dict.fromkeys(plan.ROT_KINDS, self._rot),
             plan.READ_ERROR: self._fail_reads,
             plan.BLACKOUT: self._black_out,
         }
@@ -131,34 +137,57 @@ class Disturbances:
         return fault.kind
 
     async def _cut(self, fault: Fault) -> str:
-        text, others = f"cut between {fault.node} and {fault.other}", [host_name(fault.other)]
-        return await self._cut_off(fault, self._world.partition, others, text, _link(fault))
+        text, link = f"cut between {fault.node} and {fault.other}", (host_name(fault.node), host_name(fault.other))
+        return await self._cut_off(fault, self._world.partition, [link], text, _link(fault))
 
     async def _cut_one_way(self, fault: Fault) -> str:
-        text, others = f"cut from {fault.node} to {fault.other}", [host_name(fault.other)]
-        return await self._cut_off(fault, self._world.partition_one_way, others, text, _link(fault))
+        text, link = f"cut from {fault.node} to {fault.other}", (host_name(fault.node), host_name(fault.other))
+        return await self._cut_off(fault, self._world.partition_one_way, [link], text, _link(fault))
 
     async def _isolate(self, fault: Fault) -> str:
         nodes = [host_name(node) for node in self._cluster.shape.node_ids if node != fault.node]
-        others = [*nodes, *plan.CLIENTS]
-        text = f"node {fault.node} is isolated"
-        return await self._cut_off(fault, self._world.partition, others, text, (fault.node,))
+        links = [(host_name(fault.node), other) for other in (*nodes, *plan.CLIENTS)]
+        return await self._cut_off(fault, self._world.partition, links, f"node {fault.node} is isolated", (fault.node,))
+
+    async def _partition(self, fault: Fault) -> str:
+        shape = self._cluster.shape
+        links: list[tuple[str, str]] = []
+        for one, other in pairs_of(fault, shape):
+            here = plan.CLIENTS if one == CLIENTS else (host_name(one),)
+            links += [(name, host_name(other)) for name in here]
+        nodes = (fault.node,) if fault.node else shape.node_ids
+        return await self._cut_off(fault, self._world.partition, links, words_of(fault, shape), nodes)
 
     async def _cut_off(
-        self, fault: Fault, cut: Callable[[str, str], None], others: list[str], text: str, nodes: tuple[int, ...]
+        self,
+        fault: Fault,
+        cut: Callable[[str, str], None],
+        links: list[tuple[str, str]],
+        text: str,
+        nodes: tuple[int, ...],
     ) -> str:
-        """Cut the node from these others while the fault lasts."""
-        name = host_name(fault.node)
-        pairs = {frozenset((name, other)) for other in others}
+        """Cut these links while the fault lasts."""
+        pairs = {frozenset(link) for link in links}
         if pairs & self._cuts:
             return ""
         self._cuts |= pairs
-        for other in others:
-            cut(name, other)
+        for link in links:
+            cut(*link)
         await self._last(fault, text, nodes)
-        for other in others:
-            self._world.heal(name, other)
+        for link in links:
+            self._world.heal(*link)
         self._cuts -= pairs
+        return fault.kind
+
+    async def _degrade(self, fault: Fault) -> str:
+        link = (host_name(fault.node), host_name(fault.other))
+        if link in self._degraded:
+            return ""
+        self._degraded.add(link)
+        self._world.set_link_quality(*link, fault.quality)
+        await self._last(fault, f"what {fault.node} sends to {fault.other} {fault.quality_words}", _link(fault))
+        self._world.set_link_quality(*link, None)
+        self._degraded.discard(link)
         return fault.kind
 
     async def _stall(self, fault: Fault) -> str:
@@ -255,7 +284,8 @@ class Disturbances:
             return ""
         shown = self._worn.times_shown(rot.node, rot.log)
         self._worn.begin(rot)
-        text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} rot on broker {rot.node}"
+        what = "rot" if fault.kind == plan.BIT_ROT else "are written over by others that were meant for elsewhere"
+        text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} {what} on broker {rot.node}"
         windows = [await self._last(fault, text, (rot.node,)), *await self._worn.mend(rot, fault)]
         self._wear_ended(fault.kind, windows, is_met=self._worn.times_shown(rot.node, rot.log) > shown)
         return fault.kind

@@ -23,6 +23,8 @@ STUMBLE_MS = (0, 250)
 ROT_MS = (1_000, 8_000)
 STUMBLES = (1, 3)
 CLOCK_STEP_MS = (-60_000, 60_000)
+LATENCY_MS = (5, 500)
+JITTER_MS_MAX = 300
 
 LASTS: Mapping[str, tuple[int, int]] = {
     "cut": CUT_MS,
@@ -37,6 +39,7 @@ LASTS: Mapping[str, tuple[int, int]] = {
     plan.DIRECTORY: CUT_MS,
     plan.BIT_ROT: ROT_MS,
     plan.READ_ERROR: CUT_MS,
+    **dict.fromkeys((*plan.SHAPE_KINDS, *plan.QUALITY_KINDS), CUT_MS),
 }
 """How long a fault lasts, where it does."""
 
@@ -52,6 +55,7 @@ DOWN: Mapping[str, tuple[int, int]] = {
     plan.BIT_ROT: BACK_MS,
     plan.READ_ERROR: BACK_MS,
     plan.BLACKOUT: BACK_MS,
+    plan.ROLLING: BACK_MS,
 }
 """How long a node stays down, where it goes down."""
 
@@ -60,6 +64,9 @@ AMOUNTS: Mapping[str, tuple[int, int]] = {
     "stumble": STUMBLES,
     "flap": (0, 1),
     plan.BIT_ROT: (0, 1),
+    plan.LATENCY: LATENCY_MS,
+    plan.SLOW_LINK: (2_000, 100_000),
+    plan.BYTE_LIMIT: (1, 20_000),
 }
 
 MOMENT_ONE_IN = 3
@@ -79,8 +86,12 @@ REREAD_PAUSE_MS_MAX = 2_500
 SCATTERED_ONE_IN = 4
 """The records of one burst in so many leave one by one: as several batches, which are under way at the same time. Those
 of the others leave together, for what a run costs is its requests."""
+MISDIRECTED_ONE_IN = 3
+"""Of so many times that bytes rot, others land in their place once."""
 WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
+RARE_FAULT_PERIOD_MS = 8_000
+"""Of how many ms a world with rare faults has one."""
 REGISTRAR_PAUSE_MS_MAX = 800
 REGISTRAR_KEYS = 2
 """Topics, and as many offsets, that both registrars work on at one time."""
@@ -115,6 +126,8 @@ class Mood:
     """Records of the extra topics are deleted."""
     wears: bool = False
     """Disks of brokers wear out, and somebody reads what is old again and again."""
+    rare_kinds: tuple[str, ...] = ()
+    """The rare faults that happen in this run, in a lane of their own."""
     registers: bool = False
     """There are registrars."""
     is_hot: bool = False
@@ -137,6 +150,9 @@ def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterSh
         faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
     if mood.wears:
         faults += _draw_wear(NamedRandom(seed, "wear"), settings, shape, lane=2 * mood.streams)
+    if mood.rare_kinds:
+        random, count = NamedRandom(seed, "rare faults"), 1 + settings.duration_ms // RARE_FAULT_PERIOD_MS
+        faults += _draw_each(random, mood.rare_kinds, count, settings, shape, lane=2 * mood.streams + 1)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 
@@ -180,17 +196,26 @@ def _draw_disturbances(
 ) -> list[Fault]:
     least = settings.network_faults
     count = between(random, least, max(least, mood.disturbances)) if least else 0
+    return _draw_each(random, mood.kinds, count, settings, shape, lane)
+
+
+def _draw_each(
+    random: NamedRandom, kinds: tuple[str, ...], count: int, settings: FaultSettings, shape: ClusterShape, lane: int
+) -> list[Fault]:
+    """So many of these kinds, at any times."""
     times = sorted(random.below(settings.duration_ms) for _ in range(count))
-    return [_draw_disturbance(random, mood.kinds[random.below(len(mood.kinds))], at, shape, lane) for at in times]
+    return [_draw_disturbance(random, kinds[random.below(len(kinds))], at, shape, lane) for at in times]
 
 
 def _draw_wear(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> Iterator[Fault]:
-    brokers = shape.broker_ids
+    brokers, misdirected = shape.broker_ids, random.stream("misdirected")
     for _ in range(1 + settings.duration_ms // WEAR_PERIOD_MS):
         fault = _draw_disturbance(
             random, plan.WEAR_KINDS[random.below(2)], random.below(settings.duration_ms), shape, lane
         )
-        yield replace(fault, node=brokers[random.below(len(brokers))], pick=random.below(PICKS))
+        is_misdirected = fault.kind == plan.BIT_ROT and misdirected.one_in(MISDIRECTED_ONE_IN)
+        kind = plan.MISDIRECTED if is_misdirected else fault.kind
+        yield replace(fault, kind=kind, node=brokers[random.below(len(brokers))], pick=random.below(PICKS))
 
 
 def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: ClusterShape, lane: int) -> Fault:
@@ -204,12 +229,13 @@ def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: Cluster
         kind=kind,
         lane=lane,
         role=role,
-        node=0 if role or kind == plan.BLACKOUT else node,
-        pick=random.below(PICKS) if role else 0,
+        node=0 if role or kind in plan.WHOLE_KINDS or (kind == plan.CLIENTS_CUT and random.below(2)) else node,
+        pick=random.below(PICKS) if role or kind in plan.PICKED_KINDS else 0,
         other=other,
         duration_ms=between(random, *LASTS[kind]) if kind in LASTS else 0,
         back_ms=between(random, *DOWN[kind]) if kind in DOWN else 0,
         amount=between(random, *AMOUNTS[kind]) if kind in AMOUNTS else 0,
+        jitter_ms=random.below(JITTER_MS_MAX + 1) if kind == plan.LATENCY else 0,
     )
 
 

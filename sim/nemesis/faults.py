@@ -21,6 +21,8 @@ BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000
 """This long after the last network fault or power loss all connections are what both ends take them for."""
 STOP_MS_MAX = 5_000
+WHOLE_MS_MAX = 5_000
+"""So long a rolling restart waits for the cluster to be whole before it goes on to the next node."""
 MOMENT_MS_MAX = 2_000
 """So long a crash waits for the moment in which somebody has its role; then it hits anyone."""
 MOMENT_POLL_MS = 1
@@ -89,18 +91,35 @@ class Nemesis:
     async def stop_one(self, fault: Fault) -> str:
         """A stop in order, and a start. Gives the kind of what happened, "" if nothing did."""
         await self._wait_for_turn(fault)
-        cluster, victim = self.cluster, self.victim(fault)
+        victim = self.victim(fault)
         if victim is None:
             return ""
-        with self.fault(fault.kind, (victim,), f"node {victim} is asked to stop, and starts again"):
-            self.stopping.add(victim)
-            if not await cluster.stop(victim, timeout_ms=STOP_MS_MAX):
-                text = f"node {victim} did not stop within {STOP_MS_MAX} ms and is killed"
-                self.chronicle.note("late stop", text, victim)
-            cluster.start(victim)
-            self.stopping.discard(victim)
-        self._last_victim = victim
+        await self._restart(victim, fault)
         return fault.kind
+
+    async def roll(self, fault: Fault) -> str:
+        """Each node in turn stops in order and starts again, the next when all are back and all replicas in sync. It is
+        given up where that takes too long, or another fault has the next one. Gives the kind if any has stopped."""
+        cluster, first = self.cluster, self.cluster.shape.node_ids[0]
+        for node in cluster.shape.node_ids:
+            is_whole = await cluster.wait_until(lambda: not cluster.loss(), WHOLE_MS_MAX)
+            if not is_whole or not self.may_crash(node):
+                return fault.kind if node != first else ""
+            await self._restart(node, fault)
+        return fault.kind
+
+    async def _restart(self, node: int, fault: Fault) -> None:
+        cluster = self.cluster
+        with self.fault(fault.kind, (node,), f"node {node} is asked to stop, and starts again"):
+            self.stopping.add(node)
+            if not await cluster.stop(node, timeout_ms=STOP_MS_MAX):
+                text = f"node {node} did not stop within {STOP_MS_MAX} ms and is killed"
+                self.chronicle.note("late stop", text, node)
+            if fault.back_ms:
+                await self._world.sleep_ms(fault.back_ms)
+            cluster.start(node)
+            self.stopping.discard(node)
+        self._last_victim = node
 
     async def crash_one(self, fault: Fault) -> str:
         """A kill or a power loss, and a start. Gives the kind of what happened, "" if nothing did: a power loss that

@@ -16,15 +16,31 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.partition_shapes import pairs_of, words_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 
 if TYPE_CHECKING:
     from kraft.sim.breakable_cluster import BreakableCluster
 
-EVERYWHERE = (plan.KILL, plan.CLEAN_STOP, "pause", "cut", "isolate", "reset", "stumble")
-"""Kinds that every cluster with the verbs can have."""
-BETWEEN_NODES = (*plan.LINK_KINDS, "isolate")
+EVERYWHERE = (
+    plan.KILL,
+    plan.CLEAN_STOP,
+    "pause",
+    plan.CUT,
+    plan.CUT_ONE_WAY,
+    plan.ISOLATE,
+    *plan.QUALITY_KINDS,
+    "reset",
+    "stumble",
+    plan.HALVES,
+    plan.BRIDGE,
+    plan.RING,
+    plan.CONTROLLERS_CUT,
+    plan.ROLLING,
+)
+"""Kinds that clusters with the verbs can have, if their shape allows it."""
+BETWEEN_NODES = (*plan.LINK_KINDS, plan.ISOLATE)
 ROLES_EVERYWHERE = (plan.ACTIVE_CONTROLLER, plan.A_LEADER, plan.SHRUNK_LEADER)
 """A shrunk leader is that of any partition with a replica that is out of sync: in which one it fell out last, as in a
 run of `kraft sim`, nobody remembers here."""
@@ -33,6 +49,9 @@ MOMENT_MS_MAX = 5_000
 """So long somebody is waited for who has a role; then the fault is left out."""
 STOP_MS_MAX = 10_000
 """A node that takes longer to stop is killed."""
+WHOLE_MS_MAX = 30_000
+"""So long a rolling restart waits for the cluster to be whole before it goes on to the next node."""
+WHOLE_POLL_MS = 20
 READY_MS_MAX = 10_000
 """So long a node that comes back is waited for until it serves, which it cannot do while too many others are down."""
 
@@ -43,7 +62,8 @@ Steps = Generator[int, None, None]
 def kinds_of(cluster: BreakableCluster) -> tuple[str, ...]:
     """The kinds of faults that this cluster can have: one node has no links to others."""
     is_alone = len(cluster.node_ids) == 1
-    return tuple(kind for kind in cluster.fault_kinds if not (is_alone and kind in BETWEEN_NODES))
+    kinds = (kind for kind in cluster.fault_kinds if plan.allows(cluster.shape, kind))
+    return tuple(kind for kind in kinds if not (is_alone and kind in BETWEEN_NODES))
 
 
 def faults_of_seed(cluster: BreakableCluster, seed: int, duration_ms: int) -> tuple[Fault, ...]:
@@ -79,9 +99,9 @@ class FaultRun:
             plan.KILL: self._kill,
             plan.CLEAN_STOP: self._stop,
             "pause": self._pause,
-            "cut": self._cut,
-            "isolate": self._cut,
+            **dict.fromkeys((plan.CUT, plan.ISOLATE, *plan.SHAPE_KINDS), self._cut),
             "stumble": self._stumble,
+            plan.ROLLING: self._roll,
         }
         self._lanes: dict[int, list[Fault]] = {}
         for fault in sorted(faults, key=lambda fault: fault.at_ms):
@@ -100,10 +120,13 @@ class FaultRun:
         unknown = {fault.node, fault.other} - {0, *cluster.node_ids}
         if unknown:
             raise ClusterError(f"there is no node {unknown.pop()}: this cluster has {list(cluster.node_ids)}")
-        if not fault.node and not fault.role:
+        if not (fault.node or fault.role or fault.kind in (*plan.WHOLE_KINDS, plan.CLIENTS_CUT)):
             raise ClusterError(f"a fault names the node that it hits, or a role: {fault}")
         if fault.kind in plan.LINK_KINDS and (fault.role or fault.other in (0, fault.node)):
             raise ClusterError(f"a fault of a link names two nodes, node and other, and no role: {fault}")
+
+        if fault.kind in plan.QUALITY_KINDS and fault.amount + fault.jitter_ms < 1:
+            raise ClusterError(f"a fault of a link's quality has an amount (ms, bytes per second, bytes): {fault}")
 
     def steps(self) -> Steps:
         """Do what is due; each value is the time, as `now_ms` counts, at which to come back for more. Who does not come
@@ -199,6 +222,17 @@ class FaultRun:
             yield self._after(fault.back_ms)
         yield from self._follow(victim, READY_MS_MAX)
 
+    def _roll(self, fault: Fault) -> Steps:
+        """Each node in turn stops in order and starts again, the next when the cluster is whole."""
+        for node in self._cluster.node_ids:
+            patience_ms = self._after(WHOLE_MS_MAX)
+            while not self._cluster.is_whole() or self._stopping:
+                if self._now_ms() >= patience_ms:
+                    self._note(f"the rolling restart is given up at node {node}: the cluster is not whole")
+                    return
+                yield self._after(WHOLE_POLL_MS)
+            yield from self._stop(replace(fault, node=node))
+
     def _stumble(self, fault: Fault) -> Steps:
         """Killed again while it starts, some times."""
         victim = yield from self._victim(fault)
@@ -224,19 +258,21 @@ class FaultRun:
                 self._cluster.resume(victim)
 
     def _cut(self, fault: Fault) -> Steps:
-        """From one other node, or (isolate) from all of them; clients reach it still."""
+        """Pairs of nodes, while it lasts. Clients reach all nodes still, unless it is they who are cut off."""
+        cluster = self._cluster
         node = fault.node if not fault.role else (yield from self._victim(fault))
         if node is None:
             return
-        others = {fault.other} if fault.kind == "cut" else {*self._cluster.node_ids} - {node}
-        if any(self._cluster.is_cut(node, other) or self._cluster.is_cut(other, node) for other in others):
+        fault = replace(fault, node=node)
+        pairs = pairs_of(fault, cluster.shape)
+        if any(cluster.is_cut(one, other) or cluster.is_cut(other, one) for one, other in pairs):
             return
         try:
-            self._cluster.partition({node}, others)
-            self._note(f"node {node} is cut off from {sorted(others)} for {fault.duration_ms} ms")
+            cluster.cut(pairs)
+            self._note(f"{words_of(fault, cluster.shape)} for {fault.duration_ms} ms")
             yield self._after(fault.duration_ms)
         finally:
-            self._cluster.rejoin({node}, others)
+            cluster.join(pairs)
 
     def _break(self, fault: Fault) -> Steps:
         """What only this cluster can have. A node that it takes down comes back."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 8
+SCHEDULE_VERSION = 9
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -22,28 +23,51 @@ RETENTION_CHECK = "log.retention.check.interval.ms"
 OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
 
 KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
-NETWORK_KINDS = ("reset", "clock", "cut", "cut one way", "isolate")
+CUT, CUT_ONE_WAY, ISOLATE = "cut", "cut one way", "isolate"
+NETWORK_KINDS = ("reset", "clock", CUT, CUT_ONE_WAY, ISOLATE)
 OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
 DIRECTORY = "failing directory"
 """One log directory of a broker is out of reach: only where brokers have several."""
-BIT_ROT, READ_ERROR = WEAR_KINDS = ("bit rot", "read error")
-"""Bytes of a log change under its CRC; reads from a log directory fail. They are of brokers."""
+BIT_ROT, READ_ERROR, MISDIRECTED = WEAR_KINDS = ("bit rot", "read error", "misdirected write")
+"""Bytes of a log change under its CRC; reads from a log directory fail; bytes of one batch land in another one of the
+same file. They are of brokers."""
+ROT_KINDS = (BIT_ROT, MISDIRECTED)
+"""Bytes are not as they were written."""
 BLACKOUT = "blackout"
 """All nodes lose power at once: only where every acknowledged record is on the device."""
+HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
+    "halves",
+    "bridge",
+    "ring",
+    "controllers cut off",
+    "clients cut off",
+)
+"""Partitions of a certain shape (`kraft.sim.nemesis.partition_shapes`)."""
+LATENCY, SLOW_LINK, BYTE_LIMIT = QUALITY_KINDS = ("latency", "slow link", "byte limit")
+"""What one node sends to another arrives late, or slowly, or not beyond so many bytes of a connection."""
+ROLLING = "rolling restart"
+"""Each node in turn stops in order and starts again, the next one when all replicas are in sync."""
+RARE_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS, ROLLING)
 FAULT_CLASSES = {
-    "crash": ("kill", "clean stop", "stumble", "flap"),
+    "crash": (KILL, CLEAN_STOP, ROLLING, "stumble", "flap"),
     "power": (POWER_LOSS, BLACKOUT),
-    "network": ("reset", "cut", "cut one way", "isolate", "stall"),
+    "network": ("reset", CUT, CUT_ONE_WAY, ISOLATE, *SHAPE_KINDS, "stall", *QUALITY_KINDS),
     "time": ("clock", "pause"),
     "disk": ("slow disk", "full disk", "failing sync", "empty disk", DIRECTORY),
     "wear": WEAR_KINDS,
 }
 """What breaks → the kinds of faults in which it does. Each kind is in one class."""
 FAULT_KINDS = tuple(kind for kinds in FAULT_CLASSES.values() for kind in kinds)
-LINK_KINDS = ("reset", "cut", "cut one way", "stall")
+LINK_KINDS = ("reset", CUT, CUT_ONE_WAY, "stall", *QUALITY_KINDS)
 """Faults between two nodes."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
+WHOLE_KINDS = (HALVES, RING, CONTROLLERS_CUT, ROLLING, BLACKOUT)
+"""Faults of the whole cluster: they name no node."""
+NODELESS_KINDS = (*ROLE_KINDS, *WHOLE_KINDS, CLIENTS_CUT)
+"""Faults that may name no node."""
+PICKED_KINDS = (HALVES, BRIDGE, RING)
+"""Faults of which `pick` says how they are."""
 
 ACTIVE_CONTROLLER, A_LEADER = LASTING_ROLES = ("active controller", "leader")
 SHRUNK_LEADER, UNCOMMITTED_CONTROLLER, UNCOMMITTED_LEADER = MOMENT_ROLES = (
@@ -106,7 +130,16 @@ CLIENTS = tuple(CLIENT_VERBS)
 
 def allows(shape: ClusterShape, kind: str) -> bool:
     """Whether a cluster of this shape must stand such faults."""
-    return {BLACKOUT: shape.is_durable, DIRECTORY: shape.log_dirs > 1}.get(kind, True)
+    nodes = len(shape.node_ids)
+    rules = {
+        BLACKOUT: shape.is_durable,
+        DIRECTORY: shape.log_dirs > 1,
+        HALVES: nodes > 1,
+        BRIDGE: nodes > 2,
+        RING: nodes > 3,  # each of three sees both others
+        CONTROLLERS_CUT: not shape.combined,
+    }
+    return rules.get(kind, True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +147,12 @@ class Fault:
     """One thing that goes wrong. Those of a lane happen one after the other: one that lasts puts off the next.
 
     It hits `node`, or who has `role` when it happens (`pick` says which, if there are several); links run to `other`.
+    Of halves, a bridge and a ring `pick` says who stands where; a bridge is `node`. Clients are cut off from `node`; if
+    none is named, from all nodes.
     `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
-    steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot, 1 if the log is replicated anew in the
-    end, and 0 if its file is restored.
+    steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot and a misdirected write, 1 if the log is
+    replicated anew in the end, and 0 if its file is restored; of latency the ms, of a slow link the bytes per second,
+    of a byte limit the bytes that pass on each connection. `jitter_ms`: latency is up to so much more.
     """
 
     at_ms: int
@@ -129,6 +165,26 @@ class Fault:
     duration_ms: int = 0
     back_ms: int = 0
     amount: int = 0
+    jitter_ms: int = 0
+
+    @property
+    def quality(self) -> LinkQuality:
+        """Of a fault of a link's quality: how bytes fare while it lasts."""
+        return LinkQuality(
+            latency_ms=self.amount if self.kind == LATENCY else 0,
+            jitter_ms=self.jitter_ms,
+            bytes_per_second=self.amount if self.kind == SLOW_LINK else 0,
+            bytes_max=self.amount if self.kind == BYTE_LIMIT else 0,
+        )
+
+    @property
+    def quality_words(self) -> str:
+        """The same for people."""
+        return {
+            LATENCY: f"takes {self.amount} ms longer, and up to {self.jitter_ms} ms more",
+            SLOW_LINK: f"arrives with {self.amount} bytes per second",
+            BYTE_LIMIT: f"ends each connection after {self.amount} bytes",
+        }[self.kind]
 
 
 @dataclass(frozen=True, slots=True)

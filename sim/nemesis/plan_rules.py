@@ -15,10 +15,13 @@ from kraft.sim.nemesis.plan import (
     CLIENT_VERBS,
     CLOSED_LOOP,
     CRASH_KINDS,
+    LATENCY,
     LINK_KINDS,
     MOMENT_ROLES,
+    NODELESS_KINDS,
     PARTITIONS,
     PRODUCERS,
+    QUALITY_KINDS,
     REREADER,
     ROLE_KINDS,
     ROLES,
@@ -81,7 +84,7 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
     unknown = sorted({fault.node, fault.other} - {0, *shape.node_ids})
     if unknown or fault.role not in ("", *ROLES):
         yield f"names {unknown or fault.role}, which the cluster does not have"
-    if not (fault.node or fault.kind in ROLE_KINDS) or not (fault.other or fault.kind not in LINK_KINDS):
+    if not (fault.node or fault.kind in NODELESS_KINDS) or not (fault.other or fault.kind not in LINK_KINDS):
         yield f"({fault.kind}) must name the nodes that it hits: node, and other for a link"
     if fault.kind in LINK_KINDS and fault.node == fault.other:
         yield f"({fault.kind}) needs two nodes, and names {fault.node} twice"
@@ -90,10 +93,13 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
     if not allows(shape, fault.kind):
         yield (
             f"({fault.kind}) is not for this cluster: a blackout needs log.flush.interval.messages=1 in the overrides, "
-            "a failing directory log_dirs of 2 or more"
+            "a failing directory log_dirs of 2 or more, a bridge three nodes, a ring four, and controllers can be cut "
+            "off where they are no brokers"
         )
-    if min(fault.at_ms, fault.duration_ms, fault.back_ms, fault.pick) < 0:
+    if min(fault.at_ms, fault.duration_ms, fault.back_ms, fault.pick, fault.jitter_ms) < 0:
         yield f"({fault.kind}) has a time or a pick below 0"
+    if fault.kind in QUALITY_KINDS and fault.amount < (fault.kind != LATENCY):
+        yield f"({fault.kind}) needs an amount: ms, bytes per second, or bytes"
     if fault.role in MOMENT_ROLES and fault.kind not in CRASH_KINDS:
         yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join(CRASH_KINDS)} can"
     if fault.role and fault.kind not in ROLE_KINDS:

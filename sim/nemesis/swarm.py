@@ -23,6 +23,7 @@ from kraft.sim.nemesis.plan import (
     NETWORK_KINDS,
     OTHER_KINDS,
     OVERRIDES,
+    RARE_KINDS,
     RETAINER,
     RETENTION_CHECK,
     Plan,
@@ -50,6 +51,8 @@ HOT_SEGMENT_BYTES = "5000"
 RETENTION_CHECK_MS = "2000"
 RARE_CLIENT_ONE_IN = 3
 """Each of the rare clients is there in one of so many worlds, by itself; in none of the plain ones."""
+RARE_KINDS_ONE_IN = 3
+"""In one of so many worlds there are rare faults, each kind in half of them; in none of the plain ones."""
 WEAR_ONE_IN = 3
 """In one of so many worlds disks wear out; none of the plain ones is among them."""
 
@@ -140,6 +143,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         trims=not NamedRandom(seed, "trims").below(TRIMS_ONE_IN),
         is_hot=not NamedRandom(seed, "is hot").below(HOT_ONE_IN),
         rare_clients=_draw_rare_clients(seed),
+        rare_kinds=_draw_rare_kinds(seed, shape),
     )
     compression = one_of(("none", "none", "gzip", "lz4"))
     small_batch_bytes = SMALL_BATCH_BYTES + mood.value_bytes_max
@@ -165,6 +169,13 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
 def _draw_small_sizes(seed: int) -> tuple[str, ...]:
     random = NamedRandom(seed, "sizes")
     return tuple(name for name in SMALL if not random.below(SMALL_ONE_IN))
+
+
+def _draw_rare_kinds(seed: int, shape: ClusterShape) -> tuple[str, ...]:
+    random = NamedRandom(seed, "rare kinds")
+    if random.below(RARE_KINDS_ONE_IN):
+        return ()
+    return tuple(kind for kind in RARE_KINDS if random.below(2) and allows(shape, kind))
 
 
 def _draw_rare_clients(seed: int) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
-"""Disks that wear out, carried out on a simulated cluster: bytes that rot in a partition's log, and reads that fail.
+"""Disks that wear out, carried out on a simulated cluster: bytes that rot in a partition's log, or that were meant for
+another place of it, and reads that fail.
 
 What the cluster must stand: somebody else in sync holds the rotten batch whole, and no other replica lacks anything.
 Then nobody takes rotten bytes for good, nothing is lost, and whoever reads gets everything from the others. In the end
 somebody does what the log says: the file is restored, or the folder is taken away while the broker is down, so that the
-log is replicated anew. Flipped are bytes that a CRC covers, the CRC, the magic and the length: nothing in the format
+log is replicated anew. Changed are bytes that a CRC covers, the CRC, the magic and the length: nothing in the format
 covers a batch's base offset and leader epoch.
 """
 
@@ -17,7 +18,7 @@ from kraft.sim.cluster.chronicle import FaultWindow
 from kraft.sim.cluster.disk_eye import StoredBatch
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.faults import Nemesis
-from kraft.sim.nemesis.plan import BIT_ROT, TOPIC, Fault
+from kraft.sim.nemesis.plan import MISDIRECTED, TOPIC, Fault
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.filesystem import Inode
 
@@ -66,14 +67,19 @@ class WornDisks:
         is_here = node in cluster.shape.broker_ids and cluster.is_running(node) and node not in cluster.ailing
         if not is_here or node in self._nemesis.stopping or self._damage.anyone():
             return None
-        random = NamedRandom(cluster.world.seed, f"{BIT_ROT} {fault.pick}")
+        random = NamedRandom(cluster.world.seed, f"{fault.kind} {fault.pick}")
         found = [(log, batch) for log in self._logs(node) for batch in self._batches(node, log)]
         led = [(log, batch) for log, batch in found if log[0] == TOPIC and self._leads(node, log)]
         found = led if led and random.below(2) else found
         if not found:
             return None
         log, batch = found[random.below(len(found))]
-        return Rot(node, log, batch.inode, batch.end_before, batch.next_offset, _changes(batch, random))
+        if fault.kind == MISDIRECTED:
+            others = [other for place, other in found if place == log and other.inode is batch.inode]
+            changes = _misdirected(batch, others[random.below(len(others))], random)
+        else:
+            changes = _changes(batch, random)
+        return Rot(node, log, batch.inode, batch.end_before, batch.next_offset, changes)
 
     def _logs(self, node: int) -> Iterator[TopicPartition]:
         """The logs of this broker that another replica has whole, and is in sync."""
@@ -153,3 +159,12 @@ def _changes(batch: StoredBatch, random: NamedRandom) -> dict[int, int]:
             at = CRC_COVERS + random.below(batch.end - batch.start - CRC_COVERS)
         changes[batch.start + at] = data[batch.start + at] ^ (1 + random.below(255))
     return changes
+
+
+def _misdirected(batch: StoredBatch, other: StoredBatch, random: NamedRandom) -> dict[int, int]:
+    """What was written as another batch, from its begin, lands in this one, up to its end at most: enough of it to have
+    the CRC of that one, for what stands before may be zeros here and there."""
+    data = batch.inode.data
+    at = batch.start + CRC_COVERS + random.below(batch.end - batch.start - 2 * CRC_COVERS)
+    landed = data[other.start : min(other.end, other.start + batch.end - at)]
+    return {at + index: byte for index, byte in enumerate(landed) if byte != data[at + index]}

@@ -15,7 +15,7 @@ from kraft.broker.node.refused_reads import AGAIN_MAX
 from kraft.image import PartitionState
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import BIT_ROT
+from kraft.sim.nemesis.plan import ROT_KINDS
 
 REFUSALS_MAX = 2 * AGAIN_MAX
 """The look begins with the refusal that has the number AGAIN_MAX + 1, and a request may be under way by then."""
@@ -101,6 +101,6 @@ class Refusals:
         return any(
             leader in window.nodes
             and (window.end_ms is None or window.end_ms >= since_ms)
-            and (window.kind != BIT_ROT or window.at_ms > since_ms)
+            and (window.kind not in ROT_KINDS or window.at_ms > since_ms)
             for window in self._cluster.watch.chronicle.windows
         )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kraft.seam import LinkQuality
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.host import Host
-from kraft.sim.world.options import WorldOptions
+from kraft.sim.world.options import MILLISECOND_NS, WorldOptions
 from kraft.sim.world.schedule import Schedule
 from kraft.sim.world.streams import Finish, Stream
 
@@ -39,6 +40,8 @@ class Fabric:
         self._links: dict[tuple[str, str], NamedRandom] = {}
         self._cuts: dict[tuple[str, str], None] = {}
         self._held: dict[Stream, None] = {}
+        self._qualities: dict[tuple[str, str], LinkQuality] = {}
+        """Of links on which bytes fare badly."""
         self._changed = trio.Event()
         self._next_port = FIRST_FREE_PORT
 
@@ -58,7 +61,30 @@ class Fabric:
         delay_ns = options.delay_min_ns + chance.below(options.delay_jitter_ns + 1)
         if chance.one_in(options.slow_delay_one_in):
             delay_ns += chance.below(options.slow_delay_ns + 1)
+        quality = self.quality(source, target)
+        if quality is not None:
+            delay_ns += (quality.latency_ms + chance.below(quality.jitter_ms + 1)) * MILLISECOND_NS
         return delay_ns
+
+    # quality
+
+    def quality(self, source: Host, target: Host) -> LinkQuality | None:
+        """How bytes fare on this link; None: well."""
+        return self._qualities.get((source.name, target.name)) if self._qualities else None
+
+    def set_quality(self, source: str, target: str, quality: LinkQuality | None) -> None:
+        """From now on; what a slow link has kept arrives soon when it is well again."""
+        if quality is not None:
+            self._qualities[source, target] = quality
+        elif self._qualities.pop((source, target), None) is not None:
+            for endpoint in list(self.endpoints):
+                stream = endpoint.outgoing
+                if (stream.source.name, stream.target.name) == (source, target):
+                    stream.hurry()
+
+    def restore_all(self) -> None:
+        for source, target in list(self._qualities):
+            self.set_quality(source, target, None)
 
     # cuts
 

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from kraft.seam import LinkQuality
 from kraft.sim.world.host import Host
+from kraft.sim.world.options import SECOND_NS
 
 if TYPE_CHECKING:
     from kraft.sim.world.fabric import Fabric
@@ -66,6 +68,10 @@ class Stream:
         self._under_way: deque[Piece] = deque()
         self._last_ns = 0
         self._waits_for_room = False
+        self._stalled_until_ns = 0
+        self._quality: LinkQuality | None = None
+        self._allowed_bytes = 0
+        """What may pass still, where the quality has a limit."""
 
     # the sender's side
 
@@ -75,7 +81,30 @@ class Stream:
 
     def send(self, data: bytes) -> None:
         self.outstanding += len(data)
-        self._put(data, len(data) * 1000 // self._fabric.options.bytes_per_microsecond)
+        quality = self._fabric.quality(self.source, self.target)
+        if quality is None:
+            self._put(data, self._transfer_ns(data))
+        else:
+            self._send_with(quality, data)
+
+    def _transfer_ns(self, data: bytes) -> int:
+        return len(data) * 1000 // self._fabric.options.bytes_per_microsecond
+
+    def _send_with(self, quality: LinkQuality, data: bytes) -> None:
+        """Slowly, or a part of it, which ends the connection."""
+        if quality is not self._quality:
+            self._quality, self._allowed_bytes = quality, quality.bytes_max
+        whole = data
+        if quality.bytes_max:
+            data = data[: self._allowed_bytes]
+            self._allowed_bytes -= len(data)
+        slowness_ns = len(data) * SECOND_NS // quality.bytes_per_second if quality.bytes_per_second else 0
+        if data:
+            self._put(data, self._transfer_ns(data) + slowness_ns)
+        if len(data) < len(whole):
+            self.finish(Finish.FIN)
+            if self.back is not None:
+                self.back.finish(Finish.FIN)
 
     def finish(self, finish: Finish) -> None:
         """End the stream. Once, except that a RST may follow a FIN."""
@@ -89,7 +118,16 @@ class Stream:
 
     def stall(self, until_ns: int) -> None:
         """Nothing that is sent from now on arrives before this time."""
+        self._stalled_until_ns = max(self._stalled_until_ns, until_ns)
         self._last_ns = max(self._last_ns, until_ns)
+
+    def hurry(self) -> None:
+        """The link is fast again: what is under way arrives soon, in order, if the stream is not stalled."""
+        fabric = self._fabric
+        soon_ns = max(self._stalled_until_ns, fabric.schedule.now_ns + fabric.delay_ns(self.source, self.target))
+        self._under_way = deque((min(at_ns, soon_ns), content) for at_ns, content in self._under_way)
+        self._last_ns = min(self._last_ns, soon_ns)
+        fabric.schedule.at(soon_ns, self.deliver)
 
     def _put(self, content: bytes | Finish, transfer_ns: int) -> None:
         fabric = self._fabric

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import trio
 
-from kraft.seam import DialMap, LinkPolicy, Seam, current_seam, require, sole_error
+from kraft.seam import DialMap, LinkPolicy, LinkQuality, Seam, current_seam, require, sole_error
 from kraft.sim.world.chance import NamedRandom
 from kraft.sim.world.clock import NodeClock
 from kraft.sim.world.disk import FakeDisk
@@ -368,6 +368,16 @@ class World:
     def heal_all(self) -> None:
         self.trace("world", "heal")
         self._fabric.heal(lambda source, target: True)
+        self._fabric.restore_all()
+
+    def link_quality(self, source: str, target: str) -> LinkQuality | None:
+        """How what `source` sends to `target` fares now; None: well."""
+        return self._fabric.quality(self._hosts[source], self._hosts[target])
+
+    def set_link_quality(self, source: str, target: str, quality: LinkQuality | None) -> None:
+        """How what `source` sends to `target` fares from now on; None: well, and what was slow arrives soon."""
+        self.trace(source, "quality", f"{target} {quality}".encode())
+        self._fabric.set_quality(source, target, quality)
 
     def reset_links(self, one: str, other: str) -> None:
         """Drop every connection between two nodes; a seeded part of what is under way is lost."""

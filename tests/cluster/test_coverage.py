@@ -20,6 +20,7 @@ from kraft.sim.nemesis.plan import (
     FAULT_KINDS,
     NETWORK_KINDS,
     OTHER_KINDS,
+    RARE_KINDS,
     WEAR_KINDS,
 )
 
@@ -127,7 +128,7 @@ def test_the_table_has_every_kind_and_marks_what_was_never_met() -> None:
 
 
 def test_each_kind_of_faults_is_in_one_class() -> None:
-    drawn = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
+    drawn = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *RARE_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
     assert sorted(FAULT_KINDS) == sorted(drawn)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,19 +19,21 @@ from kraft.sim.nemesis.plan import (
     BLACKOUT,
     CONSUMER,
     KILL,
+    MISDIRECTED,
     OVERRIDES,
     PLAIN,
     POWER_LOSS,
     READ_AGAIN,
     READ_ERROR,
     REREADER,
+    ROT_KINDS,
     SEND,
     TOPIC,
     Fault,
     Operation,
     Plan,
 )
-from kraft.sim.nemesis.worn_disks import CRC_COVERS, HEADER_FIELDS, Rot, WornDisks
+from kraft.sim.nemesis.worn_disks import BYTES_MAX, CRC_COVERS, HEADER_FIELDS, Rot, WornDisks
 from kraft.sim.workload.refusals import OFFERED_MS_MAX, REFUSALS_MAX, Refusals
 from kraft.sim.world.filesystem import Inode
 from kraft.storage.follower_append import FollowerBatches
@@ -50,18 +53,19 @@ def carry_out(*faults: Fault, duration_ms: int = 6_000, log_dirs: int = 1, seed:
     return run_plan(Plan(seed=seed, duration_ms=duration_ms, faults=faults, work=WORK, shape=shape))
 
 
+@pytest.mark.parametrize("kind", ROT_KINDS)
 @pytest.mark.parametrize("amount", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int) -> None:
+def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int, kind: str) -> None:
     rots = [
-        Fault(at_ms=500 + 1_500 * number, kind=BIT_ROT, node=number + 1, pick=number, duration_ms=1_000, amount=amount)
+        Fault(at_ms=500 + 1_500 * number, kind=kind, node=number + 1, pick=number, duration_ms=1_000, amount=amount)
         for number in range(3)
     ]
     result = carry_out(*rots)
     assert not result.findings, result.findings[0]
-    assert result.counters[f"fault: {BIT_ROT}"] == 3
+    assert result.counters[f"fault: {kind}"] == 3
     assert result.counters["refused"] > 0
     assert result.counters["reread"] > 0
-    assert 1 <= result.counters[f"came across: {BIT_ROT}"] <= 3
+    assert 1 <= result.counters[f"came across: {kind}"] <= 3
     mended = "taken away" if amount else "restored"
     assert sum(f"is {mended} meanwhile" in line for line in result.history) >= 1
 
@@ -79,20 +83,20 @@ def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
     assert any("log directory is offline" in line for line in result.log_lines), "they were noticed"
 
 
-async def rotten_leader(cluster: SimCluster) -> Rot:
+async def rotten_leader(cluster: SimCluster, kind: str = BIT_ROT) -> Rot:
     """Its log has a rotten batch, and all others have it whole."""
     await produce(cluster, 20)
     await wait_whole(cluster)
     worn = WornDisks(Nemesis(cluster))
-    rots = (worn.find(Fault(at_ms=pick, kind=BIT_ROT, node=state_of(cluster).leader, pick=pick)) for pick in range(99))
+    rots = (worn.find(Fault(at_ms=pick, kind=kind, node=state_of(cluster).leader, pick=pick)) for pick in range(99))
     rot = next(rot for rot in rots if rot is not None and min(rot.changes) % 100 > CRC_COVERS)
     worn.begin(rot)
     assert worn.find(Fault(at_ms=1, kind=BIT_ROT, node=rot.node)) is None, "one log at a time"
     return rot
 
 
-async def an_emptied_follower_copies_a_rotten_leader(cluster: SimCluster) -> None:
-    rot = await rotten_leader(cluster)
+async def an_emptied_follower_copies_a_rotten_leader(cluster: SimCluster, kind: str = BIT_ROT) -> None:
+    rot = await rotten_leader(cluster, kind)
     follower = next(broker for broker in cluster.shape.broker_ids if broker != rot.node)
     await kill_and_settle(cluster, follower)
     cluster.take_away(follower, rot.log)
@@ -101,7 +105,7 @@ async def an_emptied_follower_copies_a_rotten_leader(cluster: SimCluster) -> Non
     cluster.watch.suite.durability.check_log(follower, rot.log, "replica at the end")  # as every run does
 
 
-def planted(patch: pytest.MonkeyPatch) -> list[Finding]:
+def planted(patch: pytest.MonkeyPatch, kind: str) -> list[Finding]:
     original = FollowerBatches.verify
 
     def twin(data: Any, **settings: Any) -> FollowerBatches:
@@ -115,12 +119,41 @@ def planted(patch: pytest.MonkeyPatch) -> list[Finding]:
     def bug() -> None:
         plant(patch, FollowerBatches, "verify", staticmethod(twin), "48df330b")
 
-    return play(an_emptied_follower_copies_a_rotten_leader, bug=bug)
+    return play(partial(an_emptied_follower_copies_a_rotten_leader, kind=kind), bug=bug)
 
 
-def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not play(an_emptied_follower_copies_a_rotten_leader)
-    assert "D1" in checks_of(planted(monkeypatch))
+@pytest.mark.parametrize("kind", ROT_KINDS)
+def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    assert not play(partial(an_emptied_follower_copies_a_rotten_leader, kind=kind))
+    assert "D1" in checks_of(planted(monkeypatch, kind))
+
+
+def test_what_is_misdirected_are_bytes_of_another_batch_of_the_file_and_a_crc_tells() -> None:
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 20)
+        await wait_whole(cluster)
+        worn, sizes = WornDisks(Nemesis(cluster)), set()
+        for pick in range(40):
+            rot = worn.find(Fault(at_ms=0, kind=MISDIRECTED, node=1, pick=pick))
+            assert rot is not None
+            before, first = bytes(rot.inode.data), min(rot.changes)
+            sizes.add(len(rot.changes))
+            rot.set_in()
+            after = bytes(rot.inode.data)
+            (broken,) = [position for position, header in iter_headers(after) if not check_crc(after, position, header)]
+            assert all(broken + CRC_COVERS <= position for position in rot.changes)
+            starts = [position for position, _ in iter_headers(before)]
+            landed = range(max(broken + CRC_COVERS, first - 8), first + 1)  # a batch begins with its base offset
+            assert any(
+                all(before[start + position - at] == byte for position, byte in rot.changes.items())
+                for at in landed
+                for start in starts
+            )
+            rot.restore()
+            assert bytes(rot.inode.data) == before
+        assert max(sizes) > BYTES_MAX
+
+    assert not play(story)
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psutil
@@ -14,13 +16,15 @@ from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.layout import FAULT_SOCKET
+from kraft.seam import LinkQuality
 from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import on_clusters, plan
 from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, READY_MS_MAX, STOP_MS_MAX, FaultRun, faults_of_seed
+from kraft.sim.nemesis.partition_shapes import bridge, clients_from, pairs_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
-from kraft.sim.simulated_cluster import SimulatedCluster
+from kraft.sim.simulated_cluster import APPLICATION, SimulatedCluster
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.host import Host
 from kraft.testing import KafkaCluster
@@ -82,6 +86,7 @@ def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: St
         assert "there is no node 9" in await refused(node=9)
         assert "names two nodes" in await refused(other=1)
         assert "names two nodes" in await refused(node=0, role=plan.A_LEADER)
+        assert "has an amount" in await refused(kind=plan.SLOW_LINK)
         assert "names the node that it hits, or a role" in await refused(kind=plan.KILL, node=0)
         assert stage.cluster.is_running(1)
 
@@ -137,6 +142,125 @@ def test_a_reset_opens_no_link_that_is_cut(real_cluster: KafkaCluster) -> None:
     real_cluster.heal()
 
 
+SHAPES = [
+    Fault(at_ms=0, kind=plan.HALVES, pick=2, duration_ms=300),
+    Fault(at_ms=0, kind=plan.BRIDGE, node=2, duration_ms=300),
+    Fault(at_ms=0, kind=plan.RING, pick=1, duration_ms=300),
+    Fault(at_ms=0, kind=plan.CONTROLLERS_CUT, duration_ms=300),
+]
+
+
+def cut_links(cluster: BreakableCluster) -> set[tuple[int, int]]:
+    """The links that the world holds, or that processes were told of."""
+    if isinstance(cluster, SimulatedCluster):
+        nodes = cluster.node_ids
+        return {(one, other) for one in nodes for other in nodes if is_cut(cluster, one, other)}
+    assert isinstance(cluster, KafkaCluster)
+    listed = {node: cluster._faults_of(node).listed()["links"] for node in cluster.node_ids}
+    return {(node, link["node"]) for node, links in listed.items() for link in links if link["policy"] == CUT}
+
+
+@pytest.mark.parametrize("fault", SHAPES, ids=lambda fault: fault.kind)
+def test_a_partition_of_a_shape_cuts_its_pairs_in_both_worlds_and_no_more(stage: Stage, fault: Fault) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        pairs = pairs_of(fault, cluster.shape)
+
+        async def break_things() -> None:
+            (done,) = await stage.carry_out([fault])
+            assert done.endswith("for 300 ms")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(break_things)
+            await stage.wait_until(lambda: cut_links(cluster) == {*pairs, *((other, one) for one, other in pairs)})
+        assert not cut_links(cluster)
+        await stage.write(1)
+
+    stage.play(story)
+
+
+def test_a_bridge_keeps_a_half_of_the_brokers_in_sync(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader = await stage.write(1)
+        pick = next(pick for pick in range(6) if bridge(cluster.node_ids, 101, pick)[0][0] != leader)
+        pairs = bridge(cluster.node_ids, 101, pick)
+        cluster.cut(pairs)
+        async with stage.producer() as producer:
+            await producer.send("orders", b"what one half has", partition=0)
+        await stage.wait_until(lambda: cluster.isr("orders") == sorted(other for _, other in pairs))
+        cluster.join(pairs)
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    stage.play(story)
+
+
+def test_clients_that_are_cut_off_wait_while_nodes_see_each_other() -> None:
+    with SimulatedCluster(seed=3, **SHAPE) as cluster:
+
+        async def story(stage: Stage) -> None:
+            await stage.write(1)
+            cluster.cut(clients_from(cluster.node_ids))
+            assert cluster.is_cut(0, 2)
+            with trio.move_on_after(5) as waiting:
+                await stage.write(1)
+            assert waiting.cancelled_caught
+            assert cluster.isr("orders") == [1, 2, 3]
+            cluster.heal()
+            await stage.write(1)
+
+        Stage(cluster).play(story)
+
+
+def test_clients_of_processes_cannot_be_cut_off(real_cluster: KafkaCluster) -> None:
+    with pytest.raises(ClusterError, match="clients cannot be cut off here"):
+        real_cluster.cut(clients_from([1]))
+    with pytest.raises(ClusterError, match="this cluster cannot have 'clients cut off'"):
+        real_cluster.carry_out([Fault(at_ms=0, kind=plan.CLIENTS_CUT)])
+
+
+BAD_LINKS = [
+    Fault(at_ms=0, kind=plan.CUT_ONE_WAY, duration_ms=2_000),
+    Fault(at_ms=0, kind=plan.LATENCY, amount=20_000, jitter_ms=10, duration_ms=2_000),
+    Fault(at_ms=0, kind=plan.SLOW_LINK, amount=20, duration_ms=2_000),
+    Fault(at_ms=0, kind=plan.BYTE_LIMIT, amount=20, duration_ms=2_000),
+]
+
+
+@pytest.mark.parametrize("to_leader", [True, False], ids=["from a follower", "to a follower"])
+@pytest.mark.parametrize("bad", BAD_LINKS, ids=lambda fault: fault.kind)
+def test_a_follower_falls_out_of_sync_while_its_link_is_bad(stage: Stage, bad: Fault, to_leader: bool) -> None:
+    """Fetches do not get to the leader, or what is fetched does not get to the follower."""
+
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader, follower = await stage.write(1), stage.follower()
+        source, target = (follower, leader) if to_leader else (leader, follower)
+        others = sorted({1, 2, 3} - {follower})
+
+        async def break_things() -> None:
+            (done,) = await stage.carry_out([replace(bad, node=source, other=target)])
+            assert done == f"{done.partition(':')[0]}: {bad.kind} of node {source}"
+
+        async with trio.open_nursery() as nursery, stage.producer() as producer:
+            nursery.start_soon(break_things)
+            while cluster.isr("orders") != others:
+                await producer.send("orders", b"what it misses", partition=0)
+                await trio.sleep(0.1)
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+        assert not cluster._qualities
+        assert cluster.leader("orders") == leader
+
+    stage.play(story)
+
+
+def test_a_seed_draws_plans_in_which_links_fare_badly(real_cluster: KafkaCluster) -> None:
+    found = [fault for seed in range(60) for fault in faults_of_seed(real_cluster, seed, 10_000)]
+    late = [fault for fault in found if fault.kind == plan.LATENCY]
+    assert any(fault.jitter_ms for fault in late)
+    assert all(fault.amount > 0 and fault.node != fault.other for fault in found if fault.kind in plan.QUALITY_KINDS)
+
+
 def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
     assert all(faults_of_seed(real_cluster, seed, 5_000) for seed in range(1, 41))
 
@@ -144,7 +268,8 @@ def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
 def test_a_node_that_is_alone_has_no_faults_of_links() -> None:
     for cluster in (KafkaCluster(), SimulatedCluster(seed=1, combined=1)):
         found = {fault.kind for seed in range(1, 61) for fault in faults_of_seed(cluster, seed, 5_000)}
-        assert found == set(cluster.fault_kinds) - set(BETWEEN_NODES)
+        large = {plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT}
+        assert found == set(cluster.fault_kinds) - set(BETWEEN_NODES) - large
         for kind in ("isolate", "cut"):
             with pytest.raises(ClusterError, match=f"cannot have '{kind}': it can have kill"):
                 FaultRun(cluster, [Fault(at_ms=0, kind=kind, node=1, other=2)], lambda: 0)
@@ -165,6 +290,66 @@ def test_what_a_seed_draws_happens_to_real_nodes_and_all_of_them_come_back() -> 
             assert len(await stage.values()) == 10
 
         Stage(cluster).play(story)
+
+
+def test_a_rolling_restart_takes_one_node_after_the_other_and_keeps_what_is_written(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(stage: Stage) -> None:
+        cluster, is_over, written = stage.cluster, trio.Event(), [b"0"]
+        await stage.write(1)
+        down: list[list[int]] = []
+
+        def watch(stop: Callable[[int], None], node: int) -> None:
+            down.append([other for other in cluster.node_ids if not cluster.is_running(other)])
+            assert cluster.isr("orders") == [1, 2, 3], node
+            stop(node)
+
+        monkeypatch.setattr(cluster, "_stop", partial(watch, cluster._stop))
+
+        async def roll() -> None:
+            history = await stage.carry_out([Fault(at_ms=0, kind=plan.ROLLING, back_ms=100)])
+            expected = [f"node {node} is asked to stop, and starts again" for node in cluster.node_ids]
+            assert [line.partition(": ")[2] for line in history] == expected
+            is_over.set()
+
+        async with trio.open_nursery() as nursery, stage.producer(delivery_timeout_ms=60_000) as producer:
+            nursery.start_soon(roll)
+            while not is_over.is_set():
+                written.append(b"%d" % len(written))
+                await producer.send("orders", written[-1], partition=0)
+                await trio.sleep(0.01)
+        assert down == [[]] * len(cluster.node_ids)
+        await stage.wait_until(cluster.is_whole)
+        assert await stage.values() == written
+
+    stage.play(story)
+
+
+def test_a_rolling_restart_waits_for_a_cluster_that_is_not_whole_and_gives_up_in_the_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_clusters, "WHOLE_MS_MAX", 500)
+
+    async def story(stage: Stage) -> None:
+        await stage.write(1)
+        stage.cluster.kill(2)
+        (line,) = await stage.carry_out([Fault(at_ms=0, kind=plan.ROLLING)])
+        assert "the rolling restart is given up at node 101" in line
+        assert not stage.cluster.is_whole()
+        stage.cluster.start(2)
+        await stage.wait_until(stage.cluster.is_whole)
+
+    stage.play(story)
+
+
+def test_a_cluster_is_rolled_by_a_verb(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    pids = {node: real_cluster.pid(node) for node in real_cluster.node_ids}
+    assert len(real_cluster.rolling_restart()) == len(pids)
+    assert all(real_cluster.pid(node) not in (pid, None) for node, pid in pids.items())
+    with SimulatedCluster(seed=3, **SHAPE) as simulated:
+        assert len(simulated.run(simulated.rolling_restart)) == len(pids)
 
 
 # lanes side by side
@@ -321,10 +506,10 @@ def fail_to_tell(
     """A node cannot be told of a link (node, peer, policy). `is_heard`: it is told, and its answer is lost."""
     honest = FaultClient.link
 
-    def link(self: FaultClient, node_id: int, policy: str) -> None:
+    def link(self: FaultClient, node_id: int, policy: str, **more: Any) -> None:
         fails = is_unlucky(int(self._path.parent.name), node_id, policy)
         if is_heard or not fails:
-            honest(self, node_id, policy)
+            honest(self, node_id, policy, **more)
         if fails:
             raise LaunchError("request", "planted")
 
@@ -498,6 +683,10 @@ def is_cut(cluster: SimulatedCluster, source: int, target: int) -> bool:
     return cluster._world.is_cut(host_name(source), host_name(target))
 
 
+def quality(cluster: SimulatedCluster, source: int, target: int) -> LinkQuality | None:
+    return cluster._world.link_quality(host_name(source), host_name(target))
+
+
 def streams(cluster: SimulatedCluster) -> list[Endpoint]:
     """The ends of connections on which node 2 sends to node 3."""
     found = list(cluster._world._fabric.endpoints)
@@ -535,6 +724,15 @@ LOOKS: dict[str, Callable[[SimulatedCluster], Look]] = {
     "cut one way": lambda cluster: lambda: is_cut(cluster, 2, 3) and not is_cut(cluster, 3, 2),
     "stall": stalled_streams,
     "slow disk": lambda cluster: lambda: host(cluster, 2).disk_extra_ns,
+    plan.ROLLING: lambda cluster: lambda: not cluster.is_running(101),
+    plan.LATENCY: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(latency_ms=5_000),
+    plan.SLOW_LINK: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(bytes_per_second=5_000),
+    plan.BYTE_LIMIT: lambda cluster: lambda: quality(cluster, 2, 3) == LinkQuality(bytes_max=5_000),
+    plan.HALVES: lambda cluster: lambda: is_cut(cluster, 101, 2) and not is_cut(cluster, 2, 3),
+    plan.BRIDGE: lambda cluster: lambda: is_cut(cluster, 101, 3) and not is_cut(cluster, 2, 3),
+    plan.RING: lambda cluster: lambda: is_cut(cluster, 101, 2) and not is_cut(cluster, 2, 3),
+    plan.CONTROLLERS_CUT: lambda cluster: lambda: all(is_cut(cluster, 101, node) for node in (1, 2, 3)),
+    plan.CLIENTS_CUT: lambda cluster: lambda: cluster._world.is_cut(APPLICATION, host_name(2)),
 }
 """What can be seen while node 2 has such a fault."""
 FOR_GOOD = ("reset", "clock")
@@ -559,7 +757,7 @@ def test_each_kind_of_fault_has_its_effect_and_an_end(kind: str) -> None:
                 nursery.start_soon(break_things)
                 await trio.sleep(0.5)
                 assert look()
-            assert len(history) == 1, history
+            assert len(history) == (len(cluster.node_ids) if kind == plan.ROLLING else 1), history
             assert bool(look()) is (kind in FOR_GOOD)
             await cluster.wait_ready()
             assert len(await stage.values()) == 20

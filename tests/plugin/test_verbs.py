@@ -10,6 +10,7 @@ import trio
 
 from kraft.client import DeliveryFailed, KafkaError
 from kraft.deploy.launch.fault_client import ANSWER_SECONDS_MAX
+from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.shapes import ClusterError
 from kraft.wire.error_codes import ErrorCode
 from tests.plugin.stage import Stage
@@ -97,6 +98,56 @@ def test_a_broker_without_controllers_is_fenced_and_mend_brings_everything_back(
         cluster.mend()
         assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in cluster.node_ids)
         await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    stage.play(story)
+
+
+BadLink = Callable[[BreakableCluster, int, int], None]
+
+BAD_LINKS: dict[str, BadLink] = {
+    "cut one way": lambda cluster, source, target: cluster.cut_one_way(source, target),
+    "late": lambda cluster, source, target: cluster.degrade(source, target, latency_ms=20_000, jitter_ms=10),
+    "slow": lambda cluster, source, target: cluster.degrade(source, target, bytes_per_second=20),
+    "limited": lambda cluster, source, target: cluster.degrade(source, target, bytes_max=20),
+}
+
+
+@pytest.mark.parametrize("spoil", BAD_LINKS.values(), ids=BAD_LINKS)
+def test_a_bad_link_lasts_until_it_is_ended_also_for_a_broker_that_is_started_meanwhile(
+    stage: Stage, spoil: BadLink
+) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader, follower = await stage.write(1), stage.follower()
+        others = sorted(set(cluster.broker_ids) - {follower})
+        spoil(cluster, follower, leader)
+        async with stage.producer() as producer:
+            await producer.send("orders", b"what it misses", partition=0)
+            await stage.wait_until(lambda: cluster.isr("orders") == others)
+            cluster.kill(follower)
+            cluster.start(follower)
+            for number in range(20):
+                await producer.send("orders", b"%d" % number, partition=0)
+                await trio.sleep(0.02)
+        assert cluster.isr("orders") == others
+        cluster.join([(leader, follower)])
+        cluster.restore(follower, leader)
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    stage.play(story)
+
+
+def test_a_link_that_is_a_little_worse_keeps_everybody_in_sync_until_all_is_healed(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader, follower = await stage.write(1), stage.follower()
+        cluster.degrade(leader, follower, latency_ms=20, jitter_ms=20, bytes_per_second=100_000)
+        assert await stage.write(10) == leader
+        assert cluster.isr("orders") == [1, 2, 3]
+        cluster.heal()
+        assert not cluster._qualities
+        await stage.write(10)
+        assert len(await stage.values()) == 21
 
     stage.play(story)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kraft.seam import Address, Binding, CloseReason, DialFailed, DialOutcome, Peer
+from kraft.seam import Address, Binding, CloseReason, DialFailed, DialOutcome, LinkQuality, Peer
 from kraft.sim.world import World, WorldOptions
 from tests.seam.recorder import Recorder, echo
 
@@ -71,6 +71,82 @@ def test_a_one_way_partition_lets_the_other_way_pass() -> None:
         assert not near.heard
         pair.world.heal_all()
         await near.wait_heard(19)
+
+    run(body)
+
+
+def test_a_late_link_delays_each_piece_and_what_is_under_way_hurries_when_it_is_well() -> None:
+    async def body(pair: Pair) -> None:
+        near = await pair.dial()
+        pair.world.set_link_quality("client", "server", LinkQuality(latency_ms=500, jitter_ms=50))
+        begun_ns = pair.world.now_ns
+        near.say(b"late")
+        await near.wait_heard(4)
+        assert 500_000_000 <= pair.world.now_ns - begun_ns < 600_000_000
+        begun_ns = pair.world.now_ns
+        await pair.dial()
+        assert pair.world.now_ns - begun_ns >= 500_000_000
+        near.say(b"soon")
+        await pair.world.sleep_ms(100)
+        pair.world.set_link_quality("client", "server", None)
+        near.say(b"next")
+        await pair.world.sleep_ms(100)
+        assert near.heard == b"latesoonnext"
+
+    run(body, options=WorldOptions(slow_delay_one_in=0))
+
+
+def test_a_slow_link_takes_its_time_for_each_byte() -> None:
+    async def body(pair: Pair) -> None:
+        near = await pair.dial()
+        pair.world.set_link_quality("client", "server", LinkQuality(bytes_per_second=1_000))
+        near.say(bytes(2_000))
+        await pair.world.sleep_ms(1_900)
+        assert not near.heard
+        await pair.world.sleep_ms(200)
+        assert near.heard == bytes(2_000)
+        near.say(bytes(10_000))
+        await pair.world.sleep_ms(1)
+        pair.world.heal_all()
+        await pair.world.sleep_ms(100)
+        assert near.heard == bytes(12_000)
+
+    run(body)
+
+
+def test_a_link_with_a_limit_ends_each_connection_in_the_middle_of_what_is_sent() -> None:
+    async def body(pair: Pair) -> None:
+        old = await pair.dial()
+        old.say(b"?")
+        await old.wait_heard(1)
+        pair.world.set_link_quality("client", "server", LinkQuality(bytes_max=10))
+        for near, heard in ((old, 10 + 1), (await pair.dial(), 10)):
+            near.say(bytes(7))
+            await pair.world.sleep_ms(100)
+            near.say(bytes(7))
+            far = pair.accepted[-1 if near is not old else 0]
+            assert await far.wait_closed() is CloseReason.PEER
+            assert len(far.heard) == heard
+            assert await near.wait_closed() is CloseReason.PEER
+        pair.world.heal_all()
+        near = await pair.dial()
+        near.say(bytes(20))
+        await near.wait_heard(20)
+
+    run(body, options=WorldOptions(partial_read_one_in=0, tiny_read_one_in=0))
+
+
+def test_a_link_that_is_well_again_ends_no_stall() -> None:
+    async def body(pair: Pair) -> None:
+        near = await pair.dial()
+        pair.world.set_link_quality("client", "server", LinkQuality(latency_ms=5_000))
+        pair.world.stall_links("client", "server", 1_000, one_in=1)
+        near.say(b"?")
+        pair.world.set_link_quality("client", "server", None)
+        await pair.world.sleep_ms(900)
+        assert not near.heard
+        await pair.world.sleep_ms(200)
+        assert near.heard
 
     run(body)
 
