@@ -239,10 +239,11 @@ async def _topic(connection: Connection, topic: str | None, shape: Shape) -> Asy
     name = f"kraft-perf-{time.time_ns() // 1_000_000}"
     async with connection.admin() as admin:
         await admin.topics.create(NewTopic(name, shape.partitions, shape.replication_factor))
-        try:
-            yield name
-        finally:
-            with trio.CancelScope(shield=True):
+    try:
+        yield name
+    finally:
+        with trio.CancelScope(shield=True):
+            async with connection.admin() as admin:  # SIGTERM would have ended the tasks of one that is opened before
                 await admin.topics.delete(name)
 
 
