@@ -6,6 +6,7 @@ that gets no answer raises `Disconnected` or `TimedOut`; whether the broker acte
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -113,9 +114,13 @@ class Link:
         return answer
 
     async def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
-        """Send a message of the newest class and wait for the answer in its newest class."""
+        """Send a message of the newest class and wait for the answer in its newest class. ValueError for one that
+        holds a number too large for its field."""
         version = self.version(key)
-        body = messages.encode_request(key, version, message)
+        try:
+            body = messages.encode_request(key, version, message)
+        except struct.error as problem:
+            raise ValueError(f"a number is too large for its field in {key.name}: {problem}") from problem
         return await self.request_encoded(
             key, version, [body], lambda answer: messages.decode_response(key, version, answer), timeout_ms=timeout_ms
         )

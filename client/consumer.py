@@ -95,6 +95,8 @@ class Consumer:
         """Read exactly these partitions, from `at`: "earliest", "latest", an offset, or one for each; without it: where
         the group committed, and failing that where `auto.offset.reset` says. Replaces what was assigned before."""
         wanted = list(partitions)
+        for offset in at.values() if isinstance(at, Mapping) else [at] if isinstance(at, int) else []:
+            _checked(offset)
         await self.unsubscribe()
         self._need_commits()
         for topic in sorted({topic for topic, _ in wanted}):
@@ -252,8 +254,8 @@ class Consumer:
     # positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on at `offset`; what was fetched before is dropped."""
-        self._of(partition).seek(FetchPosition(offset))
+        """Read on at `offset`; what was fetched before is dropped. ValueError for what is no offset."""
+        self._of(partition).seek(FetchPosition(_checked(offset)))
         self._last = None
         self._fetcher.kick()
 
@@ -342,3 +344,10 @@ class Consumer:
 
 def _committed(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:
     return {tp: CommittedOffset(entry) if isinstance(entry, int) else entry for tp, entry in offsets.items()}
+
+
+def _checked(offset: int) -> int:
+    """An offset that a log can have. ValueError for others."""
+    if not 0 <= offset < 1 << 63:
+        raise ValueError(f"offset {offset}: expected 0 or more, in 63 bits; see seek_to for earliest and latest")
+    return offset

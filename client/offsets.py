@@ -21,6 +21,8 @@ NAMED_TIMES = {"earliest": EARLIEST, "latest": LATEST}
 def timestamp_of(at: str | int) -> int:
     """ "earliest", "latest" or a time in ms, as ListOffsets has it. ValueError for another word."""
     if isinstance(at, int):
+        if not 0 <= at < 1 << 63:
+            raise ValueError(f"{at}: expected earliest, latest or a time in ms since 1970")
         return at
     if at not in NAMED_TIMES:
         raise ValueError(f"{at!r}: expected earliest, latest or a time in ms since 1970")

@@ -32,6 +32,8 @@ from kraft.wire.error_codes import ErrorCode
 __all__ = ["Delivery", "Producer"]
 
 UNORDERED_IN_FLIGHT_MAX = 2**31
+NO_TIMESTAMP = -1
+TIMESTAMP_MAX_MS = 2**63 - 1
 
 
 class Producer:
@@ -140,7 +142,7 @@ class Producer:
             )
         # No checkpoint from here on: the record is queued and its delivery handed over in one step.
         clock = self._seam.clock
-        stamp = clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        stamp = clock.wall_ms() if timestamp_ms is None else _checked(timestamp_ms)
         try:
             delivery = self._accumulator.add((topic, chosen), key, value, kept, stamp, size, clock.monotonic_ms)
         except TypeError:
@@ -214,3 +216,13 @@ class Producer:
             (topic, p) for p in metadata.partitions if self._cluster.leader((topic, p)) is not None
         ]
         return [partition for _, partition in led] or list(metadata.partitions)
+
+
+def _checked(timestamp_ms: int) -> int:
+    """A timestamp that a record can have. ValueError for others, TypeError for what is no whole number: it would
+    take the batch that it is in with it."""
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(f"timestamp_ms={timestamp_ms!r}: expected a whole number of milliseconds since 1970")
+    if not NO_TIMESTAMP <= timestamp_ms <= TIMESTAMP_MAX_MS:
+        raise ValueError(f"timestamp_ms={timestamp_ms}: expected milliseconds since 1970, or {NO_TIMESTAMP} for none")
+    return timestamp_ms

@@ -201,6 +201,8 @@ class ConsumerConfig(ClientConfig):
                 f"auto_offset_reset={self.auto_offset_reset!r}: expected {', '.join(RESET_POLICIES)}, or by_duration: "
                 "and a duration of ISO 8601 that is not negative, such as by_duration:PT1H30M"
             )
+        if self.group_id == "":
+            raise ConfigError("group_id is empty: name a group, or leave it out to read without one")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group_instance_id needs a group_id")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:

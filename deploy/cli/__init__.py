@@ -6,9 +6,10 @@ imports what nodes need while this process reads its arguments.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 
 def main() -> NoReturn:
@@ -43,8 +44,18 @@ def _replace_closed_streams() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the same
         print("kraft: standard output is closed; >/dev/null if nobody is to read it", file=sys.stderr)
         sys.exit(1)
+    if not _is_writable(sys.stdout):
+        print("kraft: standard output is open for reading only; >/dev/null if nobody is to read it", file=sys.stderr)
+        sys.exit(1)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the same
+
+
+def _is_writable(stream: TextIO) -> bool:
+    try:
+        return fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    except (OSError, ValueError):
+        return True  # it is no file: a test's, or another program's that calls us
 
 
 def _end(code: int) -> NoReturn:

@@ -44,6 +44,9 @@ ADVICE = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right on this topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for the right on this group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on the cluster",
+    ErrorCode.LOG_DIR_NOT_FOUND: "see kraft logdirs",
+    ErrorCode.MESSAGE_TOO_LARGE: "send less at once, or raise max.request.size (-X) and the topic's max.message.bytes",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "names are of letters, digits, '.', '_' and '-', at most 249",
     ErrorCode.OFFSET_OUT_OF_RANGE: "see kraft partitions list for the offsets that are there",
 }
 """What to do next."""

@@ -100,7 +100,7 @@ def consume(
     settings = connection.consumer_settings(group, isolation_level="read_committed" if committed else None)
     committed = settings.get("isolation_level") == "read_committed"
     if group is not None:
-        _check_membership(topic, wanted)
+        _check_membership(group, topic, wanted)
         if offset is not None or "auto_offset_reset" not in settings:
             settings["auto_offset_reset"] = wanted.start
 
@@ -120,8 +120,10 @@ def consume(
     connection.run_async(work)
 
 
-def _check_membership(topics: list[str], wanted: Range) -> None:
+def _check_membership(group: str, topics: list[str], wanted: Range) -> None:
     """CommandFailed for what a member cannot do: the group says where to go on, `--offset` only where to begin."""
+    if not group:
+        raise CommandFailed("--group is empty: name a group, or leave it out to read without one", code=EXIT_USAGE)
     if wanted.start not in ("earliest", "latest") or wanted.end is not None or wanted.since_ms or wanted.until_ms:
         raise CommandFailed(
             "--group reads on where the group stands: --offset may be earliest or latest, and there is no end (see "
@@ -253,6 +255,8 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
         )
     since_ms = None if since is None else parse_time_ms(since, now_ms)
     until_ms = None if until is None else parse_time_ms(until, now_ms)
+    if (since and offset) or (until and end):
+        raise CommandFailed("where from and where to? give either --offset or --since and --until", code=EXIT_USAGE)
     if since_ms is not None and until_ms is not None and until_ms <= since_ms:
         raise CommandFailed(
             f"no record is from {format_time(since_ms)} on and before {format_time(until_ms)}: --until must be later "
@@ -263,6 +267,8 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
 
 
 def _printer(form: str | None, as_json: bool) -> Callable[[ConsumerRecord], bytes]:
+    if as_json and form is not None:
+        raise CommandFailed("give either --json or --format", code=EXIT_USAGE)
     if as_json:
         import json
 

@@ -25,7 +25,7 @@ from kraft.deploy.cli.output import (
     print_table,
     progress,
 )
-from kraft.deploy.cli.times import parse_duration_ms, parse_time_ms
+from kraft.deploy.cli.times import parse_time_ms, time_before_ms
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin
@@ -77,6 +77,8 @@ def reset_offsets(
     as_json: JsonOption = False,
 ) -> None:
     """Set the committed offsets of groups; shows the plan, and does nothing without --execute."""
+    if not all(group):
+        raise CommandFailed("a group's name is empty; see kraft groups list", code=EXIT_USAGE)
     rows = None if from_file is None else read_plan(from_file)
     flags = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
     times = _times(to_datetime, by_duration)
@@ -93,6 +95,8 @@ def reset_offsets(
                 rules = _rules_of_rows(rows, name) if rows is not None else await _rules(admin, name, topic, rule)
                 plans[name] = await plan_reset(admin, name, rules)
                 advance(1)
+        if export is not None:
+            write_plan(export, plans)
         if execute:
             for name in group:
                 await _require_empty(admin, name)
@@ -103,8 +107,6 @@ def reset_offsets(
         return plans
 
     plans = connection.run(work)
-    if export is not None:
-        write_plan(export, plans)
     _show(plans, execute, as_json)
 
 
@@ -139,20 +141,28 @@ def read_plan(path: Path) -> list[Row]:
             *group, topic, partition, offset = (field.strip() for field in fields)
             if len(group) > 1:
                 raise ValueError
+            if int(offset) < 0:
+                raise ValueError
             rows.append((group[0] if group else None, topic, int(partition), int(offset)))
         except ValueError:
             raise CommandFailed(
                 f"{path}, line {number}: expected [group,]topic,partition,offset, not {','.join(fields)}",
                 code=EXIT_USAGE,
             ) from None
+    if not rows:
+        raise CommandFailed(f"{path}: the file holds no line of [group,]topic,partition,offset", code=EXIT_USAGE)
     return rows
 
 
 def write_plan(path: Path, plans: Plans) -> None:
-    """Write plans so that `read_plan` reads them."""
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows((group, one.topic, one.partition, one.after) for group, plan in plans.items() for one in plan)
+    """Write plans so that `read_plan` reads them. CommandFailed if the file cannot be written."""
+    try:
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            for group, plan in plans.items():
+                writer.writerows((group, one.topic, one.partition, one.after) for one in plan)
+    except OSError as problem:
+        raise CommandFailed(f"--export {path}: {problem.strerror}; nothing was changed", code=EXIT_USAGE) from None
 
 
 def _times(to_datetime: str | None, by_duration: str | None) -> list[int]:
@@ -160,7 +170,7 @@ def _times(to_datetime: str | None, by_duration: str | None) -> list[int]:
 
     now_ms = int(time.time() * 1000)
     found = [] if to_datetime is None else [parse_time_ms(to_datetime, now_ms)]
-    return found if by_duration is None else [*found, now_ms - parse_duration_ms(by_duration)]
+    return found if by_duration is None else [*found, time_before_ms(by_duration, now_ms)]
 
 
 def _rule(

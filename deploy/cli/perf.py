@@ -31,11 +31,15 @@ TopicArgument = Annotated[
         metavar="[TOPIC]", help="Default: one of its own, deleted in the end.", autocompletion=complete_topic
     ),
 ]
-SizeOption = Annotated[int, typer.Option("--record-size", min=1, help="Bytes per value.")]
+RECORD_SIZE_MAX = 1 << 28
+"""More than brokers take, and little enough to be made in an instant."""
+
+SizeOption = Annotated[int, typer.Option("--record-size", min=1, max=RECORD_SIZE_MAX, help="Bytes per value.")]
 PartitionsOption = Annotated[int, typer.Option(min=1, help="Of the topic of its own.")]
 ReplicationOption = Annotated[int, typer.Option(help="Of the topic of its own. -1: the brokers' default.")]
 
 VALUES = 1_000
+VALUES_BYTES_MAX = 16 << 20
 STEP = 100
 UNPACED = (
     "without --rate a record waits in the sender's own queue most of this time; --rate tells how fast the cluster is"
@@ -235,10 +239,11 @@ async def _topic(connection: Connection, topic: str | None, shape: Shape) -> Asy
     name = f"kraft-perf-{time.time_ns() // 1_000_000}"
     async with connection.admin() as admin:
         await admin.topics.create(NewTopic(name, shape.partitions, shape.replication_factor))
-        try:
-            yield name
-        finally:
-            with trio.CancelScope(shield=True):
+    try:
+        yield name
+    finally:
+        with trio.CancelScope(shield=True):
+            async with connection.admin() as admin:  # SIGTERM would have ended the tasks of one that is opened before
                 await admin.topics.delete(name)
 
 
@@ -247,7 +252,8 @@ def _values(size: int) -> list[bytes]:
     words = [b"%x" % (number * 2654435761 % 2**32) for number in range(VALUES)]
     text = b" ".join(words)
     repeated = text * (size // len(text) + 2)
-    return [repeated[number * 7 % len(text) :][:size] for number in range(VALUES)]
+    several = max(1, min(VALUES, VALUES_BYTES_MAX // size))
+    return [repeated[number * 7 % len(text) :][:size] for number in range(several)]
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

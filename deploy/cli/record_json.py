@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
+from kraft.deploy.cli.times import TIME_MS_MAX
 
 if TYPE_CHECKING:
     from kraft.client.core.records import ConsumerRecord
@@ -70,7 +71,7 @@ def from_json(line: bytes) -> NewRecord:
             _bytes(given, "key"),
             tuple(_headers(given.get("headers"))),
             _number(given, "partition"),
-            _number(given, "timestamp_ms"),
+            _timestamp(given),
         )
     except (ValueError, TypeError) as problem:
         shown = line[:80].decode("utf-8", "backslashreplace")
@@ -121,6 +122,14 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]]:
             raise TypeError("headers: expected [[name, value], …] or an object")
         found.append((entry[0], _as_bytes(entry[1], f"header {entry[0]}")))
     return found
+
+
+def _timestamp(given: dict[str, Any]) -> int | None:
+    """Also -1, which a record without a time is printed with."""
+    value = _number(given, "timestamp_ms")
+    if value is not None and not -1 <= value <= TIME_MS_MAX:
+        raise ValueError(f"timestamp_ms is {value}, expected milliseconds since 1970")
+    return value
 
 
 def _number(given: dict[str, Any], name: str) -> int | None:

@@ -1,17 +1,22 @@
 """Points in time and durations as people write them.
 
 A time is ISO 8601 (`2026-11-21T10:00:00.000+01:00`; without a zone it is UTC), milliseconds since 1970, `now`, or a
-duration before now (`-90m`). A duration is ISO 8601 (`P1DT2H30M`) or short (`1d2h30m`, `45s`, `500ms`).
+duration before now (`-90m`). A duration is ISO 8601 (`P1DT2H30M`) or short (`1d2h30m`, `45s`, `500ms`). No time lies
+before 1970: Kafka's requests give another meaning to negative ones.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from fractions import Fraction
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
 
 YEAR_DIGITS = 4
+TIME_MS_MAX = (1 << 63) - 1
+_CALENDAR_MS_MAX = 253_402_300_799_000
+"""Where the year 9999 ends, and with it what the calendar can write."""
 _SHORT_DURATION = re.compile(
     r"(?:(?P<w>\d+)w)?(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?!s))?(?:(?P<s>\d+(?:\.\d+)?)s)?(?:(?P<ms>\d+)ms)?"
 )
@@ -22,7 +27,7 @@ def parse_duration_ms(text: str) -> int:
     """A duration in ms. CommandFailed for anything else."""
     match = _SHORT_DURATION.fullmatch(text)
     if match is not None and any(match.groupdict().values()):
-        return round(sum(float(value) * _UNIT_MS[unit] for unit, value in match.groupdict().items() if value))
+        return round(sum(Fraction(value) * _UNIT_MS[unit] for unit, value in match.groupdict().items() if value))
     from kraft.client.core.durations import parse_iso_duration_ms  # only here: it brings the whole client with it
 
     found = parse_iso_duration_ms(text)
@@ -40,21 +45,39 @@ def parse_time_ms(text: str, now_ms: int) -> int:
             f"{text!r} could be a year, so it is not taken as milliseconds: write {text}-01-01",
             code=EXIT_USAGE,
         )
-    if text.isdigit():
-        return int(text)
+    if text.isdecimal():
+        return _within_bounds(int(text), text)
     if text.startswith("-"):
-        return now_ms - parse_duration_ms(text[1:])
+        return time_before_ms(text[1:], now_ms)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise CommandFailed(
             f"{text!r} is not a time: expected 2026-11-21T10:00:00, milliseconds since 1970, or -1h", code=EXIT_USAGE
         ) from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return _within_bounds(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000), text)
+
+
+def time_before_ms(duration: str, now_ms: int) -> int:
+    """The point in time so long before now, in ms since 1970. CommandFailed if that is no time."""
+    return _within_bounds(now_ms - parse_duration_ms(duration), duration)
+
+
+def _within_bounds(time_ms: int, text: str) -> int:
+    if time_ms < 0:
+        raise CommandFailed(f"{text!r} leads to before 1970, when no record is from: say earliest", code=EXIT_USAGE)
+    if time_ms > TIME_MS_MAX:
+        raise CommandFailed(
+            f"{text!r} is no time that a record can have: there are at most {TIME_MS_MAX} milliseconds since 1970",
+            code=EXIT_USAGE,
+        )
+    return time_ms
 
 
 def format_time(time_ms: int | None) -> str | None:
-    """UTC, to the millisecond; None for no time."""
+    """UTC, to the millisecond, and beyond the year 9999 the milliseconds themselves; None for no time."""
     if time_ms is None or time_ms < 0:
         return None
+    if time_ms > _CALENDAR_MS_MAX:
+        return f"{time_ms} ms"
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03}Z"

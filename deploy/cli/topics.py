@@ -33,6 +33,12 @@ app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_ar
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC…", autocompletion=complete_topic)]
 
+PARTITIONS_MAX = 1_000_000
+"""More than a cluster can hold, and few enough to be counted out."""
+
+INT32_MAX = (1 << 31) - 1
+INT16_MAX = (1 << 15) - 1
+
 _PARTITION_COLUMNS = ["topic", "partition", "leader", "epoch", "replicas", "isr", "offline"]
 
 
@@ -41,8 +47,10 @@ _PARTITION_COLUMNS = ["topic", "partition", "leader", "epoch", "replicas", "isr"
 def create(
     connection: Connection,
     topic: TopicsArgument,
-    partitions: Annotated[int, typer.Option(help="-1: the brokers' num.partitions.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: the brokers' default.replication.factor.")] = -1,
+    partitions: Annotated[int, typer.Option(max=INT32_MAX, help="-1: the brokers' num.partitions.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(max=INT16_MAX, help="-1: the brokers' default.replication.factor.")
+    ] = -1,
     config: Annotated[
         list[str] | None,
         typer.Option(
@@ -159,7 +167,9 @@ def describe(
 def alter(
     connection: Connection,
     topic: TopicArgument,
-    partitions: Annotated[int, typer.Option(min=1, help="The new number of partitions; it can only grow.")],
+    partitions: Annotated[
+        int, typer.Option(min=1, max=INT32_MAX, help="The new number of partitions; it can only grow.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Add partitions to a topic."""
@@ -222,9 +232,16 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
     chosen: list[int] = []
     for entry in numbers.split(","):
         low, dash, high = entry.partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
+        if not low.isdecimal() or (dash and not high.isdecimal()):
             raise CommandFailed(f"{text}: expected TOPIC or TOPIC:0,2-4", code=EXIT_USAGE)
-        chosen += range(int(low), int(high or low) + 1)
+        first, last = int(low), int(high or low)
+        if not first <= last < PARTITIONS_MAX:
+            raise CommandFailed(
+                f"{text}: {entry} is no range of partitions: expected the lower number first, and all below "
+                f"{PARTITIONS_MAX:,}",
+                code=EXIT_USAGE,
+            )
+        chosen += range(first, last + 1)
     return topic, sorted(set(chosen))
 
 

@@ -67,6 +67,15 @@ def test_a_refusal_carries_kafkas_code_and_the_name_of_what_was_refused() -> Non
     play(work)
 
 
+def test_a_number_that_its_field_does_not_hold_is_a_value_error_and_the_client_goes_on() -> None:
+    async def work(stage: Stage) -> None:
+        with pytest.raises(ValueError, match="a number is too large for its field in CREATE_TOPICS"):
+            await stage.admin.topics.create(NewTopic("t", partitions=1 << 31))
+        await stage.admin.topics.create(NewTopic("t"))
+
+    play(work)
+
+
 def test_offsets_are_found_by_end_and_by_time() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))

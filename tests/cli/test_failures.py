@@ -116,6 +116,33 @@ def test_what_names_no_partition_is_refused(text: str) -> None:
         parse_partitions(text)
 
 
+@pytest.mark.parametrize("text", ["t:3-1", "t:0-99999999999", "t:99999999999"])
+def test_a_range_of_partitions_that_no_topic_has_is_refused_before_it_is_counted_out(text: str) -> None:
+    with pytest.raises(CommandFailed, match="is no range of partitions"):
+        parse_partitions(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("consume", "t", "--json", "-F", "%s"), "give either --json or --format"),
+        (("consume", "t", "--since", "-1h", "-o", "5"), "give either --offset or --since"),
+        (("consume", "t", "--until", "now", "-o", "0:5"), "give either --offset or --since"),
+        (("consume", "t", "-g", ""), "--group is empty"),
+        (("groups", "reset-offsets", "", "--to-latest", "--topic", "t"), "a group's name is empty"),
+    ],
+)
+def test_what_contradicts_itself_or_is_empty_is_refused_before_anybody_is_asked(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "kraft.deploy.cli", *arguments, "-b", "127.0.0.1:1", "--timeout", "0.001"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
     program = (
         "import sys\n"
@@ -140,6 +167,15 @@ def test_a_closed_output_is_refused_in_one_line_before_anything_is_done(
     done = run_with_closed(1, tmp_path, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "kraft: standard output is closed; >/dev/null if nobody is to read it\n"
+
+
+def test_an_output_that_is_open_for_reading_only_is_refused_in_one_line(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "kraft.deploy.cli", "completion", "bash"]
+    with open(os.devnull) as nothing:
+        done = subprocess.run(command, stdout=nothing, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
+    said = "kraft: standard output is open for reading only; >/dev/null if nobody is to read it\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 @pytest.mark.parametrize(("stream", "said"), [(0, "no broker answered within 1 ms"), (2, "")])

@@ -36,7 +36,7 @@ def test_rows_without_a_group_are_for_each(tmp_path: Path) -> None:
     assert _rules_of_rows(rows, "any").keys() == {("t", 0), ("t", 1)}
 
 
-@pytest.mark.parametrize("line", ["t,0", "g,h,t,0,1", "t,zero,1", "t,0,"])
+@pytest.mark.parametrize("line", ["t,0", "g,h,t,0,1", "t,zero,1", "t,0,", "t,0,-7"])
 def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:
     path = tmp_path / "plan.csv"
     path.write_text(f"t,0,1\n{line}\n")
@@ -67,3 +67,16 @@ def test_exactly_one_target_must_be_given() -> None:
 )
 def test_a_change_says_when_the_log_does_not_reach_as_far(planned: PlannedReset, told: str) -> None:
     assert _change(planned) == told
+
+
+def test_a_file_without_a_line_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_text("# nothing\n")
+    with pytest.raises(CommandFailed, match="holds no line"):
+        read_plan(path)
+
+
+def test_a_plan_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="No such file or directory; nothing was changed") as failure:
+        write_plan(tmp_path / "nowhere" / "plan.csv", {"g": (PlannedReset("t", 0, 1, 2),)})
+    assert failure.value.code == 2

@@ -41,3 +41,13 @@ def test_without_a_rate_the_latency_is_told_to_be_that_of_the_queue(
     arguments = ["produce", *(["--rate", str(rate)] if rate else []), *(["--json"] if as_json else [])]
     said = CliRunner().invoke(perf.app, arguments).output
     assert ("in the sender's own queue" in said) == is_told
+
+
+def test_values_do_not_fill_the_memory() -> None:
+    assert sum(map(len, _values(3 << 20))) <= perf.VALUES_BYTES_MAX
+    assert len(_values(perf.VALUES_BYTES_MAX + 1)) == 1
+
+
+def test_a_record_size_that_no_broker_takes_is_refused_at_once() -> None:
+    done = CliRunner().invoke(perf.app, ["produce", "--record-size", "99999999999"])
+    assert (done.exit_code, "--record-size" in done.output) == (2, True)

@@ -44,6 +44,8 @@ def test_headers_may_be_an_object() -> None:
         ('{"value_base64": "%%%"}', "not a record as JSON"),
         ('{"partition": "0"}', 'partition is "0", expected a whole number'),
         ('{"timestamp_ms": true}', "expected a whole number"),
+        ('{"timestamp_ms": -2}', "expected milliseconds since 1970"),
+        ('{"timestamp_ms": 9223372036854775808}', "expected milliseconds since 1970"),
         ('{"headers": [["a"]]}', "headers: expected"),
     ],
 )

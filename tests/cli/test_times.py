@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraft.deploy.cli.output import CommandFailed
-from kraft.deploy.cli.times import format_time, parse_duration_ms, parse_time_ms
+from kraft.deploy.cli.times import format_time, parse_duration_ms, parse_time_ms, time_before_ms
 
 NOW_MS = 1_700_000_000_000
 
@@ -68,3 +68,22 @@ def test_a_year_alone_is_not_taken_for_milliseconds(year: str) -> None:
     with pytest.raises(CommandFailed, match=f"write {year}-01-01"):
         parse_time_ms(year, NOW_MS)
     assert parse_time_ms(f"{year}-01-01", NOW_MS) > 0
+
+
+@pytest.mark.parametrize("text", ["-99999999d", "1969-12-31T23:59:59", "-P20000W"])
+def test_no_time_lies_before_1970(text: str) -> None:
+    with pytest.raises(CommandFailed, match="before 1970"):
+        parse_time_ms(text, NOW_MS)
+
+
+def test_a_time_has_64_bits_and_no_duration_is_too_long_to_be_told_so() -> None:
+    assert parse_time_ms(str(2**63 - 1), NOW_MS) == 2**63 - 1
+    with pytest.raises(CommandFailed, match="no time that a record can have"):
+        parse_time_ms(str(2**63), NOW_MS)
+    with pytest.raises(CommandFailed, match="before 1970"):
+        time_before_ms("9" * 400 + "d", NOW_MS)
+
+
+def test_what_the_calendar_cannot_write_is_shown_in_milliseconds() -> None:
+    assert format_time(253_402_300_799_000) == "9999-12-31T23:59:59.000Z"
+    assert format_time(2**63 - 1) == f"{2**63 - 1} ms"

@@ -51,6 +51,7 @@ def test_a_wrong_producer_setting_says_what_is_right(settings: dict[str, Any], t
         ({"auto.offset.reset": "by_duration:-PT1S"}, "that is not negative"),
         ({"isolation.level": "dirty"}, "read_uncommitted or read_committed"),
         ({"group_instance_id": "me"}, "needs a group_id"),
+        ({"group_id": ""}, "group_id is empty"),
         ({"heartbeat_interval_ms": 50_000}, "expected less than session_timeout_ms"),
     ],
 )

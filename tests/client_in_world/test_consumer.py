@@ -32,6 +32,27 @@ async def offsets(consumer: Consumer, count: int) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("offset", [-1, 1 << 63])
+def test_what_is_no_offset_and_no_time_is_refused_and_the_consumer_reads_on(offset: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 3)
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE], at=0)
+            with pytest.raises(ValueError, match=f"offset {offset}: expected 0 or more"):
+                consumer.seek(PLACE, offset)
+            for at in (offset, {PLACE: offset}):
+                with pytest.raises(ValueError, match=f"offset {offset}: expected 0 or more"):
+                    await consumer.assign([PLACE], at=at)
+            with pytest.raises(ValueError, match=f"{offset}: expected earliest, latest or a time"):
+                await consumer.offsets([PLACE], at=offset)
+            with pytest.raises(ValueError, match=f"{offset}: expected earliest, latest or a time"):
+                await consumer.seek_to([PLACE], at=offset)
+            assert await offsets(consumer, 3) == [0, 1, 2]
+
+    run(test)
+
+
 def test_it_starts_where_it_is_told() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import trio
@@ -33,6 +34,20 @@ def test_records_are_read_as_they_were_sent_with_each_codec(codec: str) -> None:
         assert first[0][:4] == ("orders", 0, 0, sent.timestamp_ms)
         assert first[0][4:7] == (b"key", b"value" * 50, (("h", b"1"), ("n", None)))
         assert second[0][2:6] == (1, 5, b"key", None)
+
+    run(test)
+
+
+@pytest.mark.parametrize("timestamp_ms", [-2, 1 << 63, 1.5, "5"])
+def test_a_timestamp_that_no_record_can_have_is_refused_and_the_others_are_delivered(timestamp_ms: Any) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=20) as producer:
+            before = await producer.enqueue("orders", b"before")
+            with pytest.raises((ValueError, TypeError), match=f"timestamp_ms={timestamp_ms!r}: expected "):
+                await producer.enqueue("orders", b"v", timestamp_ms=timestamp_ms)
+            after = await producer.send("orders", b"after", timestamp_ms=-1)
+            assert ((await before.wait()).offset, after.offset) == (0, 1)
 
     run(test)
 

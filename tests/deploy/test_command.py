@@ -375,6 +375,19 @@ def test_a_member_that_is_terminated_leaves_its_group(up: Command) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_measurement_that_is_told_to_end_takes_its_topic_with_it(up: Command, number: signal.Signals) -> None:
+    with up.start("perf", "produce", "-n", "100000000") as sender:
+        while not (topics := up.json("topics", "list", "kraft-perf")):
+            assert sender.poll() is None
+        while not up.json("partitions", "list", topics[0]["topic"])[0]["end_offset"]:
+            assert sender.poll() is None
+        sender.send_signal(number)
+        _, said = sender.communicate(timeout=30)
+        assert (sender.returncode, said) == (130, "")
+    assert up.json("topics", "list", "kraft-perf") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_member_whose_pager_has_stopped_leaves_its_group_when_it_is_told_to_end(
     up: Command, number: signal.Signals
 ) -> None:
