@@ -143,10 +143,14 @@ class FetchOperation(Parked):
         try:
             self._try()
         except Exception:
-            self._end()
-            if not self.kept.session_id:
-                self.kept.close()
+            self._abandon()
             raise
+
+    def _abandon(self) -> None:
+        """It has failed: who asked is told by whoever meets the exception."""
+        self._end()
+        if not self.kept.session_id:
+            self.kept.close()
 
     def _try(self) -> None:
         try:
@@ -157,7 +161,7 @@ class FetchOperation(Parked):
             if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
                 self._give_up(cold)
                 return
-            self.broker.replicas.start_task(self._warm, cold)
+            self.broker.answer_later(self.request, self._warm, cold)
             return
         if self.is_final or is_urgent:
             self._finish(reads, size)
@@ -189,6 +193,9 @@ class FetchOperation(Parked):
                 await disk.offload(read_through, cold.ranges)
         except DiskError as trouble:
             self.broker.replicas.disk_failed_at(trouble)
+        except Exception:
+            self._abandon()
+            raise
         self.look_again()
 
     def _give_up(self, cold: ColdRead | NotInMemory) -> None:

@@ -55,10 +55,10 @@ from kraft.node.peers import Peers
 from kraft.node.probes import Prober
 from kraft.node.publisher import MetadataPublisher, PreparedImage
 from kraft.node.quorum import CommittedBatch, Quorum
-from kraft.node.voter_changes import NOT_LEADER, VoterChange, VoterChanges
+from kraft.node.voter_changes import NOT_LEADER, VoterChange, VoterChanges, change_failed
 from kraft.node.voter_membership import VoterMembership
 from kraft.raft.voter_changes import VotersRefused
-from kraft.seam import CloseReason, InvariantError, Seam, WireError
+from kraft.seam import CloseReason, HandleRevoked, InvariantError, Seam, WireError
 from kraft.wire.rpc_cluster import LogEndRow, LogEpochs
 from kraft.wire.server import Request, ServerConnection
 
@@ -255,6 +255,11 @@ class Controller:
             outcome = NOT_LEADER
             try:
                 outcome = await self.voter_changes.change(asked)
+            except (InvariantError, HandleRevoked):
+                raise
+            except Exception as problem:
+                log.exception("change of the voters failed", asked=str(asked))
+                outcome = change_failed(problem)
             finally:
                 answer(outcome)
 

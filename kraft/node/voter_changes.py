@@ -7,7 +7,7 @@ which may be dead. A leader that removes itself leads on, uncounted, until that 
 
 Invariants: one change at a time, and none before a record of this epoch and the last change are committed; success is
 told of what is committed. An answer of another kind than success does not say that nothing was done, if its code is
-REQUEST_TIMED_OUT or NOT_CONTROLLER. Source: kraft-spec A.11.
+REQUEST_TIMED_OUT, NOT_CONTROLLER or UNKNOWN_SERVER_ERROR. Source: kraft-spec A.11.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ PROBE_PURPOSE = "voter-probe"
 
 DONE = VotersRefused(ErrorCode.NONE, "")
 NOT_LEADER = VotersRefused(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+
+
+def change_failed(problem: Exception) -> VotersRefused:
+    """The answer where something of ours went wrong on the way."""
+    text = f"the controller failed on the way: {problem!r}; describe the quorum to see what has become of the change"
+    return VotersRefused(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
 
 @dataclass(frozen=True, slots=True)

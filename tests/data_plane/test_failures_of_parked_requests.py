@@ -9,12 +9,17 @@ import trio
 from structlog.testing import capture_logs
 
 from kraft.broker.node import fetching, producing
+from kraft.broker.node.partition_reading import NotInMemory
 from tests.broker.world_cluster import AskingClient
 from tests.data_plane.plane import Plane, batch, error, run, values
 
 
 def fail(*_arguments: Any, **_options: Any) -> Any:
     raise KeyError("a bug")
+
+
+def miss(*_arguments: Any, **_options: Any) -> Any:
+    raise NotInMemory(())
 
 
 async def assert_it_alone_ended(client: AskingClient, plane: Plane) -> None:
@@ -48,6 +53,24 @@ def test_a_fetch_that_fails_when_it_goes_on_ends_its_own_connection_alone(
             if ends:
                 assert not error(await plane.produce("orders", batch("before")))
             await plane.world.sleep_ms(1_000)
+        assert [one["api"] for one in logs if one["event"] == "request failed"] == ["Fetch"]
+        await assert_it_alone_ended(client, plane)
+
+    run(test)
+
+
+def test_a_fetch_that_fails_while_bytes_are_brought_into_memory_ends_its_own_connection_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        assert not error(await plane.produce("orders", batch("before")))
+        client = await plane.another_client()
+        with capture_logs() as logs, monkeypatch.context() as patched:
+            patched.setattr(fetching, "read_partition", miss)
+            patched.setattr(fetching, "read_through", fail)
+            with pytest.raises(ConnectionError):
+                await plane.fetch("orders", 0, client=client, max_wait_ms=500)
         assert [one["api"] for one in logs if one["event"] == "request failed"] == ["Fetch"]
         await assert_it_alone_ended(client, plane)
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.node.controller import Controller
 from kraft.node.controller_requests import REQUESTS
@@ -168,6 +169,39 @@ def test_a_controller_that_does_not_run_answers_that_it_is_not_active() -> None:
         assert outcomes == [NOT_LEADER] * 11
 
     World(1).run(main)
+
+
+def test_a_change_of_the_voters_that_fails_is_told_and_the_controller_goes_on() -> None:
+    outcomes: list[VotersRefused] = []
+
+    async def main(world: World) -> None:
+        cluster = Cluster(world, controllers=1, brokers=0)
+        cluster.start()
+        await cluster.wait(lambda: cluster.active is not None)
+        serving = cluster.active
+        assert serving is not None
+        honest, serving.voter_changes = serving.voter_changes, Failing()  # type: ignore[assignment]
+        with capture_logs() as logs:
+            serving.start_voter_change(AddVoter(voter(4), 60_000), outcomes.append)
+            await world.sleep_ms(1)
+        assert [one["log_level"] for one in logs if one["event"] == "change of the voters failed"] == ["error"]
+        assert outcomes[0].code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "KeyError('a bug')" in outcomes[0].message
+        serving.voter_changes = honest
+        serving.start_voter_change(UpdateVoter(voter(4), -1), outcomes.append)
+        await world.sleep_ms(1)
+        assert outcomes[1].code is ErrorCode.FENCED_LEADER_EPOCH
+        assert cluster.active is serving
+
+    World(1).run(main)
+
+
+class Failing:
+    """In the place of VoterChanges: something of ours goes wrong on the way."""
+
+    async def change(self, asked: AddVoter) -> VotersRefused:
+        await trio.lowlevel.checkpoint()
+        raise KeyError("a bug")
 
 
 class Endless:

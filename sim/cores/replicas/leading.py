@@ -269,9 +269,17 @@ class Leading:
         verdict = self._take_answer(asked, reply)
         if verdict is AnswerVerdict.RETRY and self._proposal is None:
             self._proposal = asked
-        if verdict in (AnswerVerdict.RETRY, AnswerVerdict.REVERTED):
+        if verdict is AnswerVerdict.REVERTED:
+            self.broker.world.after(self.broker, ALTER_RETRY_MS, self._propose_again)
+        elif verdict is AnswerVerdict.RETRY:
             self.broker.world.after(self.broker, ALTER_RETRY_MS, self.ask)
         else:
+            self.ask()
+
+    def _propose_again(self) -> None:
+        """A while after a refusal: a follower that could not join yet, and has everything, says nothing more."""
+        if self.broker.leading is self:
+            self.eligible_changed()
             self.ask()
 
     def _take_answer(self, asked: IsrProposal, reply: AlterPartitionReply | None) -> AnswerVerdict:
