@@ -9,6 +9,8 @@ from kraft.sim.cores.schedule import FaultSchedule, Stuck
 from kraft.sim.cores.world import World
 
 APPEND_INTERVAL_MS = 15
+VOTERS_INTERVAL_MS = 200
+VOTERS_CHANGE_ONE_IN = 5
 HEALED_MS_MAX = 20_000
 """A leader is found, and everyone has caught up, within so much time after the last fault."""
 PROGRESS_MS = 3_000
@@ -34,23 +36,40 @@ def shape_of(seed: int) -> tuple[int, int]:
     return (3, 5, 3, 1, 4, 2)[seed % 6], seed // 6 % 3
 
 
+def changes_voters_in(seed: int) -> bool:
+    """Whether voters come and go in the world of this seed."""
+    return seed % VOTERS_CHANGE_ONE_IN == VOTERS_CHANGE_ONE_IN - 1
+
+
 def run_chaos(
-    seed: int, *, voters: int = 3, observers: int = 1, duration_ms: int = 20_000, world: World | None = None
+    seed: int,
+    *,
+    voters: int = 3,
+    observers: int = 1,
+    duration_ms: int = 20_000,
+    world: World | None = None,
+    changes_voters: bool = False,
 ) -> World:
     """So much time of faults, then the healed quorum's progress. Raises `Violation` or `Stuck`."""
     world = world or World(seed, voters, observers, odds=odds_of(seed))
-    Chaos(world).run(duration_ms)
+    Chaos(world, changes_voters=changes_voters).run(duration_ms)
     return world
 
 
 class Chaos(FaultSchedule[World]):
-    """One fault after the other; half of them hit the leader."""
+    """One fault after the other; half of them hit the leader. `changes_voters`: while voters come and go (KIP-853)."""
 
     PAUSE_MS = (200, 1500)
+
+    def __init__(self, world: World, *, changes_voters: bool = False) -> None:
+        super().__init__(world)
+        self._changes_voters = changes_voters
 
     def _begin(self) -> None:
         self._world.start()
         self._world.append_every(APPEND_INTERVAL_MS)
+        if self._changes_voters:
+            self._world.change_voters_every(VOTERS_INTERVAL_MS)
 
     def _victims(self) -> list[int]:
         world = self._world
@@ -123,6 +142,7 @@ class Chaos(FaultSchedule[World]):
     def _demand_progress(self) -> None:
         """Heal, and demand progress on every node."""
         world = self._world
+        world.stop_voter_changes()
         world.heal()
         world.odds.loss = 0
         world.start()

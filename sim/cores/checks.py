@@ -66,6 +66,8 @@ class Checks(Witness):
         self.committed_in: dict[int, int] = {0: -1}
         """End offset of a committed batch → epoch of the leader that committed it."""
         self.ledger_end = 0
+        self.counted_by: VoterSet | None = None
+        """The voters of whom a majority had what was committed last."""
         self.lives: dict[int, Life] = {}
         """By node id; of nodes that are down, the last one."""
         self.durable_epochs: dict[ReplicaKey, int] = {}
@@ -86,10 +88,10 @@ class Checks(Witness):
 
     def on_crash(self, world: Driver) -> None:
         """R10: every committed record is still durable on a majority's worth of voters."""
-        end = self.ledger_end
+        end, voters = self.ledger_end, self.counted_by or world.voters
         chain = self.ledger[end][1]
-        holders = sum(1 for n in world.voters.ids if holds(world.nodes[n], end, chain))
-        self.require("R10", holders * 2 > len(world.voters), f"{end} is durable on {holders} voters only")
+        holders = sum(1 for n in voters.ids if holds(world.nodes[n], end, chain))
+        self.require("R10", holders * 2 > len(voters), f"{end} is durable on {holders} voters only")
 
     # steps
 
@@ -230,6 +232,8 @@ class Checks(Witness):
                 holders += holds(other, offset, chain)
         if holders * 2 <= len(voters):
             raise Violation("R9", f"{offset} is durable on {holders} of {voters.ids}")
+        if offset > self.ledger_end:
+            self.counted_by = voters
 
     def _apply(self, node: Node, epoch: int, applied: int, offset: int) -> None:
         """R7: what is applied is what was committed first."""

@@ -93,6 +93,7 @@ class Driver(EventHeap):
         self.refused: set[tuple[int, int]] = set()
         """Directed pairs whose dials are refused although the target runs."""
         self.elections = 0
+        self.voter_changes = 0
         self.trace: MutableSequence[str] | None = None
         """Where every step is written down, if anywhere."""
         self._tokens = 0

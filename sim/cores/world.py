@@ -8,11 +8,15 @@ from kraft.raft.state import Leader
 from kraft.sim.cores.driver import Driver
 from kraft.sim.cores.node import Node
 
+VOTERS_MIN = 2
+"""So many stay voters, whoever else is taken out."""
+
 
 class World(Driver):
     """Voters 1..n and observers n+1..n+m under one seed."""
 
     _append_interval_ms = 0
+    _voters_interval_ms = 0
 
     # the links
 
@@ -58,6 +62,35 @@ class World(Driver):
 
     def stop_appends(self) -> None:
         self._append_interval_ms = 0
+
+    def change_voters_every(self, interval_ms: int) -> None:
+        """An administrator who takes voters out and puts them back, one at a time, until `stop_voter_changes`; the
+        pauses are `interval_ms` at the most. Whoever leads by then is asked, also one that may not do it yet."""
+        self._voters_interval_ms = interval_ms
+        self.at(interval_ms, self._change_on)
+
+    def _change_on(self) -> None:
+        if self._voters_interval_ms:
+            self._change_one_voter()
+            self.at(1 + self.chance.below(self._voters_interval_ms), self._change_on)
+
+    def _change_one_voter(self) -> None:
+        leader = self.leader
+        if leader is None or leader.raft is None:
+            return
+        now = leader.raft.voters.voters
+        absent = [voter for voter in self.voters.voters if voter not in now]
+        if absent and (len(now) <= VOTERS_MIN or self.chance.below(2)):
+            changed = (*now, absent[self.chance.below(len(absent))])
+        elif len(now) > VOTERS_MIN:
+            gone = now[self.chance.below(len(now))]
+            changed = tuple(voter for voter in now if voter != gone)
+        else:
+            return
+        self.voter_changes += self.change_voters(VoterSet(changed))
+
+    def stop_voter_changes(self) -> None:
+        self._voters_interval_ms = 0
 
     # what can be asked
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kraft.raft import ballots, follower, leader, raft, startup, timers, transitions
 from kraft.raft.core import Core
+from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import ResponseReceived
 from kraft.raft.log_view import LogView
 from kraft.raft.ready import Truncate
@@ -15,7 +16,6 @@ from tests.bugbank import raft_schedules as play
 from tests.bugbank.mutation import Planting, bug
 
 PART = "Raft core"
-CHURN = "the swarm does not change voters"
 
 
 @bug(
@@ -132,7 +132,7 @@ def stale_divergence(plant: Planting) -> None:
     part=PART,
     expected=("R9",),
     directed=play.a_leader_is_removed,
-    no_swarm=CHURN,
+    swarm=play.voter_changes,
 )
 def count_a_removed_leader(plant: Planting) -> None:
     original = leader._end_offset_of_voter
@@ -143,20 +143,22 @@ def count_a_removed_leader(plant: Planting) -> None:
     plant.replace(leader, "_end_offset_of_voter", twin)
 
 
-def _any_change(core: Core, voters: Any) -> None:
-    """No reason against a change of voters."""
-
-
 @bug(
     "B09",
     "voters change before a record of the leader's epoch is committed",
     part=PART,
     expected=("R16", "R1", "R7"),
     directed=play.a_change_before_the_epoch_is_committed,
-    no_swarm=CHURN,
+    swarm=play.voter_changes,
 )
 def change_too_early(plant: Planting) -> None:
-    plant.replace(leader, "_check_voters_change", _any_change)
+    original = leader._check_voters_change
+
+    def twin(core: Core, voters: VoterSet) -> str | None:
+        is_early = isinstance(core.role, Leader) and core.role.high_watermark is None
+        return None if is_early else original(core, voters)
+
+    plant.replace(leader, "_check_voters_change", twin)
 
 
 @bug(
@@ -165,10 +167,17 @@ def change_too_early(plant: Planting) -> None:
     part=PART,
     expected=("R16",),
     directed=play.two_changes_in_flight,
-    no_swarm=CHURN,
+    swarm=play.voter_changes,
 )
 def two_changes(plant: Planting) -> None:
-    plant.replace(leader, "_check_voters_change", _any_change)
+    original = leader._check_voters_change
+
+    def twin(core: Core, voters: VoterSet) -> str | None:
+        refusal = original(core, voters)
+        is_second = refusal is not None and refusal.startswith("the voters record at offset ")
+        return None if is_second and voters.differs_by(core.voters) <= 1 else refusal
+
+    plant.replace(leader, "_check_voters_change", twin)
 
 
 @bug(

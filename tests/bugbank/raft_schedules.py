@@ -32,6 +32,14 @@ def chaos(seed: int) -> None:
         run_chaos(seed, voters=(3, 3, 1, 4)[seed // 2 % 4], duration_ms=8_000)
 
 
+def voter_changes(seed: int) -> None:
+    """The same for four or five voters, while these are taken out and put back."""
+    voters = 4 + seed % 2
+    odds = Odds(latency=(1, 25), sync=(1, 60), state_write=(1, 20), loss=10, snapshot=15 * (seed % 3))
+    world = World(seed, voters, odds=odds)
+    run_chaos(seed, voters=voters, duration_ms=12_000, world=world, changes_voters=True)
+
+
 class HoldingWorld(World):
     """Now and then a link keeps a message for longer than an election takes."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.sim.cores.chaos import run_chaos, shape_of
+from kraft.sim.cores.chaos import changes_voters_in, run_chaos, shape_of
 
 
 @pytest.mark.parametrize("seed", range(14))
@@ -27,9 +27,16 @@ def test_two_and_four_voters_keep_every_invariant(seed: int) -> None:
     run_chaos(seed, voters=2 + seed % 2 * 2, observers=0, duration_ms=12_000)
 
 
+@pytest.mark.parametrize("seed", range(400, 406))
+def test_voters_that_come_and_go_keep_every_invariant(seed: int) -> None:
+    world = run_chaos(seed, voters=3 + seed % 3, duration_ms=12_000, changes_voters=True)
+    assert world.voter_changes
+    assert world.checks.counts["R16"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 1600, 50))
 def test_many_seeds_of_every_size_keep_every_invariant(first: int) -> None:
     for seed in range(first, first + 50):
         voters, observers = shape_of(seed)
-        run_chaos(seed, voters=voters, observers=observers)
+        run_chaos(seed, voters=voters, observers=observers, changes_voters=changes_voters_in(seed))
