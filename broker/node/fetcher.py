@@ -357,7 +357,7 @@ class LeaderFetcher:
         """Whether a throttled replica that is not in sync is left out because the rate is exceeded. It is looked at
         again soon."""
         manager = self.manager
-        if not manager.follower_quota.is_exceeded or not followed.partition.is_out_of_sync(manager.node_id):
+        if not manager.follower_quota.holds_back(followed.partition, manager.node_id):
             return False
         if not self._throttled:
             manager.start_task(self._end_wait)

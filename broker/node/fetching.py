@@ -282,7 +282,7 @@ class FetchOperation(Parked):
 
     def _is_throttled(self, entry: FetchedPartition, partition: Partition) -> bool:
         """A follower that is out of sync gets nothing while the replication quota is used up; others come first."""
-        if not (self.broker.replicas.leader_quota.is_exceeded and partition.is_out_of_sync(self.params.replica_id)):
+        if not self.broker.replicas.leader_quota.holds_back(partition, self.params.replica_id):
             return False
         self.kept.put_behind(entry)
         return True

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kraft.broker.node.partition import Partition
     from kraft.config import NodeConfig
     from kraft.seam import Clock
 
@@ -58,6 +59,10 @@ class ReplicationQuota:
             self._windows[-1][1] += size_bytes
         else:
             self._windows.append([number, size_bytes])
+
+    def holds_back(self, partition: Partition, replica_id: int) -> bool:
+        """Whether this replica, which a throttle names, must wait: the rate is exceeded, and it is out of sync."""
+        return self.is_exceeded and partition.is_out_of_sync(replica_id)
 
     @property
     def is_exceeded(self) -> bool:

@@ -123,7 +123,7 @@ def execute(
             raise CommandFailed(f"{plural(len(running), 'partition')} being moved already: {names} (--additional)")
         targets = {partition: placement.replicas for partition, placement in placements.items()}
         if throttle is not None:
-            from kraft.deploy.cli.reassign_throttle import set_throttle
+            from kraft.client.admin.reassign_throttle import set_throttle
 
             await set_throttle(admin, before, targets, throttle)
         problems = await _move_between_directories(admin, placements)
@@ -247,7 +247,7 @@ async def _move_between_directories(
 
 
 async def _lift(admin: Admin, partitions: Iterable[TopicPartition]) -> None:
-    from kraft.deploy.cli.reassign_throttle import lift_throttle
+    from kraft.client.admin.reassign_throttle import lift_throttle
 
     brokers = [one.node_id for one in (await admin.nodes.cluster()).brokers]
     await lift_throttle(admin, {topic for topic, _ in partitions}, brokers)

@@ -198,6 +198,16 @@ class PartitionSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaHeldBack:
+    """A throttle on this node keeps records of a partition from a replica for now; `isr` as the node knows it."""
+
+    node: int
+    topic_partition: TopicPartition
+    replica: int
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProduceAcknowledged:
     """A client got success for an acks=all batch: its records stand at [base_offset, next_offset)."""
 

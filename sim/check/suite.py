@@ -67,6 +67,7 @@ from kraft.sim.check.raft_logs import (
 )
 from kraft.sim.check.reassignments import ReassignmentSafety
 from kraft.sim.check.shadow import Shadows
+from kraft.sim.check.throttles import ThrottleSparesTheIsr
 from kraft.sim.check.truncation import TruncationDiscipline
 
 
@@ -111,6 +112,7 @@ class Suite:
             OnlyTheActiveLead(),
             BrokerEpochsRise(),
             ReassignmentSafety(),
+            ThrottleSparesTheIsr(),
             ImageEquality(),
             ImageIsTheFold(),
             PublicationOrder(),

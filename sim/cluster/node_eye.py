@@ -1,7 +1,7 @@
 """The eye on a running node: read-only looks at its quorum, its published image and its partitions.
 
 Told only when something differs from the last look. Two spies on the active controller note what a decision named and
-depended on at the moment when it was taken; they change nothing.
+depended on at the moment when it was taken, and one on a broker's throttles whom these hold back; they change nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from kraft.broker.node.partition import Partition
+from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.serve import Node
 from kraft.broker.replica.leader import LeaderState
 from kraft.control import Decision, FenceBrokers, FenceCause
@@ -27,6 +28,7 @@ from kraft.sim.check.observations import (
     ImagePublished,
     Observation,
     PartitionSeen,
+    ReplicaHeldBack,
     RoleSeen,
     VotersSeen,
 )
@@ -94,6 +96,10 @@ class NodeEye:
         self._tags: list[_Tag] = []
         if node.controller is not None:
             self._spy(node.controller)
+        if node.broker is not None:
+            replicas = node.broker.broker.replicas
+            for quota in (replicas.leader_quota, replicas.follower_quota):
+                self._spy_throttle(quota)
 
     # looks
 
@@ -234,6 +240,19 @@ class NodeEye:
         # An instance's own attributes: the classes stay as they are.
         controller.decided = spy_decided  # type: ignore[method-assign]
         line._carry_out = spy_carry_out  # type: ignore[method-assign]
+
+    def _spy_throttle(self, quota: ReplicationQuota) -> None:
+        holds_back = quota.holds_back
+
+        def spy(partition: Partition, replica_id: int) -> bool:
+            is_held = holds_back(partition, replica_id)
+            if is_held:
+                place = (self._labels.of(partition.topic_id, partition.topic), partition.index)
+                isr = () if partition.state is None else tuple(partition.state.isr)
+                self._tell(ReplicaHeldBack(self._id, place, replica_id, isr))
+            return is_held
+
+        quota.holds_back = spy  # type: ignore[method-assign]
 
     def _decided(self, controller: Controller, command: Any, decision: Decision) -> None:
         end_offset = controller.quorum.log_end_offset if decision.events else 0

@@ -136,6 +136,7 @@ class ClusterRun:
         self.registrars = Registrars(self.cluster, plan.work)
         self.configurer = Configurer(self.cluster)
         self.elector = Elector(self.cluster)
+        self.mover = Mover(self.cluster)
         self.retainer = Retainer(self.cluster, self.admin.living)
         self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick)
         self.disturbances = Disturbances(self.nemesis, plan.faults)
@@ -205,7 +206,7 @@ class ClusterRun:
             for registrar in self.registrars.clients:
                 nursery.start_soon(registrar.run)
             if MOVER in plan.work:
-                nursery.start_soon(Mover(cluster).carry_out, plan.work[MOVER])
+                nursery.start_soon(self.mover.carry_out, plan.work[MOVER])
             if DIRECTORY_MOVER in plan.work:
                 nursery.start_soon(move_directories, cluster, plan.work[DIRECTORY_MOVER])
             if VOTER_CHANGER in plan.work:
@@ -321,6 +322,7 @@ class ClusterRun:
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
+            "throttled moves": self.mover.throttles.begun,
             "deleted from the begin": self.retainer.deleted.total(),
             "refused": workload.refusals.count,
             "crashes": self.nemesis.crashes,

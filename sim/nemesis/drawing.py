@@ -79,6 +79,10 @@ ADMIN_PAUSE_MS_MAX = 1_500
 PRANK_PAUSE_MS_MAX = 8_000
 EXTRA_VALUE_BYTES_MAX = 200
 MOVE_PAUSE_MS = (500, 3_000)
+THROTTLE_ONE_IN = 2
+"""One move in so many is throttled, where throttles are set at all."""
+THROTTLED_MOVE_MS = 6_000
+"""Nothing else is moved for this long, and that much time is left for the last one."""
 DIRECTORY_PAUSE_MS_MAX = 2_000
 VOTER_PAUSE_MS_MAX = 2_000
 TRIM_PAUSE_MS_MAX = 2_000
@@ -118,6 +122,8 @@ class Mood:
     """Records that a producer sends at once, to one partition, at most."""
     moves: bool = False
     """Partitions are moved between brokers."""
+    throttles: bool = False
+    """Some of them are throttled."""
     changes_directories: bool = False
     """Replicas are moved between the log directories of their brokers."""
     changes_voters: bool = False
@@ -253,7 +259,10 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
     work[plan.EXTRA] = _draw_sends(NamedRandom(seed, plan.EXTRA), mood, end_ms, PICKS, EXTRA_VALUE_BYTES_MAX)
     work[plan.ADMIN] = _draw_administration(NamedRandom(seed, plan.ADMIN), settings.duration_ms)
     if mood.moves:
-        work[plan.MOVER] = _draw_moves(NamedRandom(seed, plan.MOVER), settings.duration_ms)
+        moves = _draw_moves(NamedRandom(seed, plan.MOVER), settings.duration_ms)
+        if mood.throttles:
+            moves = _throttled(NamedRandom(seed, "throttles of moves"), moves, settings.duration_ms)
+        work[plan.MOVER] = moves
     if mood.changes_directories:
         random = NamedRandom(seed, plan.DIRECTORY_MOVER)
         work[plan.DIRECTORY_MOVER] = _draw_directory_moves(random, settings.duration_ms)
@@ -312,6 +321,20 @@ def _draw_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
         verb = plan.MOVE if random.below(CANCEL_ONE_IN) else plan.CANCEL_MOVE
         operations.append(Operation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
     return tuple(operations)
+
+
+def _throttled(random: NamedRandom, moves: tuple[Operation, ...], end_ms: int) -> tuple[Operation, ...]:
+    """The same moves, some with a throttle, and without those for which then is no time."""
+    kept: list[Operation] = []
+    free_ms = 0
+    for move in moves:
+        is_throttled = move.verb == plan.MOVE and random.one_in(THROTTLE_ONE_IN)
+        if move.at_ms < free_ms:
+            continue
+        if is_throttled and move.at_ms + THROTTLED_MOVE_MS <= end_ms:
+            move, free_ms = replace(move, verb=plan.THROTTLED_MOVE), move.at_ms + THROTTLED_MOVE_MS
+        kept.append(move)
+    return tuple(kept)
 
 
 def _draw_directory_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:

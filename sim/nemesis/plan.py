@@ -95,7 +95,7 @@ SEND, SEND_TOO = SENDER_VERBS = ("send", "send too")
 CREATE_SMALL = "create small"
 READ_AGAIN = "read again"
 DELETE, ADD_PARTITION, SET_CONFIG, ELECT = ADMIN_VERBS = ("delete", "add partition", "set config", "elect leaders")
-MOVE, CANCEL_MOVE = MOVER_VERBS = ("move", "cancel move")
+MOVE, CANCEL_MOVE, THROTTLED_MOVE = MOVER_VERBS = ("move", "cancel move", "throttled move")
 CHANGE_DIRECTORY = "change directory"
 DELETE_RECORDS = "delete records"
 SET_RETENTION = "set retention"
@@ -197,10 +197,11 @@ class Operation:
     `target`, if that was created. read again: partition `target`, from its begin. The
     administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
     The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
-    stands for. The voter changer's: controller `target` of those that there are. The trimmer's: partition `target` of
-    the extra topics', up to where `amount` says. The retainer's: extra topic `target` of those that stand, and `amount`
-    chooses how much it keeps. The configurer's: broker `target` of those that there are, or all of them, and `amount`
-    chooses the setting. The elector's: partition `target` of those that there are. The registrars': topic
+    stands for; throttled move: at a rate that it stands for too, and what comes next waits until that is lifted. The
+    voter changer's: controller `target` of those that there are. The trimmer's: partition `target` of the extra
+    topics', up to where `amount` says. The retainer's: extra topic `target` of those that stand, and `amount` chooses
+    how much it keeps. The configurer's: broker `target` of those that there are, or all of them, and `amount` chooses
+    the setting. The elector's: partition `target` of those that there are. The registrars': topic
     `target`, to which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
     """
 

@@ -45,6 +45,10 @@ SMALL_ONE_IN = 4
 """In one of so many worlds a size is small, each by itself; in the plain ones none is."""
 TRIMS_ONE_IN = 3
 """In one of so many worlds records are deleted; in none of the plain ones."""
+THROTTLES_ONE_IN = 2
+"""In one of so many worlds in which partitions are moved some of the moves are throttled."""
+DIRECTORY_RATE = {"replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
+"""At which replicas move between directories, in one of two worlds in which they do."""
 HOT_ONE_IN = 4
 """In one of so many worlds most records go to one partition, and it rolls often; in none of the plain ones."""
 HOT_SEGMENT_BYTES = "5000"
@@ -137,6 +141,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         pause_ms_max=pause_ms_max,
         burst_max=burst_max,
         moves=one_of((False, False, True)),
+        throttles=not NamedRandom(seed, "throttles").below(THROTTLES_ONE_IN),
         changes_directories=shape.log_dirs > 1,
         value_bytes_max=one_of((0, 0, 600)),
         wears=not NamedRandom(seed, "wear").below(WEAR_ONE_IN),
@@ -150,6 +155,8 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
     batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, small_batch_bytes))
     if RETAINER in mood.rare_clients:
         overrides[RETENTION_CHECK] = RETENTION_CHECK_MS
+    if mood.changes_directories and NamedRandom(seed, "directory rate").below(2):
+        overrides.update(DIRECTORY_RATE)
     if mood.is_hot:
         topic_configs.setdefault("internal.segment.bytes", HOT_SEGMENT_BYTES)
     changes_voters = controllers > 1 and one_of((False, False, True))

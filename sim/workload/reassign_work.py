@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from kraft.client.cluster import Cluster, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import CANCEL_MOVE, Operation
+from kraft.sim.nemesis.plan import CANCEL_MOVE, THROTTLED_MOVE, Operation
+from kraft.sim.workload.throttled_moves import Throttles
 from kraft.sim.world.chance import NamedRandom
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -33,9 +34,9 @@ class Mover:
         self.moved = 0
         self._cluster = cluster
         self._world = cluster.world
-        self._client = Cluster(
-            parse_bootstrap(cluster.shape.bootstrap_servers), self._world.node("mover"), client_id="mover"
-        )
+        seam = self._world.node("mover")
+        self.throttles = Throttles(cluster, seam)
+        self._client = Cluster(parse_bootstrap(cluster.shape.bootstrap_servers), seam, client_id="mover")
 
     async def run(self) -> None:
         """Move until cancelled."""
@@ -57,7 +58,12 @@ class Mover:
                 if partitions:
                     random = NamedRandom(self._world.seed, f"move {operation.amount}")
                     target = None if operation.verb == CANCEL_MOVE else self._draw_target(random)
-                    await self._ask(*partitions[operation.target % len(partitions)], target)
+                    place = partitions[operation.target % len(partitions)]
+                    if operation.verb == THROTTLED_MOVE and target is not None:
+                        await self.throttles.move(place, target, operation.amount, self._ask)
+                    else:
+                        await self._ask(*place, target)
+            await self.throttles.keep_lifting()
         finally:
             self._client.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.client.admin import ConfigResource, NewTopic, ResourceType
-from kraft.deploy.cli.reassign_throttle import FOLLOWER_RATE, LEADER_RATE, set_throttle
+from kraft.client.admin.reassign_throttle import FOLLOWER_RATE, LEADER_RATE, set_throttle
 from tests.admin.stage import Stage, play
 
 PART = ("t", 0)

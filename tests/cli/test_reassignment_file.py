@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kraft.client.admin.reassign_throttle import throttled_replicas
 from kraft.deploy.cli.output import CommandFailed
-from kraft.deploy.cli.reassign_throttle import throttled_replicas
 from kraft.deploy.cli.reassignment_file import Placement, read_plan, read_topics, save_plan, write_plan
 
 

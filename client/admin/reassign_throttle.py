@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kraft.client.admin import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+from kraft.client.admin.values import ConfigChange, ConfigOperation, ConfigResource, ResourceType
 
 if TYPE_CHECKING:
-    from kraft.client.admin import Admin
+    from kraft.client.admin.admin import Admin
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
