@@ -76,7 +76,8 @@ class Throttles:
 
     def _moves(self, place: TopicPartition) -> bool:
         topic = self._cluster.image.topics.get(place[0])
-        return topic is not None and topic.partition(place[1]).is_reassigning
+        state = None if topic is None else topic.find(place[1])
+        return state is not None and state.is_reassigning
 
     async def _lift(self, admin: Admin) -> None:
         """Until none stands."""
