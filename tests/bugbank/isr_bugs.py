@@ -59,8 +59,12 @@ def no_look_after_a_shrink(plant: Planting) -> None:
 )
 def early_expansion(plant: Planting) -> None:
     def twin(self: LeaderState, replica_id: int, progress: Any, eligible: Any) -> bool:
-        caught_up = replica_id not in self.left and progress.end_offset >= self.high_watermark
-        return caught_up and _is_eligible(replica_id, progress.broker_epoch, eligible)
+        is_there = replica_id not in self.left and replica_id not in self.offline
+        return (
+            is_there
+            and progress.end_offset >= self.high_watermark
+            and _is_eligible(replica_id, progress.broker_epoch, eligible)
+        )
 
     plant.replace(LeaderState, "_may_join", twin)
 

@@ -28,6 +28,7 @@ from kraft.sim.check.observations import (
     ProcessDied,
     ProduceAcknowledged,
     ProduceAnswered,
+    ReplicaHeldBack,
     Restarted,
     RoleSeen,
     SnapshotSeen,
@@ -252,6 +253,7 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "M1 by a second life": (
         [ImagePublished(1, 1, 5, "a", 5), ImagePublished(2, 1, 5, "a", 5)], [ImagePublished(1, 2, 5, "b", 5)],
     ),
+    "D19": ([ReplicaHeldBack(1, TP, 3, (1, 2))], [ReplicaHeldBack(1, TP, 2, (1, 2))]),
     "M2": ([MetadataFolded(5, 2, ())], [MetadataFolded(6, 1, ("partition 0: leader 1, due is leader 2",))]),
     "M12": (
         [ImagePublished(1, 1, 6, "a", 6), BrokerUnfenced(1, 5), ImagePublished(1, 2, 3, "b", 6)],
