@@ -228,7 +228,7 @@ def _judge_reader(process: str, reading: Sequence[Reading], known: _Known, judge
             for place in each.places:
                 last.pop(place, None)
             continue
-        names, index = (POLL_SKIP, NONMONOTONIC_POLL), known.index[each.place]
+        names, index = (POLL_SKIP, NONMONOTONIC_POLL), known.index.get(each.place, {})
         for offset, _ in each.records:
             before = last.get(each.place)
             if before is not None:

@@ -89,6 +89,7 @@ GOOD: dict[str, History] = {
     "it timed out, and is there": ([*ALL, ended(D, Outcome.UNKNOWN)], WITH_D, []),
     "it timed out, and is not there": ([*ALL, ended(D, Outcome.UNKNOWN)], WHOLE, []),
     "it failed, and is not there": ([*ALL, ended(D, Outcome.FAILED)], WHOLE, []),
+    "polls that gave nothing": ((), [poll()], [poll(), poll()]),
     "a reader that came late": (ALL, WHOLE, [poll((1, B), (2, C))]),
     "a reader that was elsewhere in between": (ALL, WHOLE, [poll((0, A)), AWAY, poll((2, C)), AWAY, poll((0, A))]),
     "holes that no record was in": ([acked(A, 0), acked(C, 7)], [poll((0, A), (7, C))], [poll((0, A)), poll((7, C))]),
