@@ -53,8 +53,11 @@ ADVICE = {
 
 
 def run_async(main: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function; what a cluster refused or did not answer becomes CommandFailed. SIGTERM ends it as ctrl-C
-    does, by KeyboardInterrupt: `timeout` and supervisors send it, and a member that just died would be missed late."""
+    """Run an async function; what a cluster refused or did not answer becomes CommandFailed. Ctrl-C and SIGTERM end it
+    by KeyboardInterrupt: `timeout` and supervisors send the latter, and a member that just died would be missed late.
+
+    Neither is left to trio, which raises it in whatever task runs just then: in one of a client's own it would end the
+    connections over which a member is to leave."""
     try:
         return trio.run(_until_terminated, main)
     except BaseExceptionGroup as group:
@@ -71,14 +74,14 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
 
 async def _until_terminated(main: Callable[[], Awaitable[T]]) -> T:
     async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_termination)
+        await nursery.start(_heed_signals)
         result = await main()
         nursery.cancel_scope.cancel()
     return result
 
 
-async def _heed_termination(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+async def _heed_signals(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
             raise KeyboardInterrupt

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from kraft.client import KafkaError
+from kraft.client.background import open_background
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import Disconnected, TimedOut, VersionMismatch
 from kraft.deploy.cli.admin import ADVICE, explained, run_async, sentence
@@ -92,6 +95,31 @@ def test_what_ends_a_command_comes_out_of_every_nursery_as_it_is(failure: type[B
 
     with pytest.raises(failure):
         run_async(main)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_while_a_task_of_a_client_runs_leaves_it_its_farewell(number: signal.Signals) -> None:
+    done: list[str] = []
+
+    async def be_interrupted_and_answer(asked: trio.Event) -> None:
+        signal.raise_signal(number)
+        await asked.wait()
+        done.append("answered")
+
+    async def main() -> None:
+        asked = trio.Event()
+        async with open_background(None) as (_, nursery):
+            nursery.start_soon(be_interrupted_and_answer, asked)
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.move_on_after(5, shield=True):
+                    asked.set()
+                    await trio.testing.wait_all_tasks_blocked()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(main)
+    assert done == ["answered"]
 
 
 def test_advice_names_verbs_that_there_are(tmp_path: Path) -> None:
