@@ -21,6 +21,8 @@ class Membership(Check):
 
     def __init__(self, configured: frozenset[int]) -> None:
         super().__init__()
+        self.added = 0
+        """How often a leader has taken in a voter."""
         self._configured = configured
         self._of: dict[int, VotersSeen] = {}
         self._records: dict[tuple[int, int], VoterKeys] = {}
@@ -75,6 +77,7 @@ class Membership(Check):
         changed = {*before.voters} ^ {*seen.voters}
         if seen.record_offset <= before.record_offset or not changed:
             return
+        self.added += not changed <= {*before.voters}
         if len(changed) > 1:
             self.fail("more than one voter changed at once", leader=seen.node, sets=(before.voters, seen.voters))
         if seen.committed <= max(before.record_offset, seen.leads_since):

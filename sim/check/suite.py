@@ -83,6 +83,7 @@ class Suite:
         self.damage = Damage()
         self.durability = AckedDurability(self.shadows, self.partitions, self.damage)
         self.leader_in_sync = LeaderInSync(self.shadows, self.partitions)
+        self.membership = Membership(voters)
         every: list[Check] = [
             ElectionSafety(),
             OneVotePerEpoch(),
@@ -93,7 +94,7 @@ class Suite:
             StateMachineSafety(self.shadows, self.ledger),
             HighWatermarkSanity(),
             CommitRule(self.shadows, voters),
-            Membership(voters),
+            self.membership,
             CommittedIsKept(self.shadows, self.ledger),
             OneRecordPerName(),
             SnapshotSoundness(self.ledger),

@@ -43,6 +43,8 @@ class SimCluster:
         """Brokers that lack one of their log directories: they may log errors, and must go on."""
         self.rotten: set[int] = set()
         """Brokers with a log of which bytes have changed: they may log errors, and must go on."""
+        self._replaced: set[int] = set()
+        """Controllers that came back with an empty disk: they are none of the first voters any more."""
         self._stopped_in_order: set[int] = set()
         """Nodes whose last life ended, or is asked to end, in order."""
         self.refused: Counter[TopicPartition] = Counter()
@@ -61,7 +63,7 @@ class SimCluster:
 
         async def live(seam: Seam) -> None:
             incarnation = self.world.host(name).lives
-            if self.shape.dynamic_voters and node_id in self.shape.controller_ids:
+            if self.shape.dynamic_voters and node_id in self.shape.controller_ids and node_id not in self._replaced:
                 format_controller(self.shape, node_id, seam.disk, seam.clock.wall_ms())
             async with trio.open_nursery() as nursery:
                 node = await nursery.start(
@@ -88,6 +90,7 @@ class SimCluster:
     def wipe(self, node_id: int) -> None:
         """Give the host of a node that is down an empty disk."""
         self.world.wipe(host_name(node_id))
+        self._replaced.add(node_id)
         self.watch.wiped(node_id)
 
     def take_away(self, node_id: int, log: TopicPartition) -> None:
@@ -160,7 +163,19 @@ class SimCluster:
         fenced = [broker for broker in self.shape.broker_ids if not image.is_alive(broker)]
         if fenced:
             return f"brokers {fenced} are fenced"
+        if self.shape.joins_by_itself and (absent := self.absent_voters()):
+            return f"controllers {absent} are no voters"
         return partition_trouble(image)
+
+    def absent_voters(self) -> list[int]:
+        """Controllers that are no voters by the directory ids that they have now, as far as the active controller has
+        it committed: all of them, while there is none or a change is not committed."""
+        eye = self.watch.nodes.get(self.watch.active_controller or 0)
+        raft = None if eye is None else eye.node.quorum.replica
+        if raft is None or raft.log.voters.latest_offset >= (raft.high_watermark or 0):
+            return list(self.shape.controller_ids)
+        known = {voter.key.node_id: str(voter.key.directory_id) for voter in raft.voters.voters}
+        return [node for node in self.shape.controller_ids if known.get(node) != self.watch.directory_of(node)]
 
     def _lagging(self) -> str:
         """Replicas whose end or high watermark is not the leader's."""

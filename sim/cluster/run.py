@@ -138,7 +138,8 @@ class ClusterRun:
         self.elector = Elector(self.cluster)
         self.mover = Mover(self.cluster)
         self.retainer = Retainer(self.cluster, self.admin.living)
-        self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick)
+        replaces_controllers = plan.shape.joins_by_itself and VOTER_CHANGER not in plan.work
+        self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick, replaces_controllers=replaces_controllers)
         self.disturbances = Disturbances(self.nemesis, plan.faults)
         self.last_look = LastLook(self.cluster)
         self._settings = settings
@@ -305,7 +306,7 @@ class ClusterRun:
         }
 
     def _result(self) -> RunResult:
-        workload = self.workload
+        workload, plan = self.workload, self.plan
         findings = (*(found for each in self._sets_of_checks for found in each.findings), *self.report.findings)
         if self.chronicle.is_closed:
             findings = tuple(self.chronicle.findings)
@@ -322,6 +323,7 @@ class ClusterRun:
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
+            "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,
             "throttled moves": self.mover.throttles.begun,
             "deleted from the begin": self.retainer.deleted.total(),
             "refused": workload.refusals.count,

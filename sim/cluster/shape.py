@@ -14,6 +14,7 @@ CONTROLLER_PORT = 9093
 CONTROLLER_LISTENER, BROKER_LISTENER = "CONTROLLER", "PLAINTEXT"
 DATA_ROOT = "/data"
 LOG_DIR_LETTERS = "abcdef"
+AUTO_JOIN = "controller.quorum.auto.join.enable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class ClusterShape:
     def is_durable(self) -> bool:
         """Whatever is acknowledged is on the device: a power loss is no excuse for losing it."""
         return self.overrides.get("log.flush.interval.messages") == "1"
+
+    @property
+    def joins_by_itself(self) -> bool:
+        """A controller that is no voter, or not by its present directory id, becomes one without being asked to."""
+        return self.dynamic_voters and self.overrides.get(AUTO_JOIN) == "true"
 
     @property
     def bootstrap_servers(self) -> str:

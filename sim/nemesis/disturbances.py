@@ -295,10 +295,13 @@ class Disturbances:
         self._cluster.excused.discard(fault.node)
 
     async def _empty_disk(self, fault: Fault) -> str:
-        """Of a broker: voters that are set by configuration may not come back with nothing."""
-        node = fault.node
-        allowed = node in self._cluster.shape.broker_ids and self._nemesis.may_crash(node)
-        if not allowed or self._cluster.watch.suite.damage.anyone():
+        """Of a broker, or of a voter that its next life replaces: one that is set by configuration may not come back
+        with nothing."""
+        node, nemesis = fault.node, self._nemesis
+        is_broker = node in self._cluster.shape.broker_ids
+        if not (nemesis.may_crash(node) if is_broker else nemesis.may_lose_disk(node)):
+            return ""
+        if is_broker and self._cluster.watch.suite.damage.anyone():
             return ""
         await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms, wipe=True)
         return fault.kind

@@ -96,6 +96,8 @@ WEAR_PERIOD_MS = 12_000
 """Of how many ms a disk that wears out has one fault."""
 RARE_FAULT_PERIOD_MS = 8_000
 """Of how many ms a world with rare faults has one."""
+REPLACEMENT_PERIOD_MS = 12_000
+"""Of how many ms one controller comes back with an empty disk, where they do."""
 REGISTRAR_PAUSE_MS_MAX = 800
 REGISTRAR_KEYS = 2
 """Topics, and as many offsets, that both registrars work on at one time."""
@@ -123,11 +125,15 @@ class Mood:
     moves: bool = False
     """Partitions are moved between brokers."""
     throttles: bool = False
-    """Some of them are throttled."""
+    """Some of these moves are throttled."""
     changes_directories: bool = False
     """Replicas are moved between the log directories of their brokers."""
     changes_voters: bool = False
     """Controllers come and go as voters."""
+    joins_by_itself: bool = False
+    """They are only taken out: nobody but they themselves puts them back."""
+    replaces_controllers: bool = False
+    """Controllers come back with empty disks."""
     trims: bool = False
     """Records of the extra topics are deleted."""
     wears: bool = False
@@ -159,6 +165,9 @@ def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterSh
     if mood.rare_kinds:
         random, count = NamedRandom(seed, "rare faults"), 1 + settings.duration_ms // RARE_FAULT_PERIOD_MS
         faults += _draw_each(random, mood.rare_kinds, count, settings, shape, lane=2 * mood.streams + 1)
+    if mood.replaces_controllers:
+        random = NamedRandom(seed, "replaced controllers")
+        faults += _draw_replacements(random, settings, shape, lane=2 * mood.streams + 2)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 
@@ -224,6 +233,12 @@ def _draw_wear(random: NamedRandom, settings: FaultSettings, shape: ClusterShape
         yield replace(fault, kind=kind, node=brokers[random.below(len(brokers))], pick=random.below(PICKS))
 
 
+def _draw_replacements(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> Iterator[Fault]:
+    for _ in range(1 + settings.duration_ms // REPLACEMENT_PERIOD_MS):
+        fault = _draw_disturbance(random, plan.EMPTY_DISK, random.below(settings.duration_ms), shape, lane)
+        yield replace(fault, node=shape.controller_ids[random.below(len(shape.controller_ids))])
+
+
 def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: ClusterShape, lane: int) -> Fault:
     nodes = shape.node_ids
     node = nodes[random.below(len(nodes))]
@@ -267,7 +282,9 @@ def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple
         random = NamedRandom(seed, plan.DIRECTORY_MOVER)
         work[plan.DIRECTORY_MOVER] = _draw_directory_moves(random, settings.duration_ms)
     if mood.changes_voters:
-        work[plan.VOTER_CHANGER] = _draw_voter_changes(NamedRandom(seed, plan.VOTER_CHANGER), settings.duration_ms)
+        verbs = (plan.REMOVE_VOTER,) if mood.joins_by_itself else plan.VOTER_VERBS
+        random = NamedRandom(seed, plan.VOTER_CHANGER)
+        work[plan.VOTER_CHANGER] = _draw_voter_changes(random, verbs, settings.duration_ms)
     if mood.trims:
         work[plan.TRIMMER] = _draw_trims(NamedRandom(seed, plan.TRIMMER), settings.duration_ms)
     for name in mood.rare_clients:
@@ -346,11 +363,11 @@ def _draw_directory_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, 
     return tuple(operations)
 
 
-def _draw_voter_changes(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+def _draw_voter_changes(random: NamedRandom, verbs: tuple[str, ...], end_ms: int) -> tuple[Operation, ...]:
     operations: list[Operation] = []
     at_ms = random.below(VOTER_PAUSE_MS_MAX)
     while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.VOTER_VERBS[random.below(2)], random.below(PICKS)))
+        operations.append(Operation(at_ms, verbs[random.below(len(verbs))], random.below(PICKS)))
         at_ms += random.below(VOTER_PAUSE_MS_MAX)
     return tuple(operations)
 

@@ -23,6 +23,8 @@ CALM_MS = 3_000
 STOP_MS_MAX = 5_000
 WHOLE_MS_MAX = 5_000
 """So long a rolling restart waits for the cluster to be whole before it goes on to the next node."""
+VOTERS_LEAST = 3
+"""Of so many voters one may come back with an empty disk."""
 MOMENT_MS_MAX = 2_000
 """So long a crash waits for the moment in which somebody has its role; then it hits anyone."""
 MOMENT_POLL_MS = 1
@@ -42,8 +44,9 @@ class FaultSettings:
 class Nemesis:
     """Carries out one run's crashes, and knows what state the cluster is in. `history` says what was done."""
 
-    def __init__(self, cluster: SimCluster, *, is_quick: bool = True) -> None:
-        """`is_quick`: links and disks are fast enough for a death to be noticed as soon as K6 wants it."""
+    def __init__(self, cluster: SimCluster, *, is_quick: bool = True, replaces_controllers: bool = False) -> None:
+        """`is_quick`: links and disks are fast enough for a death to be noticed as soon as K6 wants it.
+        `replaces_controllers`: they join by themselves, and nobody else takes voters out."""
         self.cluster = cluster
         self.chronicle = cluster.watch.chronicle
         self.crashes = 0
@@ -57,6 +60,7 @@ class Nemesis:
         self.targets = Targets(cluster)
         self._world = cluster.world
         self._is_quick = is_quick
+        self._replaces_controllers = replaces_controllers
         self._last_victim: int | None = None
 
     @property
@@ -185,6 +189,13 @@ class Nemesis:
         if not self.cluster.is_running(node_id) or node_id in self.cluster.ailing | self.stopping:
             return False
         return node_id in self.cluster.shape.controller_ids or self.cluster.can_lose(node_id, with_logs=with_logs)
+
+    def may_lose_disk(self, controller: int) -> bool:
+        """A controller that is one of three voters or more, of which none is about to be replaced: what is committed is
+        on one of the others, and they are a majority until the one that comes back has joined in its place."""
+        if not self._replaces_controllers or not self.may_crash(controller):
+            return False
+        return len(self.cluster.shape.controller_ids) >= VOTERS_LEAST and not self.cluster.absent_voters()
 
     def may_lose_power(self, node_id: int) -> bool:
         """Data is not synced as it is written, unless the cluster is durable: one broker at a time may lose some."""

@@ -14,7 +14,7 @@ from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 9
+SCHEDULE_VERSION = 10
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -25,7 +25,8 @@ OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "aut
 KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
 CUT, CUT_ONE_WAY, ISOLATE = "cut", "cut one way", "isolate"
 NETWORK_KINDS = ("reset", "clock", CUT, CUT_ONE_WAY, ISOLATE)
-OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", "empty disk", "stumble", "flap")
+EMPTY_DISK = "empty disk"
+OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", EMPTY_DISK, "stumble", "flap")
 DIRECTORY = "failing directory"
 """One log directory of a broker is out of reach: only where brokers have several."""
 BIT_ROT, READ_ERROR, MISDIRECTED = WEAR_KINDS = ("bit rot", "read error", "misdirected write")
@@ -53,7 +54,7 @@ FAULT_CLASSES = {
     "power": (POWER_LOSS, BLACKOUT),
     "network": ("reset", CUT, CUT_ONE_WAY, ISOLATE, *SHAPE_KINDS, "stall", *QUALITY_KINDS),
     "time": ("clock", "pause"),
-    "disk": ("slow disk", "full disk", "failing sync", "empty disk", DIRECTORY),
+    "disk": ("slow disk", "full disk", "failing sync", EMPTY_DISK, DIRECTORY),
     "wear": WEAR_KINDS,
 }
 """What breaks → the kinds of faults in which it does. Each kind is in one class."""

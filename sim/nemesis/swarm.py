@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.cluster.shape import AUTO_JOIN, ClusterShape
 from kraft.sim.cluster.sizes import SMALL
 from kraft.sim.nemesis.drawing import Mood, draw_faults, draw_work
 from kraft.sim.nemesis.drawn_clients import RARE_CLIENTS
@@ -47,6 +47,11 @@ TRIMS_ONE_IN = 3
 """In one of so many worlds records are deleted; in none of the plain ones."""
 THROTTLES_ONE_IN = 2
 """In one of so many worlds in which partitions are moved some of the moves are throttled."""
+THROTTLED_BROKERS_MIN = 4
+"""So many brokers are there then: of three each has all that there is, and a move copies nothing."""
+JOINS_ONE_IN = 2
+"""In one of so many worlds in which voters come and go they come by themselves: in half of these voters are taken out,
+and in the others controllers come back with empty disks."""
 DIRECTORY_RATE = {"replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
 """At which replicas move between directories, in one of two worlds in which they do."""
 HOT_ONE_IN = 4
@@ -141,7 +146,6 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         pause_ms_max=pause_ms_max,
         burst_max=burst_max,
         moves=one_of((False, False, True)),
-        throttles=not NamedRandom(seed, "throttles").below(THROTTLES_ONE_IN),
         changes_directories=shape.log_dirs > 1,
         value_bytes_max=one_of((0, 0, 600)),
         wears=not NamedRandom(seed, "wear").below(WEAR_ONE_IN),
@@ -150,6 +154,9 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         rare_clients=_draw_rare_clients(seed),
         rare_kinds=_draw_rare_kinds(seed, shape),
     )
+    if mood.moves and not NamedRandom(seed, "throttles").below(THROTTLES_ONE_IN):
+        shape = replace(shape, brokers=max(brokers, THROTTLED_BROKERS_MIN))
+        mood = replace(mood, throttles=True)
     compression = one_of(("none", "none", "gzip", "lz4"))
     small_batch_bytes = SMALL_BATCH_BYTES + mood.value_bytes_max
     batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, small_batch_bytes))
@@ -160,6 +167,10 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
     if mood.is_hot:
         topic_configs.setdefault("internal.segment.bytes", HOT_SEGMENT_BYTES)
     changes_voters = controllers > 1 and one_of((False, False, True))
+    joins_by_itself = changes_voters and not NamedRandom(seed, "auto join").below(JOINS_ONE_IN)
+    replaces_controllers = joins_by_itself and bool(NamedRandom(seed, "are controllers replaced").below(2))
+    if joins_by_itself:
+        overrides[AUTO_JOIN] = "true"
     return (
         replace(
             plan,
@@ -169,7 +180,13 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
             batch_bytes=batch_bytes,
             small_sizes=_draw_small_sizes(seed),
         ),
-        replace(mood, changes_voters=changes_voters, registers=one_of((False, False, True))),
+        replace(
+            mood,
+            changes_voters=changes_voters and not replaces_controllers,
+            joins_by_itself=joins_by_itself,
+            replaces_controllers=replaces_controllers,
+            registers=one_of((False, False, True)),
+        ),
     )
 
 

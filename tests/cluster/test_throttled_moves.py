@@ -89,6 +89,7 @@ def test_throttles_are_set_in_some_of_the_worlds_in_which_partitions_are_moved()
     throttled = [plan for plan in moving if any(each.verb == THROTTLED_MOVE for each in plan.work[MOVER])]
     assert len(moving) // 4 <= len(throttled) <= 3 * len(moving) // 4
     for plan in throttled:
+        assert plan.shape.brokers >= 4
         for move, then in zip(plan.work[MOVER], plan.work[MOVER][1:], strict=False):
             if move.verb == THROTTLED_MOVE:
                 assert then.at_ms >= move.at_ms + THROTTLED_MOVE_MS
