@@ -43,7 +43,7 @@ SMALL_BATCH_BYTES = 300
 """So that a burst is several batches, which are under way at the same time; more by what values are filled up to."""
 SMALL_ONE_IN = 4
 """In one of so many worlds a size is small, each by itself; in the plain ones none is."""
-TRIMS_ONE_IN = 3
+TRIMS_ONE_IN = 2
 """In one of so many worlds records are deleted; in none of the plain ones."""
 THROTTLES_ONE_IN = 2
 """In one of so many worlds in which partitions are moved some of the moves are throttled."""

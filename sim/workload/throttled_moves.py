@@ -27,10 +27,10 @@ from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import MOVER, THROTTLED_MOVE
 from kraft.sim.workload.planned_requests import REQUEST_TIMEOUT_MS
-from kraft.sim.world.chance import NamedRandom, between
+from kraft.sim.world.chance import NamedRandom
 
-RATE_BYTES = (2_000, 30_000)
-"""A second. What is written to a partition is a few thousand bytes a second, and most moves come to their end."""
+RATES_BYTES = (200, 800, 3_000, 12_000)
+"""A second. Partitions have a few to a hundred thousand bytes: some moves come to their end by themselves."""
 MOVE_MS_MAX = 4_000
 """Then the throttle is lifted whatever has become of the move."""
 LIFT_PAUSE_MS = 300
@@ -52,7 +52,7 @@ class Throttles:
         topic = self._cluster.image.topics.get(place[0])
         assert topic is not None, "it is there, for it was chosen just now"
         self.begun += 1
-        rate = between(NamedRandom(self._cluster.world.seed, f"rate {pick}"), *RATE_BYTES)
+        rate = RATES_BYTES[NamedRandom(self._cluster.world.seed, f"rate {pick}").below(len(RATES_BYTES))]
         chronicle = self._cluster.watch.chronicle
         told = chronicle.begin_operation(MOVER, f"{THROTTLED_MOVE} of {place[0]}-{place[1]}, {rate} bytes a second")
         async with self._connected() as admin:

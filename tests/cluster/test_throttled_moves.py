@@ -48,7 +48,7 @@ def seen_by(run: ClusterRun, check: str) -> int:
 
 @pytest.fixture(autouse=True)
 def slow_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttled_moves, "RATE_BYTES", (8_000, 8_000))
+    monkeypatch.setattr(throttled_moves, "RATES_BYTES", (8_000,))
 
 
 def test_a_throttled_move_is_held_back_and_nothing_stays_of_its_throttle() -> None:
