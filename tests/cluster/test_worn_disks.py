@@ -35,8 +35,9 @@ from kraft.sim.workload.refusals import OFFERED_MS_MAX, REFUSALS_MAX, Refusals
 from kraft.sim.world.filesystem import Inode
 from kraft.storage.follower_append import FollowerBatches
 from kraft.wire.records import check_crc, iter_headers
+from tests.bugbank.originals import plant
 
-from .stage import checks_of, kill_and_settle, plant, play, produce, state_of, wait_whole
+from .stage import checks_of, kill_and_settle, play, produce, state_of, wait_whole
 
 WORK = {
     PLAIN: tuple(Operation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5)),
@@ -113,7 +114,7 @@ def planted(patch: pytest.MonkeyPatch) -> list[Finding]:
         return original(data, **settings)
 
     def bug() -> None:
-        plant(patch, FollowerBatches, "verify", staticmethod(twin), "48df330b")
+        plant(patch, FollowerBatches, "verify", staticmethod(twin))
 
     return play(an_emptied_follower_copies_a_rotten_leader, bug=bug)
 
@@ -127,7 +128,7 @@ def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest
 def test_a_broker_that_offers_rotten_bytes_on_and_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=1, duration_ms=9_000)
     assert not carry_out(rot, duration_ms=10_000).findings
-    plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False, "b8c39edf")
+    plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False)
     assert {finding.check for finding in carry_out(rot, duration_ms=10_000).findings} == {"L7"}
 
 
