@@ -18,11 +18,6 @@ from tests.quorum.test_quorum_on_loopback import free_ports
 from tests.quorum.test_tls import Started, run_node
 
 
-@pytest.fixture
-def kraft(tmp_path: Path) -> Command:
-    return Command(tmp_path / "state")
-
-
 def properties(folder: Path, node_id: int, servers: str, port: int, *roles: str) -> Path:
     """A node's `server.properties` that knows only bootstrap servers."""
     listener = "CONTROLLER" if roles == ("controller",) else "PLAINTEXT"
