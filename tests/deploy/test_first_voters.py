@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
 import trio
 
 from kraft.deploy.launch.layout import new_cluster_id
