@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,41 +66,17 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine and wait until every broker serves."""
-    from kraft.deploy.launch.control import LocalCluster
-    from kraft.deploy.launch.logs import LEVELS
-
-    zygote = take_zygote()
-    temporary: Path | None = None
-    try:
-        if log_level not in LEVELS:
-            raise CommandFailed(f"--log-level {log_level}: expected one of {', '.join(LEVELS)}", code=EXIT_USAGE)
-        folder, is_temporary = _folder_of_up(data)
-        temporary = folder.path if is_temporary else None
-        given = {
-            "controllers": controllers,
-            "brokers": brokers,
-            "combined": combined,
-            "port": port,
-            "profile": profile,
-            "external": external,
-            "fault_control": fault_control or None,
-            "settings": _settings(settings) if settings else None,
-        }
-        layout, cluster_id = _layout_of_up(folder, given)
-    except BaseException:
-        if zygote is not None:
-            zygote.abandon()
-        if temporary is not None:
-            temporary.rmdir()
-        raise
-    try:
-        cluster = LocalCluster.up(
-            folder, layout, cluster_id, zygote=zygote, is_temporary=is_temporary, log_level=log_level
-        )
-    except BaseException:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    given = {
+        "controllers": controllers,
+        "brokers": brokers,
+        "combined": combined,
+        "port": port,
+        "profile": profile,
+        "external": external,
+        "fault_control": fault_control or None,
+        "settings": settings or None,
+    }
+    cluster = _launch(data, given, log_level)
     try:
         cluster.wait_ready()
         if background:
@@ -112,6 +88,35 @@ def up(
         cluster.down()
         raise
     cluster.down()
+
+
+def _launch(data: str | None, given: Mapping[str, Any], log_level: str) -> LocalCluster:
+    """Start the processes. What fails leaves none behind, and no temporary folder."""
+    from kraft.deploy.launch.control import LocalCluster
+    from kraft.deploy.launch.logs import LEVELS
+
+    zygote = take_zygote()
+    temporary: Path | None = None
+    try:
+        if log_level not in LEVELS:
+            raise CommandFailed(f"--log-level {log_level}: expected one of {', '.join(LEVELS)}", code=EXIT_USAGE)
+        folder, is_temporary = _folder_of_up(data)
+        temporary = folder.path if is_temporary else None
+        layout, cluster_id = _layout_of_up(folder, given)
+    except BaseException:
+        if zygote is not None:
+            zygote.abandon()
+        if temporary is not None:
+            temporary.rmdir()
+        raise
+    try:
+        return LocalCluster.up(
+            folder, layout, cluster_id, zygote=zygote, is_temporary=is_temporary, log_level=log_level
+        )
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def down(data: DataOption = None, as_json: JsonOption = False) -> None:
@@ -228,15 +233,17 @@ def _folder_of_up(data: str | None) -> tuple[ClusterFolder, bool]:
     return ClusterFolder(tempfile.mkdtemp(prefix="kraft-")), True
 
 
-def _layout_of_up(folder: ClusterFolder, given: Mapping[str, object]) -> tuple[ClusterLayout, str]:
+def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[ClusterLayout, str]:
     """The layout that was asked for, laid over the one that the folder holds."""
     from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
 
     asked = {name: value for name, value in given.items() if value is not None}
+    if "settings" in asked:
+        asked["settings"] = _settings(asked["settings"])
     if asked.get("combined") and (asked.get("controllers") or asked.get("brokers")):
         raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
     if not folder.exists():
-        return ClusterLayout(**asked), new_cluster_id()  # type: ignore[arg-type]
+        return ClusterLayout(**asked), new_cluster_id()
     stored, cluster_id = folder.read()
     for name in ("controllers", "brokers", "combined"):
         if name in asked and asked[name] != getattr(stored, name):
@@ -247,7 +254,7 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, object]) -> tuple[C
             )
     from dataclasses import replace
 
-    return replace(stored, **asked), cluster_id  # type: ignore[arg-type]
+    return replace(stored, **asked), cluster_id
 
 
 def _settings(entries: list[str]) -> dict[str, str]:

@@ -9,6 +9,18 @@ import typer
 
 from kraft.deploy.cli.app import COMPLETION_VARIABLE
 
+FUNCTION = "_kraft_completion"
+"""What typer's script for bash calls its function for `kraft`."""
+NO_SPACE = f"""
+{FUNCTION}_of_settings() {{
+    {FUNCTION} "$@"
+    [[ ${{#COMPREPLY[@]}} -eq 1 && ${{COMPREPLY[0]}} == *= ]] && compopt -o nospace
+    return 0
+}}
+complete -o default -F {FUNCTION}_of_settings kraft
+"""
+"""For bash: behind the beginning of KEY=VALUE comes no space. (Fish knows that by itself.)"""
+
 
 class Shell(Enum):
     """The shells that can be helped."""
@@ -25,6 +37,8 @@ def completion(
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     print(get_completion_script(prog_name="kraft", complete_var=COMPLETION_VARIABLE, shell=shell.value))
+    if shell is Shell.BASH:
+        print(NO_SPACE)
 
 
 def prepare_completion() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from io import RawIOBase
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -93,31 +94,56 @@ def consume(
     only = compile_filter(key, value, header or ())
     reading = Reading(count)
     show = reading.counted(_printer(form, as_json))
-    if partition:
-        if any(":" in name for name in topic):
-            raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
-        topic = [f"{name}:{','.join(map(str, partition))}" for name in topic]
+    topics = _with_partitions(topic, partition) if partition else topic
     settings = connection.consumer_settings(group, isolation_level="read_committed" if committed else None)
-    committed = settings.get("isolation_level") == "read_committed"
     if group is not None:
-        _check_membership(group, topic, wanted)
+        _check_membership(group, topics, wanted)
         if offset is not None or "auto_offset_reset" not in settings:
             settings["auto_offset_reset"] = wanted.start
 
     async def work() -> None:
-        from kraft.client import Consumer
-
-        async with connection.admin() as admin:
-            await admin.nodes.cluster()  # says within seconds if there is no cluster
-            starts, ends = ({}, None) if group else await _bounds(admin, topic, wanted, committed=committed)
-        async with Consumer(**settings) as consumer, reading.bar(consumer, starts, ends):
-            if group is None:
-                await consumer.assign(starts, at=starts)
-            else:
-                await consumer.subscribe(topic)
-            await _print(consumer, ends, only, show, count, _write)
+        async with _reader(connection, settings, topics, wanted, reading, is_member=group is not None) as (
+            reader,
+            ends,
+        ):
+            await _print(reader, ends, only, show, count, _write)
 
     connection.run_async(work)
+
+
+def _with_partitions(topics: list[str], partitions: list[int]) -> list[str]:
+    """These partitions of each topic, as TOPIC:0,2."""
+    if any(":" in name for name in topics):
+        raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
+    return [f"{name}:{','.join(map(str, partitions))}" for name in topics]
+
+
+@asynccontextmanager
+async def _reader(
+    connection: Connection,
+    settings: dict[str, Any],
+    topics: list[str],
+    wanted: Range,
+    reading: Reading,
+    *,
+    is_member: bool,
+) -> AsyncIterator[tuple[Consumer, Mapping[TopicPartition, int] | None]]:
+    """A consumer that stands where to begin, and where to end: a member of a group goes on where that stands."""
+    from kraft.client import Consumer
+
+    starts: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartition, int] | None = None
+    async with connection.admin() as admin:
+        await admin.nodes.cluster()  # says within seconds if there is no cluster
+        if not is_member:
+            is_committed = settings.get("isolation_level") == "read_committed"
+            starts, ends = await _bounds(admin, topics, wanted, committed=is_committed)
+    async with Consumer(**settings) as consumer, reading.bar(consumer, starts, ends):
+        if is_member:
+            await consumer.subscribe(topics)
+        else:
+            await consumer.assign(starts, at=starts)
+        yield consumer, ends
 
 
 def _check_membership(group: str, topics: list[str], wanted: Range) -> None:

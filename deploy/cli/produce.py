@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -68,15 +69,8 @@ def produce(
         raise CommandFailed("--key-separator is empty; leave it out if lines are values only", code=EXIT_USAGE)
     if file and json_lines:
         raise CommandFailed("--file sends whole files, --from-json lines: give one of them", code=EXIT_USAGE)
-    stamp = None if timestamp is None else parse_time_ms(timestamp, _now_ms())
-    common = NewRecord(
-        None,
-        None if key is None else typed_bytes(key),
-        tuple((name, typed_bytes(text)) for name, text in (pair(entry, "--header") for entry in header or ())),
-        partition,
-        stamp,
-    )
-    from kraft.deploy.cli.record_sending import Sending, heed_interrupts
+    common = _common(key, header or (), partition, timestamp)
+    from kraft.deploy.cli.record_sending import Sending
     from kraft.deploy.cli.record_source import json_reader, line_reader, records_of_files, records_of_lines
 
     read = json_reader(common, keep_partitions) if json_lines else line_reader(common, key_separator, null)
@@ -84,20 +78,9 @@ def produce(
     sending = Sending(topic, keep_reports=as_json)
 
     async def work() -> bool:
-        import trio
-
-        from kraft.client import Producer
-
         async with connection.admin() as admin:
             await admin.nodes.cluster()  # says within seconds if there is no cluster
-        source = records_of_files(file, common) if file else records_of_lines(read)
-        reading = trio.CancelScope()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(heed_interrupts, reading)
-            async with Producer(**settings) as producer:
-                await sending.run(producer, source, reading)
-            nursery.cancel_scope.cancel()
-        return reading.cancel_called
+        return await _send(sending, settings, records_of_files(file, common) if file else records_of_lines(read))
 
     if not file and is_terminal(sys.stdin):
         warn(f"each line becomes a record of {topic}; end with ctrl-D")
@@ -105,6 +88,33 @@ def produce(
     _report(sending)
     if was_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _common(key: str | None, headers: Iterable[str], partition: int | None, timestamp: str | None) -> NewRecord:
+    """What every record gets that does not say otherwise."""
+    return NewRecord(
+        None,
+        None if key is None else typed_bytes(key),
+        tuple((name, typed_bytes(text)) for name, text in (pair(entry, "--header") for entry in headers)),
+        partition,
+        None if timestamp is None else parse_time_ms(timestamp, _now_ms()),
+    )
+
+
+async def _send(sending: Sending, settings: dict[str, Any], source: AsyncGenerator[NewRecord, None]) -> bool:
+    """Send all that `source` gives; True if an interrupt has ended it."""
+    import trio
+
+    from kraft.client import Producer
+    from kraft.deploy.cli.record_sending import heed_interrupts
+
+    reading = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(heed_interrupts, reading)
+        async with Producer(**settings) as producer:
+            await sending.run(producer, source, reading)
+        nursery.cancel_scope.cancel()
+    return reading.cancel_called
 
 
 def _report(sending: Sending) -> None:

@@ -21,15 +21,12 @@ from kraft.control import (
     ActivateController,
     Context,
     Decision,
-    ElectLeaderless,
     FenceBrokers,
     FenceCause,
-    RebalanceLeaders,
     ShutdownOffset,
 )
 from kraft.control.commands import ShutDownBroker
 from kraft.control.decision import Authorize, allow_all
-from kraft.control.elections import is_imbalanced
 from kraft.control.probing import (
     BecameActive,
     BecameStandby,
@@ -52,6 +49,7 @@ from kraft.node.controller_registration import ControllerRegistration
 from kraft.node.controller_requests import REQUESTS
 from kraft.node.controller_sessions import Sessions
 from kraft.node.peers import Peers
+from kraft.node.periodic_work import PeriodicWork
 from kraft.node.probes import Prober
 from kraft.node.publisher import MetadataPublisher, PreparedImage
 from kraft.node.quorum import CommittedBatch, Quorum
@@ -66,9 +64,6 @@ log = structlog.get_logger("kraft.controller")
 
 IDLE_MS = 60_000
 """The timers look around at least this often."""
-
-FENCE_AGAIN_MS = 1_000
-"""After a fence whose decision has failed, expired sessions are looked at again only this much later."""
 
 OUR_REASONS = frozenset((CloseReason.LOCAL, CloseReason.BAD_BYTES, CloseReason.IDLE, CloseReason.SHUTDOWN))
 """A connection that ended for one of these was ended by us."""
@@ -102,6 +97,7 @@ class Controller:
         self.registration = ControllerRegistration(self)
         self.voter_changes = VoterChanges(config, quorum, peers, seam.clock, cluster_id)
         self.membership = VoterMembership(self)
+        self.periodic = PeriodicWork(self)
         self.registrations_probed: set[int] = set()
         self._random = seam.random.stream("controller")
         self.authorize = authorize
@@ -109,10 +105,6 @@ class Controller:
         self._timers_changed = trio.Event()
         self._work = trio.Event()
         self._probe_deadline_ms: int | None = None
-        self._rebalance_ms: int | None = None
-        self._unclean_ms: int | None = None
-        self._fence_ms = 0
-        """No fence of expired sessions before."""
         self._line_is_awaited = False
         """The timers have something to do when the line of commands is free again."""
         publisher.subscribe(self._published)
@@ -150,8 +142,7 @@ class Controller:
         connections = {broker_id: self.probing.connection(broker_id) for broker_id in committed.broker_ids()}
         self.sessions.begin(committed, now_ms, {one: known for one, known in connections.items() if known})
         self.probe(BecameActive())
-        self._rebalance_ms = now_ms + 1000 * self.config.integer("leader.imbalance.check.interval.seconds")
-        self._unclean_ms = now_ms + self.config.integer("unclean.leader.election.interval.ms")
+        self.periodic.begin(now_ms)
         self.line.submit(ActivateController())
         self.registration.changed()
         self.timers_changed()
@@ -242,7 +233,7 @@ class Controller:
         if isinstance(command, ActivateController):
             raise InvariantError(f"this controller cannot become active: {problem!r}") from problem
         if isinstance(command, FenceBrokers):
-            self._fence_ms = self.clock.monotonic_ms() + FENCE_AGAIN_MS
+            self.periodic.fence_failed(self.clock.monotonic_ms())
             self.timers_changed()
         elif isinstance(command, ShutDownBroker):  # the broker asks again, and the plan begins anew
             self.sessions.shutdown_offset(command.broker_id, command.broker_epoch, None)
@@ -375,12 +366,8 @@ class Controller:
         times = [self.clock.monotonic_ms() + IDLE_MS]
         if self._probe_deadline_ms is not None:
             times.append(self._probe_deadline_ms)
-        image = self.line.image
-        if image is not None and not self.line.is_taken:
-            sessions_ms = self.sessions.next_deadline_ms(image, self.line.brokers_being_fenced())
-            if sessions_ms is not None:
-                times.append(max(sessions_ms, self._fence_ms))
-            times += [at for at in (self._rebalance_ms, self._unclean_ms) if at is not None]
+        if not self.line.is_taken:
+            times += self.periodic.deadlines_ms()
         return min(times)
 
     def run_due_timers(self) -> None:
@@ -388,25 +375,5 @@ class Controller:
         now_ms = self.clock.monotonic_ms()
         if self._probe_deadline_ms is not None and self._probe_deadline_ms <= now_ms:
             self.probe(Tick())
-        if self.line.image is None or self.line.is_taken:
-            return
-        self._fence_expired(now_ms)
-        if self.sessions.end_recent_fences(now_ms):
-            self.line.submit(ElectLeaderless())
-        if self._rebalance_ms is not None and self._rebalance_ms <= now_ms:
-            self._rebalance_ms = now_ms + 1000 * self.config.integer("leader.imbalance.check.interval.seconds")
-            if self.config.boolean("auto.leader.rebalance.enable") and is_imbalanced(self.image):
-                self.line.submit(RebalanceLeaders())
-        if self._unclean_ms is not None and self._unclean_ms <= now_ms:
-            self._unclean_ms = now_ms + self.config.integer("unclean.leader.election.interval.ms")
-            self.line.submit(ElectLeaderless())
-
-    def _fence_expired(self, now_ms: int) -> None:
-        """All whose session is over leave in one plan, so that none takes over from another."""
-        if now_ms < self._fence_ms:
-            return
-        being_fenced = self.line.brokers_being_fenced()
-        expired = self.sessions.expired(self.image, now_ms)
-        targets = tuple(target for target in expired if target.broker_id not in being_fenced)
-        if targets:
-            self.line.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))
+        if self.line.image is not None and not self.line.is_taken:
+            self.periodic.run_due(now_ms)

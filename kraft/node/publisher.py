@@ -107,12 +107,14 @@ class MetadataPublisher:
         self._prepared.appendleft(PreparedImage(before, image, builder.delta()))
 
     def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
-        """Replay a snapshot before it is told, so many events at a time, and compare it with what is published."""
+        """Replay a snapshot before it is told, so many events at a time, and compare it with what is published. It is
+        not kept if the image has come so far meanwhile: then it is not told."""
         builder = ImageBuilder(EMPTY_IMAGE)
         yield from _apply_in_steps(builder, records, events_max)
         before, image = self.image, builder.build(offset, epoch)
         delta = yield from _each(max(1, events_max // LEAF_PARTITIONS_MAX), ImageDelta.compare(before, image))
-        self._loaded = PreparedImage(before, image, delta)
+        if self.image.offset < offset:
+            self._loaded = PreparedImage(before, image, delta)
 
     def prepare(self, prepared: PreparedImage) -> None:
         """The active controller, in this process, has appended a batch and replayed it already: what the image will be

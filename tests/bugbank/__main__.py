@@ -1,4 +1,4 @@
-"""`python -m tests.bugbank [--only B01,B06] [--ranges N] [--fresh] [--directed] [--digests]`"""
+"""`python -m tests.bugbank [--only B01,B06] [--ranges N] [--fresh] [--directed] [--digests [TEST …]]`"""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 
 from tests.bugbank.bank import BANK
 from tests.bugbank.campaign import Campaign
-from tests.bugbank.mutation import write_digests
 from tests.bugbank.page import PAGE, render
+from tests.bugbank.refreshing import refresh
 
 
 def main() -> int:
@@ -19,11 +19,16 @@ def main() -> int:
     parser.add_argument("--ranges", type=int, default=1, help="seed ranges per mutation")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier campaign found on the same code")
     parser.add_argument("--directed", action="store_true", help="the directed schedules alone; writes no page")
-    parser.add_argument("--digests", action="store_true", help="note the originals' source as it is now, and stop")
+    parser.add_argument(
+        "--digests",
+        nargs="*",
+        metavar="TEST",
+        help="see whether twins whose originals have changed are caught, note the originals as they are now, and stop; "
+        "TEST: one that plants something new, such as tests/raft/test_planted_bugs.py::test_commit_by_count_is_caught",
+    )
     options = parser.parse_args()
-    if options.digests:
-        write_digests(BANK)
-        return 0
+    if options.digests is not None:
+        return refresh(BANK, options.digests)
     wanted = {one for one in options.only.split(",") if one}
     chosen = [mutation for mutation in BANK if not wanted or mutation.id in wanted]
     if options.directed:

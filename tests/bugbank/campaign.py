@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bugbank.judging import Outcome, judge
-from tests.bugbank.mutation import Mutation, Rotten, Schedule
+from tests.bugbank.mutation import Mutation, Schedule
+from tests.bugbank.originals import Rotten
 
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / "build" / "bugbank.json"

@@ -13,7 +13,8 @@ from kraft.client.core.partition_queue import PartitionQueue
 from kraft.client.core.topology import Leader
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import client_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 PART = "Clients"
 

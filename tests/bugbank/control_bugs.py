@@ -17,7 +17,8 @@ from kraft.node import controller_commands
 from kraft.node.controller_commands import CommandLine
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import control_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 image_dump = importlib.import_module("kraft.image.dump")  # the package has functions of these names
 image_replay = importlib.import_module("kraft.image.replay")

@@ -20,7 +20,7 @@ from kraft.image.events import BrokerRegistrationChange, decode_event
 from kraft.node.controller_commands import Waiter
 from tests.bugbank.mutation import require
 from tests.control.cluster import CLUSTER_ID, Cluster, directory_id, incarnation_id, topic_id
-from tests.controller.test_command_line import Host
+from tests.controller.command_host import Host
 
 BROKERS = (1, 2, 3, 4)
 

@@ -12,7 +12,8 @@ from kraft.client.core.assignors import sticky
 from kraft.client.group import Group
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import group_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 PART = "Groups"
 

@@ -16,7 +16,8 @@ from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.streams import Stream
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import harness_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 PART = "Harness"
 NO_SEEDS = "a statement on the harness itself, with no seed in it"

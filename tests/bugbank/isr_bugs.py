@@ -10,7 +10,8 @@ from kraft.broker.replica.leader import LeaderState, _is_eligible
 from kraft.storage.epochs import UNDEFINED, EpochCache
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import isr_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 PART = "ISR replication"
 

@@ -14,7 +14,8 @@ from kraft.storage.handles import Handle
 from kraft.storage.producers import ProducerEntry, ProducerStates
 from kraft.storage.sync_plan import SyncPlan
 from tests.bugbank import log_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 PART = "Log and storage"
 PRODUCERS = "Idempotence"

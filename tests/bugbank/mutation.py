@@ -1,23 +1,18 @@
 """What a mutation is, and how its twin is put into the code for one run.
 
-Invariants: a twin is planted only into the source that it was written against (`digests.json` keeps a digest of each
-original); everything is put back after the run.
+Invariants: a twin is planted only into the source that it was written against (`originals`); everything is put back
+after the run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-DIGESTS = Path(__file__).parent / "digests.json"
+from tests.bugbank.originals import Planting, noting
 
 Schedule = Callable[[int], Iterable[str] | None]
 """A story under a seed. It raises `Violation`, or gives the ids of the checks that fired, the first one first."""
@@ -35,44 +30,6 @@ def require(check: str, condition: object, evidence: str = "") -> None:
     """The check `check` holds, or it fires."""
     if not condition:
         raise Violation(check, evidence)
-
-
-class Rotten(Exception):
-    """A twin's original has changed since the twin was written."""
-
-
-class Planting:
-    """Puts twins into the code. `recorded` are the originals' digests, by mutation and name."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, mutation_id: str, digests: dict[str, str] | None) -> None:
-        self._patch = patch
-        self._id = mutation_id
-        self._digests = digests
-        self.recorded: dict[str, str] = {}
-
-    def replace(self, owner: Any, name: str, twin: Any, *also: Any) -> None:
-        """Put `twin` in the place of `owner.name`, and of the same name in every other module that imported it."""
-        original = inspect.getattr_static(owner, name)
-        self._note(f"{getattr(owner, '__name__', owner)}.{name}", original)
-        for place in (owner, *also):
-            self._patch.setattr(place, name, twin)
-
-    def put(self, table: dict[Any, Any], key: Any, twin: Any) -> None:
-        """The same for a function that a table holds."""
-        self._note(f"[{getattr(key, '__name__', key)}]", table[key])
-        self._patch.setitem(table, key, twin)
-
-    def _note(self, name: str, original: Any) -> None:
-        key = f"{self._id} {name}"
-        function = original.fget if isinstance(original, property) else getattr(original, "__func__", original)
-        is_code = inspect.isfunction(function) or inspect.isclass(function)
-        source = inspect.getsource(function) if is_code else repr(function)  # type: ignore[arg-type]
-        self.recorded[key] = hashlib.sha256(source.encode()).hexdigest()[:8]
-        if self._digests is not None and self._digests.get(key) != self.recorded[key]:
-            raise Rotten(
-                f"{key} has changed (digest {self.recorded[key]}, not {self._digests.get(key)}): look whether the twin "
-                "still means the same bug, then run python -m tests.bugbank --digests"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +50,13 @@ class Mutation:
     def planted(self) -> Iterator[None]:
         """With the bug in the code."""
         with pytest.MonkeyPatch.context() as patch:
-            self.plant(Planting(patch, self.id, read_digests()))
+            self.plant(Planting(patch, self.id))
             yield
 
     def digests(self) -> dict[str, str]:
         """Those of the originals as they are now."""
-        with pytest.MonkeyPatch.context() as patch:
-            planting = Planting(patch, self.id, None)
-            self.plant(planting)
-        return planting.recorded
+        with noting() as noted, self.planted():
+            return noted
 
 
 MUTATIONS: list[Mutation] = []
@@ -135,13 +90,3 @@ def bug(
         return plant
 
     return register
-
-
-def read_digests() -> dict[str, str]:
-    return dict(json.loads(DIGESTS.read_text())) if DIGESTS.exists() else {}
-
-
-def write_digests(mutations: Iterable[Mutation]) -> None:
-    """Note the originals as they are now."""
-    found = {key: value for mutation in mutations for key, value in mutation.digests().items()}
-    DIGESTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -12,7 +12,8 @@ from kraft.node.metadata_log import MetadataLog
 from kraft.node.publisher import SNAPSHOT_CHUNK_EVENTS, MetadataPublisher
 from kraft.node.quorum_driver import QuorumDriver
 from tests.bugbank import cluster_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 QUORUM, STORAGE, CONTROLLER = "Raft core", "Log and storage", "Controller"
 

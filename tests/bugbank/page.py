@@ -25,8 +25,9 @@ same runs pass without the bug.
 mutation is missed, if a check fires on the clean code, or if none of the checks that the bank names for a mutation
 fires on its directed schedule.
 
-Each twin names the digest of the source that it replaces (`tests/bugbank/digests.json`) and refuses to be planted when
-that has changed: look whether it still means the same bug, then `python -m tests.bugbank --digests`.
+A digest of the source that each twin replaces is kept in `tests/bugbank/digests.json`, for the twins of tests too, and
+none is planted when that has changed: look whether it still means the same bug, then `python -m tests.bugbank
+--digests`, which notes the sources of now where the bug is still caught.
 
 Each clause of fast failure detection has planted bugs of its own: tests/cluster/test_clauses_of_failure_detection.py.
 

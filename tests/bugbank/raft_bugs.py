@@ -13,7 +13,8 @@ from kraft.raft.ready import Truncate
 from kraft.raft.state import NEVER, Follower, Leader
 from kraft.wire.rpc_quorum import MetadataFetchResponse, VoteRequest
 from tests.bugbank import raft_schedules as play
-from tests.bugbank.mutation import Planting, bug
+from tests.bugbank.mutation import bug
+from tests.bugbank.originals import Planting
 
 PART = "Raft core"
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bugbank import originals
 from tests.bugbank.bank import BANK, EVERY_ID, NOT_OPEN
 from tests.bugbank.campaign import outcome_of, unexpected
 from tests.bugbank.judging import judge
-from tests.bugbank.mutation import Mutation, Planting, read_digests
+from tests.bugbank.mutation import Mutation
+from tests.bugbank.originals import Rotten, digest_now, is_test, planter_of, read_digests
+from tests.bugbank.refreshing import exists
 
 QUICK = [
     mutation
@@ -33,10 +36,13 @@ def test_every_mutation_has_a_swarm_or_a_reason_why_not() -> None:
 
 def test_every_twin_was_written_against_the_source_of_now() -> None:
     """Else look whether it still means the same bug, then run python -m tests.bugbank --digests."""
-    found = {key: value for mutation in BANK for key, value in mutation.digests().items()}
     known = read_digests()
+    tests = {key for key in known if is_test(planter_of(key))}
+    found = {key: value for mutation in BANK for key, value in mutation.digests().items()}
+    found |= {key: digest_now(key) for key in tests}
     assert {key: value for key, value in found.items() if known.get(key) != value} == {}
     assert set(known) == set(found)
+    assert [key for key in tests if not exists(planter_of(key))] == []
 
 
 @pytest.mark.parametrize("mutation", QUICK, ids=named)
@@ -58,8 +64,9 @@ def test_a_mutation_of_whole_nodes_is_caught_by_its_directed_schedule(mutation: 
 def test_a_twin_whose_original_has_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = BANK[0]
     stale = dict.fromkeys(mutation.digests(), "00000000")
-    with pytest.raises(Exception, match="look whether the twin still means the same bug"):
-        mutation.plant(Planting(monkeypatch, mutation.id, stale))
+    monkeypatch.setattr(originals, "read_digests", lambda: stale)
+    with pytest.raises(Rotten, match="look whether the twin still means the same bug"), mutation.planted():
+        pass
 
 
 def test_what_a_broken_twin_raises_is_no_catch() -> None:

@@ -91,5 +91,27 @@ def test_each_shell_gets_its_script(tmp_path: Path, shell: str) -> None:
     assert "kraft" in script
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("up --set num.part", "compopt -o nospace; num.partitions="),
+        ("up --set log.retention.", "; log.retention.ms= log.retention.minutes="),
+        ("up --pro", "; --profile"),
+    ],
+)
+def test_bash_puts_no_space_behind_a_key_that_wants_a_value(tmp_path: Path, words: str, answer: str) -> None:
+    script = Command(tmp_path).run("completion", "bash")
+    asking = f"""{script}
+        compopt() {{ echo -n "compopt $*"; }}
+        COMP_WORDS=(kraft {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        registered=$(complete -p kraft); registered=${{registered##*-F }}
+        "${{registered% kraft}}" $'{sys.executable}\\n-m\\nkraft.deploy.cli'
+        echo "; ${{COMPREPLY[*]}}"
+    """
+    done = subprocess.run(["bash", "-c", asking], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout.startswith(answer)
+
+
 def test_an_unknown_shell_is_refused_with_those_there_are(tmp_path: Path) -> None:
     assert "fish" in Command(tmp_path).run("completion", "tcsh", code=2)

@@ -1,13 +1,8 @@
-"""A cluster under all checks, with a story in the place of a seed's faults; and how a bug is planted in it."""
+"""A cluster under all checks, with a story in the place of a seed's faults."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
-import pytest
 
 from kraft.client import Producer
 from kraft.image import PartitionState
@@ -63,13 +58,6 @@ def play(
 
 def checks_of(findings: list[Finding]) -> set[str]:
     return {finding.check for finding in findings}
-
-
-def plant(patch: pytest.MonkeyPatch, owner: Any, name: str, twin: Any, expected: str) -> None:
-    """Put `twin` in the place of `owner.name`, if that is still the code that the twin was written against."""
-    found = hashlib.sha256(inspect.getsource(getattr(owner, name)).encode()).hexdigest()[:8]
-    assert found == expected, f"{name} has changed (digest {found}): look whether its twin still means the same bug"
-    patch.setattr(owner, name, twin)
 
 
 # what stories are made of

@@ -37,7 +37,7 @@ from tests.control import test_brokers, test_fencing, test_partition_change, tes
 from tests.raft import test_ballots, test_fast_elections
 
 TESTS = Path(__file__).parents[1]
-PROBES, FENCES = "control/test_probing.py", "control/test_fencing.py"
+PROBES, FENCES = "control/test_planted_bugs_of_probing.py", "control/test_fencing.py"
 RAFT, CLUSTER = "raft/test_planted_bugs.py", "cluster/test_planted_bugs.py"
 HERE = "cluster/test_clauses_of_failure_detection.py"
 

@@ -29,8 +29,7 @@ from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, Fault, Plan, 
 from kraft.sim.nemesis.plan_file import Recorded, read_plan, write_plan
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.wire.error_codes import ErrorCode
-
-from .stage import plant
+from tests.bugbank.originals import plant
 
 ALONE = ("--jobs", "1", "--seconds")
 
@@ -50,7 +49,7 @@ def acknowledge_what_is_only_appended(patch: pytest.MonkeyPatch) -> None:
             self.waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
         original(self)
 
-    plant(patch, Partition, "settle", twin, "bb27b120")
+    plant(patch, Partition, "settle", twin)
 
 
 def take_one_bad_result_for_proof(patch: pytest.MonkeyPatch) -> None:
@@ -58,7 +57,7 @@ def take_one_bad_result_for_proof(patch: pytest.MonkeyPatch) -> None:
         if outcome in (*BAD_OUTCOMES, ProbeOutcome.OTHER):
             watch.proven_ms = now_ms
 
-    plant(patch, Probing, "_judge", twin, "69e6d2a9")
+    plant(patch, Probing, "_judge", twin)
 
 
 @pytest.mark.slow

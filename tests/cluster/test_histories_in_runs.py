@@ -24,8 +24,7 @@ from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import ACTIVE_CONTROLLER, COMMIT, CREATE, FETCH, REGISTRARS, Fault, Operation, Plan
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-
-from .stage import plant
+from tests.bugbank.originals import plant
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 DURATION_MS, CUT_MS = 10_000, 3_000
@@ -89,7 +88,7 @@ def deletions_are_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
     def twin(*arguments: Any) -> Any:
         return replace(original(*arguments), events=())
 
-    plant(patch, topics, "decide_delete_topics", twin, "ecd87a2e")
+    plant(patch, topics, "decide_delete_topics", twin)
     patch.setitem(ADMIN, ApiKey.DELETE_TOPICS, twin)
 
 
@@ -99,7 +98,7 @@ def growth_is_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
     def twin(*arguments: Any) -> Any:
         return replace(original(*arguments), events=())
 
-    plant(patch, grow, "decide_create_partitions", twin, "3a09cbfc")
+    plant(patch, grow, "decide_create_partitions", twin)
     patch.setitem(ADMIN, ApiKey.CREATE_PARTITIONS, twin)
 
 
@@ -107,7 +106,7 @@ def a_reply_leaves_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     def twin(self: CommandLine, parked: Any) -> None:
         parked.asked.waiter.reply(parked.reply)
 
-    plant(patch, CommandLine, "_park", twin, "ff954b6b")
+    plant(patch, CommandLine, "_park", twin)
 
 
 def a_commit_is_answered_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
@@ -118,7 +117,7 @@ def a_commit_is_answered_before_it_is_replicated(patch: pytest.MonkeyPatch) -> N
         for after in step.after:
             self._take(machine, machine.stored(after, self._now()))
 
-    plant(patch, CoordinatorShard, "_take", twin, "12c17f79")
+    plant(patch, CoordinatorShard, "_take", twin)
 
 
 def a_commit_is_answered_and_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +125,7 @@ def a_commit_is_answered_and_not_written(patch: pytest.MonkeyPatch) -> None:
         rows = tuple(PartitionError(row.topic, row.partition, ErrorCode.NONE) for row in request.offsets)
         turn.reply(ticket, CommitReply(rows))
 
-    plant(patch, coordinator, "commit", twin, "86ee739a")
+    plant(patch, coordinator, "commit", twin)
     patch.setitem(coordinator.HANDLERS, CommitRequest, twin)
 
 

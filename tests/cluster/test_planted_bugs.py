@@ -1,7 +1,7 @@
 """Bugs planted in a whole cluster, one clause each, and the check that catches it; the same story passes without.
 
 The cores have their own planted bugs (tests/raft, tests/control); these show that the eyes see what real nodes do. A
-twin lives here for one test and names the digest of the source that it replaces.
+twin lives here for one test, and tests.bugbank.originals keeps a digest of the source that it replaces.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.world import WorldOptions
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import VoteRequest
+from tests.bugbank.originals import plant
 
-from .stage import Story, checks_of, die_together, kill_and_settle, plant, play, produce, state_of, wait_whole
+from .stage import Story, checks_of, die_together, kill_and_settle, play, produce, state_of, wait_whole
 
 
 def caught(monkeypatch: pytest.MonkeyPatch, story: Story, planting: Any, **stage: Any) -> set[str]:
@@ -53,9 +54,7 @@ def test_one_bad_result_taken_for_proof_is_caught(monkeypatch: pytest.MonkeyPatc
         if outcome in (*BAD_OUTCOMES, ProbeOutcome.OTHER):
             watch.proven_ms = now_ms
 
-    assert "K1" in caught(
-        monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin, expected="69e6d2a9")
-    )
+    assert "K1" in caught(monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin))
 
 
 async def a_fence_names_a_connection_that_is_over(cluster: SimCluster) -> None:
@@ -71,7 +70,7 @@ async def a_fence_names_a_connection_that_is_over(cluster: SimCluster) -> None:
 
 
 def test_a_fence_that_hits_another_connection_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    planting = partial(plant, owner=fencing, name="_is_due", twin=lambda *_: True, expected="c621f8db")
+    planting = partial(plant, owner=fencing, name="_is_due", twin=lambda *_: True)
     assert "K2" in caught(monkeypatch, a_fence_names_a_connection_that_is_over, planting)
 
 
@@ -95,7 +94,7 @@ def test_a_session_that_a_slow_clock_ends_too_early_is_caught(monkeypatch: pytes
     def twin(self: Sessions, broker_id: int, broker_epoch: int, number: int, now_ms: int, *rest: Any) -> None:
         original(self, broker_id, broker_epoch, number, now_ms - 60, *rest)
 
-    planting = partial(plant, owner=Sessions, name="heard", twin=twin, expected="c60ea458")
+    planting = partial(plant, owner=Sessions, name="heard", twin=twin)
     assert not play(a_broker_loses_power, seed=FAST_BY_HALF_A_PERCENT, **DRIFTING)
     assert "K1" in caught(monkeypatch, a_broker_loses_power, planting, seed=SLOW_BY_ONE, **DRIFTING)
 
@@ -125,8 +124,8 @@ def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pyt
         return original(*arguments, **{**options, "may_be_unclean": True})
 
     def planting(patch: pytest.MonkeyPatch) -> None:
-        plant(patch, plans.TopicSettings, "unclean_election", always_unclean, "684d370f")
-        plant(patch, fencing, "leave_partitions", twin, "876920e1")
+        plant(patch, plans.TopicSettings, "unclean_election", always_unclean)
+        plant(patch, fencing, "leave_partitions", twin)
 
     assert "K3" in caught(monkeypatch, the_only_member_in_sync_dies, planting, overrides=LONELY)
 
@@ -155,7 +154,7 @@ def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: 
         original(core, token, request)
 
     def planting(patch: pytest.MonkeyPatch) -> None:
-        plant(patch, ballots, "handle_vote", twin, "8535985f")
+        plant(patch, ballots, "handle_vote", twin)
         patch.setitem(raft._REQUESTS, VoteRequest, twin)
 
     assert "K4" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
@@ -165,7 +164,7 @@ def test_a_pre_vote_granted_without_regard_to_leader_contact_is_caught(monkeypat
     def twin(core: Any) -> bool:
         return not isinstance(core.role, Leader)
 
-    planting = partial(plant, owner=ballots, name="grants_pre_vote", twin=twin, expected="97cdfdf3")
+    planting = partial(plant, owner=ballots, name="grants_pre_vote", twin=twin)
     assert "K4b" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
 
 
@@ -195,7 +194,7 @@ def test_a_controller_that_waits_for_the_session_time_out_is_caught(
     def twin(self: Probing, watch: Any, at_ms: int) -> None:
         watch.is_suspect = False
 
-    planting = partial(plant, owner=Probing, name="_suspect", twin=twin, expected="c6fe53d7")
+    planting = partial(plant, owner=Probing, name="_suspect", twin=twin)
     assert caught(monkeypatch, story, planting) == {"K6"}
 
 
@@ -222,7 +221,7 @@ def test_an_unclean_restart_that_stays_eligible_is_caught(monkeypatch: pytest.Mo
     def twin(old: Any, draft: Any, enough: int, unclean_restarted: frozenset[int]) -> None:
         original(old, draft, enough, frozenset())
 
-    planting = partial(plant, owner=partition_change, name="_keep_eligible", twin=twin, expected="6031b331")
+    planting = partial(plant, owner=partition_change, name="_keep_eligible", twin=twin)
     assert "K7" in caught(monkeypatch, one_after_the_other_dies, planting)
 
 
@@ -238,7 +237,7 @@ def test_a_last_known_leader_that_is_taken_back_without_a_look_at_its_log_is_cau
         last = state.last_known_elr[0] if len(state.last_known_elr) == 1 else -1
         return last if not state.elr and may_lead(last, None) else -1
 
-    planting = partial(plant, owner=plans, name="choose_furthest", twin=twin, expected="b6547f8d")
+    planting = partial(plant, owner=plans, name="choose_furthest", twin=twin)
     assert "M5" in caught(monkeypatch, all_die_and_the_leader_loses_power, planting)
 
 
@@ -258,7 +257,7 @@ def test_a_high_watermark_that_moves_under_min_isr_is_caught(monkeypatch: pytest
         self.effective_min_isr = kept
         return moved
 
-    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="e9068bf7")
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin)
     assert "K7" in caught(monkeypatch, writes_go_on_with_one_in_sync, planting)
 
 
@@ -275,7 +274,7 @@ def test_a_high_watermark_that_waits_for_nobody_is_caught(monkeypatch: pytest.Mo
         moved, self.high_watermark = self.high_watermark < self.log_end_offset, self.log_end_offset
         return moved
 
-    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="e9068bf7")
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin)
     assert "D4" in caught(monkeypatch, some_writes, planting)
 
 
@@ -287,7 +286,7 @@ def test_an_acknowledgement_of_what_is_only_appended_is_caught(monkeypatch: pyte
             self.waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
         original(self)
 
-    planting = partial(plant, owner=Partition, name="settle", twin=twin, expected="bb27b120")
+    planting = partial(plant, owner=Partition, name="settle", twin=twin)
     assert "D11" in caught(monkeypatch, some_writes, planting)
 
 
@@ -303,7 +302,7 @@ def test_a_high_watermark_that_does_not_move_is_caught(monkeypatch: pytest.Monke
     def twin(self: LeaderState, *_: Any) -> bool:
         return False
 
-    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin, expected="e9068bf7")
+    planting = partial(plant, owner=LeaderState, name="_advance", twin=twin)
     assert caught(monkeypatch, writes_that_wait, planting) == {"L6"}
 
 
@@ -322,7 +321,7 @@ def test_a_vote_that_leaves_before_it_is_on_disk_is_caught(monkeypatch: pytest.M
             self._answers.give(answer)
         original(self, ready._replace(answers=()))
 
-    planting = partial(plant, owner=QuorumDriver, name="_carry_out", twin=twin, expected="47ccb475")
+    planting = partial(plant, owner=QuorumDriver, name="_carry_out", twin=twin)
     assert {"R3", "R19"} <= caught(monkeypatch, the_active_controller_dies, planting)
 
 
@@ -331,7 +330,7 @@ def test_metadata_that_is_published_before_it_is_committed_is_caught(monkeypatch
         told = [batch for batch in self._tail if batch.base_offset >= offset]
         return told, len(told)
 
-    planting = partial(plant, owner=Delivery, name="_committed_from", twin=twin, expected="c313ba63")
+    planting = partial(plant, owner=Delivery, name="_committed_from", twin=twin)
     assert "M9" in caught(monkeypatch, some_writes, planting)
 
 
@@ -339,5 +338,5 @@ def test_a_reply_that_leaves_before_it_is_committed_is_caught(monkeypatch: pytes
     def twin(self: CommandLine, parked: Any) -> None:
         parked.asked.waiter.reply(parked.reply)
 
-    planting = partial(plant, owner=CommandLine, name="_park", twin=twin, expected="ff954b6b")
+    planting = partial(plant, owner=CommandLine, name="_park", twin=twin)
     assert "M9" in caught(monkeypatch, some_writes, planting)

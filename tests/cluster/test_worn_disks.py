@@ -38,8 +38,9 @@ from kraft.sim.workload.refusals import OFFERED_MS_MAX, REFUSALS_MAX, Refusals
 from kraft.sim.world.filesystem import Inode
 from kraft.storage.follower_append import FollowerBatches
 from kraft.wire.records import check_crc, iter_headers
+from tests.bugbank.originals import plant
 
-from .stage import checks_of, kill_and_settle, plant, play, produce, state_of, wait_whole
+from .stage import checks_of, kill_and_settle, play, produce, state_of, wait_whole
 
 WORK = {
     PLAIN: tuple(Operation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5)),
@@ -117,7 +118,7 @@ def planted(patch: pytest.MonkeyPatch, kind: str) -> list[Finding]:
         return original(data, **settings)
 
     def bug() -> None:
-        plant(patch, FollowerBatches, "verify", staticmethod(twin), "48df330b")
+        plant(patch, FollowerBatches, "verify", staticmethod(twin))
 
     return play(partial(an_emptied_follower_copies_a_rotten_leader, kind=kind), bug=bug)
 
@@ -160,7 +161,7 @@ def test_what_is_misdirected_are_bytes_of_another_batch_of_the_file_and_a_crc_te
 def test_a_broker_that_offers_rotten_bytes_on_and_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=1, duration_ms=9_000)
     assert not carry_out(rot, duration_ms=10_000).findings
-    plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False, "b8c39edf")
+    plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False)
     assert {finding.check for finding in carry_out(rot, duration_ms=10_000).findings} == {"L7"}
 
 

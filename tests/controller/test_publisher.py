@@ -199,6 +199,17 @@ def test_a_snapshot_is_replayed_in_steps_and_shown_when_it_is_told(told: int) ->
     with_publisher(check)
 
 
+def test_a_snapshot_that_the_image_overtakes_while_it_is_replayed_is_not_kept() -> None:
+    async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
+        ahead = publisher.load_ahead(25, 1, [encode_event(event) for event in topics(25)], 10)
+        next(ahead)
+        publisher.on_commit([batch(0, *topics(25))])
+        list(ahead)
+        assert publisher._loaded is None
+
+    with_publisher(check)
+
+
 @pytest.mark.parametrize("moves_on", [False, True])
 def test_a_snapshot_that_replaces_an_image_is_compared_with_it_in_steps_too(moves_on: bool) -> None:
     """If the image is another one when the snapshot is told, that is what it is compared with."""

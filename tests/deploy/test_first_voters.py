@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
 import trio
 
 from kraft.deploy.launch.layout import new_cluster_id
@@ -16,11 +15,6 @@ from tests.deploy.clusters import Command
 from tests.quorum.test_first_voters import directory
 from tests.quorum.test_quorum_on_loopback import free_ports
 from tests.quorum.test_tls import Started, run_node
-
-
-@pytest.fixture
-def kraft(tmp_path: Path) -> Command:
-    return Command(tmp_path / "state")
 
 
 def properties(folder: Path, node_id: int, servers: str, port: int, *roles: str) -> Path:

@@ -53,11 +53,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory, authority: tuple[trustme.C
 
 
 @pytest.fixture
-def kraft(tmp_path: Path) -> Command:
-    return Command(tmp_path / "state")
-
-
-@pytest.fixture
 def own_certificate(tmp_path: Path, authority: tuple[trustme.CA, Path]) -> Path:
     path = tmp_path / "me.pem"
     authority[0].issue_cert("me.example.org").private_key_and_cert_chain_pem.write_to_path(str(path))

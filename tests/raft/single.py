@@ -18,6 +18,7 @@ from kraft.raft.log_view import BatchSummary, LogView, SnapshotId
 from kraft.raft.raft import Raft
 from kraft.raft.ready import QuorumState, Ready, Reply, ReplyWithRecords, ReplyWithSnapshot, Send
 from kraft.raft.settings import RaftSettings
+from kraft.raft.state import Follower
 from kraft.seam import Address
 from kraft.sim.cores.driver import CLUSTER
 from kraft.sim.cores.heap import Chance
@@ -174,3 +175,30 @@ class Single:
         response = self.ask(VoteRequest(**{**fields, **changes}))
         assert isinstance(response, VoteResponse)
         return response
+
+
+# singles in the states that many tests begin with
+
+
+def leading(**arguments: Any) -> Single:
+    single = Single(**arguments)
+    single.become_leader()
+    return single
+
+
+def committed(single: Single) -> int | None:
+    return single.raft.high_watermark
+
+
+def following(**arguments: Any) -> Single:
+    arguments.setdefault("stored", QuorumState(3, A))
+    arguments.setdefault("epochs", ((1, 0), (3, 10)))
+    arguments.setdefault("end_offset", 20)
+    single = Single(**arguments)
+    assert isinstance(single.raft.role, Follower)
+    return single
+
+
+def fetch(single: Single) -> Any:
+    """The fetch that is under way."""
+    return single.take_sent(MetadataFetchRequest)[-1]

@@ -78,137 +78,180 @@ def check(condition: object, what: str) -> None:
         raise Disagreement(what)
 
 
-def run_steps(seed: int, steps: int = 300) -> int:
-    """Random steps on a LeaderState and its twin; how often the high watermark moved."""
-    random = Random(seed)
-    isr = tuple(sorted({1, *random.sample(REPLICAS, random.randrange(1, 5))}))
-    min_isr = random.randrange(1, 4)
-    state = LeaderState(
-        1,
-        PartitionState(REPLICAS, isr, 1, 5, 7),
-        log_end_offset=10,
-        own_share=10,
-        high_watermark=random.randrange(0, 11),
-        min_isr=min_isr,
-        lag_ms_max=LAG_MS,
-        now_ms=0,
-    )
-    twin = Twin(10, isr, min_isr, state.high_watermark)
-    eligible = {replica: 100 + replica for replica in REPLICAS}
-    ends = dict.fromkeys(REPLICAS[1:], 0)
-    pending: IsrProposal | None = None
-    now_ms = moved = 0
-    partition_epoch = 7
+class Comparison:
+    """A LeaderState and its twin, which take the same random steps of a seed."""
 
-    def compare(what: str) -> None:
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        isr = tuple(sorted({1, *random.sample(REPLICAS, random.randrange(1, 5))}))
+        min_isr = random.randrange(1, 4)
+        self.state = LeaderState(
+            1,
+            PartitionState(REPLICAS, isr, 1, 5, 7),
+            log_end_offset=10,
+            own_share=10,
+            high_watermark=random.randrange(0, 11),
+            min_isr=min_isr,
+            lag_ms_max=LAG_MS,
+            now_ms=0,
+        )
+        self.twin = Twin(10, isr, min_isr, self.state.high_watermark)
+        self.eligible = {replica: 100 + replica for replica in REPLICAS}
+        self.ends = dict.fromkeys(REPLICAS[1:], 0)
+        self.pending: IsrProposal | None = None
+        self.now_ms = self.moved = 0
+        self.partition_epoch = 7
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now_ms += self.random.choice((0, 1, 50, 700))
+            step = self.random.randrange(8)
+            if step <= 1:
+                self._append()
+            elif step <= 4:
+                self._fetch()
+            elif step == 5:
+                self._look_at_lag()
+            elif step == 6 and self.pending is not None:
+                self._answer(self.pending)
+            elif step == 7:
+                self._change_brokers()
+
+    # the steps
+
+    def _append(self) -> None:
+        twin = self.twin
+        twin.end += self.random.randrange(1, 4)
+        self.state.appended(twin.end, twin.end, self.now_ms, self.eligible)
+        if twin.maximal == {1}:
+            self._advance()
+        self._compare("append")
+
+    def _fetch(self) -> None:
+        random, twin, ends = self.random, self.twin, self.ends
+        replica = random.choice(REPLICAS[1:])
+        ends[replica] = min(twin.end, ends[replica] + random.choice((0, 1, 2, 20)))
+        epoch = self.eligible.get(replica, 100 + replica) - (random.random() < 0.1)
+        twin.fetch(replica, ends[replica], self.now_ms, epoch)
+        joins = self.pending is None and twin.may_join(replica, self.eligible)
+        effects = self.state.fetched(replica, ends[replica], 0, twin.end, self.now_ms, epoch, self.eligible)
+        check((effects.proposal is not None) == joins, f"fetch: joins {joins}")
+        self._take(effects.proposal)
+        before = twin.high_watermark
+        if ends[replica] > before:
+            self._advance()
+        check(effects.high_watermark_moved == (twin.high_watermark != before), "fetch: moved")
+        self._compare("fetch")
+
+    def _look_at_lag(self) -> None:
+        twin = self.twin
+        lagging = {one for one in twin.isr - {1} if not twin.in_time(one, self.now_ms)}
+        shrinks = self.pending is None and bool(lagging)
+        proposal = self.state.check_lag(self.now_ms)
+        check((proposal is not None) == shrinks, f"lag: shrinks {shrinks}")
+        if proposal is not None:
+            check(proposal.ids == twin.isr - lagging, "lag: members")
+        self._take(proposal)
+        self._compare("lag")
+
+    def _answer(self, asked: IsrProposal) -> None:
+        outcome = self.random.randrange(3)
+        if outcome == 0:
+            self.partition_epoch += 1
+            members = tuple(sorted(asked.ids))
+            check(self._verdict(asked, ErrorCode.NONE, members) is AnswerVerdict.COMMITTED, "committed")
+            self._settle(set(members))
+        elif outcome == 1:
+            check(self._verdict(asked, ErrorCode.INELIGIBLE_REPLICA) is AnswerVerdict.REVERTED, "reverted")
+            self._settle(self.twin.isr)
+        else:
+            self._verdict(asked, ErrorCode.INVALID_UPDATE_VERSION)
+        self._compare("answer")
+
+    def _verdict(self, asked: IsrProposal, error: ErrorCode, members: tuple[int, ...] = ()) -> AnswerVerdict:
+        answer = IsrAnswer(error, 5, self.partition_epoch, members) if members else IsrAnswer(error)
+        return self.state.answered(asked, answer, self.now_ms, self.eligible)[0]
+
+    def _change_brokers(self) -> None:
+        random = self.random
+        if random.random() < 0.1:
+            self._publish(tuple(self.twin.isr))
+            self._advance()
+            self._compare("metadata that an answer has told before")
+        elif random.random() < 0.3:
+            self._fence_or_unfence()
+        else:
+            self._take_back_who_was_taken_out()
+
+    def _fence_or_unfence(self) -> None:
+        random, twin, eligible = self.random, self.twin, self.eligible
+        replica = random.choice(REPLICAS[1:])
+        if replica in eligible:
+            del eligible[replica]
+        else:
+            eligible[replica] = 100 + replica
+        self.partition_epoch += 1
+        members = tuple(sorted({1, *random.sample(sorted(twin.isr), random.randrange(len(twin.isr) + 1))}))
+        self._publish(members)
+        twin.taken_out |= (twin.isr - set(members)) & (twin.isr if self.pending is None else self.pending.ids)
+        self._settle(set(members))
+        self._compare("metadata")
+
+    def _publish(self, members: tuple[int, ...]) -> None:
+        state = PartitionState(REPLICAS, members, 1, 5, self.partition_epoch)
+        self.state.metadata_changed(state, self.now_ms, self.eligible)
+
+    def _take_back_who_was_taken_out(self) -> None:
+        twin, eligible = self.twin, self.eligible
+        waiting = {one for one in REPLICAS[1:] if one in twin.taken_out and twin.in_time(one, self.now_ms)}
+        by_timer = self.random.random() < 0.5
+        if by_timer:
+            twin.taken_out -= waiting
+            proposal = self.state.check_left(self.now_ms, eligible)
+            joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)} if waiting else set()
+        else:
+            twin.taken_out.clear()
+            joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)}
+            proposal = self.state.brokers_changed(self.now_ms, eligible).proposal
+        joins = set() if self.pending is not None else joins
+        check((set() if proposal is None else proposal.ids - twin.isr) == joins, f"taken out: {joins} join")
+        self._take(proposal)
+        if not by_timer:
+            self._advance()
+        self._compare("taken out")
+
+    # what becomes of the twin
+
+    def _advance(self) -> None:
+        mark = self.twin.expected_high_watermark(self.now_ms, self.eligible)
+        self.moved += mark != self.twin.high_watermark
+        self.twin.high_watermark = mark
+
+    def _take(self, proposal: IsrProposal | None) -> None:
+        if proposal is not None:
+            check(self.pending is None, "two changes are pending")
+            self.pending = proposal
+            self.twin.maximal = self.twin.isr | proposal.ids
+
+    def _settle(self, isr: set[int]) -> None:
+        """Nothing is pending any more: this is the in-sync set."""
+        self.twin.isr, self.twin.maximal = set(isr), set(isr)
+        self.pending = None
+        self._advance()
+
+    def _compare(self, what: str) -> None:
+        state, twin = self.state, self.twin
         check(state.high_watermark == twin.high_watermark, f"{what}: high watermark {state.high_watermark}")
         check(state.isr.committed == twin.isr, f"{what}: in-sync set")
         check(state.isr.maximal == twin.maximal, f"{what}: maximal set")
         check(state.has_enough_replicas == (len(twin.isr) >= min(twin.min_isr, 4)), f"{what}: enough replicas")
 
-    def advance() -> None:
-        nonlocal moved
-        mark = twin.expected_high_watermark(now_ms, eligible)
-        moved += mark != twin.high_watermark
-        twin.high_watermark = mark
 
-    def take(proposal: IsrProposal | None) -> None:
-        nonlocal pending
-        if proposal is not None:
-            check(pending is None, "two changes are pending")
-            pending = proposal
-            twin.maximal = twin.isr | proposal.ids
-
-    for _ in range(steps):
-        now_ms += random.choice((0, 1, 50, 700))
-        step = random.randrange(8)
-        if step <= 1:
-            twin.end += random.randrange(1, 4)
-            state.appended(twin.end, twin.end, now_ms, eligible)
-            if twin.maximal == {1}:
-                advance()
-            compare("append")
-        elif step <= 4:
-            replica = random.choice(REPLICAS[1:])
-            ends[replica] = min(twin.end, ends[replica] + random.choice((0, 1, 2, 20)))
-            epoch = eligible.get(replica, 100 + replica) - (random.random() < 0.1)
-            twin.fetch(replica, ends[replica], now_ms, epoch)
-            joins = pending is None and twin.may_join(replica, eligible)
-            effects = state.fetched(replica, ends[replica], 0, twin.end, now_ms, epoch, eligible)
-            check((effects.proposal is not None) == joins, f"fetch: joins {joins}")
-            take(effects.proposal)
-            before = twin.high_watermark
-            if ends[replica] > before:
-                advance()
-            check(effects.high_watermark_moved == (twin.high_watermark != before), "fetch: moved")
-            compare("fetch")
-        elif step == 5:
-            lagging = {one for one in twin.isr - {1} if not twin.in_time(one, now_ms)}
-            shrinks = pending is None and bool(lagging)
-            proposal = state.check_lag(now_ms)
-            check((proposal is not None) == shrinks, f"lag: shrinks {shrinks}")
-            if proposal is not None:
-                check(proposal.ids == twin.isr - lagging, "lag: members")
-            take(proposal)
-            compare("lag")
-        elif step == 6 and pending is not None:
-            outcome = random.randrange(3)
-            if outcome == 0:
-                partition_epoch += 1
-                members = tuple(sorted(pending.ids))
-                answer = IsrAnswer(ErrorCode.NONE, 5, partition_epoch, members)
-                check(state.answered(pending, answer, now_ms, eligible)[0] is AnswerVerdict.COMMITTED, "committed")
-                twin.isr = set(members)
-                twin.maximal = set(members)
-                advance()
-                pending = None
-            elif outcome == 1:
-                answer = IsrAnswer(ErrorCode.INELIGIBLE_REPLICA)
-                check(state.answered(pending, answer, now_ms, eligible)[0] is AnswerVerdict.REVERTED, "reverted")
-                twin.maximal = set(twin.isr)
-                advance()
-                pending = None
-            else:
-                answer = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-                state.answered(pending, answer, now_ms, eligible)
-            compare("answer")
-        elif step == 7 and random.random() < 0.1:
-            state.metadata_changed(PartitionState(REPLICAS, tuple(twin.isr), 1, 5, partition_epoch), now_ms, eligible)
-            advance()
-            compare("metadata that an answer has told before")
-        elif step == 7 and random.random() < 0.3:
-            replica = random.choice(REPLICAS[1:])
-            if replica in eligible:
-                del eligible[replica]
-            else:
-                eligible[replica] = 100 + replica
-            partition_epoch += 1
-            members = tuple(sorted({1, *random.sample(sorted(twin.isr), random.randrange(len(twin.isr) + 1))}))
-            state.metadata_changed(PartitionState(REPLICAS, members, 1, 5, partition_epoch), now_ms, eligible)
-            twin.taken_out |= (twin.isr - set(members)) & (twin.isr if pending is None else pending.ids)
-            twin.isr = set(members)
-            twin.maximal = set(members)
-            pending = None
-            advance()
-            compare("metadata")
-        elif step == 7:
-            waiting = {one for one in REPLICAS[1:] if one in twin.taken_out and twin.in_time(one, now_ms)}
-            by_timer = random.random() < 0.5
-            if by_timer:
-                twin.taken_out -= waiting
-                proposal = state.check_left(now_ms, eligible)
-                joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)} if waiting else set()
-            else:
-                twin.taken_out.clear()
-                joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)}
-                proposal = state.brokers_changed(now_ms, eligible).proposal
-            joins = set() if pending is not None else joins
-            check((set() if proposal is None else proposal.ids - twin.isr) == joins, f"taken out: {joins} join")
-            take(proposal)
-            if not by_timer:
-                advance()
-            compare("taken out")
-    return moved
+def run_steps(seed: int, steps: int = 300) -> int:
+    """Random steps on a LeaderState and its twin; how often the high watermark moved."""
+    comparison = Comparison(seed)
+    comparison.run(steps)
+    return comparison.moved
 
 
 def test_state_and_twin_agree() -> None:

@@ -1,0 +1,128 @@
+"""The code that twins were written against, and how a twin is put in its place.
+
+`digests.json` keeps a digest of every original, under who plants there (a mutation's id, or a test) and the original's
+full name. A twin is planted only into the source that it was written against. While digests are noted, anything is
+planted, and what was found is noted; `python -m tests.bugbank --digests` does that (`refreshing`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DIGESTS = Path(__file__).parent / "digests.json"
+
+_noted: dict[str, str] | None = None
+"""Where digests are noted; None while originals are held to those in the file."""
+
+
+class Rotten(Exception):
+    """A twin's original has changed since the twin was written."""
+
+
+class Planting:
+    """Puts twins into the code. `planter`: the id of the mutation, or the test."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, planter: str) -> None:
+        self._patch = patch
+        self._planter = planter
+
+    def replace(self, owner: Any, name: str, twin: Any, *also: Any) -> None:
+        """Put `twin` in the place of `owner.name`, and of the same name in every other module that imported it."""
+        original = inspect.getattr_static(owner, name)
+        _require_known(f"{self._planter} {_full_name(owner)}.{name}", original)
+        for place in (owner, *also):
+            self._patch.setattr(place, name, twin)
+
+    def put(self, table: dict[Any, Any], key: Any, twin: Any) -> None:
+        """The same for a function that a table holds."""
+        _require_known(f"{self._planter} [{getattr(key, '__name__', key)}]", table[key])
+        self._patch.setitem(table, key, twin)
+
+
+def plant(patch: pytest.MonkeyPatch, owner: Any, name: str, twin: Any, *also: Any) -> None:
+    """`Planting.replace` for the test that runs."""
+    Planting(patch, _running_test()).replace(owner, name, twin, *also)
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Take originals as they are, and note the digest of each that is replaced."""
+    global _noted
+    before, _noted = _noted, {}
+    try:
+        yield _noted
+    finally:
+        _noted = before
+
+
+def read_digests() -> dict[str, str]:
+    return dict(json.loads(DIGESTS.read_text()))
+
+
+def write_digests(digests: dict[str, str]) -> None:
+    DIGESTS.write_text(json.dumps(digests, indent=1, sort_keys=True) + "\n")
+
+
+def planter_of(key: str) -> str:
+    return key.partition(" ")[0]
+
+
+def is_test(planter: str) -> bool:
+    return "::" in planter
+
+
+def digest_now(key: str) -> str:
+    """The digest of what a test's key names; "" if there is no such thing any more."""
+    parts = key.partition(" ")[2].split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        try:
+            found: Any = import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        try:
+            for part in parts[count:]:
+                found = inspect.getattr_static(found, part)
+        except AttributeError:
+            return ""
+        return _digest(found)
+    return ""
+
+
+def _require_known(key: str, original: Any) -> None:
+    found = _digest(original)
+    if _noted is not None:
+        _noted[key] = found
+        return
+    known = read_digests().get(key)
+    if found != known:
+        is_new_test = known is None and is_test(planter_of(key))
+        raise Rotten(
+            f"{key} has changed (digest {found}, not {known}): look whether the twin still means the same bug, "
+            f"then run python -m tests.bugbank --digests {planter_of(key) if is_new_test else ''}"
+        )
+
+
+def _digest(original: Any) -> str:
+    function = original.fget if isinstance(original, property) else getattr(original, "__func__", original)
+    is_code = inspect.isfunction(function) or inspect.isclass(function)
+    source = inspect.getsource(function) if is_code else repr(function)
+    return hashlib.sha256(source.encode()).hexdigest()[:8]
+
+
+def _full_name(owner: Any) -> str:
+    return f"{owner.__module__}.{owner.__qualname__}" if inspect.isclass(owner) else str(owner.__name__)
+
+
+def _running_test() -> str:
+    """Its file and name, without parameters."""
+    return os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0].partition("[")[0]

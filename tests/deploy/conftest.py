@@ -1,0 +1,35 @@
+"""A cluster that the kraft command has started, for the tests of a module; and the command without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraft.deploy.launch.layout import ClusterLayout
+from tests.deploy.clusters import Command, free_port
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def up(home: Path) -> Iterator[Command]:
+    """A cluster of one controller and two brokers, which is the one started last."""
+    shape = ClusterLayout(controllers=1, brokers=2)
+    kraft = Command(home / "state")
+    arguments = ("--controllers", "1", "--brokers", "2", "--data", home / "data", "--port", str(free_port(shape)))
+    answer = kraft.spawn("up", *arguments, "--background", "--set", "num.partitions=2", "--json")
+    assert json.loads(answer)["ready"] is True
+    yield kraft
+    kraft.run("down")
+
+
+@pytest.fixture
+def kraft(tmp_path: Path) -> Command:
+    """The command in a home where no cluster was ever started."""
+    return Command(tmp_path / "state")

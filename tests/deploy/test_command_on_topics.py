@@ -1,0 +1,229 @@
+"""The kraft command, as a user runs it: topics, partitions, settings, brokers and metadata."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from tests.deploy.clusters import Command
+
+
+def test_a_topic_is_created_described_grown_and_deleted(up: Command) -> None:
+    created = up.json("topics", "create", "life", "--replication-factor", "2", "--config", "retention.ms=1000")
+    assert created == {"topic": "life", "partitions": 2, "replication_factor": 2}
+    described = up.json("topics", "describe", "life")
+    assert described["settings"] == {"retention.ms": "1000"}
+    assert [sorted(part["replicas"]) for part in described["partitions"]] == [[1, 2], [1, 2]]
+    up.run("topics", "alter", "life", "--partitions", "3")
+    assert ["life", 3] in [[row["topic"], row["partitions"]] for row in up.json("topics", "list")]
+    assert "LEADER" in up.run("topics", "describe", "life")
+    up.run("topics", "delete", "life")
+    assert "was not there" in up.run("topics", "delete", "life", "--if-exists")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in up.run("topics", "describe", "life", code=4)
+
+
+def test_each_of_several_names_is_told_of_also_when_one_fails(up: Command) -> None:
+    up.run("topics", "create", "one", "two")
+    assert "TOPIC_ALREADY_EXISTS" in up.run("topics", "create", "one", "three", code=1)
+    shown = up.spawn("topics", "describe", "nope", "three", code=4)
+    assert "nope" in shown
+    told = json.loads(up.printed("topics", "delete", "one", "nope", "two", "--json", code=4))
+    assert [(row["topic"], row.get("deleted"), "error" in row) for row in told] == [
+        ("one", True, False),
+        ("nope", None, True),
+        ("two", True, False),
+    ]
+    assert up.printed("topics", "delete", "nope", "three", code=4) == "topic three deleted\n"
+    assert "give --yes" in up.run("topics", "delete", "__consumer_offsets", code=2)
+
+
+def test_a_topic_that_exists_is_refused(up: Command) -> None:
+    up.run("topics", "create", "twice")
+    said = up.run("topics", "create", "twice", code=1)
+    assert "TOPIC_ALREADY_EXISTS" in said
+    assert "--if-not-exists" in said
+    assert "is there already" in up.run("topics", "create", "twice", "--if-not-exists")
+
+
+def test_partitions_are_chosen_and_their_offsets_shown(up: Command) -> None:
+    up.run("topics", "create", "parts", "--replica-assignment", "1:2,2:1,1:2")
+    up.run("produce", "parts", "--partition", "1", "--timestamp", "5000", text="a\nb\n")
+    rows = up.json("partitions", "list", "parts:1-2")
+    assert [(row["partition"], row["replicas"], row["end_offset"]) for row in rows] == [(1, [2, 1], 2), (2, [1, 2], 0)]
+    assert up.json("partitions", "offsets", "parts:1", "--at", "5000")[0]["offset"] == 0
+    assert up.json("partitions", "offsets", "parts:1", "--at", "5001")[0]["offset"] is None
+    assert "give --yes" in up.run("partitions", "delete-records", "parts:1", "--before", "1", code=2)
+    assert up.json("partitions", "delete-records", "parts:1", "--before", "1", "--yes")[0]["first_offset"] == 1
+    assert "has partitions 0 to 2, not 7" in up.run("partitions", "list", "parts:7", code=4)
+    assert up.json("partitions", "elect", "parts")[0]["result"] == "not needed"
+    assert [row["partition"] for row in up.json("partitions", "producers", "parts")] == [1]
+
+
+def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
+    up.run("topics", "create", "movable", "--replica-assignment", "1,1,1,1")
+    up.run("produce", "movable", text="a\nb\n")
+    back, there = tmp_path / "back.json", tmp_path / "there.json"
+    there.write_text(up.run("partitions", "reassign", "plan", "movable", "--save-current", back))
+    up.run("partitions", "reassign", "verify", there, code=1)
+    begun = up.json("partitions", "reassign", "execute", there, "--throttle", "10000000", "--wait")
+    assert sorted(row["target"] for row in begun) == [[1], [1], [2], [2]]
+    assert {row["state"] for row in up.json("partitions", "reassign", "verify", there)} == {"done"}
+    assert up.json("partitions", "reassign", "list") == []
+    assert up.json("topics", "describe", "movable")["settings"] == {}
+    assert sorted(up.run("consume", "movable").split()) == ["a", "b"]
+    assert "nothing to do" in up.run("partitions", "reassign", "cancel", there)
+    up.run("partitions", "reassign", "execute", back, "--wait")
+    assert {tuple(part["replicas"]) for part in up.json("topics", "describe", "movable")["partitions"]} == {(1,)}
+
+
+def test_a_move_is_waited_for_though_another_was_refused(up: Command, tmp_path: Path) -> None:
+    up.run("topics", "create", "half", "--replica-assignment", "1,1")
+    plan = tmp_path / "plan.json"
+    rows = [{"topic": "half", "partition": 0, "replicas": [2]}, {"topic": "half", "partition": 1, "replicas": [1, 2]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    execute = (
+        "partitions",
+        "reassign",
+        "execute",
+        plan,
+        "--keep-replication-factor",
+        "--throttle",
+        "9000000",
+        "--json",
+    )
+    moved, refused = json.loads(up.printed(*execute, "--wait", code=1))
+    assert moved["result"] == "done"
+    assert "INVALID_REPLICATION_FACTOR" in refused["result"]
+    assert up.json("topics", "describe", "half")["settings"] == {}
+    assert json.loads(up.printed(*execute, code=1))[0]["result"] == "begun"
+    up.run("partitions", "reassign", "verify", plan, code=1)
+
+
+def test_the_cluster_is_shown_in_one_view_and_its_log_directories(up: Command, home: Path) -> None:
+    view = up.json("cluster")
+    assert (view["active_brokers"], view["active_controller"], view["without_leader"]) == ([1, 2], 101, 0)
+    assert "active brokers" in up.run("cluster")
+    paths = [(row["broker"], row["path"]) for row in up.json("logdirs")]
+    assert paths == [(node, str(home / "data" / str(node) / "data")) for node in (1, 2)]
+    assert "FREE" in up.run("logdirs", "--broker", "1")
+
+
+def test_the_replicas_of_one_topic_are_shown_alone_in_either_form(up: Command) -> None:
+    up.run("topics", "create", "this", "that", "--partitions", "1")
+    found = up.json("logdirs", "--topic", "this")
+    assert {part["topic"] for row in found for part in row["replicas"]} == {"this"}
+    assert "that" not in up.run("logdirs", "--topic", "this").split()
+
+
+def test_the_replicas_of_a_topic_that_is_not_there_are_not_shown_as_none(up: Command) -> None:
+    said = up.run("logdirs", "--topic", "typo", code=4)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+    assert "see kraft topics list" in said
+    up.run("topics", "create", "on-one", "--replica-assignment", "1")
+    assert "on-one" in up.run("logdirs", "--topic", "on-one", "--broker", "1")
+    assert "on-one" not in up.run("logdirs", "--topic", "on-one", "--broker", "2")
+
+
+def test_metadata_is_browsed_as_it_was(up: Command, home: Path) -> None:
+    folder = ("--folder", home / "data")
+    up.run("topics", "create", "history", "--partitions", "1")
+    up.run("topics", "delete", "history")
+    events = [json.loads(line) for line in up.run("metadata", "events", *folder, "--json").splitlines()]
+    created = next(row["offset"] for row in events if row["type"] == "Topic" and row["name"] == "history")
+    removed = next(row["offset"] for row in events if row["type"] == "RemoveTopic" and row["offset"] > created)
+    before, after = str(created), str(removed)
+    assert "there is no history" in up.run("metadata", "show", "topics/history", *folder, code=4)
+    shown = up.json("metadata", "show", "topics/history/partitions", *folder, "--at", after)
+    assert list(shown) == ["0"]
+    told = up.json("metadata", "diff", before, after, *folder)
+    assert "topics/history" in [change["path"] for change in told["changes"]]
+    assert "+ topics/history" in up.run("metadata", "diff", before, after, *folder)
+    assert "RegisterBroker broker_id=1" in up.run("metadata", "events", *folder, "--to", before)
+
+
+def test_the_cluster_itself_tells_the_same_history(up: Command, home: Path) -> None:
+    up.run("topics", "create", "told", "--partitions", "1")
+    from_cluster = up.json("metadata", "show", "topics/told")
+    assert from_cluster == up.json("metadata", "show", "topics/told", "--folder", home / "data")
+    offset = str(up.json("metadata", "show", "cluster")["offset"])
+    up.run("topics", "delete", "told")
+    assert [change["path"] for change in up.json("metadata", "diff", offset)["changes"]] == ["topics/told"]
+
+
+def test_what_comes_is_shown_as_it_comes(up: Command) -> None:
+    up.run("topics", "create", "live", "--partitions", "1")
+    offset = str(up.json("metadata", "show", "cluster")["offset"])
+    with up.watch("metadata", "events", "--from", offset, "--follow", "--json") as events:
+        with up.watch("consume", "live", "--follow") as records:
+            for number in range(2):
+                up.run("produce", "live", text=f"{number}\n")
+                assert records.readline() == f"{number}\n"
+        up.run("topics", "delete", "live")
+        while json.loads(events.readline())["type"] != "RemoveTopic":
+            pass
+
+
+def test_speed_is_measured_on_a_topic_that_goes_away_again(up: Command) -> None:
+    for test in ("produce", "consume", "e2e"):
+        measured = up.json("perf", test, "--records", "50", "--record-size", "10")
+        assert measured["records"] == 50
+        assert measured["records_per_second"] > 0
+    assert up.json("topics", "list", "kraft-perf") == []
+    up.run("topics", "create", "few", "--partitions", "1")
+    up.run("produce", "few", text="1\n")
+    assert "topic few has only 1 of 5 records" in up.run("perf", "consume", "few", "--records", "5", code=1)
+    assert "records/s" in up.run("perf", "produce", "--records", "10")
+
+
+def test_settings_are_shown_with_their_source_and_changed(up: Command) -> None:
+    up.run("topics", "create", "settings")
+    up.run("configs", "alter", "--topic", "settings", "--set", "retention.ms=5", "--append", "cleanup.policy=compact")
+    shown = {row["key"]: row for row in up.json("configs", "describe", "--topic", "settings")}
+    assert (shown["retention.ms"]["value"], shown["retention.ms"]["source"]) == ("5", "topic")
+    assert shown["cleanup.policy"]["value"] == "delete,compact"
+    up.run("configs", "alter", "--topic", "settings", "--delete", "retention.ms")
+    again = {row["key"]: row for row in up.json("configs", "describe", "--topic", "settings", "--changed")}
+    assert "retention.ms" not in again
+    broker = {row["key"]: row["source"] for row in up.json("configs", "describe", "--broker", "1")}
+    assert broker["num.partitions"] == "server.properties"
+    wrong = ("configs", "alter", "--topic", "settings", "--set", "retention.ms=-7")
+    assert "must be at least -1" in up.run(*wrong, code=1)
+
+
+def test_brokers_and_quorum_are_shown(up: Command) -> None:
+    assert [(row["broker"], row["state"]) for row in up.json("brokers")] == [(1, "active"), (2, "active")]
+    quorum = up.json("quorum")
+    assert quorum["leader"] == 101
+    assert {row["node"]: row["role"] for row in quorum["replicas"]} == {101: "leader", 1: "observer", 2: "observer"}
+    assert "HIGH" not in up.run("quorum")
+
+
+def test_the_requests_that_a_broker_answers_are_shown(up: Command) -> None:
+    rows = {row["api"]: row for row in up.json("apis", "--broker", "2")}
+    assert (rows["Metadata"]["key"], rows["Metadata"]["min_version"]) == (3, 0)
+    assert rows["Metadata"]["newest_common"] == rows["Metadata"]["max_version"]
+    assert len(rows) > 20
+
+
+def test_features_are_shown_and_changed_within_what_the_brokers_know(up: Command) -> None:
+    (version,) = [row for row in up.json("features", "describe") if row["feature"] == "metadata.version"]
+    same = f"metadata.version={version['level']}"
+    assert "could be changed" in up.run("features", "upgrade", same, "--validate-only")
+    assert "metadata.version" in up.run("features", "upgrade", f"metadata.version={version['max_level'] + 1}", code=1)
+    assert "a level is a whole number" in up.run("features", "downgrade", "metadata.version=x", code=2)
+    assert "give --yes" in up.run("unregister", "7", code=2)
+    assert "broker 7" in up.run("unregister", "7", "--yes", code=4)
+
+
+def test_an_active_broker_is_not_forgotten_by_mistake_and_one_that_was_stops_at_once(up: Command) -> None:
+    said = up.run("unregister", "2", "--yes", code=1)
+    assert "broker 2 is active" in said
+    assert "kraft stop 2" in said
+    up.run("unregister", "2", "--yes", "--force")
+    deadline = time.monotonic() + 30
+    while [row["broker"] for row in up.json("brokers")] != [1]:  # the one who answers hears of it a moment later
+        assert time.monotonic() < deadline
+    up.run("stop", "2")
+    up.run("start", "2")
+    assert [(row["broker"], row["state"]) for row in up.json("brokers")] == [(1, "active"), (2, "active")]

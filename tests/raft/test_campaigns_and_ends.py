@@ -1,0 +1,261 @@
+"""Roles one message at a time: campaigns, how a node starts, how a leader ends, and changes of the voters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.raft.inputs import (
+    Failure,
+    RequestFailed,
+    ResignRequested,
+    ResponseReceived,
+    ShutdownRequested,
+    VotersChangeRequested,
+)
+from kraft.raft.ready import (
+    AppendVoters,
+    QuorumState,
+)
+from kraft.raft.settings import RaftSettings
+from kraft.raft.state import Candidate, Follower, Prospective, Resigned, Unattached
+from kraft.seam import InvariantError
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    VoteRequest,
+    VoteResponse,
+)
+
+from .single import ME, A, B, C, Single, committed, directory, fetch, following, key, leading, voter_set
+
+# campaigns
+
+
+def test_a_lost_pre_vote_round_keeps_epoch_and_vote_and_goes_back_to_the_leader() -> None:
+    single = following()
+    single.now += 2000
+    single.tick()
+    for send in single.take_sent(VoteRequest):
+        single.answer(send, VoteResponse(epoch=3, leader_id=A, vote_granted=False))
+    assert isinstance(single.raft.role, Follower)
+    assert single.raft.epoch == 3
+
+
+def test_a_pre_vote_round_without_answers_ends_with_the_election_time_out() -> None:
+    single = following()
+    single.now += 2000
+    single.tick()
+    single.tick_to_deadline()
+    assert isinstance(single.raft.role, Follower)
+
+
+def test_a_vote_request_that_timed_out_is_sent_again_and_a_refused_one_is_out_of_the_round() -> None:
+    single = Single()
+    asked = single.become_candidate()
+    single.step(RequestFailed(asked[0].request_id, Failure.TIMED_OUT))
+    (again,) = single.take_sent(VoteRequest)
+    assert again.destination.node_id == asked[0].destination.node_id
+    single.step(RequestFailed(again.request_id, Failure.REFUSED))
+    ready = single.step(RequestFailed(asked[1].request_id, Failure.REFUSED))
+    assert isinstance(single.raft.role, Candidate)
+    assert ready.deadline_ms is not None
+    assert ready.deadline_ms - single.now <= 100
+    single.tick_to_deadline()
+    assert isinstance(single.raft.role, Prospective)
+    assert single.raft.voted == key(ME)
+
+
+def test_a_pre_vote_answer_of_a_lower_epoch_counts() -> None:
+    single = Single(stored=QuorumState(5))
+    single.become_prospective()
+    send = single.take_sent(VoteRequest)[0]
+    single.answer(send, VoteResponse(epoch=4, vote_granted=True))
+    assert isinstance(single.raft.role, Candidate)
+
+
+def test_an_answer_of_a_newer_epoch_ends_a_campaign() -> None:
+    single = Single()
+    single.become_prospective()
+    single.answer(single.take_sent(VoteRequest)[0], VoteResponse(epoch=8, leader_id=B))
+    assert isinstance(single.raft.role, Follower)
+    assert (single.raft.epoch, single.raft.leader_id) == (8, B)
+    other = Single(stored=QuorumState(5))
+    other.become_prospective()
+    refusal = VoteResponse(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, epoch=5)
+    other.answer(other.take_sent(VoteRequest)[0], refusal)
+    assert isinstance(other.raft.role, Prospective)
+
+
+# starting
+
+
+def test_a_node_starts_in_the_role_that_its_disk_allows() -> None:
+    log: dict[str, Any] = {"epochs": ((1, 0), (4, 5)), "end_offset": 9}
+    behind = Single(stored=QuorumState(2, A, key(A)), **log)
+    assert (behind.raft.epoch, behind.raft.voted, behind.raft.leader_id) == (4, None, None)
+    assert isinstance(behind.raft.role, Unattached)
+    led = Single(stored=QuorumState(4, ME, key(ME)), **log)
+    assert isinstance(led.raft.role, Resigned)
+    assert led.take_sent(EndQuorumEpochRequest)
+    stood = Single(stored=QuorumState(5, None, key(ME)), **log)
+    assert isinstance(stood.raft.role, Candidate)
+    assert stood.raft.epoch == 5
+    assert len(stood.take_sent(VoteRequest)) == 2
+    followed = Single(stored=QuorumState(5, A), **log)
+    assert isinstance(followed.raft.role, Follower)
+    voted = Single(stored=QuorumState(5, None, key(B)), **log)
+    assert isinstance(voted.raft.role, Unattached)
+    assert voted.raft.voted == key(B)
+    unknown = Single(stored=QuorumState(5, 77), may_vote=False, voters=voter_set(A, B), **log)
+    assert isinstance(unknown.raft.role, Unattached)
+
+
+def test_a_former_leader_stands_again_in_a_new_epoch() -> None:
+    single = Single(stored=QuorumState(4, ME, key(ME)), epochs=((4, 0),), end_offset=9)
+    assert single.last.deadline_ms is not None
+    assert single.last.deadline_ms - single.now <= 100
+    single.become_prospective()
+    assert single.raft.epoch == 5
+
+
+# ending
+
+
+def test_a_leader_that_stops_names_the_longest_log_first_and_waits_to_be_heard() -> None:
+    single = leading()
+    single.append(3)
+    single.fetch_of(A, 1, 1)
+    single.fetch_of(B, 4, 1)
+    ready = single.step(ShutdownRequested())
+    ends = single.take_sent(EndQuorumEpochRequest)
+    assert [end.request.preferred_successors for end in ends] == [(B, A), (B, A)]  # type: ignore[union-attr]
+    assert not ready.may_stop
+    assert ready.leadership is not None
+    assert not ready.leadership.is_local
+    single.answer(ends[0], EndQuorumEpochResponse(epoch=1))
+    assert not single.last.may_stop
+    assert single.step(RequestFailed(ends[1].request_id, Failure.REFUSED)).may_stop
+    assert single.append().refusal is not None
+
+
+def test_a_stop_waits_for_silent_voters_only_so_long() -> None:
+    single = leading()
+    ready = single.step(ShutdownRequested())
+    assert not ready.may_stop
+    assert single.tick(1000).may_stop
+    assert following().step(ShutdownRequested()).may_stop
+
+
+def test_resignation_is_void_in_another_epoch() -> None:
+    single = leading()
+    single.step(ResignRequested(0))
+    assert single.raft.is_leader
+    single.step(ResignRequested(1))
+    assert isinstance(single.raft.role, Resigned)
+    assert single.raft.leader_id is None
+    assert single.fetch_of(A, 0, 0).leader_id == -1
+
+
+def test_a_leader_without_a_majority_resigns_after_one_and_a_half_fetch_time_outs() -> None:
+    single = leading()
+    single.fetch_of(A, 1, 1)
+    single.now += 2999
+    single.tick()
+    assert single.raft.is_leader
+    single.now += 1
+    single.tick()
+    assert isinstance(single.raft.role, Resigned)
+
+
+def test_a_leader_announces_itself_until_it_is_fetched_from() -> None:
+    single = leading()
+    begun = single.take_sent(BeginQuorumEpochRequest)
+    assert [send.destination.node_id for send in begun] == [A, B]
+    for send in begun:
+        single.step(RequestFailed(send.request_id, Failure.TIMED_OUT))
+    single.now += 900
+    single.fetch_of(A, 1, 1)
+    single.now += 100
+    single.tick()
+    assert [send.destination.node_id for send in single.take_sent(BeginQuorumEpochRequest)] == [B]
+
+
+def test_observers_are_forgotten_after_their_session() -> None:
+    single = leading(settings=RaftSettings(observer_session_ms=1000))
+    single.fetch_of(C, 1, 1)
+    assert (C, directory(C)) in single.raft.progress()
+    single.now += 1001
+    single.fetch_of(A, 1, 1)
+    single.tick()
+    assert (C, directory(C)) not in single.raft.progress()
+    assert (A, directory(A)) in single.raft.progress()
+
+
+def test_what_a_forgotten_observer_had_does_not_count_when_it_votes() -> None:
+    single = leading(settings=RaftSettings(observer_session_ms=1000))
+    single.append(3)
+    single.fetch_of(C, 4, 1)
+    single.fetch_of(A, 1, 1)
+    single.fetch_of(B, 1, 1)
+    assert committed(single) == 1
+    single.now += 1001
+    single.fetch_of(A, 1, 1)
+    single.tick()
+    single.step(VotersChangeRequested(voter_set(ME, A, B, C)))
+    single.sync()
+    single.fetch_of(A, 4, 1)
+    assert committed(single) == 1
+
+
+# voter changes
+
+
+def test_a_voters_record_takes_effect_when_it_is_appended_and_is_guarded() -> None:
+    single = leading()
+    grown = voter_set(ME, A, B, C)
+    assert single.step(VotersChangeRequested(grown)).refusal is not None
+    single.sync()
+    single.fetch_of(A, 1, 1)
+    ready = single.step(VotersChangeRequested(grown))
+    assert ready.log == (AppendVoters(1, 1, grown),)
+    assert single.raft.voters == grown
+    assert single.step(VotersChangeRequested(voter_set(ME, A, B))).refusal is not None
+    single.sync()
+    single.fetch_of(A, 2, 1)
+    assert committed(single) == 1
+    single.fetch_of(C, 2, 1)
+    assert committed(single) == 2
+    for refused in (voter_set(), voter_set(ME)):
+        assert single.step(VotersChangeRequested(refused)).refusal is not None
+    assert following().step(VotersChangeRequested(grown)).refusal is not None
+
+
+def test_a_leader_that_removed_itself_goes_when_that_is_committed() -> None:
+    single = leading()
+    single.sync()
+    single.fetch_of(A, 1, 1)
+    single.step(VotersChangeRequested(voter_set(A, B)))
+    single.sync()
+    assert single.raft.is_leader
+    single.fetch_of(A, 2, 1)
+    assert single.raft.is_leader
+    single.fetch_of(B, 2, 1)
+    assert committed(single) == 2
+    assert isinstance(single.raft.role, Resigned)
+
+
+def test_an_answer_of_another_kind_than_the_request_is_a_bug_of_ours() -> None:
+    single = following()
+    with pytest.raises(InvariantError, match="was answered with"):
+        single.step(ResponseReceived(fetch(single).request_id, VoteResponse()))
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="hurry"):
+        RaftSettings(election_timeout_ms=10)
+    with pytest.raises(ValueError, match="fetch_wait_ms"):
+        RaftSettings(fetch_timeout_ms=400)
