@@ -102,10 +102,8 @@ def consume(
             settings["auto_offset_reset"] = wanted.start
 
     async def work() -> None:
-        async with _reader(connection, settings, topics, wanted, reading, is_member=group is not None) as (
-            reader,
-            ends,
-        ):
+        opened = _reader(connection, settings, topics, wanted, reading, is_member=group is not None)
+        async with opened as (reader, ends):
             await _print(reader, ends, only, show, count, _write)
 
     connection.run_async(work)
