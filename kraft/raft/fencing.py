@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kraft.raft.core import Core
 from kraft.raft.identity import ReplicaKey
-from kraft.raft.state import Leader
+from kraft.raft.state import Follower, Leader, Prospective, Unattached
 from kraft.raft.transitions import to_follower, to_unattached
 from kraft.seam import Address
 from kraft.wire.error_codes import ErrorCode
@@ -52,10 +52,21 @@ def adopt(core: Core, response: QuorumResponse) -> bool:
         else:
             to_unattached(core, response.epoch)
         return False
-    if leader_id >= 0 and leader_id not in (core.node_id, core.leader_id):
-        # to_follower raises InvariantError if we know another leader of this epoch.
-        to_follower(core, response.epoch, leader_id, _address(core, response))
+    if leader_id >= 0 and leader_id != core.node_id:
+        _hear_of_leader(core, leader_id, response)
     return True
+
+
+def _hear_of_leader(core: Core, leader_id: int, response: QuorumResponse) -> None:
+    """The leader of our epoch was named, perhaps one whose address we did not know, or knew differently: it may not be
+    in our set of voters, if that is an old one, and what is stored of a leader is its id alone."""
+    role, address = core.role, _address(core, response)
+    follows_nobody = isinstance(role, Unattached) or (isinstance(role, Prospective) and role.follower is None)
+    if leader_id != core.leader_id or (follows_nobody and address is not None):
+        # to_follower raises InvariantError if we know another leader of this epoch.
+        to_follower(core, response.epoch, leader_id, address)
+    elif isinstance(role, Follower):
+        core.leader_address = address_in(response) or core.leader_address
 
 
 def _address(core: Core, response: QuorumResponse) -> Address | None:

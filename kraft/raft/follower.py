@@ -60,18 +60,24 @@ def _may_fetch(core: Core, role: Role) -> bool:
 
 
 def _destination(core: Core) -> Destination | None:
-    if isinstance(core.role, Follower) and core.leader_id is not None and not core.fetch.is_probing:
-        address = core.address_of(core.leader_id)
-        if address is not None:
-            return Destination(core.leader_id, address)
+    leader = _leader(core) if isinstance(core.role, Follower) else None
+    if leader is not None and not core.fetch.is_probing:
+        return leader
     voters = [Destination(voter.key.node_id, voter.address) for voter in core.voters.voters]
     known = {choice.address for choice in voters} | {core.identity.address}
     choices = [choice for choice in voters if choice.node_id != core.node_id]
     choices += [Destination(-1, address) for address in core.bootstrap if address not in known]
+    if leader is not None and leader not in choices:  # it may have become a voter after our log ends
+        choices.append(leader)
     if not choices:
         return None
     first = core.random.below(len(choices)) if core.fetch.failures <= 1 else core.fetch.failures
     return choices[first % len(choices)]
+
+
+def _leader(core: Core) -> Destination | None:
+    address = None if core.leader_id is None else core.address_of(core.leader_id)
+    return None if core.leader_id is None or address is None else Destination(core.leader_id, address)
 
 
 def _fetch_request(core: Core) -> MetadataFetchRequest:

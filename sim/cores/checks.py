@@ -129,19 +129,26 @@ class Checks(Witness):
                 raise Violation("R8", f"{committed} > {raft.log.end_offset}")
 
     def _check_contact(self, world: Driver, node: Node, raft: Raft, life: Life) -> None:
-        """R18, by the fetches that were delivered: a majority was heard within 1.5 + 1 fetch time-outs."""
-        me, now, voters = node.node_id, world.now, raft.voters
+        """R18, by the fetches that were delivered: a majority was heard within 1.5 + 1 fetch time-outs. When the voters
+        change, a majority of those before counts once more."""
+        now, voters = world.now, raft.voters
         if life.led_epoch != raft.epoch:
-            life.led_epoch, life.led_since = raft.epoch, now
-        began = life.led_since
+            life.led_epoch, life.led_since, life.led_voters = raft.epoch, now, voters
         self.counts["R18"] += len(voters) > 1
-        times = sorted((now if n == me else self.heard.get((me, n), began) for n in voters.ids), reverse=True)
-        # Of one voter, the majority is the leader itself: heard right now.
-        last = max(times[len(times) // 2], began, node.paused_until)
+        heard = max(
+            self._majority_heard(node, each, now, life.led_since) for each in (voters, life.led_voters or voters)
+        )
+        last = max(heard, node.paused_until)
         life.led_voters = voters
         life.contact_until = last + world.settings.check_quorum_ms + world.settings.fetch_timeout_ms
         if now > life.contact_until:
-            raise Violation("R18", f"leader {me} heard no majority since {last}")
+            raise Violation("R18", f"leader {node.node_id} heard no majority since {last}")
+
+    def _majority_heard(self, leader: Node, voters: VoterSet, now: int, began: int) -> int:
+        """When each of a majority had been heard last; of one voter, that is the leader itself: right now."""
+        me = leader.node_id
+        times = sorted((now if n == me else self.heard.get((me, n), began) for n in voters.ids), reverse=True)
+        return max(times[len(times) // 2], began)
 
     def name_leader(self, epoch: int, leader_id: int) -> None:
         self.counts["R1"] += 1
