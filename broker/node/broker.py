@@ -7,6 +7,7 @@ broker is in `lifecycle`, what runs in which order in `serve`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from errno import EIO
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ import structlog
 from kraft.broker.node.departed import DepartedBrokers
 from kraft.config import NodeConfig
 from kraft.image import Endpoint, FeatureRange, MetadataImage
-from kraft.seam import Seam
+from kraft.seam import DiskError, Seam
 
 if TYPE_CHECKING:
     from kraft.broker.node.auto_topics import AutoTopicCreation
@@ -110,9 +111,11 @@ class Broker:
         self._fail(error)
 
     def log_directory_failed(self, directory: str, directory_id: UUID, why: str) -> None:
-        """A log directory went offline: tell the controller, also if none is left."""
+        """A log directory went offline: tell the controller, or stop the node if none is left, as Kafka does."""
         log.error("log directory is offline", directory=directory, directory_id=str(directory_id), why=why)
         self.lifecycle.directory_went_offline(directory, directory_id, why)
+        if not self.replicas.directories.online:
+            self.node_failed(DiskError(f"no log directory is left: {why}", errno=EIO, path=directory))
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         """Where clients of `listener` reach a broker that is unfenced and has that listener; else None."""

@@ -438,6 +438,25 @@ def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> Non
     three(test, log_dirs="/data,/more")
 
 
+def test_a_broker_that_has_lost_its_last_log_directory_stops() -> None:
+    """It went on without a place for any replica; its metadata log was elsewhere, or had nothing to write."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", 2, leader=1)
+        replicas = plane.cluster.node(1).broker.broker.replicas
+        first, last = replicas.directories.all
+        replicas.directory_failed(first, DiskError("the device is gone", errno=5, path=first.path))
+        await plane.until(lambda: {plane.leader("orders", 0), plane.leader("orders", 1)} > {1})
+        assert plane.is_up(1)
+        replicas.directory_failed(last, DiskError("the device is gone", errno=5, path=last.path))
+        await plane.until(lambda: not plane.is_up(1))
+        failures, plane.cluster.failures = plane.cluster.failures, []
+        assert "no log directory is left: the device is gone" in str(failures)
+        await plane.until(lambda: plane.leader("orders", 0) in (2, 3) and plane.leader("orders", 1) in (2, 3))
+
+    three(test, log_dirs="/data,/more")
+
+
 @pytest.mark.parametrize("path", ["", "/elsewhere/orders-0"])
 def test_an_error_whose_path_lies_in_no_log_directory_ends_the_directory_of_its_replica(path: str) -> None:
     """It was passed over: the replica went on, on a device that had refused."""
