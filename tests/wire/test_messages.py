@@ -27,6 +27,7 @@ from kraft.wire.message_reader import compile_reader
 from kraft.wire.message_schema import ENTITY, fields_of
 from kraft.wire.message_writer import EncodedStructs, compile_writer
 from kraft.wire.messages import (
+    LAST_WITH_TOPIC_NAMES,
     PIECE_BYTES_MIN,
     build,
     decode_request,
@@ -37,7 +38,9 @@ from kraft.wire.messages import (
     encode_response_in_pieces,
     milliseconds,
     nested_class,
+    newest_class,
     newest_version,
+    part_class,
     request_class,
     response_class,
     versioned_class,
@@ -116,7 +119,7 @@ def sayable(key: ApiKey, version: int, direction: Direction, message: Any) -> bo
 def test_the_newest_message_goes_through_every_version_and_loses_only_what_that_version_lacks(
     key: ApiKey, version: int, direction: Direction, data: st.DataObject
 ) -> None:
-    newest = versioned_class(key, newest_version(key), direction)
+    newest = newest_class(key, direction)
     message = data.draw(messages(newest).filter(lambda m: sayable(key, version, direction, m)))
     body = encode(key, version, direction, message)
     wire = versioned_class(key, version, direction)
@@ -125,7 +128,7 @@ def test_the_newest_message_goes_through_every_version_and_loses_only_what_that_
     back = decode(key, version, direction, body)
     assert type(back) is newest
     assert encode(key, version, direction, back) == body, "nothing more is lost by going round again"
-    if version == newest_version(key) and key is not ApiKey.API_VERSIONS:
+    if wire is newest and key is not ApiKey.API_VERSIONS:
         assert back == message == on_the_wire
     same = {field.name for field in fields_of(wire) if field.kind != ENTITY and not field.is_nullable}
     if key is not ApiKey.API_VERSIONS:
@@ -202,6 +205,29 @@ def test_a_null_that_an_old_version_does_not_know_becomes_the_zero_of_its_type()
     message = build(cls, topics=[topic])
     assert decode_response(3, 12, encode_response(3, 12, message)).topics[0].name is None
     assert decode_response(3, 9, encode_response(3, 9, message)).topics[0].name == ""
+
+
+@pytest.mark.parametrize("key", LAST_WITH_TOPIC_NAMES)
+@pytest.mark.parametrize("direction", Direction)
+def test_a_topic_has_a_name_up_to_a_version_and_an_id_alone_from_the_next_on(key: ApiKey, direction: Direction) -> None:
+    cls = newest_class(key, direction)
+    names, ids = LAST_WITH_TOPIC_NAMES[key], newest_version(key)
+    topic = {"name": "orders", "topic_id": UUID(int=9), "partitions": []}
+    if (key, direction) == (ApiKey.OFFSET_FETCH, Direction.REQUEST):
+        topic = {"name": "orders", "topic_id": UUID(int=9), "partition_indexes": [3]}
+    told = build(cls, **({"groups": [{"topics": [topic]}]} if key is ApiKey.OFFSET_FETCH else {"topics": [topic]}))
+    for version, expected in ((names, ("orders", None)), (ids, (None, UUID(int=9)))):
+        back = decode(key, version, direction, encode(key, version, direction, told))
+        (found,) = back.groups[0].topics if key is ApiKey.OFFSET_FETCH else back.topics
+        assert (found.name, found.topic_id) == expected
+        assert encode(key, version, direction, back) == encode(key, version, direction, told)
+    assert versioned_class(key, ids, direction) is not cls, "what is on the wire is kio's"
+
+
+def test_a_struct_is_found_by_the_name_of_its_schema_however_deep_it_stands() -> None:
+    cls = response_class(ApiKey.OFFSET_FETCH)
+    rows = nested_class(nested_class(nested_class(cls, "groups"), "topics"), "partitions")
+    assert part_class(cls, "OffsetFetchResponsePartitions") is rows
 
 
 def test_update_features_version_0_says_downgrade_by_a_flag() -> None:
