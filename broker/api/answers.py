@@ -7,7 +7,6 @@ Handlers are written once, against the newest message; kraft.wire projects to an
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
@@ -41,13 +40,13 @@ def respond(api_key: int, **fields: Any) -> Any:
 @cache
 def kind(api_key: int, name: str) -> Any:
     """A nested class of the newest response, by its schema name."""
-    return getattr(sys.modules[messages.response_class(api_key).__module__], name)
+    return messages.part_class(messages.response_class(api_key), name)
 
 
 @cache
 def request_part(api_key: int, name: str) -> Callable[..., Any]:
     """The builder of a nested class of the newest request, by its schema name; missing fields are zero."""
-    return partial(messages.build, getattr(sys.modules[messages.request_class(api_key).__module__], name))
+    return partial(messages.build, messages.part_class(messages.request_class(api_key), name))
 
 
 @cache

@@ -2,8 +2,9 @@
 
 The size of a log is that of its segments; a log that is not open is measured on the disk. A replica that is on its way
 here from another directory is told as its future one, with the offsets that the copy lacks; no other lags behind
-itself (`offset_lag` 0). As in Kafka the metadata log is not among them.
-Source: DescribeLogDirsRequest 1 to 4, KIP-113, KIP-827.
+itself (`offset_lag` 0). As in Kafka the metadata log is not among them. No directory is cordoned (KIP-1066): the key
+for it has no effect here.
+Source: DescribeLogDirsRequest 1 to 5, KIP-113, KIP-827.
 """
 
 from __future__ import annotations

@@ -2,14 +2,16 @@
 
 A topic that may not be read is TOPIC_AUTHORIZATION_FAILED before it is unknown; all topics at once leaves out what may
 not be described. An offset that was committed for a topic of the same name that is gone is not told (KAFKA-19154).
-Source: coord 4.2, 4.3, 4.6.
+From version 10 on topics have ids in place of names: one that this broker does not know, when it is asked, is
+UNKNOWN_TOPIC_ID. Source: coord 4.2, 4.3, 4.6; OffsetCommit and OffsetFetch 10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from kraft.broker.api.answers import answer, kind, part, read, respond
 from kraft.broker.group.requests import (
@@ -39,19 +41,31 @@ if TYPE_CHECKING:
 COMMITS_WITH_RETENTION = range(2, 5)
 FIRST_COMMIT_WITH_MISSING_GROUPS = 9
 FIRST_FETCH_WITH_GROUP_ERROR = 2
+FIRST_FETCH_WITH_TOPIC_IDS = 10
 
 
 def group_resource(group: str) -> Resource:
     return Resource(ResourceType.GROUP, group)
 
 
+def _name_of(broker: Broker, topic: Any) -> str | None:
+    """The name of a topic in a request; None for an id that this broker does not know."""
+    return topic.name if topic.name is not None else broker.image.topics.name_of(topic.topic_id)
+
+
 # OffsetCommit
+
+NamedTopics = Sequence[tuple[str | None, Any]]
+"""The topics of a request with their names."""
+
+RowKey = tuple[str | None, int]
 
 
 def handle_offset_commit(broker: Broker, request: Request, session: Session) -> None:
     """Answered when every accepted offset is safe."""
     message, version = read(request), request.api_version
-    accepted, refused = _sorted_out(broker, session, message)
+    topics = [(_name_of(broker, topic), topic) for topic in message.topics]
+    accepted, refused = _sorted_out(broker, session, topics)
     commit = CommitRequest(
         group=message.group_id,
         generation=message.generation_id_or_member_epoch,
@@ -63,12 +77,13 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
     )
 
     def reply(answered: CommitReply) -> None:
-        errors = {**refused, **{(row.topic, row.partition): row.error for row in answered.rows}}
-        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: errors[key])))
+        errors: dict[RowKey, ErrorCode] = {(row.topic, row.partition): row.error for row in answered.rows}
+        errors |= refused
+        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(topics, lambda key: errors[key])))
 
     if not broker.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(message, lambda key: error)))
+        answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(topics, lambda key: error)))
     elif accepted or not refused:
         broker.groups.commits.count += len(accepted)
         broker.groups.submit(commit, partial(broker.finish, request, reply))
@@ -77,42 +92,46 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
 
 
 def _sorted_out(
-    broker: Broker, session: Session, message: Any
-) -> tuple[tuple[OffsetToCommit, ...], dict[tuple[str, int], ErrorCode]]:
+    broker: Broker, session: Session, topics: NamedTopics
+) -> tuple[tuple[OffsetToCommit, ...], dict[RowKey, ErrorCode]]:
     """What may be committed, and why the rest may not."""
     accepted: list[OffsetToCommit] = []
-    refused: dict[tuple[str, int], ErrorCode] = {}
-    for topic in message.topics:
-        may_read = broker.gates.authorize_topic(session, Operation.READ, topic.name)
-        image = broker.image.topics.get(topic.name)
+    refused: dict[RowKey, ErrorCode] = {}
+    for name, topic in topics:
+        if name is None:
+            refused.update({(None, row.partition_index): ErrorCode.UNKNOWN_TOPIC_ID for row in topic.partitions})
+            continue
+        may_read = broker.gates.authorize_topic(session, Operation.READ, name)
+        image = broker.image.topics.get(name)
         for row in topic.partitions:
             index = row.partition_index
             if not may_read:
-                refused[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif image is None or image.find(index) is None:
-                refused[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 metadata = row.committed_metadata or ""
                 accepted.append(
                     OffsetToCommit(
-                        topic.name, index, row.committed_offset, row.committed_leader_epoch, metadata, image.topic_id
+                        name, index, row.committed_offset, row.committed_leader_epoch, metadata, image.topic_id
                     )
                 )
     return tuple(accepted), refused
 
 
-def _commit_topics(message: Any, error_of: Callable[[tuple[str, int]], ErrorCode]) -> list[Any]:
+def _commit_topics(topics: NamedTopics, error_of: Callable[[RowKey], ErrorCode]) -> list[Any]:
     topic_class = part(ApiKey.OFFSET_COMMIT, "OffsetCommitResponseTopic")
     row_class = part(ApiKey.OFFSET_COMMIT, "OffsetCommitResponsePartition")
     return [
         topic_class(
             name=topic.name,
+            topic_id=topic.topic_id,
             partitions=[
-                row_class(partition_index=row.partition_index, error_code=error_of((topic.name, row.partition_index)))
+                row_class(partition_index=row.partition_index, error_code=error_of((name, row.partition_index)))
                 for row in topic.partitions
             ],
         )
-        for topic in message.topics
+        for name, topic in topics
     ]
 
 
@@ -126,6 +145,14 @@ def _retention_ms(request: Request) -> int:
 # OffsetFetch
 
 
+class _Wanted(NamedTuple):
+    """A topic of the answer. `name` None: its id is unknown; `topic_id` None: its name is."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: Sequence[int]
+
+
 def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> None:
     """Each group is answered by its own partition of the offsets topic; the answer leaves when all are there."""
     message = read(request)
@@ -136,9 +163,11 @@ def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> N
         answer(request, respond(ApiKey.OFFSET_FETCH, groups=rows))
 
     def ask(number: int, group: Any) -> None:
+        wanted = None if group.topics is None else [_wanted(broker, topic) for topic in group.topics]
+
         def reply(answered: FetchReply) -> None:
             nonlocal missing
-            rows[number] = _fetched_group(broker, session, request.api_version, group, answered)
+            rows[number] = _fetched_group(broker, session, request.api_version, group.group_id, wanted, answered)
             missing -= 1
             if not missing:
                 finish()
@@ -147,8 +176,8 @@ def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> N
             reply(FetchReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
         partitions = None
-        if group.topics is not None:
-            partitions = [(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
+        if wanted is not None:
+            partitions = [(one.name, index) for one in wanted if one.name is not None for index in one.partitions]
         fetch = FetchRequest(group.group_id, partitions, message.require_stable)
         broker.groups.submit(fetch, partial(broker.finish, request, reply))
 
@@ -158,43 +187,59 @@ def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> N
         ask(number, group)
 
 
-def _fetched_group(broker: Broker, session: Session, version: int, group: Any, answered: FetchReply) -> Any:
+def _wanted(broker: Broker, topic: Any) -> _Wanted:
+    name = _name_of(broker, topic)
+    image = broker.image.topics.get(name) if name is not None else None
+    topic_id = topic.topic_id if image is None else image.topic_id
+    return _Wanted(name, topic_id, topic.partition_indexes)
+
+
+def _all_topics(broker: Broker, answered: FetchReply, *, with_ids: bool) -> list[_Wanted]:
+    """Every topic with an offset; where topics go by their ids, one that is gone cannot be named."""
+    found: dict[str, list[int]] = {}
+    for row in answered.rows:
+        found.setdefault(row.topic, []).append(row.partition)
+    images = {name: broker.image.topics.get(name) for name in found}
+    return [
+        _Wanted(name, None if image is None else image.topic_id, found[name])
+        for name, image in images.items()
+        if image is not None or not with_ids
+    ]
+
+
+def _fetched_group(
+    broker: Broker, session: Session, version: int, group: str, wanted: list[_Wanted] | None, answered: FetchReply
+) -> Any:
     group_class = part(ApiKey.OFFSET_FETCH, "OffsetFetchResponseGroup")
-    if answered.error is not ErrorCode.NONE and (version >= FIRST_FETCH_WITH_GROUP_ERROR or group.topics is None):
-        return group_class(group_id=group.group_id, error_code=answered.error)
+    is_all = wanted is None
+    if answered.error is not ErrorCode.NONE and (version >= FIRST_FETCH_WITH_GROUP_ERROR or is_all):
+        return group_class(group_id=group, error_code=answered.error)
+    if wanted is None:
+        wanted = _all_topics(broker, answered, with_ids=version >= FIRST_FETCH_WITH_TOPIC_IDS)
     found = {(row.topic, row.partition): row for row in answered.rows}
-    by_topic: dict[str, Iterable[int]] = {}
-    if group.topics is None:
-        for topic, index in found:
-            by_topic[topic] = [*by_topic.get(topic, ()), index]
-    else:
-        by_topic = {topic.name: topic.partition_indexes for topic in group.topics}
     topic_class = kind(ApiKey.OFFSET_FETCH, "OffsetFetchResponseTopics")
     topics = []
-    for name, indexes in by_topic.items():
+    for one in wanted:
         error = answered.error
-        if not broker.gates.authorize_topic(session, Operation.DESCRIBE, name):
-            if group.topics is None:
+        if one.name is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not broker.gates.authorize_topic(session, Operation.DESCRIBE, one.name):
+            if is_all:
                 continue
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topics.append(topic_class(name=name, partitions=tuple(_fetched(broker, name, indexes, found, error))))
-    return group_class(group_id=group.group_id, topics=topics)
+        rows = tuple(_fetched(one, found, error))
+        topics.append(topic_class(name=one.name, topic_id=one.topic_id, partitions=rows))
+    return group_class(group_id=group, topics=topics)
 
 
-def _fetched(
-    broker: Broker,
-    topic: str,
-    indexes: Iterable[int],
-    found: dict[tuple[str, int], FetchedOffset],
-    error: ErrorCode,
-) -> Iterable[Any]:
+def _fetched(wanted: _Wanted, found: dict[tuple[str, int], FetchedOffset], error: ErrorCode) -> Iterable[Any]:
     row_class = kind(ApiKey.OFFSET_FETCH, "OffsetFetchResponsePartitions")
-    image = broker.image.topics.get(topic)
-    for index in indexes:
-        row = found.get((topic, index))
-        is_told = row is not None and (image is None or row.topic_id in (None, image.topic_id))
+    for index in wanted.partitions:
+        name = wanted.name or ""
+        row = found.get((name, index))
+        is_told = row is not None and (wanted.topic_id is None or row.topic_id in (None, wanted.topic_id))
         if row is None or not is_told or error is not ErrorCode.NONE:
-            row = FetchedOffset(topic, index)
+            row = FetchedOffset(name, index)
         yield row_class(
             partition_index=index,
             committed_offset=row.offset,

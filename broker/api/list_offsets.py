@@ -4,7 +4,7 @@ Order of checks per partition: stands twice, DESCRIBE, exists, hosted, leader ep
 consumer is never told an end below one that it may have seen: until this leader's high watermark has reached the start
 of its epoch it hears OFFSET_NOT_AVAILABLE (KIP-207). Lookups by time run off the loop; one that meets damage is told
 NOT_LEADER_OR_FOLLOWER if that ended the replica, else CORRUPT_MESSAGE.
-Source: ListOffsetsRequest 1 to 10, broker-spec 4.5.
+Source: ListOffsetsRequest 1 to 11, broker-spec 4.5.
 """
 
 from __future__ import annotations
@@ -36,7 +36,18 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-FIRST_VERSION_OF = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+EARLIEST_PENDING_UPLOAD = -6
+OF_TIERED_LOGS = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+"""Nothing is there: logs have no remote part."""
+
+FIRST_VERSION_OF = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 FIRST_WITH_NOT_AVAILABLE = 5
 DEBUG_REPLICA = -2
 READ_COMMITTED = 1
@@ -128,7 +139,7 @@ class _Listing:
             return OffsetAnswer(offset=metadata.log_start_offset)
         if timestamp == LATEST:
             return OffsetAnswer(offset=metadata.high_watermark)
-        return OffsetAnswer(ErrorCode.NONE if timestamp == LATEST_TIERED else ErrorCode.UNSUPPORTED_VERSION)
+        return OffsetAnswer(ErrorCode.NONE if timestamp in OF_TIERED_LOGS else ErrorCode.UNSUPPORTED_VERSION)
 
     async def run(self) -> None:
         """Make the lookups that wait for something, one after the other, and answer."""
@@ -232,7 +243,7 @@ def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) 
         if error != ErrorCode.NONE:
             return OffsetAnswer(error)
         return OffsetAnswer(offset=end_offset(partition, asker), leader_epoch=partition.leader_epoch)
-    if timestamp == LATEST_TIERED:
+    if timestamp in OF_TIERED_LOGS:
         return OffsetAnswer()
     start = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
     return OffsetAnswer(offset=start, leader_epoch=log.epochs.epoch_for(start))

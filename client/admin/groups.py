@@ -44,7 +44,7 @@ class Groups:
         """A group with its members and their partitions. KafkaError GROUP_ID_NOT_FOUND if there is none."""
         described = await self._describe_new(group_id) or await self._describe_classic(group_id)
         if described.state == DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no {_named(group_id)}")
         return described
 
     async def offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
@@ -57,7 +57,7 @@ class Groups:
             groups=(group,),
             require_stable=False,
         )
-        require_success(answer.groups[0], f"group {group_id}")
+        require_success(answer.groups[0], _named(group_id))
         return {
             (str(topic.name), int(part.partition_index)): CommittedOffset(
                 int(part.committed_offset), int(part.committed_leader_epoch), part.metadata or ""
@@ -68,7 +68,10 @@ class Groups:
         }
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
-        """Commit offsets in the name of a group that has no active members."""
+        """Commit offsets in the name of a group that has no active members. KafkaError INVALID_GROUP_ID for the empty
+        name: brokers keep a group of that name for old clients, but no consumer can join it."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the name of the group is empty")
         topics = [
             {"name": topic, "partitions": [_commit_row(index, offsets[(topic, index)]) for index in indexes]}
             for topic, indexes in by_topic(offsets).items()
@@ -93,7 +96,7 @@ class Groups:
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.OFFSET_DELETE, lambda told: told.error_code, group_id=group_id, topics=topics
         )
-        require_success(answer, f"group {group_id}")
+        require_success(answer, _named(group_id))
         _require_all(answer, group_id)
 
     async def delete(self, group_id: str) -> None:
@@ -101,7 +104,7 @@ class Groups:
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.DELETE_GROUPS, lambda told: told.results[0].error_code, groups_names=(group_id,)
         )
-        require_success(answer.results[0], f"group {group_id}")
+        require_success(answer.results[0], _named(group_id))
 
     async def remove_members(self, group_id: str, members: Iterable[GroupMember]) -> None:
         """Make members leave; what they were assigned goes to the others."""
@@ -116,9 +119,9 @@ class Groups:
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.LEAVE_GROUP, lambda told: told.error_code, group_id=group_id, members=rows
         )
-        require_success(answer, f"group {group_id}")
+        require_success(answer, _named(group_id))
         for told in answer.members:
-            require_success(told, f"member {told.group_instance_id or told.member_id} of group {group_id}")
+            require_success(told, f"member {told.group_instance_id or told.member_id} of {_named(group_id)}")
 
     async def _describe_new(self, group_id: str) -> GroupDescription | None:
         """As a group of the consumer protocol (KIP-848); None if it is not one."""
@@ -134,7 +137,7 @@ class Groups:
         told = answer.groups[0]
         if ErrorCode.of(int(told.error_code)) in _NOT_NEW_PROTOCOL:
             return None
-        require_success(told, f"group {group_id}")
+        require_success(told, _named(group_id))
         members = tuple(
             GroupMember(
                 str(member.member_id),
@@ -159,7 +162,7 @@ class Groups:
             group_id, ApiKey.DESCRIBE_GROUPS, lambda told: told.groups[0].error_code, groups=(group_id,)
         )
         told = answer.groups[0]
-        require_success(told, f"group {group_id}")
+        require_success(told, _named(group_id))
         is_consumer = told.protocol_type == "consumer"
         members = tuple(
             GroupMember(
@@ -180,6 +183,10 @@ class Groups:
             coordinator,
             members,
         )
+
+
+def _named(group_id: str) -> str:
+    return f"group {group_id or repr(group_id)}"
 
 
 def _read_listing(told: Any, broker: int) -> GroupListing:
@@ -213,4 +220,4 @@ def _first_error(answer: Any) -> int:
 def _require_all(answer: Any, group_id: str) -> None:
     for topic in answer.topics:
         for part in topic.partitions:
-            require_success(part, f"group {group_id}, {topic.name}-{int(part.partition_index)}")
+            require_success(part, f"{_named(group_id)}, {topic.name}-{int(part.partition_index)}")

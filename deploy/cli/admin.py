@@ -37,6 +37,7 @@ ADVICE = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop them first",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
     ErrorCode.BROKER_NOT_AVAILABLE: "see kraft brokers",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "see kraft brokers",
     ErrorCode.INVALID_REPLICATION_FACTOR: "see kraft brokers for how many are active",
     ErrorCode.LEADER_NOT_AVAILABLE: "see kraft topics describe --unavailable",
     ErrorCode.NOT_CONTROLLER: "the quorum has no leader now; see kraft quorum",

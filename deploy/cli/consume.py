@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from io import RawIOBase
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -13,7 +13,7 @@ import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption
 from kraft.deploy.cli.reading_bar import Reading
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format, print_plain
@@ -106,7 +106,8 @@ def consume(
         async with opened as (reader, ends):
             await _print(reader, ends, only, show, count, _write)
 
-    connection.run_async(work)
+    with suppress(BrokenPipeError):  # who reads no further (`| head -1`) has what they wanted
+        connection.run_async(work)
 
 
 def _with_partitions(topics: list[str], partitions: list[int]) -> list[str]:
@@ -230,6 +231,7 @@ async def _bounds(
     first = await admin.partitions.offsets(dict.fromkeys(chosen, EARLIEST))
     last = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST), read_committed=committed)
     bounds = {tp: (first[tp].offset, last[tp].offset) for tp in chosen}
+    _require_start(wanted.start, {tp: end for tp, (_, end) in bounds.items()})
     starts = {tp: _start(wanted.start, *bounds[tp]) for tp in chosen}
     if wanted.since_ms is not None:
         starts = await _at_time(admin, wanted.since_ms, bounds)
@@ -245,6 +247,18 @@ async def _at_time(
 ) -> dict[TopicPartition, int]:
     found = await admin.partitions.offsets(dict.fromkeys(bounds, time_ms))
     return {tp: found[tp].offset if found[tp].offset >= 0 else end for tp, (_, end) in bounds.items()}
+
+
+def _require_start(start: str | int, ends: Mapping[TopicPartition, int]) -> None:
+    """CommandFailed for an offset behind the end of every partition: at the end itself the next record will be."""
+    longest = max(ends, key=ends.__getitem__, default=None)
+    if not isinstance(start, int) or longest is None or start <= ends[longest]:
+        return
+    which = f"{longest[0]}-{longest[1]}{', the longest,' if len(ends) > 1 else ''}"
+    raise CommandFailed(
+        f"no offset {start} is there yet: {which} ends at {ends[longest]}; see kraft partitions list",
+        code=EXIT_NOT_FOUND,
+    )
 
 
 def _start(start: str | int, first: int, end: int) -> int:

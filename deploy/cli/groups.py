@@ -20,6 +20,7 @@ from kraft.deploy.cli.output import (
     print_json,
     print_table,
     show,
+    warn,
 )
 from kraft.deploy.cli.several import Outcome, attempt_each, tell
 
@@ -111,6 +112,8 @@ def describe(
     """Show how far groups are: committed offset, end, lag and reader of each partition."""
 
     async def work(admin: Admin) -> list[tuple[GroupDescription, list[PartitionLag]]]:
+        if topic:
+            await admin.topics.describe(topic)  # one that is not there is not one in which nothing is committed
         chosen = group or [one.group_id for one in await admin.groups.list()]
         described = [await admin.groups.describe(name) for name in chosen]
         return [(one, await _lags(admin, one, topic)) for one in described]
@@ -124,6 +127,8 @@ def describe(
         if number:
             print()
         _print_group(one, lags)
+        if group and topic and not lags:
+            warn(f"group {one.group_id} does not read {', '.join(topic)} and has no offset there")
 
 
 @app.command()
@@ -208,10 +213,11 @@ def remove_members(
             for one in described.members
             if everybody or one.member_id in (member or ()) or one.instance_id in (instance or ())
         ]
-        if not chosen:
+        if not chosen and not everybody:
             known = ", ".join(one.instance_id or one.member_id for one in described.members) or "none"
             raise CommandFailed(f"group {group} has no such member (members: {known})")
-        await admin.groups.remove_members(group, chosen)
+        if chosen:
+            await admin.groups.remove_members(group, chosen)
         return [one.instance_id or one.member_id for one in chosen]
 
     removed = connection.run(work)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import EXIT_NOT_FOUND, CommandFailed, JsonOption, plural, print_json
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, plural, print_json
 from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
@@ -89,10 +89,9 @@ def events(
 ) -> None:
     """Show the events that made the metadata what it is; with --json one object per line."""
     history = _load(connection, folder)
-    first = history.base.offset if start is None else _offset(history, start)
-    last = _offset(history, end)
+    first, last = _bounds(history, start, end)
     for entry in history.entries:
-        if (first or 0) <= entry.offset < (history.end_offset if last is None else last):
+        if first <= entry.offset < last:
             _print(entry, as_json)
     if follow:
         _follow(connection, folder, history.end_offset, as_json)
@@ -113,6 +112,17 @@ def _offset(history: History, when: str | None) -> int | None:
     if when is None:
         return None
     return int(when) if when.isdigit() else history.offset_at(parse_time_ms(when, int(time.time() * 1000)))
+
+
+def _bounds(history: History, start: str | None, end: str | None) -> tuple[int, int]:
+    """The offsets that were meant, `end` exclusive. CommandFailed where no event can be between them."""
+    first = history.base.offset if start is None else _offset(history, start) or 0
+    last = history.end_offset if end is None else _offset(history, end) or 0
+    if first > history.end_offset:
+        raise history.no_offset(first)
+    if start is not None and (last < first or start == end):
+        raise CommandFailed(f"no event is from {start} on and before {end}: --to must be later", code=EXIT_USAGE)
+    return first, last
 
 
 def _too_early(history: History, offset: int | None) -> str:

@@ -48,13 +48,16 @@ class History:
         within this history."""
         wanted = self.end_offset if offset is None else offset
         if not self.base.offset <= wanted <= self.end_offset:
-            raise CommandFailed(
-                f"there is no offset {wanted}: the log holds {self.base.offset} to {self.end_offset}",
-                code=EXIT_NOT_FOUND,
-            )
+            raise self.no_offset(wanted)
         applied = [entry for entry in self.entries if entry.offset < wanted]
         epoch = applied[-1].epoch if applied else self.base.epoch
         return replay(self.base, [entry.event for entry in applied], wanted, epoch)
+
+    def no_offset(self, offset: int) -> CommandFailed:
+        """To raise for an offset that is not within this history."""
+        return CommandFailed(
+            f"there is no offset {offset}: the log holds {self.base.offset} to {self.end_offset}", code=EXIT_NOT_FOUND
+        )
 
     def offset_at(self, time_ms: int) -> int:
         """The offset of the first event that is not older; the end if there is none."""

@@ -106,10 +106,10 @@ def _refuse_resource(
         return Refused(ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no configuration here")
     if resource.name == "":
         return None
-    if not resource.name.isdigit():
+    if not (resource.name.isascii() and resource.name.isdigit()):
         return Refused(ErrorCode.INVALID_REQUEST, f"{resource.name!r} is no broker id; '' stands for all brokers")
     known = int(resource.name) in image.brokers or int(resource.name) in image.controllers
-    return None if known else Refused(ErrorCode.INVALID_REQUEST, f"node {resource.name} is not registered")
+    return None if known else Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {resource.name} is not registered")
 
 
 def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:

@@ -2,7 +2,7 @@
 
 Invariants: a key that is not implemented is in no table (a hole in the list is legal, a lie is not); Produce is shown
 from version 0 because librdkafka tests 0..7 before it enables compression, but only 3 and up are accepted.
-Source: Kafka 4.1's ranges; KIP-482 for flexible versions.
+Source: the ranges of Kafka 4.1, and of 4.3 where it has more; KIP-482 for flexible versions.
 """
 
 from __future__ import annotations
@@ -224,10 +224,10 @@ def _ranges(*rows: tuple[ApiKey, int, int]) -> dict[ApiKey, ApiVersionRange]:
 BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.PRODUCE, 3, 13),
     (ApiKey.FETCH, 4, 18),
-    (ApiKey.LIST_OFFSETS, 1, 10),
+    (ApiKey.LIST_OFFSETS, 1, 11),
     (ApiKey.METADATA, 0, 13),
-    (ApiKey.OFFSET_COMMIT, 2, 9),
-    (ApiKey.OFFSET_FETCH, 1, 9),
+    (ApiKey.OFFSET_COMMIT, 2, 10),
+    (ApiKey.OFFSET_FETCH, 1, 10),
     (ApiKey.FIND_COORDINATOR, 0, 6),
     (ApiKey.JOIN_GROUP, 0, 9),
     (ApiKey.HEARTBEAT, 0, 4),
@@ -244,7 +244,7 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.DESCRIBE_CONFIGS, 1, 4),
     (ApiKey.ALTER_CONFIGS, 0, 2),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
-    (ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
+    (ApiKey.DESCRIBE_LOG_DIRS, 1, 5),
     (ApiKey.CREATE_PARTITIONS, 0, 3),
     (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.ELECT_LEADERS, 0, 2),
@@ -265,12 +265,14 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
 """What a broker's listener answers."""
 
 CLIENT_APIS: dict[ApiKey, ApiVersionRange] = {
+    **BROKER_APIS,
     **_ranges(
+        (ApiKey.OFFSET_COMMIT, 2, 9),
+        (ApiKey.OFFSET_FETCH, 1, 9),
         (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
     ),
-    **BROKER_APIS,
 }
-"""What our clients know how to ask: all that our brokers answer, and what only others' do."""
+"""What our clients know how to ask: all that our brokers answer, but offsets by topic ids; and what only others' do."""
 
 CONTROLLER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.API_VERSIONS, 0, 4),

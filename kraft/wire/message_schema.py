@@ -7,7 +7,7 @@ and, in the annotation, what is nullable. Source: kio.schema; KIP-482 (tagged fi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -52,6 +52,39 @@ class Field:
 def fields_of(cls: Any) -> tuple[Field, ...]:
     """The fields of a kio class, in wire order (tagged ones too, to be written apart)."""
     return tuple(_field(field) for field in dataclasses.fields(cls))
+
+
+@cache
+def merged(newer: Any, older: Any) -> Any:
+    """A class with all fields of `newer` and, None by default, those that only `older` has; structs in both likewise.
+    Messages of either class can be converted to it and back."""
+    entities = {field.name: field.entity for field in fields_of(older)}
+    names = [field.name for field in fields_of(newer)]
+    fields: list[tuple[str, Any, Any]] = []
+    for field, declared in zip(fields_of(newer), dataclasses.fields(newer), strict=True):
+        hint: Any = declared.type
+        if field.entity is not None and entities.get(field.name) is not None:
+            hint = merged(field.entity, entities[field.name])
+            hint = tuple[hint, ...] if field.is_array else hint
+            hint = hint | None if field.is_nullable else hint
+        fields.append((field.name, hint, dataclasses.field(default=declared.default, metadata=declared.metadata)))
+    for declared in dataclasses.fields(older):
+        if declared.name not in names:
+            hint = declared.type
+            fields.append((declared.name, hint | None, dataclasses.field(default=None, metadata=declared.metadata)))
+    return dataclasses.make_dataclass(newer.__name__, fields, frozen=True, slots=True, kw_only=True)
+
+
+def part_class(cls: Any, name: str) -> Any:
+    """The class of this schema name among the structs of `cls`, at any depth."""
+    return next(entity for entity in _entities(cls) if entity.__name__ == name)
+
+
+def _entities(cls: Any) -> Iterator[Any]:
+    for field in fields_of(cls):
+        if field.entity is not None:
+            yield field.entity
+            yield from _entities(field.entity)
 
 
 def zero_entity(cls: Any) -> Any:

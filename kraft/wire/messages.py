@@ -1,8 +1,9 @@
 """Kafka's messages: kio's classes, one per API, read from and written in every version.
 
-A handler sees only the newest class within the range that we serve; conversion from and to the version on the wire is
-compiled once per pair of classes (`message_reader`, `message_writer`), and the few that need more than fields dropped
-and defaulted are in `message_quirks`. Produce and Fetch have codecs of their own (`produce`, `fetch`).
+A handler sees only the newest class within the range that we serve (with names, where that knows ids alone); conversion
+from and to the version on the wire is compiled once per pair of classes (`message_reader`, `message_writer`), and the
+few that need more than fields dropped and defaulted are in `message_quirks`. Produce and Fetch have codecs of their own
+(`produce`, `fetch`).
 Classes are imported when they are first needed.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from kraft.seam import Buffer, WireError, require
 from kraft.wire.api_keys import (
+    BROKER_APIS,
     CLIENT_APIS,
     CONTROLLER_APIS,
     ApiKey,
@@ -24,7 +26,7 @@ from kraft.wire.api_keys import (
 )
 from kraft.wire.message_quirks import QUIRKS, Direction, Quirk
 from kraft.wire.message_reader import Read, compile_reader
-from kraft.wire.message_schema import coerce, fields_of
+from kraft.wire.message_schema import coerce, fields_of, merged, part_class
 from kraft.wire.message_writer import Write, compile_writer
 from kraft.wire.primitives import milliseconds
 
@@ -39,7 +41,9 @@ __all__ = [
     "is_flexible",
     "milliseconds",
     "nested_class",
+    "newest_class",
     "newest_version",
+    "part_class",
     "request_class",
     "request_header_version",
     "response_class",
@@ -50,21 +54,32 @@ __all__ = [
 PIECE_BYTES_MIN = 64 * 1024
 """More than a connection joins into one send."""
 
+LAST_WITH_TOPIC_NAMES = {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+"""Up to this version a topic has a name, from the next on an id alone; the newest class has both, each may be None."""
+
 
 def newest_version(key: int) -> int:
     """The newest version of this API that we speak, as a server on either listener or as a client."""
     api = ApiKey(key)
-    return (CLIENT_APIS.get(api) or CONTROLLER_APIS[api]).max
+    return (BROKER_APIS.get(api) or CONTROLLER_APIS.get(api) or CLIENT_APIS[api]).max
 
 
 def request_class(key: int) -> Any:
-    """kio's request class of the newest version that we serve."""
-    return versioned_class(key, newest_version(key), Direction.REQUEST)
+    """The request class of the newest version that we serve."""
+    return newest_class(key, Direction.REQUEST)
 
 
 def response_class(key: int) -> Any:
-    """kio's response class of the newest version that we serve."""
-    return versioned_class(key, newest_version(key), Direction.RESPONSE)
+    """The response class of the newest version that we serve."""
+    return newest_class(key, Direction.RESPONSE)
+
+
+@cache
+def newest_class(key: int, direction: Direction) -> Any:
+    """What handlers see of one API: kio's class of the newest version that we serve, or one that can say more."""
+    newest = versioned_class(key, newest_version(key), direction)
+    last_with_names = LAST_WITH_TOPIC_NAMES.get(ApiKey(key))
+    return newest if last_with_names is None else merged(newest, versioned_class(key, last_with_names, direction))
 
 
 @cache
@@ -119,7 +134,7 @@ def struct_writer(key: int, version: int, *path: str) -> Write:
     """`write(append, struct)` for the structs in a field of this API's response (`"topics", "partitions"`), from the
     newest class to `version`."""
     wire = versioned_class(key, version, Direction.RESPONSE)
-    newest = versioned_class(key, newest_version(key), Direction.RESPONSE)
+    newest = newest_class(key, Direction.RESPONSE)
     for name in path:
         wire, newest = nested_class(wire, name), nested_class(newest, name)
     return compile_writer(wire, newest)
@@ -149,7 +164,7 @@ def duration(value_ms: int) -> timedelta:
 @cache
 def _reader(key: int, version: int, direction: Direction) -> tuple[Read, Quirk | None]:
     _check_key(key)
-    newest = versioned_class(key, newest_version(key), direction)
+    newest = newest_class(key, direction)
     wire = versioned_class(key, version, direction)
     quirk = QUIRKS.get((key, direction))
     if quirk is not None and version in quirk.versions:
@@ -160,7 +175,7 @@ def _reader(key: int, version: int, direction: Direction) -> tuple[Read, Quirk |
 @cache
 def _writer(key: int, version: int, direction: Direction) -> tuple[Write, Quirk | None]:
     _check_key(key)
-    newest = versioned_class(key, newest_version(key), direction)
+    newest = newest_class(key, direction)
     wire = versioned_class(key, version, direction)
     quirk = QUIRKS.get((key, direction))
     if quirk is not None and version in quirk.versions:
@@ -184,7 +199,7 @@ def _decode(key: int, version: int, direction: Direction, body: Buffer) -> Any:
         raise WireError(f"{ApiKey(key).name} version {version}: {error}") from None
     if quirk is None:
         return message
-    return quirk.upgrade(message, versioned_class(key, newest_version(key), direction), version)
+    return quirk.upgrade(message, newest_class(key, direction), version)
 
 
 def _encode(key: int, version: int, direction: Direction, message: Any) -> bytes:

@@ -7,6 +7,7 @@ import pytest
 from kraft.client import Consumer, KafkaError
 from kraft.client.admin import CommittedOffset, NewTopic
 from kraft.client.admin.reset import ResetRule, ResetTo, carry_out, plan_reset
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.admin.stage import Stage, play
 
@@ -28,6 +29,29 @@ def test_offsets_are_committed_in_the_name_of_a_group_and_make_it_a_group() -> N
         assert [(group.group_id, group.state) for group in await groups.list()] == [("g", "Empty")]
         described = await groups.describe("g")
         assert (described.state, described.members) == ("Empty", ())
+
+    play(work)
+
+
+def test_no_group_is_made_of_the_empty_name_but_one_that_there_is_can_be_deleted() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        groups = stage.admin.groups
+        with pytest.raises(KafkaError, match="the name of the group is empty") as refused:
+            await groups.alter_offsets("", {("t", 0): 3})
+        assert refused.value.code is ErrorCode.INVALID_GROUP_ID
+        assert await groups.list() == ()
+        for verb in (groups.describe, groups.delete):
+            with pytest.raises(KafkaError, match="group '': ") as missing:
+                await verb("")
+            assert missing.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 3}]}]
+        fields = {"group_id": "", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+        await groups._router.ask_coordinator("", ApiKey.OFFSET_COMMIT, lambda told: 0, **fields)  # as old clients do
+        assert [group.group_id for group in await groups.list()] == [""]
+        assert {tp: one.offset for tp, one in (await groups.offsets("")).items()} == {("t", 0): 3}
+        await groups.delete("")
+        assert await groups.list() == ()
 
     play(work)
 

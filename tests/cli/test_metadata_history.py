@@ -77,6 +77,40 @@ def test_an_offset_outside_of_the_log_is_refused_with_what_there_is(folder: Path
     assert failure.value.code == 4
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "said", "code"),
+    [
+        ("4", "2", "no event is from 4 on and before 2: --to must be later", 2),
+        ("3", "3", "no event is from 3 on and before 3", 2),
+        ("1970-01-01T00:00:01", "2", "no event is from 1970-01-01T00:00:01 on and before 2", 2),
+        ("7", "9", "there is no offset 7: the log holds 0 to 6", 4),
+    ],
+)
+def test_events_between_which_there_can_be_none_are_refused(
+    folder: Path, start: str, end: str, said: str, code: int
+) -> None:
+    done = CliRunner().invoke(app, ["events", "--from", start, "--to", end, "--folder", str(folder)])
+    assert isinstance(done.exception, CommandFailed)
+    assert said in str(done.exception)
+    assert done.exception.code == code
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        ([], ["1", "2", "3", "4"]),
+        (["--from", "2", "--to", "4"], ["2", "3"]),
+        (["--from", "4", "--to", "99"], ["4"]),
+        (["--from", "6"], []),
+        (["--to", "0"], []),
+    ],
+)
+def test_the_events_between_two_offsets_are_shown(folder: Path, options: list[str], offsets: list[str]) -> None:
+    done = CliRunner().invoke(app, ["events", *options, "--folder", str(folder)])
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.output.splitlines()] == offsets
+
+
 def test_a_log_whose_begin_is_gone_starts_from_its_snapshot(folder: Path) -> None:
     (folder / f"{0:020}.log").unlink()
     write_snapshot(folder, 3)

@@ -15,6 +15,7 @@ import trio
 from kraft.client import Consumer, Producer
 from kraft.client.admin import NewTopic
 from kraft.deploy.cli.consume import Range, _bounds, _print, _write
+from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format
 from kraft.deploy.cli.record_json import NewRecord
@@ -44,8 +45,8 @@ class Screen:
         (Range(2), (2, 4)),
         (Range(-1), (3, 4)),
         (Range(-9), (1, 4)),
-        (Range(9), (4, 4)),
-        (Range(9, end=12), (4, 4)),
+        (Range(4), (4, 4)),
+        (Range(4, end=12), (4, 4)),
         (Range(2, end=3), (2, 3)),
         (Range(2, end=9), (2, 4)),
         (Range(since_ms=3_000), (2, 4)),
@@ -62,6 +63,22 @@ def test_each_way_to_say_where_gives_a_begin_and_an_end(wanted: Range, expected:
         await stage.admin.partitions.delete_records({("t", 0): 1})
         starts, ends = await _bounds(stage.admin, ["t"], wanted, committed=False)
         assert (starts[("t", 0)], None if ends is None else ends[("t", 0)]) == expected
+
+    play(work)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_an_offset_behind_the_end_of_every_partition_is_refused_with_where_the_longest_ends(follow: bool) -> None:
+    async def work(stage: Stage) -> None:
+        await stage.admin.topics.create(NewTopic("t", 2))
+        await stage.produce("t", RECORDS, partition=1)
+        starts, _ = await _bounds(stage.admin, ["t"], Range(4, follow=follow), committed=False)
+        assert starts == {("t", 0): 0, ("t", 1): 4}, "a partition that is shorter begins at its own end"
+        with pytest.raises(CommandFailed, match="no offset 5 is there yet: t-1, the longest, ends at 4") as failure:
+            await _bounds(stage.admin, ["t"], Range(5, follow=follow), committed=False)
+        assert failure.value.code == 4
+        with pytest.raises(CommandFailed, match="t-0 ends at 0; see kraft partitions list"):
+            await _bounds(stage.admin, ["t:0"], Range(4, follow=follow), committed=False)
 
     play(work)
 

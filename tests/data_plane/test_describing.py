@@ -15,7 +15,7 @@ from tests.data_plane.test_fetch import write_in_transaction, write_marker
 DIRS, PRODUCERS = ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_PRODUCERS
 
 
-async def log_dirs(plane: Plane, *, version: int = 4, broker_id: int = 1, **fields: Any) -> Any:
+async def log_dirs(plane: Plane, *, version: int = 5, broker_id: int = 1, **fields: Any) -> Any:
     client = await plane.client(broker_id)
     return await client.ask(DIRS, version, **{"topics": None, **fields})
 
@@ -26,7 +26,7 @@ def sizes(result: Any) -> dict[tuple[str, int], int]:
     }
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("version", range(1, 6))
 def test_every_replica_is_told_with_its_size_in_every_version(version: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=2)
@@ -42,6 +42,7 @@ def test_every_replica_is_told_with_its_size_in_every_version(version: int) -> N
         assert {row.offset_lag for topic in result.topics for row in topic.partitions} == {0}
         if version >= 4:
             assert 0 < result.usable_bytes <= result.total_bytes
+        assert result.is_cordoned is False
 
     run(test)
 

@@ -14,7 +14,7 @@ from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, far_apart, run
 from tests.data_plane.test_fetch import write_in_transaction, write_marker
 
 NONE = ErrorCode.NONE
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 
 async def timed(plane: Plane, *timestamps: int, name: str = "orders", **configs: str) -> None:
@@ -65,11 +65,15 @@ def test_a_lookup_that_cannot_be_answered_ends_nothing_but_its_connection() -> N
 def test_special_timestamps_need_their_version() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10)
-        for timestamp, first in ((MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)):
+        needed = ((MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING_UPLOAD, 11))
+        for timestamp, first in needed:
             assert error(await plane.list_offset("orders", timestamp, version=first)) == NONE
             row = await plane.list_offset("orders", timestamp, version=first - 1)
             assert error(row) == ErrorCode.UNSUPPORTED_VERSION
-        assert error(await plane.list_offset("orders", -6, version=10)) == ErrorCode.UNSUPPORTED_VERSION
+        for timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            row = await plane.list_offset("orders", timestamp, version=11)
+            assert (row.timestamp, row.offset, row.leader_epoch) == (-1, -1, -1), "no log has a remote part"
+        assert error(await plane.list_offset("orders", -7, version=11)) == ErrorCode.UNSUPPORTED_VERSION
         assert error(await plane.list_offset("nowhere", LATEST)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert error(await plane.list_offset("orders", LATEST, epoch=99)) == ErrorCode.UNKNOWN_LEADER_EPOCH
 

@@ -47,6 +47,10 @@ class Command:
         printed, said = self._run(*arguments, text=text, code=code)
         return said if code else printed
 
+    def both(self, *arguments: str | Path) -> tuple[str, str]:
+        """What it prints, and what it says on standard error although it does what it was asked for."""
+        return self._run(*arguments, text="", code=0)
+
     def printed(self, *arguments: str | Path, text: str = "", code: int) -> str:
         """What it prints on standard output although it fails with this exit code."""
         return self._run(*arguments, text=text, code=code)[0]

@@ -130,6 +130,31 @@ def test_a_member_is_shown_with_its_partitions_and_can_be_removed(up: Command) -
         member.close()
 
 
+def test_an_empty_group_has_no_members_left_to_remove(up: Command) -> None:
+    up.run("topics", "create", "empty", "--partitions", "1")
+    up.run("groups", "reset-offsets", "deserted", "--topic", "empty", "--to-earliest", "--execute")
+    assert up.run("groups", "remove-members", "deserted", "--all") == "0 members removed from group deserted\n"
+    assert up.json("groups", "remove-members", "deserted", "--all")["removed"] == []
+    assert "see kraft groups list" in up.run("groups", "remove-members", "nobody", "--all", code=4)
+    assert "(members: none)" in up.run("groups", "remove-members", "deserted", "--member", "x", code=1)
+
+
+def test_a_topic_that_is_not_there_is_not_one_in_which_a_group_has_nothing(up: Command) -> None:
+    up.run("topics", "create", "heeded", "--partitions", "1")
+    up.run("topics", "create", "unread", "--partitions", "1")
+    up.run("groups", "reset-offsets", "reader", "--topic", "heeded", "--to-earliest", "--execute")
+    for group in (("reader",), ()):
+        said = up.run("groups", "describe", *group, "--topic", "nope", code=4)
+        assert (
+            said
+            == "kraft: topic nope: unknown topic or partition (UNKNOWN_TOPIC_OR_PARTITION); see kraft topics list\n"
+        )
+    printed, told = up.both("groups", "describe", "reader", "--topic", "unread")
+    assert (len(printed.splitlines()), told) == (1, "group reader does not read unread and has no offset there\n")
+    printed, told = up.both("groups", "describe", "reader", "--topic", "heeded")
+    assert (len(printed.splitlines()), told) == (3, "")
+
+
 def test_a_group_that_has_committed_nothing_is_not_said_to_lag_by_0(up: Command) -> None:
     up.run("topics", "create", "uncommitted", "--partitions", "1")
     up.run("produce", "uncommitted", text="1\n2\n")
@@ -216,10 +241,23 @@ def test_a_member_whose_pager_has_gone_leaves_its_group_without_a_word(up: Comma
         assert reader.stdout.readline() == "1\n"
         reader.stdout.close()
         up.run("produce", "quit", text="2\n")
-        assert reader.wait(30) == 1
+        assert reader.wait(30) == 0
         assert reader.stderr is not None
         assert reader.stderr.read() == ""
     assert up.json("groups", "members", "quitters") == []
+
+
+def test_a_reader_of_the_output_that_reads_no_further_has_what_it_wanted(up: Command) -> None:
+    up.run("topics", "create", "many", "--partitions", "1")
+    up.run("produce", "many", text="".join(f"{number:0999}\n" for number in range(1_000)))
+    for verb in (("consume", "many"), ("consume", "many", "--json")):
+        with up.start(*verb) as reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() != ""
+            reader.stdout.close()
+            assert reader.wait(30) == 0
+            assert reader.stderr is not None
+            assert reader.stderr.read() == ""
 
 
 def test_a_group_goes_on_where_it_stopped(up: Command) -> None:

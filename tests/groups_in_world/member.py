@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from kraft.seam import DialFailed, Seam
 from kraft.sim.world import World
@@ -11,9 +12,10 @@ from kraft.wire.error_codes import ErrorCode
 from tests.broker.world_cluster import AskingClient, WorldCluster
 
 RANGE = ({"name": "range", "metadata": b"\0\0\0\0\0\1\0\6orders\0\0\0\0"},)
+WITH_TOPIC_IDS = 10
 NEWEST = {
-    ApiKey.OFFSET_COMMIT: 9,
-    ApiKey.OFFSET_FETCH: 9,
+    ApiKey.OFFSET_COMMIT: WITH_TOPIC_IDS - 1,
+    ApiKey.OFFSET_FETCH: WITH_TOPIC_IDS - 1,
     ApiKey.JOIN_GROUP: 9,
     ApiKey.HEARTBEAT: 4,
     ApiKey.LEAVE_GROUP: 5,
@@ -23,6 +25,8 @@ NEWEST = {
     ApiKey.DELETE_GROUPS: 2,
     ApiKey.OFFSET_DELETE: 0,
 }
+"""The newest version of each API; of offsets the newest in which topics have names."""
+
 TRIES_MAX = 200
 
 
@@ -105,6 +109,13 @@ class Member:
         await self.join()
         reply = await self.sync({self.member_id: b"everything"})
         assert reply.error_code == ErrorCode.NONE
+
+    async def topic_id(self, name: str) -> UUID:
+        """The id of a topic, from the coordinator."""
+        (topic,) = (await self.ask(ApiKey.METADATA, 12, topics=[{"name": name}])).topics
+        assert topic.error_code == ErrorCode.NONE
+        found: UUID = topic.topic_id
+        return found
 
     async def heartbeat(self) -> ErrorCode:
         reply = await self.ask(

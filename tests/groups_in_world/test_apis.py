@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kraft.broker.node.gates import Operation, Resource, ResourceType
 from kraft.broker.node.session import Session
+from kraft.image import events, replay
 from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.groups_in_world.member import Member
+from tests.groups_in_world.member import WITH_TOPIC_IDS, Member
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -151,15 +153,25 @@ def test_every_version_of_sync_heartbeat_and_leave_works(run: Any, version: int)
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
 def test_every_version_of_offset_commit_is_read_by_every_version_of_offset_fetch(run: Any, version: int) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
-        assert await member.commit(17, version=version) is ErrorCode.NONE
+        orders = {"name": "orders", "topic_id": await member.topic_id("orders")}
+        topics = [{**orders, "partitions": [{"partition_index": 0, "committed_offset": 17}]}]
+        reply = await member.ask(
+            ApiKey.OFFSET_COMMIT, version, group_id="g", generation_id_or_member_epoch=-1, topics=topics
+        )
+        told = reply.topics[0]
+        assert told.name == (None if version >= WITH_TOPIC_IDS else "orders")
+        assert told.topic_id == (orders["topic_id"] if version >= WITH_TOPIC_IDS else None)
+        assert [row.error_code for row in told.partitions] == [ErrorCode.NONE]
         for fetch_version in versions(ApiKey.OFFSET_FETCH):
-            wanted = [{"name": "orders", "partition_indexes": [0, 1]}]
+            wanted = [{**orders, "partition_indexes": [0, 1]}]
             for topics in (wanted, None) if fetch_version >= 2 else (wanted,):
                 groups = [{"group_id": "g", "topics": topics}]
                 stable = fetch_version >= 7
                 reply = await member.ask(ApiKey.OFFSET_FETCH, fetch_version, groups=groups, require_stable=stable)
                 (group,) = reply.groups
-                assert (group.error_code, group.topics[0].name) == (0, "orders")
+                assert group.error_code == ErrorCode.NONE
+                assert group.topics[0].name == (None if fetch_version >= WITH_TOPIC_IDS else "orders")
+                assert group.topics[0].topic_id == (orders["topic_id"] if fetch_version >= WITH_TOPIC_IDS else None)
                 offsets = [(row.partition_index, row.committed_offset) for row in group.topics[0].partitions]
                 assert offsets == ([(0, 17), (1, -1)] if topics else [(0, 17)])
 
@@ -245,6 +257,96 @@ def test_a_topic_that_is_created_again_has_no_offsets_of_the_old_one(run: Any) -
         )
         await world.sleep_ms(200)
         assert await member.committed() == -1
+
+    run(test, topics=("orders", "others"))
+
+
+async def commit_by_id(member: Member, topic_id: UUID | None, offset: int, partition: int = 0) -> ErrorCode:
+    topics = [{"topic_id": topic_id, "partitions": [{"partition_index": partition, "committed_offset": offset}]}]
+    reply = await member.ask(
+        ApiKey.OFFSET_COMMIT, WITH_TOPIC_IDS, group_id="g", generation_id_or_member_epoch=-1, topics=topics
+    )
+    (topic,) = reply.topics
+    assert topic.topic_id == topic_id
+    return ErrorCode(int(topic.partitions[0].error_code))
+
+
+async def fetch_by_ids(member: Member, *topic_ids: UUID | None) -> list[tuple[UUID, ErrorCode, int]]:
+    """(topic id, error, offset) of partition 0 of each; of all topics if none is given."""
+    topics = [{"topic_id": one, "partition_indexes": [0]} for one in topic_ids] or None
+    groups = [{"group_id": "g", "topics": topics}]
+    (group,) = (await member.ask(ApiKey.OFFSET_FETCH, WITH_TOPIC_IDS, groups=groups)).groups
+    assert group.error_code == ErrorCode.NONE
+    return [
+        (topic.topic_id, ErrorCode(int(row.error_code)), row.committed_offset)
+        for topic in group.topics
+        for row in topic.partitions
+    ]
+
+
+def test_an_id_that_no_topic_has_is_told_as_such_and_the_others_are_kept(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        orders = await member.topic_id("orders")
+        unknown, none = ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE
+        assert await commit_by_id(member, orders, 7) is none
+        assert await commit_by_id(member, orders, 7, partition=9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for strange in (UUID(int=9), None):
+            assert await commit_by_id(member, strange, 8) is unknown
+        assert await fetch_by_ids(member, UUID(int=9), orders, None) == [
+            (UUID(int=9), unknown, -1),
+            (orders, none, 7),
+            (None, unknown, -1),
+        ]
+        assert await member.committed() == 7
+
+    run(test)
+
+
+def test_a_commit_for_a_topic_that_was_created_again_meanwhile_does_not_count_for_the_new_one(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        old = await member.topic_id("orders")
+        assert await commit_by_id(member, old, 5) is ErrorCode.NONE
+        client = await cluster.connect(1, member.seam)
+        await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[{"name": "orders"}], timeout=5_000)
+        await world.sleep_ms(200)
+        created = [{"name": "orders", "num_partitions": 2, "replication_factor": 3}]
+        await client.ask(ApiKey.CREATE_TOPICS, 7, topics=created, timeout=5_000)
+        await world.sleep_ms(200)
+        new = await member.topic_id("orders")
+        assert await commit_by_id(member, old, 6) is ErrorCode.UNKNOWN_TOPIC_ID
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        assert await fetch_by_ids(member, old, new) == [(old, unknown, -1), (new, ErrorCode.NONE, -1)]
+
+    run(test)
+
+
+def test_all_topics_of_a_group_are_told_by_their_ids(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        ids = {name: await member.topic_id(name) for name in ("orders", "others")}
+        for offset, name in enumerate(ids, 5):
+            assert await member.commit(offset, topic=name) is ErrorCode.NONE
+        told = [(ids["orders"], ErrorCode.NONE, 5), (ids["others"], ErrorCode.NONE, 6)]
+        assert await fetch_by_ids(member) == told, "in order of their names"
+        deny(cluster, (Operation.DESCRIBE, ResourceType.TOPIC, "others"))
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert await fetch_by_ids(member) == [(ids["orders"], ErrorCode.NONE, 5)]
+        assert await fetch_by_ids(member, ids["others"]) == [(ids["others"], refused, -1)]
+
+    run(test, topics=("orders", "others"))
+
+
+def test_a_topic_that_is_gone_is_not_among_all_topics_by_their_ids_until_its_offsets_are_gone_too(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        ids = {name: await member.topic_id(name) for name in ("orders", "others")}
+        for name in ids:
+            assert await member.commit(5, topic=name) is ErrorCode.NONE
+        publisher = cluster.node(await member.find()).publisher
+        image = publisher.image  # what is published now, the coordinator has not been told of
+        publisher.image = replay(image, [events.RemoveTopic(ids["orders"])], image.offset + 1, image.epoch)
+        assert await fetch_by_ids(member) == [(ids["others"], ErrorCode.NONE, 5)]
+        reply = await member.ask(ApiKey.OFFSET_FETCH, groups=[{"group_id": "g", "topics": None}])
+        assert [topic.name for topic in reply.groups[0].topics] == ["orders", "others"]
+        publisher.image = image
 
     run(test, topics=("orders", "others"))
 

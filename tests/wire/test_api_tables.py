@@ -7,6 +7,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from kraft.wire.api_keys import (
     BROKER_APIS,
+    CLIENT_APIS,
     CONTROLLER_APIS,
     ApiKey,
     is_flexible,
@@ -18,10 +19,20 @@ from kraft.wire.rpc import InternalKey
 from tests.docs.kafka_apis import KAFKA_APIS
 
 
-def test_a_broker_serves_the_ranges_of_kafka_4_1() -> None:
-    assert {key: (row.min, row.max) for key, row in BROKER_APIS.items()} == {
-        key: KAFKA_APIS[key][:2] for key in BROKER_APIS
-    }
+def test_a_broker_serves_the_ranges_of_kafka_4_1_or_of_a_later_release() -> None:
+    assert {key: row.min for key, row in BROKER_APIS.items()} == {key: KAFKA_APIS[key].min for key in BROKER_APIS}
+    for key, row in BROKER_APIS.items():
+        assert row.max in (KAFKA_APIS[key].max, KAFKA_APIS[key].newest), key.name
+
+
+def test_of_what_later_releases_add_one_version_alone_is_missing() -> None:
+    missing = {key for key, row in BROKER_APIS.items() if row.max < KAFKA_APIS[key].newest}
+    assert missing == {ApiKey.ADD_RAFT_VOTER}
+
+
+def test_clients_know_what_brokers_answer_but_for_offsets_by_topic_ids() -> None:
+    older = {key: CLIENT_APIS[key].max for key, row in BROKER_APIS.items() if CLIENT_APIS[key] != row}
+    assert older == {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 
 
 def test_produce_alone_is_shown_from_zero_and_accepted_from_three() -> None:

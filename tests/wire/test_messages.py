@@ -27,6 +27,7 @@ from kraft.wire.message_reader import compile_reader
 from kraft.wire.message_schema import ENTITY, fields_of
 from kraft.wire.message_writer import EncodedStructs, compile_writer
 from kraft.wire.messages import (
+    LAST_WITH_TOPIC_NAMES,
     PIECE_BYTES_MIN,
     build,
     decode_request,
@@ -37,7 +38,9 @@ from kraft.wire.messages import (
     encode_response_in_pieces,
     milliseconds,
     nested_class,
+    newest_class,
     newest_version,
+    part_class,
     request_class,
     response_class,
     versioned_class,
@@ -116,7 +119,7 @@ def sayable(key: ApiKey, version: int, direction: Direction, message: Any) -> bo
 def test_the_newest_message_goes_through_every_version_and_loses_only_what_that_version_lacks(
     key: ApiKey, version: int, direction: Direction, data: st.DataObject
 ) -> None:
-    newest = versioned_class(key, newest_version(key), direction)
+    newest = newest_class(key, direction)
     message = data.draw(messages(newest).filter(lambda m: sayable(key, version, direction, m)))
     body = encode(key, version, direction, message)
     wire = versioned_class(key, version, direction)
@@ -125,7 +128,7 @@ def test_the_newest_message_goes_through_every_version_and_loses_only_what_that_
     back = decode(key, version, direction, body)
     assert type(back) is newest
     assert encode(key, version, direction, back) == body, "nothing more is lost by going round again"
-    if version == newest_version(key) and key is not ApiKey.API_VERSIONS:
+    if wire is newest and key is not ApiKey.API_VERSIONS:
         assert back == message == on_the_wire
     same = {field.name for field in fields_of(wire) if field.kind != ENTITY and not field.is_nullable}
     if key is not ApiKey.API_VERSIONS:
@@ -202,6 +205,131 @@ def test_a_null_that_an_old_version_does_not_know_becomes_the_zero_of_its_type()
     message = build(cls, topics=[topic])
     assert decode_response(3, 12, encode_response(3, 12, message)).topics[0].name is None
     assert decode_response(3, 9, encode_response(3, 9, message)).topics[0].name == ""
+
+
+@pytest.mark.parametrize("key", LAST_WITH_TOPIC_NAMES)
+@pytest.mark.parametrize("direction", Direction)
+def test_a_topic_has_a_name_up_to_a_version_and_an_id_alone_from_the_next_on(key: ApiKey, direction: Direction) -> None:
+    cls = newest_class(key, direction)
+    names, ids = LAST_WITH_TOPIC_NAMES[key], newest_version(key)
+    topic = {"name": "orders", "topic_id": UUID(int=9), "partitions": []}
+    if (key, direction) == (ApiKey.OFFSET_FETCH, Direction.REQUEST):
+        topic = {"name": "orders", "topic_id": UUID(int=9), "partition_indexes": [3]}
+    told = build(cls, **({"groups": [{"topics": [topic]}]} if key is ApiKey.OFFSET_FETCH else {"topics": [topic]}))
+    for version, expected in ((names, ("orders", None)), (ids, (None, UUID(int=9)))):
+        back = decode(key, version, direction, encode(key, version, direction, told))
+        (found,) = back.groups[0].topics if key is ApiKey.OFFSET_FETCH else back.topics
+        assert (found.name, found.topic_id) == expected
+        assert encode(key, version, direction, back) == encode(key, version, direction, told)
+    assert versioned_class(key, ids, direction) is not cls, "what is on the wire is kio's"
+
+
+ID = UUID("11223344-5566-7788-99aa-bbccddeeff00")
+AS_JAVA_WRITES = [
+    (
+        (ApiKey.OFFSET_COMMIT, Direction.REQUEST),
+        "026700000003026d0002112233445566778899aabbccddeeff0002000000010000000000000007000000020278000000",
+        {
+            "group_id": "g",
+            "generation_id_or_member_epoch": 3,
+            "member_id": "m",
+            "topics": [
+                {
+                    "topic_id": ID,
+                    "partitions": [
+                        {
+                            "partition_index": 1,
+                            "committed_offset": 7,
+                            "committed_leader_epoch": 2,
+                            "committed_metadata": "x",
+                        }
+                    ],
+                }
+            ],
+        },
+    ),
+    (
+        (ApiKey.OFFSET_COMMIT, Direction.RESPONSE),
+        "0000000002112233445566778899aabbccddeeff0002000000010064000000",
+        {
+            "topics": [
+                {"topic_id": ID, "partitions": [{"partition_index": 1, "error_code": ErrorCode.UNKNOWN_TOPIC_ID}]}
+            ]
+        },
+    ),
+    (
+        (ApiKey.OFFSET_FETCH, Direction.REQUEST),
+        "03026700ffffffff02112233445566778899aabbccddeeff000300000000000000010000026800ffffffff00000100",
+        {
+            "groups": [
+                {"group_id": "g", "topics": [{"topic_id": ID, "partition_indexes": [0, 1]}]},
+                {"group_id": "h", "topics": None},
+            ],
+            "require_stable": True,
+        },
+    ),
+    (
+        (ApiKey.OFFSET_FETCH, Direction.RESPONSE),
+        "0000000002026702112233445566778899aabbccddeeff00020000000100000000000000070000000202780000000000000000",
+        {
+            "groups": [
+                {
+                    "group_id": "g",
+                    "topics": [
+                        {
+                            "topic_id": ID,
+                            "partitions": [
+                                {
+                                    "partition_index": 1,
+                                    "committed_offset": 7,
+                                    "committed_leader_epoch": 2,
+                                    "metadata": "x",
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ]
+        },
+    ),
+    (
+        (ApiKey.LIST_OFFSETS, Direction.REQUEST),
+        "ffffffff0002076f7264657273020000000100000002fffffffffffffffa0000000001f400",
+        {
+            "replica_id": -1,
+            "topics": [
+                {
+                    "name": "orders",
+                    "partitions": [{"partition_index": 1, "current_leader_epoch": 2, "timestamp": -6}],
+                }
+            ],
+            "timeout": 500,
+        },
+    ),
+    (
+        (ApiKey.DESCRIBE_LOG_DIRS, Direction.RESPONSE),
+        "000000000000020000032f640100000000000000090000000000000004010000",
+        {"results": [{"log_dir": "/d", "topics": [], "total_bytes": 9, "usable_bytes": 4, "is_cordoned": True}]},
+    ),
+]
+"""What Kafka 4.3's own serializer writes in the newest version of each."""
+
+
+@pytest.mark.parametrize(("what", "written", "fields"), AS_JAVA_WRITES)
+def test_the_newest_versions_are_read_and_written_as_by_kafka(
+    what: tuple[ApiKey, Direction], written: str, fields: dict[str, Any]
+) -> None:
+    key, direction = what
+    message = build(newest_class(key, direction), **fields)
+    version = newest_version(key)
+    assert decode(key, version, direction, bytes.fromhex(written)) == message
+    assert encode(key, version, direction, message).hex() == written
+
+
+def test_a_struct_is_found_by_the_name_of_its_schema_however_deep_it_stands() -> None:
+    cls = response_class(ApiKey.OFFSET_FETCH)
+    rows = nested_class(nested_class(nested_class(cls, "groups"), "topics"), "partitions")
+    assert part_class(cls, "OffsetFetchResponsePartitions") is rows
 
 
 def test_update_features_version_0_says_downgrade_by_a_flag() -> None:
