@@ -31,7 +31,7 @@ from tests.leash import Leash
 SCRIPT = Path(__file__).parents[1] / "interop" / "kafka.sh"
 LOGGING = SCRIPT.parent / "kafka" / "log4j2.properties"
 UP_SECONDS_MAX = 120
-STOP_SECONDS_MAX = 15
+END_SECONDS_MAX = 15
 PROBE: dict[str, str | int] = {"log_level": 0, "reconnect.backoff.max.ms": 100}
 """For librdkafka, which else waits up to ten seconds before it tries a broker again that is not up yet."""
 FIRST_CONTROLLER = 101
@@ -177,7 +177,9 @@ class KafkaNodes:
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
     def start(self, node: int) -> None:
-        """Start one node; does not wait."""
+        """Start one node, or start it again after it was killed; does not wait until it serves."""
+        if node in self._processes:
+            self._processes[node].wait(END_SECONDS_MAX)
         folder = self._folder / str(node)
         heap = BROKER_HEAP if node in self._shape.brokers else CONTROLLER_HEAP
         options = self._jvm or (f"-Xms{heap}", f"-Xmx{heap}", *NODE_JVM)
@@ -195,18 +197,11 @@ class KafkaNodes:
             self.start(node)
 
     def stop_all(self) -> None:
-        """SIGTERM to brokers, SIGKILL to what is left a while later. Does nothing to nodes that have ended."""
-        alive = [process for process in self._processes.values() if process.poll() is None]
-        for process in alive:
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-        deadline = time.monotonic() + STOP_SECONDS_MAX
-        for process in alive:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """SIGKILL, as nothing of their folders is kept. Does nothing to nodes that have ended."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
         self._leash.let_go()
 
     def require_alive(self) -> None:

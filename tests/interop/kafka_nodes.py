@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tests.bench.kafka import KafkaCluster, Shape, free_port, shape_running
+from tests.bench.kafka import QUICK_JVM, KafkaCluster, Shape, free_port, shape_running
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=4")
-QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms256m", "-Xmx512m")
+QUICK_NODE_JVM = (*QUICK_JVM, "-Xmx512M")
 CLOSEST_REPLICA = "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @contextmanager
 def kafka_running() -> Iterator[str]:
     """One node of both roles; gives where it listens."""
-    with shape_running(Shape.of(free_port(), is_single=True), SETTINGS, QUICK_JVM) as cluster:
+    with shape_running(Shape.of(free_port(), is_single=True), SETTINGS, QUICK_NODE_JVM) as cluster:
         yield cluster.bootstrap
 
 
@@ -23,5 +23,5 @@ def kafka_running() -> Iterator[str]:
 def kafka_in_racks(racks: Sequence[str], settings: Iterable[str] = ()) -> Iterator[KafkaCluster]:
     """A node of both roles in each rack, counted from 1; leaders send consumers to the replica in their rack."""
     shape = Shape.of_racks(free_port(), racks)
-    with shape_running(shape, (*SETTINGS, CLOSEST_REPLICA, *settings), QUICK_JVM) as cluster:
+    with shape_running(shape, (*SETTINGS, CLOSEST_REPLICA, *settings), QUICK_NODE_JVM) as cluster:
         yield cluster
