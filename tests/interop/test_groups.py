@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.filterw
 
 PARTITIONS = 4
 RECORDS = 200
-KILLS = 3
+KILLS = 2
 KILLS_SESSION_MS = 2_000
 """A member that leaves, or that is replaced, while the coordinator dies is missed after its session only."""
 ASSIGNORS = [(name, assignor) for name, member in MEMBERS.items() for assignor in member.assignors]
