@@ -16,20 +16,24 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.clusters import LocalCluster
+from tests.leash import Leash
 
 SCRIPT = Path(__file__).parents[1] / "interop" / "kafka.sh"
 LOGGING = SCRIPT.parent / "kafka" / "log4j2.properties"
 UP_SECONDS_MAX = 120
-STOP_SECONDS_MAX = 15
+END_SECONDS_MAX = 15
+PROBE: dict[str, str | int] = {"log_level": 0, "reconnect.backoff.max.ms": 100}
+"""For librdkafka, which else waits up to ten seconds before it tries a broker again that is not up yet."""
 FIRST_CONTROLLER = 101
 BROKER_HEAP, CONTROLLER_HEAP = "1G", "512M"
 NODE_JVM = (
@@ -63,6 +67,7 @@ class Shape:
     brokers: dict[int, int]
     controllers: dict[int, int]
     directory_ids: dict[int, str]
+    racks: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, port: int, *, is_single: bool) -> Shape:
@@ -71,6 +76,14 @@ class Shape:
             {1: port + 100} if is_single else {FIRST_CONTROLLER + index: port + 100 + index for index in range(3)}
         )
         return cls(brokers, controllers, {node: uuid() for node in controllers})
+
+    @classmethod
+    def of_racks(cls, port: int, racks: Sequence[str]) -> Shape:
+        """Nodes of both roles, one in each rack."""
+        nodes = {index + 1: rack for index, rack in enumerate(racks)}
+        brokers = {node: port + node - 1 for node in nodes}
+        controllers = {node: port + 100 + node - 1 for node in nodes}
+        return cls(brokers, controllers, {node: uuid() for node in nodes}, nodes)
 
     @property
     def nodes(self) -> list[int]:
@@ -86,7 +99,8 @@ class Shape:
         roles = [role for role, nodes in (("broker", self.brokers), ("controller", self.controllers)) if node in nodes]
         replicas = str(len(self.brokers))
         in_sync = str((len(self.brokers) + 1) // 2)
-        return {
+        rack = {"broker.rack": self.racks[node]} if node in self.racks else {}
+        return rack | {
             "node.id": str(node),
             "process.roles": ",".join(roles),
             "log.dirs": str(folder / str(node) / "data"),
@@ -133,39 +147,49 @@ def uuid() -> str:
 
 
 class KafkaNodes:
-    """The processes of a cluster in a folder, laid out as our launcher does: a folder per node, its pid inside."""
+    """The processes of a cluster in a folder, laid out as our launcher does: a folder per node, its pid inside. `jvm`:
+    options of Java other than those of Kafka's own start scripts."""
 
-    def __init__(self, folder: Path, shape: Shape, settings: Iterable[str]) -> None:
+    def __init__(self, folder: Path, shape: Shape, settings: Iterable[str], jvm: Sequence[str] = ()) -> None:
         self._folder = folder
         self._shape = shape
         self._settings = dict(setting.split("=", 1) for setting in settings)
+        self._jvm = jvm
         self._libraries = installed()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._leash = Leash()
 
     def format(self) -> None:
         """Write every node's properties and have its folder formatted."""
         cluster_id = uuid()
-        for node in self._shape.nodes:
-            folder = self._folder / str(node)
-            folder.mkdir()
-            values = self._shape.properties(node, self._folder) | self._settings
-            (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-            command = java(self._libraries, QUICK_JVM, "kafka.tools.StorageTool", "format", "-t", cluster_id)
-            command += ["-c", str(folder / "server.properties")]
-            if node in self._shape.controllers:
-                command += ["--initial-controllers", self._shape.initial_controllers]
-            subprocess.run(command, check=True, capture_output=True, timeout=60)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: self._format(node, cluster_id), self._shape.nodes))
+
+    def _format(self, node: int, cluster_id: str) -> None:
+        folder = self._folder / str(node)
+        folder.mkdir()
+        values = self._shape.properties(node, self._folder) | self._settings
+        (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        command = java(self._libraries, QUICK_JVM, "kafka.tools.StorageTool", "format", "-t", cluster_id)
+        command += ["-c", str(folder / "server.properties")]
+        if node in self._shape.controllers:
+            command += ["--initial-controllers", self._shape.initial_controllers]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
 
     def start(self, node: int) -> None:
-        """Start one node; does not wait."""
+        """Start one node, or start it again after it was killed; does not wait until it serves."""
+        if node in self._processes:
+            self._processes[node].wait(END_SECONDS_MAX)
         folder = self._folder / str(node)
         heap = BROKER_HEAP if node in self._shape.brokers else CONTROLLER_HEAP
-        command = java(self._libraries, (f"-Xms{heap}", f"-Xmx{heap}", *NODE_JVM), "kafka.Kafka", "server.properties")
+        options = self._jvm or (f"-Xms{heap}", f"-Xmx{heap}", *NODE_JVM)
+        command = java(self._libraries, options, "kafka.Kafka", "server.properties")
         with (folder / "server.log").open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
             )
         self._processes[node] = process
+        self._leash.hold(one.pid for one in self._processes.values() if one.poll() is None)
         (folder / "pid").write_text(str(process.pid))
 
     def start_all(self) -> None:
@@ -173,18 +197,12 @@ class KafkaNodes:
             self.start(node)
 
     def stop_all(self) -> None:
-        """SIGTERM to brokers, SIGKILL to what is left a while later. Does nothing to nodes that have ended."""
-        alive = [process for process in self._processes.values() if process.poll() is None]
-        for process in alive:
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-        deadline = time.monotonic() + STOP_SECONDS_MAX
-        for process in alive:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """SIGKILL, as nothing of their folders is kept. Does nothing to nodes that have ended."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+        self._leash.let_go()
 
     def require_alive(self) -> None:
         """RuntimeError with the end of its log if a node has ended."""
@@ -211,9 +229,15 @@ class KafkaCluster(LocalCluster):
 @contextmanager
 def kafka_running(*, is_single: bool, settings: Iterable[str] = ()) -> Iterator[KafkaCluster]:
     """Three controllers and three brokers, or one node that is both; serving. `settings` are key=value."""
-    folder = Path(tempfile.mkdtemp(prefix="kafka-bench-"))
-    shape = Shape.of(free_port(), is_single=is_single)
-    nodes = KafkaNodes(folder, shape, settings)
+    with shape_running(Shape.of(free_port(), is_single=is_single), settings) as cluster:
+        yield cluster
+
+
+@contextmanager
+def shape_running(shape: Shape, settings: Iterable[str] = (), jvm: Sequence[str] = ()) -> Iterator[KafkaCluster]:
+    """A cluster of this shape, serving. Its processes end with the block, and with this process if that is killed."""
+    folder = Path(tempfile.mkdtemp(prefix="kafka-"))
+    nodes = KafkaNodes(folder, shape, settings, jvm)
     try:
         nodes.format()
         nodes.start_all()
@@ -230,7 +254,7 @@ def wait_serving(bootstrap: str, brokers: int, require_alive: Callable[[], None]
     raises."""
     deadline = time.monotonic() + UP_SECONDS_MAX
     for address in bootstrap.split(","):
-        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": address, **PROBE})
         while not _knows(admin, brokers):
             require_alive()
             if time.monotonic() > deadline:

@@ -27,6 +27,16 @@ def test_three_brokers_have_three_controllers_beside_them() -> None:
     ]
 
 
+def test_nodes_of_racks_have_both_roles_and_vote_together() -> None:
+    shape = Shape.of_racks(9000, ("near", "far"))
+    assert shape.nodes == [1, 2]
+    values = shape.properties(2, Path("/data"))
+    assert (values["process.roles"], values["broker.rack"]) == ("broker,controller", "far")
+    assert values["listeners"] == "PLAINTEXT://127.0.0.1:9001,CONTROLLER://127.0.0.1:9101"
+    assert values["controller.quorum.bootstrap.servers"] == "127.0.0.1:9100,127.0.0.1:9101"
+    assert "broker.rack" not in Shape.of(9000, is_single=True).properties(1, Path("/data"))
+
+
 def test_an_id_is_no_option_to_kafkas_tools() -> None:
     found = [uuid() for _ in range(500)]
     assert {len(one) for one in found} == {22}

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# Apache Kafka to test against: one combined broker and controller, from the artifacts that its project publishes.
+# Apache Kafka to test against, from the artifacts that its project publishes. tests/bench/kafka.py starts nodes of it.
 #   kafka.sh install            fetch it with Maven, compare every file with its checksum, print the folder; idempotent
-#   kafka.sh start DIR PORT     format DIR and run a node in it, listening on 127.0.0.1:PORT (controller: PORT + 1)
-#   kafka.sh stop DIR           end that node
 #   kafka.sh tool CLASS ARGS    run one of Kafka's command-line classes
 # Version and dependencies are pinned in kafka/pom.xml, checksums in kafka/jars.sha256. Needs Java 17 and Maven
 # (tools.sh installs them). KAFKA_CACHE: where it is kept, $HOME/.cache/pykraft/kafka by default.
@@ -34,52 +32,10 @@ kafka() { # JVM options, class, arguments
   exec java $options -Dlog4j2.configurationFile="$here/log4j2.properties" -cp "$home/libs/*" "$@"
 }
 
-start() {
-  local dir="$1" port="$2"
-  install
-  mkdir -p "$dir"
-  cat > "$dir/server.properties" <<CONF
-process.roles=broker,controller
-node.id=1
-log.dirs=$dir/data
-listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 1))
-advertised.listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 1))
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-controller.quorum.bootstrap.servers=127.0.0.1:$((port + 1))
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-group.initial.rebalance.delay.ms=0
-CONF
-  local quick="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m"
-  (kafka "$quick" kafka.tools.StorageTool format --standalone -t "$(kafka "$quick" kafka.tools.StorageTool random-uuid)" \
-    -c "$dir/server.properties" > "$dir/format.log" 2>&1) || { cat "$dir/format.log" >&2; exit 1; }
-  (
-    cd "$dir"
-    kafka "-XX:+UseSerialGC -Xms256m -Xmx512m" kafka.Kafka server.properties > server.log 2>&1 < /dev/null &
-    echo $! > pid
-  )
-}
-
-stop() {
-  local pid
-  pid="$(cat "$1/pid")"
-  kill "$pid" 2> /dev/null || true
-  for _ in $(seq 100); do
-    kill -0 "$pid" 2> /dev/null || return 0
-    sleep 0.1
-  done
-  kill -KILL "$pid" 2> /dev/null || true
-}
-
 verb="${1:-help}"
 shift || true
 case "$verb" in
   install) install && echo "$home" ;;
-  start) start "$@" ;;
-  stop) stop "$@" ;;
   tool) install && kafka "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m" "$@" ;;
-  *) sed -n '2,8p' "$0" ;;
+  *) sed -n '2,6p' "$0" ;;
 esac

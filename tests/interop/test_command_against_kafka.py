@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.deploy.clusters import Command
-from tests.interop.kafka_node import kafka_running
+from tests.interop.kafka_nodes import kafka_running
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def servers() -> Iterator[str]:
     """Where a broker of Apache Kafka listens."""
-    with kafka_running(tmp_path_factory.mktemp("apache")) as bootstrap:
+    with kafka_running() as bootstrap:
         yield bootstrap
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 import uuid
@@ -18,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.client import CommittedOffset, Consumer, Producer, RebalanceListener
 from kraft.client.core.records import ConsumerRecord, TopicPartition
-from tests.interop.kafka_node import kafka_running
+from tests.interop.kafka_nodes import kafka_running
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
 
@@ -29,10 +28,8 @@ FAST = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300, "auto_offset_
 
 
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    assert not missing, f"not installed: {', '.join(missing)}; `make interop` installs them"
-    with kafka_running(tmp_path_factory.mktemp("kafka")) as address:
+def bootstrap() -> Iterator[str]:
+    with kafka_running() as address:
         yield address
 
 

@@ -1,0 +1,39 @@
+"""Nodes of Apache Kafka end with the tests that started them, however those end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.interop
+
+STARTER = """
+import sys
+from pathlib import Path
+from tests.bench.kafka import KafkaNodes, Shape, free_port
+
+folder = Path(sys.argv[1])
+nodes = KafkaNodes(folder, Shape.of(free_port(), is_single=True), ())
+nodes.format()
+nodes.start_all()
+print((folder / "1" / "pid").read_text(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nodes_end_when_what_started_them_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        node = psutil.Process(int(starter.stdout.readline()))
+        try:
+            assert node.is_running()
+            starter.kill()
+            assert psutil.wait_procs([node], timeout=30) == ([node], [])
+        finally:
+            if node.is_running():
+                node.kill()
