@@ -257,6 +257,20 @@ class PartitionRecorded:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRecorded:
+    """That a topic was created with this id is committed."""
+
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecorded:
+    """That all producer ids below this one have been handed out is committed."""
+
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDeleted:
     """The deletion of this topic is committed: its logs may go."""
 
@@ -319,12 +333,14 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A node started again. `clean`: its last stop was a clean one. `wiped`: with a new directory id."""
+    """A node started again. `clean`: its last stop was a clean one. `wiped`: with a new directory id. `is_marked`: each
+    of its log directories says that it was closed in order."""
 
     node: int
     incarnation: int
     clean: bool
     wiped: bool
+    is_marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

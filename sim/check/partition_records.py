@@ -1,4 +1,4 @@
-"""M3 to M7 and D18: what the committed metadata may say of partitions and brokers, one record after the other."""
+"""M3 to M8 and D18: what the committed metadata may say of partitions and brokers, one record after the other."""
 
 from __future__ import annotations
 
@@ -69,6 +69,24 @@ class ShapeOfIsr(Check):
             self.fail("one that is in sync is no replica", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
         if len({*seen.replicas}) < len(seen.replicas):
             self.fail("a replica is listed twice", partition=seen.topic_partition, replicas=seen.replicas)
+
+
+class OnlyTheAbleJoin(PartitionChanges):
+    """What else an AlterPartition must match, its leader's epochs, M3 and D18 see by what comes of it."""
+
+    id: ClassVar[str] = "M8"
+    statement: ClassVar[str] = "Who joins the ISR is registered and active, and its log directory is online."
+
+    def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
+        for member in sorted({*seen.isr} - {*before.isr}):
+            self.count()
+            if member in seen.unable:
+                self.fail(
+                    "one that cannot be in sync joined the ISR",
+                    partition=seen.topic_partition,
+                    replica=member,
+                    isr=(before.isr, seen.isr),
+                )
 
 
 class LeaderInSync(Check):

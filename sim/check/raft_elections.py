@@ -155,6 +155,37 @@ class PersistBeforeReply(Check):
             )
 
 
+class VoteRestriction(Check):
+    """By the disks: what the voter has of earlier epochs, and would keep through a power loss."""
+
+    id: ClassVar[str] = "R13"
+    statement: ClassVar[str] = "A vote goes only to a candidate whose log is at least as up to date as the voter's."
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__()
+        self._shadows = shadows
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {VoteGranted: self.granted}
+
+    def granted(self, seen: VoteGranted) -> None:
+        log = self._shadows.log(seen.node, None)
+        kept = (batch for batch in reversed(log.batches) if batch.next_offset <= log.durable_end)
+        last = next((batch for batch in kept if batch.epoch < seen.epoch), None)
+        if last is None:
+            return
+        self.count()
+        if seen.candidate_epoch_and_offset < (last.epoch, last.next_offset):
+            self.fail(
+                "a vote went to a candidate with an older log",
+                voter=seen.node,
+                epoch=seen.epoch,
+                candidate=seen.candidate,
+                candidate_log=seen.candidate_epoch_and_offset,
+                voter_log=(last.epoch, last.next_offset),
+            )
+
+
 class PreVoteChangesNothing(Check):
     """The first half of K4; epochs under steady contact are `EpochsRest`."""
 

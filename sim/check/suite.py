@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kraft.sim.check.allocators import NothingIsHandedOutTwice
 from kraft.sim.check.authorship import LeaderWritesMetadata, LeaderWritesPartition
 from kraft.sim.check.base import Check, Checks, Finding
 from kraft.sim.check.failure_detection import (
@@ -32,6 +33,7 @@ from kraft.sim.check.partition_records import (
     BrokerEpochsRise,
     HonestIsr,
     LeaderInSync,
+    OnlyTheAbleJoin,
     OnlyTheActiveLead,
     PartitionEpochsRise,
     ShapeOfIsr,
@@ -46,12 +48,14 @@ from kraft.sim.check.partitions import (
     NoDivergence,
     PartitionLedgers,
 )
+from kraft.sim.check.prefix_deletion import OnlyCommittedPrefixesGo
 from kraft.sim.check.raft_elections import (
     ElectionSafety,
     EpochsRise,
     OneVotePerEpoch,
     PersistBeforeReply,
     PreVoteChangesNothing,
+    VoteRestriction,
 )
 from kraft.sim.check.raft_logs import (
     CommitRule,
@@ -69,6 +73,7 @@ from kraft.sim.check.reassignments import ReassignmentSafety
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.check.throttles import ThrottleSparesTheIsr
 from kraft.sim.check.truncation import TruncationDiscipline
+from kraft.sim.check.unclean_restarts import UncleanMembersLeave
 
 
 class Suite:
@@ -99,6 +104,7 @@ class Suite:
             OneRecordPerName(),
             SnapshotSoundness(self.ledger),
             PersistBeforeReply(self.shadows),
+            VoteRestriction(self.shadows),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
             HighWatermarkJustified(self.shadows, self.partitions, self.damage),
@@ -106,11 +112,15 @@ class Suite:
             LeaderWritesPartition(),
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions, self.damage),
+            OnlyCommittedPrefixesGo(self.shadows),
             HonestIsr(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
             ShapeOfIsr(),
             self.leader_in_sync,
             OnlyTheActiveLead(),
+            OnlyTheAbleJoin(),
+            UncleanMembersLeave(),
+            NothingIsHandedOutTwice(),
             BrokerEpochsRise(),
             ReassignmentSafety(),
             ThrottleSparesTheIsr(),

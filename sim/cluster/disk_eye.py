@@ -290,6 +290,12 @@ class DiskEye:
         label = self._labels.of_directory(directory, topic)
         return False if label is None else (label, int(index))
 
+    def has(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        *folders, name = path.strip("/").split("/")
+        directory = self._directory(self._host.root, *folders)
+        return directory is not None and name in directory.entries
+
     def metadata_batches(self, start: int, end: int) -> list[bytes]:
         """The bytes of the metadata log's batches that end in (start, end]."""
         view = self._logs.get(None)

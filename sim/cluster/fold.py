@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kraft.image import BrokerRegistration, ImageBuilder, MetadataImage, decode_event
 from kraft.image.dump import Digester, digest
-from kraft.image.events import Event
+from kraft.image.events import Event, ProducerIds, Topic
 from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState, TopicImage
 from kraft.sim.check.observations import (
@@ -23,8 +23,10 @@ from kraft.sim.check.observations import (
     MetadataFolded,
     Observation,
     PartitionRecorded,
+    ProducerIdsRecorded,
     TopicDeleted,
     TopicPartition,
+    TopicRecorded,
 )
 from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.reference_fold import ReferenceFold
@@ -97,6 +99,7 @@ class MetadataFold:
             for event in _events(data):
                 builder.apply(event)
                 self._reference.apply(event)
+                self._tell_allocation(event)
             old, self.image = self.image, builder.build(header.next_offset, header.partition_leader_epoch)
             delta = builder.delta()
             for broker_id in delta.brokers:
@@ -122,6 +125,12 @@ class MetadataFold:
         """The run is over: all of the image is compared, also what no event touched."""
         differences = self._reference.all_differences(self.image)
         self._tell(MetadataFolded(self.image.offset, 0, tuple(differences)))
+
+    def _tell_allocation(self, event: Event) -> None:
+        if isinstance(event, Topic):
+            self._tell(TopicRecorded(str(event.topic_id)))
+        elif isinstance(event, ProducerIds):
+            self._tell(ProducerIdsRecorded(event.next_producer_id))
 
     def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
         if new is not None and (old is None or new.broker_epoch != old.broker_epoch):

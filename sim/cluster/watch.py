@@ -40,6 +40,7 @@ from kraft.sim.cluster.shape import ClusterShape, host_name, node_of
 from kraft.sim.cluster.wire_eye import ProducedBatch, WireEye
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.world import World
+from kraft.storage.log_dir import CLEAN_SHUTDOWN
 from kraft.wire.rpc_cluster import ForwardRequest, HeartbeatRequest
 
 STEADY_MS = 100
@@ -135,7 +136,10 @@ class ClusterWatch:
         self.nodes[node_id] = NodeEye(node_id, incarnation, node, self.tell, self._fence_decided, self.labels)
 
     def restarted(self, node_id: int, incarnation: int, *, clean: bool, wiped: bool) -> None:
-        self.tell(Restarted(node_id, incarnation, clean=clean, wiped=wiped))
+        is_marked = all(
+            self._disks[node_id].has(f"{path}/{CLEAN_SHUTDOWN}") for path in self.shape.log_dirs_of(node_id)
+        )
+        self.tell(Restarted(node_id, incarnation, clean, wiped, is_marked))
 
     def stored_batches(self, node_id: int, log: TopicPartition) -> list[StoredBatch]:
         """The batches of a partition's log that no crash could change any more; see `DiskEye.stored_batches`."""

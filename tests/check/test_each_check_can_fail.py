@@ -28,11 +28,13 @@ from kraft.sim.check.observations import (
     ProcessDied,
     ProduceAcknowledged,
     ProduceAnswered,
+    ProducerIdsRecorded,
     ReplicaHeldBack,
     Restarted,
     RoleSeen,
     SnapshotSeen,
     TopicDeleted,
+    TopicRecorded,
     VoteDurable,
     VoteGranted,
     VotersSeen,
@@ -124,6 +126,7 @@ PARTITION_LOGS = replicated(5, TP, (1, 2, 3))
 COMMITTED = [*PARTITION_LOGS, partition(leo=5), partition(hw=5, leo=5)]
 ACKED = [*COMMITTED, ProduceAcknowledged(TP, 0, 5)]
 META = replicated(3)
+IMAGE = ImagePublished(0, 1, 9, "a", 9)
 
 CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "R1": ([leader(), leader(102, 2)], [leader(102, 1)]),
@@ -253,6 +256,40 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "M1 by a second life": (
         [ImagePublished(1, 1, 5, "a", 5), ImagePublished(2, 1, 5, "a", 5)], [ImagePublished(1, 2, 5, "b", 5)],
     ),
+    "R13": (
+        [*META, VoteDurable(102, "d", 2, 101), replace(VOTE, candidate_epoch_and_offset=(1, 3))],
+        [replace(VOTE, candidate_epoch_and_offset=(1, 2))],
+    ),
+    "R13 by an older epoch": (
+        [*META, written(102, 3, 4, epoch=2), LogDurable(102, None, 4),
+         replace(VOTE, epoch=3, candidate_epoch_and_offset=(2, 4))],
+        [replace(VOTE, epoch=3, candidate_epoch_and_offset=(1, 9))],
+    ),
+    "M8": (
+        [recorded(isr=(1, 2)), recorded(epoch=1)],
+        [recorded(isr=(1, 2), epoch=2), replace(recorded(epoch=3), unable=(3,))],
+    ),
+    "M16": (
+        [recorded(replicas=(1, 2, 3)), Restarted(3, 2, False, False), recorded(epoch=1, isr=(1, 2), replicas=(1, 2, 3)),
+         BrokerRegistered(3, 9), ImagePublished(0, 1, 9, "a", 9), recorded(epoch=2, replicas=(1, 2, 3))],
+        [Restarted(3, 3, False, False), BrokerRegistered(3, 12), ImagePublished(0, 1, 12, "b", 12)],
+    ),
+    "M16 as an eligible one": (
+        [recorded(elr=(3,), isr=(1, 2), replicas=(1, 2, 3)), Restarted(3, 2, True, False, True),
+         BrokerRegistered(3, 9), ImagePublished(0, 1, 9, "a", 9), Restarted(2, 2, False, False),
+         recorded(epoch=1, isr=(1,), elr=(3,), replicas=(1, 2, 3)), BrokerRegistered(2, 12),
+         ImagePublished(0, 1, 12, "b", 12)],
+        [Restarted(3, 3, False, False), BrokerRegistered(3, 15), ImagePublished(0, 1, 15, "c", 15)],
+    ),
+    "M17": ([TopicRecorded("a"), TopicRecorded("b")], [TopicDeleted("orders"), TopicRecorded("a")]),
+    "M17 by producer ids": (
+        [ProducerIdsRecorded(1000), ProducerIdsRecorded(2000)], [ProducerIdsRecorded(2000)],
+    ),
+    "D16": (
+        [written(1, 0, 5, log=TP), written(1, 5, 9, log=TP), partition(hw=6, leo=9), LogCut(1, TP, 5, 9),
+         partition(hw=6, leo=9)],
+        [written(1, 9, 12, log=TP), LogCut(1, TP, 9, 12), partition(hw=8, leo=12)],
+    ),
     "D19": ([ReplicaHeldBack(1, TP, 3, (1, 2))], [ReplicaHeldBack(1, TP, 2, (1, 2))]),
     "M2": ([MetadataFolded(5, 2, ())], [MetadataFolded(6, 1, ("partition 0: leader 1, due is leader 2",))]),
     "M12": (
@@ -329,12 +366,24 @@ def test_every_check_has_a_history_that_makes_it_fail() -> None:
     [
         ("R16", [configured(101, 101, 102, 103), leader(), configured(102, 101, 102, 103)]),
         ("M15", [recorded(replicas=(1, 2, 3)), recorded(isr=(1, 2), change=1, replicas=(1, 2, 3))]),
+        ("M8", [recorded(), recorded(isr=(1, 2), epoch=1)]),
+        ("R13", [VoteDurable(102, "d", 2, 101), VOTE]),
+        (
+            "M16",
+            [recorded(), Restarted(3, 2, True, False, True), BrokerRegistered(3, 9), ImagePublished(0, 1, 9, "", 9)],
+        ),
     ],
 )
 def test_a_check_of_changes_saw_nothing_where_nothing_changed(check: str, history: list[Observation]) -> None:
     suite = run(history)
     assert not suite.findings
     assert check in suite.checks.unseen()
+
+
+def test_a_deletion_up_to_a_mark_that_rose_in_the_same_pass_is_no_fault() -> None:
+    history = [written(1, 0, 5, log=TP), written(1, 5, 9, log=TP), partition(hw=2, leo=9), LogCut(1, TP, 5, 9)]
+    assert not [found for found in run([*history, partition(hw=5, leo=9)]).findings if found.check == "D16"]
+    assert [found for found in run([*history, partition(hw=4, leo=9)]).findings if found.check == "D16"]
 
 
 def test_a_run_in_which_a_check_saw_nothing_is_unknown_and_not_valid() -> None:

@@ -1,0 +1,41 @@
+"""M17: what is handed out once is never handed out again, whoever is the active controller by then.
+
+Broker epochs are M7's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import ProducerIdsRecorded, TopicRecorded
+
+
+class NothingIsHandedOutTwice(Check):
+    id: ClassVar[str] = "M17"
+    statement: ClassVar[str] = "No topic id and no block of producer ids is handed out twice."
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._topic_ids: set[str] = set()
+        self._next_producer_id = 0
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {TopicRecorded: self.topic_recorded, ProducerIdsRecorded: self.producer_ids_recorded}
+
+    def topic_recorded(self, seen: TopicRecorded) -> None:
+        self.count()
+        if seen.topic_id in self._topic_ids:
+            self.fail("a topic id was handed out twice", topic_id=seen.topic_id)
+        self._topic_ids.add(seen.topic_id)
+
+    def producer_ids_recorded(self, seen: ProducerIdsRecorded) -> None:
+        self.count()
+        if seen.next_producer_id <= self._next_producer_id:
+            self.fail(
+                "a block of producer ids was handed out twice",
+                next_producer_id=seen.next_producer_id,
+                known=self._next_producer_id,
+            )
+        self._next_producer_id = max(self._next_producer_id, seen.next_producer_id)

@@ -1,0 +1,58 @@
+"""D16: what retention, DeleteRecords and the cutting of a front take away is committed, by the files on the disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import LogCut, NodeDown, PartitionSeen, TopicPartition
+from kraft.sim.check.shadow import Shadows
+
+
+class OnlyCommittedPrefixesGo(Check):
+    """A pass may raise the high watermark and delete below it, and the disk is told of first: so a deletion is judged
+    by the replica's next look. A log of which nothing is left was begun anew."""
+
+    id: ClassVar[str] = "D16"
+    statement: ClassVar[str] = "Deletion takes a prefix of a log, never beyond the high watermark."
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._marks: dict[tuple[int, TopicPartition], int] = {}
+        """(node, partition) → the high watermark that it had last in this life."""
+        self._due: dict[tuple[int, TopicPartition], int] = {}
+        """What begins behind the mark that is known: where."""
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {LogCut: self.cut, PartitionSeen: self.seen_partition, NodeDown: self.down}
+
+    def cut(self, seen: LogCut) -> None:
+        if seen.log is None:
+            return
+        place, before = (seen.node, seen.log), self._shadows.log(seen.node, seen.log)
+        if not before.start_offset < seen.start_offset < seen.end_offset or place not in self._marks:
+            return
+        self.count()
+        if seen.start_offset > self._marks[place]:
+            self._due[place] = seen.start_offset
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        place = (seen.node, seen.topic_partition)
+        self._marks[place] = seen.high_watermark
+        start = self._due.pop(place, 0)
+        if start > seen.high_watermark:
+            self.fail(
+                "records were deleted that are not committed",
+                partition=seen.topic_partition,
+                node=seen.node,
+                log_start=start,
+                high_watermark=seen.high_watermark,
+            )
+
+    def down(self, seen: NodeDown) -> None:
+        """What a crash does to a disk is no deletion."""
+        for known in (self._marks, self._due):
+            for place in [place for place in known if place[0] == seen.node]:
+                del known[place]
