@@ -33,7 +33,7 @@ def decide_register_broker(image: MetadataImage, context: Context, command: Regi
     leaving = frozenset((command.broker_id,))
     part = leave_partitions(image, context, leaving, command.cursor or START, unclean_restarted=unclean)
     if part.cursor is not None:
-        rest = replace(command, cursor=part.cursor)
+        rest = replace(command, replaced_epoch=old.broker_epoch, cursor=part.cursor)
         return Decision(events=tuple(part.events), depends_on=image.offset, effects=(FollowUp(rest),))
     return _record(image, context, command, tuple(part.events))
 
@@ -95,6 +95,12 @@ def refuse_registration(
     is_other = old is not None and old.incarnation_id != command.incarnation_id
     is_live = old is not None and context.is_session_live(command.broker_id, old.broker_epoch)
     is_dead = old is not None and old.broker_epoch == command.dead_broker_epoch
+    is_overtaken = old is not None and old.broker_epoch != command.replaced_epoch
+    if is_other and is_overtaken and command.cursor is not None:
+        return refuse(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"another process registered as broker {command.broker_id} while this registration was under way",
+        )
     if is_other and is_live and not is_dead and command.cursor is None:
         return refuse(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,

@@ -30,7 +30,7 @@ START = Cursor("", 0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerCommand:
     """A broker incarnation registers. `dead_broker_epoch` is the epoch of the old incarnation if a probe found that one
-    gone."""
+    gone; `replaced_epoch`, behind the first slice, of the one that this registration has begun to replace."""
 
     cluster_id: str
     broker_id: int
@@ -42,6 +42,7 @@ class RegisterBrokerCommand:
     features: tuple[FeatureRange, ...] = ()
     previous_broker_epoch: int = -1
     dead_broker_epoch: int | None = None
+    replaced_epoch: int | None = None
     cursor: Cursor | None = None
 
 

@@ -445,6 +445,30 @@ def test_a_large_registration_is_cut_into_slices_with_its_record_last() -> None:
     assert all(state.isr == (2,) for _, state in cluster.image.topics.get("large").partitions())  # type: ignore[union-attr]
 
 
+def test_a_registration_that_another_process_has_overtaken_between_slices_is_refused() -> None:
+    """Its process may have died since: it took the place of the one that lives, which led nothing from then on."""
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    large(cluster)
+    epoch = cluster.epoch(1)
+    began = cluster.decide(registration(1, life=2, dead_broker_epoch=epoch))
+    newer = cluster.decide_all(registration(1, life=3, dead_broker_epoch=epoch))
+    assert newer.error_code is ErrorCode.NONE
+    overtaken = cluster.decide(began.follow_up)
+    assert (overtaken.reply.error_code, overtaken.events) == (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ())
+    assert cluster.epoch(1) == newer.broker_epoch
+
+
+def test_a_registration_goes_on_between_whose_slices_the_same_process_asked_again() -> None:
+    cluster = Cluster()
+    cluster.add_brokers(1, 2)
+    large(cluster)
+    command = registration(1, life=2, dead_broker_epoch=cluster.epoch(1))
+    began = cluster.decide(command)
+    again = cluster.decide_all(command)
+    assert (again.error_code, cluster.decide_all(began.follow_up)) == (ErrorCode.NONE, again)
+
+
 def test_large_plans_of_all_kinds_are_cut_into_slices() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
