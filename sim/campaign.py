@@ -97,12 +97,17 @@ class Campaign:
             self.failed.append(result.seed)
 
     def _tell_failure(self, result: RunResult) -> None:
-        path = self._keep(result)
         for text in failure_lines(result):
             self._say(text)
         if self._settings.shows_log:
             for text in result.log_lines[-LOG_LINES_SHOWN:]:
                 self._say(f"    | {text}")
+        try:
+            path = self._keep(result)
+        except OSError as problem:
+            folder = self._settings.failures
+            self._say(f"  no plan is left, for {folder} cannot be written ({problem.strerror}): --failures names another")
+            return
         for verb in ("replay", "shrink", "report"):
             self._say(f"  kraft sim {verb} {path}")
 

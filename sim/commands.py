@@ -74,6 +74,8 @@ def sim(
     from kraft.sim.cluster.run import RunSettings
     from kraft.sim.nemesis.faults import FaultSettings
 
+    if keep:
+        _require_writable_folder(failures)
     count = seeds if seeds is not None else 0 if seed is None else 1
     first = 1 if seed is None else seed
     chosen = [*range(first, first + count)]
@@ -119,8 +121,11 @@ def shrink(
 
     recorded = _read(file)
     if recorded.failure is None:
-        raise typer.BadParameter(f"{file} does not say which check fails", param_hint="FILE")
+        raise typer.BadParameter(
+            f"{file} does not say which check fails: there is nothing to shrink in a run that passed", param_hint="FILE"
+        )
     target = out or file.with_suffix(".small.json")
+    _require_writable(target)
     shrinker = Shrinker(recorded.plan, recorded.failure, runs_max=runs)
     print(f"{recorded.failure.check}: {recorded.failure.text}")
     print(f"from {describe(recorded.plan)}")
@@ -147,10 +152,13 @@ def report(
     from kraft.sim.story.story import tell_story
     from kraft.sim.story.text import render_text
 
-    story = tell_story(_read(file), str(file))
+    recorded = _read(file)
+    target = out or file.with_suffix(".html")
+    _require_writable(target)
+    story = tell_story(recorded, str(file))
     for line in render_text(story, lines_max=lines):
         print(line)
-    target = out or file.with_suffix(".html")
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(render_page(story))
     print(f"the page: {target}")
     raise typer.Exit(1 if story.finding else 0)
@@ -231,5 +239,21 @@ def _read(file: Path) -> Recorded:
 
     try:
         return read_plan(file)
-    except (PlanFileError, OSError) as problem:
+    except OSError as problem:
+        raise typer.BadParameter(f"{file}: {problem.strerror}", param_hint="FILE") from problem
+    except PlanFileError as problem:
         raise typer.BadParameter(str(problem), param_hint="FILE") from problem
+
+
+def _require_writable(file: Path) -> None:
+    """Say before a run, and not after it, that its file cannot be written."""
+    if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
+        raise typer.BadParameter(f"{file} {'is a folder' if file.is_dir() else 'may not be written'}")
+    _require_writable_folder(file.parent)
+
+
+def _require_writable_folder(folder: Path) -> None:
+    """The same of a folder, which is made when it is needed: the nearest one that exists must allow it."""
+    nearest = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"nothing can be written to {folder}: {nearest} is no folder, or does not allow it")

@@ -22,6 +22,8 @@ from kraft.sim.world.options import WorldOptions
 FORMAT = 1
 """Rises when an older version could not read the file."""
 _OUTSIDE_OF_OPTIONS = frozenset({"trace_lines"})
+_RECORDED = frozenset({"format", "pykraft", "schedule", "check", "text", "finding", "trace_hash"})
+"""What the file has beside the plan."""
 
 
 class PlanFileError(ValueError):
@@ -57,7 +59,9 @@ def read_plan(path: Path) -> Recorded:
     """The plan in this file. PlanFileError, or the OSError of a file that cannot be opened."""
     try:
         return parse(path.read_text())
-    except (UnicodeDecodeError, PlanFileError) as problem:
+    except UnicodeDecodeError as problem:
+        raise PlanFileError(f"{path}: this is no text, and so no plan of a simulation") from problem
+    except PlanFileError as problem:
         raise PlanFileError(f"{path}: {problem}") from problem
 
 
@@ -120,11 +124,11 @@ def parse(text: str) -> Recorded:
         raise PlanFileError(f"this is no JSON: {problem}") from problem
     if not isinstance(data, dict):
         raise PlanFileError("this is no plan of a simulation: it must be an object with format and faults")
+    if data.get("format", FORMAT) != FORMAT:
+        raise PlanFileError(f"the format is {data['format']!r}, and this version reads {FORMAT}")
     missing = [f"no {name}" for name in ("format", "faults") if name not in data]
     if missing:
         raise PlanFileError(f"this is no plan of a simulation: it has {' and '.join(missing)}")
-    if data["format"] != FORMAT:
-        raise PlanFileError(f"the format is {data['format']}, and this version reads {FORMAT}")
     shape = ClusterShape(**_checked(ClusterShape, data.get("shape", {}), "shape"))
     options = WorldOptions(**_checked(WorldOptions, data.get("options", {}), "options"))
     plan = Plan(
@@ -147,9 +151,9 @@ def parse(text: str) -> Recorded:
 
 
 def _own_part(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the file is simply a field of the plan."""
-    names = {item.name for item in fields(Plan)} - {"shape", "options", "faults", "work"}
-    return {name: value for name, value in data.items() if name in names}
+    """What of the file is simply a field of the plan; a name that nobody knows is among it, and is refused with it."""
+    elsewhere = {"shape", "options", "faults", "work"}
+    return {name: value for name, value in data.items() if name not in elsewhere | _RECORDED}
 
 
 def _checked(kind: type, given: Any, where: str) -> dict[str, Any]:
@@ -178,10 +182,16 @@ def _words(kind: type) -> str:
 
 
 def _faults(given: Any) -> Iterator[Fault]:
-    for number, row in enumerate(given if isinstance(given, list) else [given], start=1):
+    if not isinstance(given, list):
+        raise PlanFileError(f"faults must be a list of objects, and is {given!r}")
+    for number, row in enumerate(given, start=1):
         where = f"fault {number}"
-        if not isinstance(row, dict) or row.get("kind") not in FAULT_KINDS or not isinstance(row.get("at_ms"), int):
-            raise PlanFileError(f"{where} needs an at_ms, and a kind of {', '.join(FAULT_KINDS)}: {row!r}")
+        if not isinstance(row, dict):
+            raise PlanFileError(f"{where} must be an object with at_ms and kind, and is {row!r}")
+        if type(row.get("at_ms")) is not int:
+            raise PlanFileError(f"{where} needs an at_ms, a number: {row!r}")
+        if row.get("kind") not in FAULT_KINDS:
+            raise PlanFileError(f"{where} needs a kind, one of {', '.join(FAULT_KINDS)}: {row!r}")
         rest = {name: value for name, value in row.items() if name not in ("at_ms", "kind")}
         yield Fault(at_ms=row["at_ms"], kind=row["kind"], **_checked(Fault, rest, where))
 

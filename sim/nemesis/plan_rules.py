@@ -82,8 +82,10 @@ def _problems_of_settings(plan: Plan) -> Iterator[str]:
 
 def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
     unknown = sorted({fault.node, fault.other} - {0, *shape.node_ids})
-    if unknown or fault.role not in ("", *ROLES):
-        yield f"names {unknown or fault.role}, which the cluster does not have"
+    if unknown:
+        yield f"names {unknown}, and the cluster has {', '.join(map(str, shape.node_ids))}"
+    if fault.role not in ("", *ROLES):
+        yield f"names the role {fault.role!r}, and there are {', '.join(ROLES)}"
     if not (fault.node or fault.kind in NODELESS_KINDS) or not (fault.other or fault.kind not in LINK_KINDS):
         yield f"({fault.kind}) must name the nodes that it hits: node, and other for a link"
     if fault.kind in LINK_KINDS and fault.node == fault.other:

@@ -1,4 +1,4 @@
-"""What would break determinism raises inside a world: real time, real chance, threads and processes.
+"""What would break determinism raises inside a world: real time, real chance, threads, processes and sockets.
 
 Only what code calls through a module's attribute is caught; a name imported earlier is not. The import contracts and
 the determinism tests are the other two nets.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -33,6 +34,11 @@ FORBIDDEN: tuple[tuple[object, str], ...] = (
     (uuid, "uuid1"),
     (uuid, "uuid4"),
     (subprocess, "Popen"),
+    (socket, "getaddrinfo"),
+    (socket.socket, "connect"),
+    (socket.socket, "connect_ex"),
+    (socket.socket, "bind"),
+    (socket.socket, "sendto"),
     (threading.Thread, "start"),
     (trio.to_thread, "run_sync"),
 )
@@ -44,7 +50,10 @@ class NotOfThisWorld(Exception):
 
 def _refusal(name: str) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotOfThisWorld(f"{name} was called inside a world: use the seam, or trio")
+        raise NotOfThisWorld(
+            f"{name} was called inside a world, and is of the real one: "
+            "use the seam, trio's tasks and time, or kraft's clients"
+        )
 
     return refuse
 

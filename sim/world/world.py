@@ -76,7 +76,12 @@ class World:
         """
         with deterministic_trio(self.seed), quiet_collector():
             watchdog = Watchdog(self._schedule, self._livelocked)
-            return trio.run(self._supervise, main, clock=self._schedule, instruments=[watchdog])
+            try:
+                return trio.run(self._supervise, main, clock=self._schedule, instruments=[watchdog])
+            except BaseExceptionGroup as group:  # ctrl-C, in a nursery: its callers know it by its own name
+                if group.subgroup(KeyboardInterrupt) is not None:
+                    raise KeyboardInterrupt from None
+                raise
 
     async def _supervise(self, main: Callable[[World], Awaitable[T]]) -> T:
         body_error: BaseException | None = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kraft.sim import campaign
 from kraft.sim.campaign import COVERING_SEEDS, LARGE_SEEDS, Campaign, CampaignSettings
+from kraft.sim.check.base import Finding
 from kraft.sim.cluster.chronicle import STATES
 from kraft.sim.cluster.run import RunResult, run_plan
 from kraft.sim.nemesis.plan import FAULT_CLASSES, Plan
@@ -87,3 +89,15 @@ def test_of_one_seed_it_is_told_how_its_checks_fared_in_words(monkeypatch: pytes
         "checks: all that had something to judge held; 2 had nothing to judge in this one run (--seeds 20 tells "
         "which); histories whose judgement took too long and was given up: 1",
     ]
+
+
+def test_a_campaign_goes_on_where_the_plan_of_a_failing_run_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    bad = replace(result(undecided=0), findings=(Finding("D1", 1, 2, "something", {}),))
+    monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((bad, 1.0) for _ in chosen))
+    said: list[str] = []
+    assert not Campaign(CampaignSettings([1, 2], failures=tmp_path / "file"), said.append).run()
+    assert len([line for line in said if line.startswith("  no plan is left, ") and "--failures" in line]) == 2
+    assert any("D1" in line for line in said)

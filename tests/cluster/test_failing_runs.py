@@ -151,6 +151,37 @@ def test_a_file_that_is_no_plan_is_a_wrong_argument(tmp_path: Path) -> None:
     assert kraft_sim("replay", tmp_path / "missing.json")[0] == 2
 
 
+def test_a_plan_of_a_run_that_passed_has_nothing_to_shrink(tmp_path: Path) -> None:
+    file = tmp_path / "good.json"
+    write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), ""))
+    code, said = kraft_sim("shrink", file)
+    assert code == 2
+    assert "there is nothing to shrink" in " ".join(said.split())
+
+
+def test_what_cannot_be_written_is_a_wrong_argument_before_a_run(tmp_path: Path) -> None:
+    file, blocked = tmp_path / "good.json", tmp_path / "file" / "x"
+    write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), "", Signature("D1", "something")))
+    (tmp_path / "file").touch()
+    for arguments in (
+        ("--seed", 1, "--keep", "--failures", blocked),
+        ("report", file, "--out", blocked),
+        ("report", file, "--out", tmp_path),
+        ("shrink", file, "--out", blocked),
+    ):
+        code, said = kraft_sim(*arguments)
+        assert code == 2
+        assert "virtual" not in said
+        assert "nothing can be written" in said or "is a folder" in said
+
+
+def test_a_page_is_written_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
+    file, page = tmp_path / "good.json", tmp_path / "pages" / "of today" / "good.html"
+    write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), ""))
+    assert kraft_sim("report", file, "--out", page)[0] == 0
+    assert page.exists()
+
+
 @pytest.mark.slow
 def test_an_exception_of_a_client_is_a_finding_with_a_plan_and_the_next_seeds_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

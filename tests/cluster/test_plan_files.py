@@ -78,11 +78,20 @@ def spoil(change: Callable[[dict[str, Any]], object]) -> str:
 
 def test_what_is_no_plan_is_refused_in_words() -> None:
     assert "format is 9" in spoil(lambda data: data.update(format=9))
+    assert "format is '1', and this version reads 1" in spoil(lambda data: data.update(format="1"))
+    assert "format is 0" in spoil(lambda data: (data.update(format=0), data.pop("faults")))
+    assert "the file has falts" in spoil(lambda data: data.update(falts=[]))
+    assert "faults must be a list" in spoil(lambda data: data.update(faults={"at_ms": 1}))
+    assert "fault 1 must be an object" in spoil(lambda data: data.update(faults=[5]))
+    assert "fault 1 needs an at_ms, a number" in spoil(lambda data: data["faults"][0].update(at_ms="soon"))
+    assert "fault 1 needs an at_ms, a number" in spoil(lambda data: data["faults"][0].update(at_ms=True))
+    assert "fault 1 needs a kind, one of kill, " in spoil(lambda data: data["faults"][0].update(kind=["kill"]))
     assert spoil(lambda data: data.pop("faults")).endswith("it has no faults")
     assert spoil(lambda data: data.pop("format")).endswith("it has no format")
     assert spoil(dict.clear).endswith("it has no format and no faults")
-    assert "fault 1 needs" in spoil(lambda data: data["faults"][0].update(kind="earthquake"))
-    assert "fault 1 names [77]" in spoil(lambda data: data["faults"][0].update(node=77))
+    assert "fault 1 needs a kind, one of kill, " in spoil(lambda data: data["faults"][0].update(kind="earthquake"))
+    assert "fault 1 names [77], and the cluster has 101, " in spoil(lambda data: data["faults"][0].update(node=77))
+    assert "fault 1 names the role 'boss', and there are " in spoil(lambda data: data["faults"][0].update(role="boss"))
     assert "fault 1: back_ms must be a number" in spoil(lambda data: data["faults"][0].update(back_ms="soon"))
     assert "must name the nodes" in spoil(lambda data: data["faults"][0].update(kind="cut", node=1, other=0))
     assert "must name the nodes" in spoil(lambda data: data["faults"][0].update(kind="pause", node=0))
@@ -145,6 +154,13 @@ def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text("{")
     with pytest.raises(PlanFileError, match=r"broken\.json: this is no JSON"):
+        read_plan(path)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(b"\x93\xff")
+    with pytest.raises(PlanFileError, match=r"broken\.json: this is no text"):
         read_plan(path)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from kraft.client import Producer
 from kraft.seam import InvariantError
 from kraft.sim import SimulatedCluster
 from kraft.sim.shapes import ClusterError
+from kraft.sim.world import NotOfThisWorld
 from tests.plugin.application import bill, sell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -268,6 +271,41 @@ def test_threads_are_not_of_a_simulated_world() -> None:
         await trio.to_thread.run_sync(time.sleep, 1)
 
     with SimulatedCluster(seed=1, combined=1) as cluster, pytest.raises(Exception, match="inside a world"):
+        cluster.run(main)
+
+
+async def connect_with_trio() -> None:
+    await trio.open_tcp_stream("127.0.0.1", 9)
+
+
+async def connect_a_socket() -> None:
+    with socket.socket() as alone:
+        alone.connect(("127.0.0.1", 9))
+
+
+async def serve_with_trio() -> None:
+    await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+
+@pytest.mark.parametrize("reach_out", [connect_with_trio, connect_a_socket, serve_with_trio])
+def test_real_sockets_are_not_of_a_simulated_world(reach_out: Callable[[], Awaitable[None]]) -> None:
+    with (
+        SimulatedCluster(seed=1, combined=1) as cluster,
+        pytest.raises(NotOfThisWorld, match=r"socket\.\w+ was called"),
+    ):
+        cluster.run(reach_out)
+
+
+def test_ctrl_c_in_a_nursery_of_the_application_is_a_keyboard_interrupt() -> None:
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(interrupted)
+
+    with SimulatedCluster(seed=1, combined=1) as cluster, pytest.raises(KeyboardInterrupt):
         cluster.run(main)
 
 
