@@ -105,8 +105,8 @@ class Campaign:
         try:
             path = self._keep(result)
         except OSError as problem:
-            folder = self._settings.failures
-            self._say(f"  no plan is left, for {folder} cannot be written ({problem.strerror}): --failures names another")
+            why = f"{self._settings.failures} cannot be written ({problem.strerror})"
+            self._say(f"  no plan is left, for {why}: --failures names another")
             return
         for verb in ("replay", "shrink", "report"):
             self._say(f"  kraft sim {verb} {path}")
