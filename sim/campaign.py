@@ -106,7 +106,7 @@ class Campaign:
             path = self._keep(result)
         except OSError as problem:
             folder = self._settings.failures
-            self._say(f"  no plan is left, for {folder} cannot be written ({problem.strerror}): --failures names another")
+            self._say(f"  no plan is left, {folder} cannot be written ({problem.strerror}): --failures names another")
             return
         for verb in ("replay", "shrink", "report"):
             self._say(f"  kraft sim {verb} {path}")
