@@ -53,7 +53,7 @@ interop: $(SETUP) ## foreign clients in Python, JavaScript, Go, Java and C, and 
 sim: compiled ## whole clusters under faults in virtual time: fixed seeds and a fresh one, in under three minutes; SEEDS=2000, FIXED=1
 	$(BIN)/kraft sim --seeds $(or $(SEEDS),12) $(if $(FIXED),,--fresh)
 
-bugbank: $(SETUP) ## plant every known bug and catch it: make bugbank RANGES=5 ONLY=B01,B06; writes docs/bugbank.md
+bugbank: $(SETUP) ## plant every known bug and catch it: RANGES=5, ONLY=B01,B06; without ONLY it writes docs/bugbank.md
 	$(BIN)/python -m tests.bugbank --ranges $(or $(RANGES),1) --only "$(ONLY)"
 
 docs: $(SETUP) ## regenerate the generated pages of docs/ and check the links

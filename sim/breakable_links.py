@@ -52,7 +52,7 @@ class BreakableLinks(ABC):
         """Let nothing pass between the two of each pair, either way, until `heal`, as with `partition`. Partitions of
         certain shapes are such pairs: see `kraft.sim.nemesis.partition_shapes`; 0 (`CLIENTS`) stands for all clients,
         where they can be cut off."""
-        links = [link for one, other in pairs for link in ((one, other), (other, one))]
+        links = [link for one, other in _checked(pairs) for link in ((one, other), (other, one))]
         for link in links:
             self._require_link(*link)
         self._cuts.update(dict.fromkeys(links))
@@ -60,7 +60,7 @@ class BreakableLinks(ABC):
 
     def join(self, pairs: Iterable[Pair]) -> None:
         """End the cuts between the two of each pair, and no other."""
-        for one, other in pairs:
+        for one, other in _checked(pairs):
             self._cuts.pop((one, other), None)
             self._cuts.pop((other, one), None)
         self._cut_links()
@@ -124,3 +124,11 @@ class BreakableLinks(ABC):
     @abstractmethod
     def _cut_links(self) -> None:
         """Make the links as `_cuts` and `_qualities` say."""
+
+
+def _checked(pairs: Iterable[Pair]) -> list[Pair]:
+    given = list(pairs)
+    for pair in given:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ClusterError(f"what is cut are pairs of nodes, as [(1, 2), (1, 3)]: {pair!r} is none")
+    return given

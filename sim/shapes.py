@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kraft.config import ConfigError, broker_key
 from kraft.sim.cluster.shape import ClusterShape
 
 ONE_NODE = ClusterShape(1, 1, combined=1)
@@ -30,6 +31,9 @@ def shape_of(
     as `default`; `settings` come before those of all test clusters. ClusterError if there can be no such cluster."""
     if combined is not None and (controllers is not None or brokers is not None):
         raise ClusterError("a cluster has combined nodes, or controllers and brokers: not both")
+    for name, count in (("controllers", controllers), ("brokers", brokers), ("combined", combined)):
+        if count is not None and type(count) is not int:
+            raise ClusterError(f"{name} is a number of nodes, and not {count!r}")
     shape = default
     if combined is not None:
         shape = ClusterShape(combined, combined, combined=combined)
@@ -37,7 +41,21 @@ def shape_of(
         shape = ClusterShape(1 if controllers is None else controllers, 1 if brokers is None else brokers)
     if min(shape.controllers, shape.brokers) < 1:
         raise ClusterError("a cluster has one controller and one broker at least")
-    return replace(shape, overrides={**_settings(shape.brokers), **(settings or {})})
+    return replace(shape, overrides={**_settings(shape.brokers), **_checked(settings or {})})
+
+
+def _checked(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Settings are texts, as in server.properties, and known ones."""
+    if not isinstance(settings, Mapping):
+        raise ClusterError(f"settings are a dict, as {{'num.partitions': '6'}}, and not {settings!r}")
+    for name, text in settings.items():
+        if not isinstance(text, str):
+            raise ClusterError(f"settings are texts, as in server.properties: {name!r}: '{text}', and not {text!r}")
+        try:
+            broker_key(name).parse(text)
+        except ConfigError as problem:
+            raise ClusterError(f"settings: {problem}") from None
+    return settings
 
 
 def _settings(brokers: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ event for event, as long as the application takes time and chance from trio, the
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from types import TracebackType
@@ -113,6 +114,7 @@ class SimulatedCluster(BreakableCluster):
         `timeout_s` virtual seconds.
         """
         self._require_startable()
+        _require_function(main)
         self._has_run = True
         try:
             with self._report.listening():
@@ -143,7 +145,7 @@ class SimulatedCluster(BreakableCluster):
             current_seam.set(seam)
             with simulated_stdlib(seam.clock, self.seed):
                 self._scope.deadline = trio.current_time() + timeout_s
-                result = await main(*args)
+                result = await _awaitable(main, main(*args))
         if self._failure is not None:
             node, error = self._failure
             raise ClusterError(f"node {node} stopped on its own: {error!r}") from error
@@ -338,3 +340,16 @@ def _is_in_trio() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _awaitable(main: Callable[..., object], given: Awaitable[Result]) -> Awaitable[Result]:
+    if not inspect.isawaitable(given):
+        raise ClusterError(f"run(main) awaits what main gives: {main!r} must be an async function")
+    return given
+
+
+def _require_function(main: object) -> None:
+    if not callable(main):
+        if inspect.iscoroutine(main):
+            main.close()  # it would be told of as never awaited
+        raise ClusterError(f"run(main, *args) calls main itself: give the async function, and not {main!r}")

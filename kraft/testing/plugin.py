@@ -6,6 +6,7 @@ Source: docs/testing-with-pykraft.md.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shlex
@@ -120,8 +121,9 @@ def _asked_for(request: pytest.FixtureRequest) -> dict[str, Any]:
     text = request.config.getoption("--kraft-shape")
     if marker is not None:
         known = {"controllers", "brokers", "combined", "settings"}
-        if marker.args or marker.kwargs.keys() - known:
-            raise ClusterError(f"the marker is {MARKER_HELP}")
+        unknown = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - known)]
+        if unknown:
+            raise ClusterError(f"the marker has no {', '.join(unknown)}; it is {MARKER_HELP}")
         return dict(marker.kwargs)
     if text is None:
         return {}
@@ -164,9 +166,16 @@ def _id_in_one_run(item: pytest.Item) -> str:
     """The test's id as it is where simulated tests are not repeated."""
     callspec = getattr(item, "callspec", None)
     is_repeated = item.config.getoption("--kraft-seeds") > 1
+    told = _from_here(item)
     if not is_repeated or callspec is None or "simulated_cluster" not in callspec.params:
-        return item.nodeid
+        return told
     parts = callspec.id.split("-")
     parts.remove(RUN.format(callspec.params["simulated_cluster"]))
-    test = item.nodeid.removesuffix(f"[{callspec.id}]")
+    test = told.removesuffix(f"[{callspec.id}]")
     return f"{test}[{'-'.join(parts)}]" if parts else test
+
+
+def _from_here(item: pytest.Item) -> str:
+    """The test's id as a command in this folder takes it: a node id begins at pytest's root folder."""
+    _, *names = item.nodeid.split("::")
+    return "::".join([os.path.relpath(item.path, item.config.invocation_params.dir), *names])

@@ -84,6 +84,13 @@ def faults_of_seed(cluster: BreakableCluster, seed: int, duration_ms: int) -> tu
     return tuple(map(as_it_can_be, found))
 
 
+def _listed(faults: object) -> list[Fault]:
+    given = [*faults] if isinstance(faults, Iterable) else []
+    if not isinstance(faults, Iterable) or not all(isinstance(each, Fault) for each in given):
+        raise ClusterError(f"what is carried out is a list of kraft.sim.nemesis.plan.Fault, and not {faults!r}")
+    return given
+
+
 class FaultRun:
     """Carries `faults` out on `cluster`. ClusterError names one that this cluster cannot have."""
 
@@ -104,13 +111,15 @@ class FaultRun:
             plan.ROLLING: self._roll,
         }
         self._lanes: dict[int, list[Fault]] = {}
-        for fault in sorted(faults, key=lambda fault: fault.at_ms):
+        for fault in sorted(_listed(faults), key=lambda fault: fault.at_ms):
             self._require(fault)
             self._lanes.setdefault(fault.lane, []).append(fault)
 
     def _require(self, fault: Fault) -> None:
         cluster = self._cluster
         kinds = kinds_of(cluster)
+        if min(fault.at_ms, fault.duration_ms, fault.back_ms) < 0:
+            raise ClusterError(f"a fault's times are 0 ms or more: {fault}")
         if fault.kind not in kinds:
             raise ClusterError(f"this cluster cannot have {fault.kind!r}: it can have {', '.join(kinds)}")
         if fault.role not in ("", *cluster.fault_roles):
@@ -119,7 +128,9 @@ class FaultRun:
             )
         unknown = {fault.node, fault.other} - {0, *cluster.node_ids}
         if unknown:
-            raise ClusterError(f"there is no node {unknown.pop()}: this cluster has {list(cluster.node_ids)}")
+            raise ClusterError(
+                f"there is no node {unknown.pop()}: this cluster has {', '.join(map(str, sorted(cluster.node_ids)))}"
+            )
         if not (fault.node or fault.role or fault.kind in (*plan.WHOLE_KINDS, plan.CLIENTS_CUT)):
             raise ClusterError(f"a fault names the node that it hits, or a role: {fault}")
         if fault.kind in plan.LINK_KINDS and (fault.role or fault.other in (0, fault.node)):

@@ -169,7 +169,8 @@ def test_what_cannot_be_written_is_a_wrong_argument_before_a_run(tmp_path: Path)
         ("report", file, "--out", tmp_path),
         ("shrink", file, "--out", blocked),
     ):
-        code, said = kraft_sim(*arguments)
+        code, framed = kraft_sim(*arguments)
+        said = " ".join(framed.replace("│", " ").split())
         assert code == 2
         assert "virtual" not in said
         assert "nothing can be written" in said or "is a folder" in said

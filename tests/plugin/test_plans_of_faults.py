@@ -72,7 +72,11 @@ def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: St
     async def story(stage: Stage) -> None:
         assert "this cluster cannot have 'empty disk': it can have kill, clean stop" in await refused(kind="empty disk")
         assert "nobody can tell here who is 'hero': roles are" in await refused(role="hero")
-        assert "there is no node 9" in await refused(node=9)
+        assert "there is no node 9: this cluster has 1, 2, 3, 101" in await refused(node=9)
+        assert "times are 0 ms or more" in await refused(at_ms=-1)
+        for wrong in ([1], Fault(at_ms=0, kind=plan.KILL, node=1)):
+            with pytest.raises(ClusterError, match=r"is a list of kraft\.sim\.nemesis\.plan\.Fault"):
+                await stage.carry_out(wrong)  # type: ignore[arg-type]
         assert "names two nodes" in await refused(other=1)
         assert "names two nodes" in await refused(node=0, role=plan.A_LEADER)
         assert "has an amount" in await refused(kind=plan.SLOW_LINK)

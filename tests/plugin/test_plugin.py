@@ -146,6 +146,24 @@ def test_plain(simulated_cluster):
     assert commands[0] in repeated
 
 
+def test_the_command_that_repeats_a_test_begins_where_pytest_was_called(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    printed = run_pytest(inner, "def test_it(simulated_cluster):\n    assert 0\n", outcome=1)
+    (command,) = re.findall(r"to see this again: pytest (.*)", printed)
+    assert command.endswith(" test_it.py::test_it")
+    assert "1 failed" in run_pytest(
+        inner, "def test_it(simulated_cluster):\n    assert 0\n", *shlex.split(command), outcome=1
+    )
+
+
+@pytest.mark.parametrize(("given", "says"), [("3, 3", "has no 3, 3; it is"), ("broker=3", "has no broker; it is")])
+def test_what_the_marker_does_not_have_is_named(tmp_path: Path, given: str, says: str) -> None:
+    text = f"import pytest\n@pytest.mark.kraft({given})\ndef test_it(simulated_cluster):\n    pass\n"
+    assert f"the marker {says} kraft(controllers=" in run_pytest(tmp_path, text, outcome=1)
+
+
 @pytest.mark.slow
 def test_every_cluster_of_a_test_that_fails_is_described(tmp_path: Path) -> None:
     text = "def test_both(kafka_cluster, simulated_cluster):\n    raise AssertionError\n"

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -274,6 +275,21 @@ def test_threads_are_not_of_a_simulated_world() -> None:
         cluster.run(main)
 
 
+def test_what_is_no_async_function_is_not_run() -> None:
+    async def right() -> int:
+        return 1
+
+    with SimulatedCluster(seed=1, combined=1) as cluster:
+        with pytest.raises(ClusterError, match="give the async function, and not <coroutine"):
+            cluster.run(right())  # type: ignore[call-overload,arg-type]
+        assert cluster.run(right) == 1
+    with (
+        SimulatedCluster(seed=1, combined=1) as cluster,
+        pytest.raises(ClusterError, match="must be an async function"),
+    ):
+        cluster.run(lambda: 1)  # type: ignore[arg-type,return-value]
+
+
 async def connect_with_trio() -> None:
     await trio.open_tcp_stream("127.0.0.1", 9)
 
@@ -330,8 +346,13 @@ def test_kinds_of_faults_that_cannot_be_are_refused(kinds: tuple[str, ...], says
         ({"combined": 1, "brokers": 3}, "not both"),
         ({"combined": 0}, "one broker at least"),
         ({"brokers": 0}, "at least"),
+        ({"brokers": "3"}, "brokers is a number of nodes, and not '3'"),
+        ({"settings": "num.partitions=6"}, "settings are a dict"),
+        ({"settings": {"num.partitions": 6}}, "settings are texts, .*'num.partitions': '6', and not 6"),
+        ({"settings": {"num.partitions": "many"}}, "settings: num.partitions: 'many' is not a whole number"),
+        ({"settings": {"num.partitons": "6"}}, "settings: .*did you mean num.partitions"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(shape: dict[str, int], says: str) -> None:
+def test_a_shape_that_cannot_be_is_refused(shape: dict[str, Any], says: str) -> None:
     with pytest.raises(ClusterError, match=says):
         SimulatedCluster(seed=1, **shape)

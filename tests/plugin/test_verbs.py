@@ -325,6 +325,8 @@ Verb = Callable[[Stage], object]
         (lambda stage: stage.cluster.partition({1, 2}, ()), "two groups"),
         (lambda stage: stage.cluster.partition({1, 2}, {2, 3}), "not on two"),
         (lambda stage: stage.cluster.partition({1}, {7}), "no node 7"),
+        (lambda stage: stage.cluster.cut([1, 2]), "pairs of nodes, as .*: 1 is none"),
+        (lambda stage: stage.cluster.join([(1, 2, 3)]), "pairs of nodes, as .* is none"),
         (lambda stage: stage.cluster.drop(node=8), "no node 8"),
         (lambda stage: (stage.cluster.pause(1), stage.cluster.drop(node=1)), "resume it first"),
     ],
