@@ -237,7 +237,7 @@ def test_two_shapes(simulated_cluster):
 """
     printed = run_pytest(tmp_path, text, "--kraft-shape", "1+2", outcome=1)
     assert "1 passed, 3 errors" in printed
-    assert len(re.findall("^E .*the marker is kraft", printed, re.MULTILINE)) == 2
+    assert len(re.findall(r"^E .*the marker has no \S+; it is kraft", printed, re.MULTILINE)) == 2
     assert "combined nodes, or controllers and brokers: not both" in printed
 
 
