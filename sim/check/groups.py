@@ -84,14 +84,16 @@ class CoordinatorSeen:
 
 
 class OnePlanPerGeneration(Check):
-    """G1 and G5."""
+    """G1 and G5. Members hear of a generation at different times, but each of them of one after the other."""
 
     id = "G1"
-    statement = "a generation that was synced has one plan, of one leader, and each member gets its own part of it"
+    statement = "a generation has one plan, of one leader, of which each member gets its own part; generations rise"
 
     def __init__(self) -> None:
         super().__init__()
         self._plans: dict[tuple[str, int], str] = {}
+        self._generations: dict[tuple[str, str], int] = {}
+        """(group, member) → the last that it was told of."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {AssignmentTold: self._told}
@@ -100,6 +102,12 @@ class OnePlanPerGeneration(Check):
         if told.plan is None:
             return
         self.count()
+        before = self._generations.get((told.group, told.member), -1)
+        self._generations[told.group, told.member] = told.generation
+        if told.generation < before:
+            self.fail(
+                "a generation went back", group=told.group, member=told.member, before=before, now=told.generation
+            )
         known = self._plans.setdefault((told.group, told.generation), told.plan)
         if known != told.plan:
             self.fail(

@@ -324,6 +324,13 @@ class BrokerRegistered:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerInactive:
+    """That this broker is fenced, shutting down or gone was committed."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerUnfenced:
     """That this broker, registered with this epoch, is fenced no more was committed."""
 

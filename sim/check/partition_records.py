@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, Restarted, TopicPartition
+from kraft.sim.check.observations import (
+    BrokerInactive,
+    BrokerRegistered,
+    ImagePublished,
+    PartitionRecorded,
+    Restarted,
+    TopicDeleted,
+    TopicPartition,
+)
 from kraft.sim.check.partitions import Damage, PartitionLedgers
 from kraft.sim.check.shadow import Shadows
 
@@ -151,21 +159,51 @@ class LeaderInSync(Check):
 
 
 class OnlyTheActiveLead(Check):
-    """Fenced and stopping brokers: they lead nothing and are in sync with nobody. The last in sync stays listed."""
+    """Fenced and stopping brokers: they lead nothing and are in sync with nobody. The last in sync stays listed. Judged
+    by each record of a partition, and of all partitions when a broker becomes inactive."""
 
     id: ClassVar[str] = "M6"
     statement: ClassVar[str] = "A fenced or stopping broker leads nothing and is in no ISR with other members."
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[TopicPartition, PartitionRecorded] = {}
+        self._gone: set[int] = set()
+        """Who became inactive with the batch that is told now."""
+
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {PartitionRecorded: self.recorded}
+        return {
+            PartitionRecorded: self.recorded,
+            TopicDeleted: self.deleted,
+            BrokerInactive: self.inactive,
+            ImagePublished: self.published,
+        }
 
     def recorded(self, seen: PartitionRecorded) -> None:
         self.count()
-        if seen.leader in seen.inactive:
-            self.fail("an inactive broker leads", partition=seen.topic_partition, leader=seen.leader)
-        if seen.inactive and len(seen.isr) > 1:
+        self._known[seen.topic_partition] = seen
+        self._judge(seen, frozenset(seen.inactive))
+
+    def deleted(self, seen: TopicDeleted) -> None:
+        self._known = {place: held for place, held in self._known.items() if place[0] != seen.topic}
+
+    def inactive(self, seen: BrokerInactive) -> None:
+        self._gone.add(seen.broker)
+
+    def published(self, seen: ImagePublished) -> None:
+        """All of a batch has been told when the first image of it is published."""
+        if self._gone:
+            gone = frozenset(self._gone)
+            self._gone.clear()
+            for held in self._known.values():
+                self._judge(held, gone)
+
+    def _judge(self, held: PartitionRecorded, inactive: frozenset[int]) -> None:
+        if held.leader in inactive:
+            self.fail("an inactive broker leads", partition=held.topic_partition, leader=held.leader)
+        if len(held.isr) > 1 and not inactive.isdisjoint(held.isr):
             self.fail(
-                "an inactive broker is in sync", partition=seen.topic_partition, isr=seen.isr, inactive=seen.inactive
+                "an inactive broker is in sync", partition=held.topic_partition, isr=held.isr, inactive=sorted(inactive)
             )
 
 

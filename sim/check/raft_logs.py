@@ -214,7 +214,7 @@ class HighWatermarkSanity(Check):
         if seen.high_watermark > before:
             self.count()
             self._known[key] = seen.high_watermark
-        elif seen.high_watermark < before and not seen.is_leader:
+        elif seen.high_watermark < before:
             self.fail("the high watermark went back", node=seen.node, before=before, after=seen.high_watermark)
         if seen.high_watermark > seen.log_end_offset:
             self.fail(

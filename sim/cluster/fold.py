@@ -17,6 +17,7 @@ from kraft.image.events import Event, ProducerIds, Topic
 from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import NO_LEADER, PartitionState, RecoveryState, TopicImage
 from kraft.sim.check.observations import (
+    BrokerInactive,
     BrokerRegistered,
     BrokerUnfenced,
     ImagePublished,
@@ -135,6 +136,8 @@ class MetadataFold:
     def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
         if new is not None and (old is None or new.broker_epoch != old.broker_epoch):
             self._tell(BrokerRegistered(new.broker_id, new.broker_epoch))
+        if old is not None and old.is_active and (new is None or not new.is_active):
+            self._tell(BrokerInactive(old.broker_id))
         if new is not None and not new.fenced and (old is None or old.fenced):
             self._tell(BrokerUnfenced(new.broker_id, new.broker_epoch))
         if old is None or old.fenced or new is None:

@@ -9,6 +9,7 @@ import pytest
 from kraft.sim.check.observations import (
     BatchWritten,
     BrokerFenced,
+    BrokerInactive,
     BrokerRegistered,
     BrokerUnfenced,
     ControllerReplied,
@@ -145,6 +146,7 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [LogCut(103, None, 0, 0), written(103, 0, 3, digest=9), follower(103, hw=3, leo=3)],
     ),
     "R8": ([*META, follower(hw=3, leo=3)], [follower(hw=2, leo=3)]),
+    "R8 of a leader": ([*META, leader(hw=3, leo=3)], [leader(hw=1, leo=3)]),
     "R8 above the end": ([*META, follower(hw=3, leo=3)], [follower(hw=4, leo=3)]),
     "R9": ([*META, leader(hw=3, leo=3)], [written(101, 3, 4), leader(hw=4, leo=4)]),
     "R9 by a smaller set than the configured one": (
@@ -200,6 +202,13 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "M3 by a leader": ([recorded(), recorded(epoch=1)], [recorded(epoch=1, change=2, leader_id=2)]),
     "M6": ([recorded()], [recorded(epoch=1, inactive=(2,))]),
     "M6 by a leader": ([recorded()], [recorded(epoch=1, isr=(1,), inactive=(1,))]),
+    "M6 by one whose fence leaves its partitions alone": (
+        [recorded(), recorded(isr=(2, 3), leader_id=2, epoch=1), BrokerInactive(1), IMAGE],
+        [BrokerInactive(2), ImagePublished(0, 1, 10, "b", 10)],
+    ),
+    "M6 by one in sync whose fence leaves it there": (
+        [recorded(), BrokerInactive(4), IMAGE], [BrokerInactive(3), ImagePublished(0, 1, 10, "b", 10)],
+    ),
     "M7": ([BrokerRegistered(1, 5), BrokerRegistered(2, 6)], [BrokerRegistered(1, 6)]),
     "R16": ([voters_seen(3)], [voters_seen(3, node=102, record=9, keys=(101, 102), end=9)]),
     "R16 by two at once": ([voters_seen(3)], [voters_seen(9, record=9, keys=(101, 104))]),

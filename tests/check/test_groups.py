@@ -30,6 +30,7 @@ GOOD: list[list[Any]] = [
     [AssignmentTold("g", "a", 1, "plan", "a"), AssignmentTold("g", "b", 1, "plan", "b")],
     [AssignmentTold("g", "a", 1, "plan", "a"), AssignmentTold("g", "b", 1, None, None)],
     [AssignmentTold("g", "a", 1, "plan", "a"), AssignmentTold("g", "a", 2, "other", "a")],
+    [AssignmentTold("g", "a", 2, "plan", "a"), AssignmentTold("g", "b", 1, "other", "b")],
     [*commit(5, True), OffsetRead("g", P, 5, 5)],
     [*commit(5, True), OffsetRead("g", P, 7, 5)],
     [*commit(4, None), *commit(5, True), OffsetRead("g", P, 4, 5)],
@@ -42,6 +43,7 @@ GOOD: list[list[Any]] = [
 BAD: list[tuple[str, list[Any]]] = [
     ("G1", [AssignmentTold("g", "a", 1, "plan", "a"), AssignmentTold("g", "b", 1, "other", "b")]),
     ("G1", [AssignmentTold("g", "a", 1, "plan", "b")]),
+    ("G1", [AssignmentTold("g", "a", 5, "plan", "a"), AssignmentTold("g", "a", 2, "other", "a")]),
     ("G3", [*commit(5, True), OffsetRead("g", P, -1, 5)]),
     ("G3", [*commit(4, True), *commit(5, True), OffsetRead("g", P, 4, 5)]),
     ("G3", [*commit(4, False), *commit(5, True), OffsetRead("g", P, 4, 5)]),
