@@ -1,5 +1,5 @@
 """The last look at a run that is at rest: what each replica remembers of its log is compared with the log itself, then
-every node is started anew and nothing may have changed (D6, D7, D12, D13, T3). And each replica must be one that the
+every node is started anew and nothing may have changed (D6, D7, D12, T3). And each replica must be one that the
 metadata give to its broker (M10).
 
 The log is read from the simulated disk. What a replica remembers must be a function of it: leader epochs where the

@@ -2,7 +2,7 @@
 KIP-460).
 
 Nothing is expected of a single request: the preferred replica may be down, or lead already. What elections do is
-watched by the checks (M3, M5, D3), and `elected` counts those that were taken.
+watched by the checks (M3, M5), and `elected` counts those that were taken.
 """
 
 from __future__ import annotations
