@@ -158,52 +158,61 @@ class LeaderInSync(Check):
             self.fail("a leader outside the ISR", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
 
 
-class OnlyTheActiveLead(Check):
+class PartitionsBehindBatches(Check):
+    """A check of all partitions as they are behind a batch of the committed metadata."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[TopicPartition, PartitionRecorded] = {}
+        self.due: set[int] = set()
+        """Brokers that the batch which is told now is about."""
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionRecorded: self.recorded, TopicDeleted: self.deleted, ImagePublished: self.published}
+
+    def recorded(self, seen: PartitionRecorded) -> None:
+        self.known[seen.topic_partition] = seen
+
+    def deleted(self, seen: TopicDeleted) -> None:
+        self.known = {place: held for place, held in self.known.items() if place[0] != seen.topic}
+
+    def published(self, seen: ImagePublished) -> None:
+        """All of a batch has been told when the first image of it is published."""
+        if self.due:
+            due = frozenset(self.due)
+            self.due.clear()
+            for held in self.known.values():
+                self.judge(held, due)
+
+    def judge(self, held: PartitionRecorded, brokers: frozenset[int]) -> None:
+        """What is wrong with a partition now that the batch was about these brokers."""
+        raise AssertionError(f"{type(self).__name__} judges nothing")
+
+
+class OnlyTheActiveLead(PartitionsBehindBatches):
     """Fenced and stopping brokers: they lead nothing and are in sync with nobody. The last in sync stays listed. Judged
     by each record of a partition, and of all partitions when a broker becomes inactive."""
 
     id: ClassVar[str] = "M6"
     statement: ClassVar[str] = "A fenced or stopping broker leads nothing and is in no ISR with other members."
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._known: dict[TopicPartition, PartitionRecorded] = {}
-        self._gone: set[int] = set()
-        """Who became inactive with the batch that is told now."""
-
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {
-            PartitionRecorded: self.recorded,
-            TopicDeleted: self.deleted,
-            BrokerInactive: self.inactive,
-            ImagePublished: self.published,
-        }
-
-    def recorded(self, seen: PartitionRecorded) -> None:
-        self.count()
-        self._known[seen.topic_partition] = seen
-        self._judge(seen, frozenset(seen.inactive))
-
-    def deleted(self, seen: TopicDeleted) -> None:
-        self._known = {place: held for place, held in self._known.items() if place[0] != seen.topic}
+        return {**super().readers(), BrokerInactive: self.inactive}
 
     def inactive(self, seen: BrokerInactive) -> None:
-        self._gone.add(seen.broker)
+        self.due.add(seen.broker)
 
-    def published(self, seen: ImagePublished) -> None:
-        """All of a batch has been told when the first image of it is published."""
-        if self._gone:
-            gone = frozenset(self._gone)
-            self._gone.clear()
-            for held in self._known.values():
-                self._judge(held, gone)
+    def recorded(self, seen: PartitionRecorded) -> None:
+        super().recorded(seen)
+        self.count()
+        self.judge(seen, frozenset(seen.inactive))
 
-    def _judge(self, held: PartitionRecorded, inactive: frozenset[int]) -> None:
-        if held.leader in inactive:
+    def judge(self, held: PartitionRecorded, brokers: frozenset[int]) -> None:
+        if held.leader in brokers:
             self.fail("an inactive broker leads", partition=held.topic_partition, leader=held.leader)
-        if len(held.isr) > 1 and not inactive.isdisjoint(held.isr):
+        if len(held.isr) > 1 and not brokers.isdisjoint(held.isr):
             self.fail(
-                "an inactive broker is in sync", partition=held.topic_partition, isr=held.isr, inactive=sorted(inactive)
+                "an inactive broker is in sync", partition=held.topic_partition, isr=held.isr, inactive=sorted(brokers)
             )
 
 

@@ -9,18 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from kraft.sim.check.base import Check
-from kraft.sim.check.observations import (
-    BrokerRegistered,
-    ImagePublished,
-    PartitionRecorded,
-    Restarted,
-    TopicDeleted,
-    TopicPartition,
-)
+from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, Restarted
+from kraft.sim.check.partition_records import PartitionsBehindBatches
 
 
-class UncleanMembersLeave(Check):
+class UncleanMembersLeave(PartitionsBehindBatches):
     """By the committed metadata: it is out with the batch that registers it, or before."""
 
     id: ClassVar[str] = "M16"
@@ -30,20 +23,11 @@ class UncleanMembersLeave(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[TopicPartition, PartitionRecorded] = {}
         self._stopped_uncleanly: set[int] = set()
         """Brokers that have not registered since."""
-        self._registered: set[int] = set()
-        """Of these, who has registered in the batch that is told now."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {
-            Restarted: self.restarted,
-            BrokerRegistered: self.registered,
-            PartitionRecorded: self.recorded,
-            TopicDeleted: self.deleted,
-            ImagePublished: self.published,
-        }
+        return {**super().readers(), Restarted: self.restarted, BrokerRegistered: self.registered}
 
     def restarted(self, seen: Restarted) -> None:
         if seen.is_marked:
@@ -54,30 +38,16 @@ class UncleanMembersLeave(Check):
     def registered(self, seen: BrokerRegistered) -> None:
         if seen.broker in self._stopped_uncleanly:
             self._stopped_uncleanly.discard(seen.broker)
-            self._registered.add(seen.broker)
+            self.due.add(seen.broker)
 
-    def recorded(self, seen: PartitionRecorded) -> None:
-        self._known[seen.topic_partition] = seen
-
-    def deleted(self, seen: TopicDeleted) -> None:
-        self._known = {place: held for place, held in self._known.items() if place[0] != seen.topic}
-
-    def published(self, seen: ImagePublished) -> None:
-        """All of a batch has been told when the first image of it is published."""
-        for broker in sorted(self._registered):
-            for place, held in self._known.items():
-                self._judge(broker, place, held)
-        self._registered.clear()
-
-    def _judge(self, broker: int, place: TopicPartition, held: PartitionRecorded) -> None:
-        if broker not in (*held.isr, *held.elr, *held.replicas):
-            return
-        self.count()
-        if broker in held.elr or (broker in held.isr and len(held.isr) > 1):
-            self.fail(
-                "one that came back after an unclean stop is still counted on",
-                partition=place,
-                broker=broker,
-                isr=held.isr,
-                elr=held.elr,
-            )
+    def judge(self, held: PartitionRecorded, brokers: frozenset[int]) -> None:
+        for broker in sorted(brokers & {*held.isr, *held.elr, *held.replicas}):
+            self.count()
+            if broker in held.elr or (broker in held.isr and len(held.isr) > 1):
+                self.fail(
+                    "one that came back after an unclean stop is still counted on",
+                    partition=held.topic_partition,
+                    broker=broker,
+                    isr=held.isr,
+                    elr=held.elr,
+                )
