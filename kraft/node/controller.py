@@ -203,9 +203,11 @@ class Controller:
             for target in command.targets:
                 self.sessions.fenced_fast(target.broker_id, now_ms)
         for event in decision.events:
-            if isinstance(event, RegisterBroker) and command.dead_broker_epoch is not None:
-                self.sessions.fenced_fast(event.broker_id, now_ms)
-            if isinstance(event, BrokerRegistrationChange) and event.fenced is not None:
+            if isinstance(event, RegisterBroker):
+                if command.dead_broker_epoch is not None:
+                    self.sessions.fenced_fast(event.broker_id, now_ms)
+                self.sessions.registered(event.broker_id, event.broker_epoch, now_ms)
+            elif isinstance(event, BrokerRegistrationChange) and event.fenced is not None:
                 self._fence_changed(command, event.broker_id, fenced=event.fenced)
             elif isinstance(event, UnregisterBroker):
                 self.sessions.forget(event.broker_id)

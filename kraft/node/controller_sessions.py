@@ -43,6 +43,13 @@ class Sessions:
             number, is_up = connections.get(broker.broker_id, (None, False))
             self._sessions[broker.broker_id] = BrokerSession(broker.broker_epoch, now_ms, number, is_up)
 
+    def registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A registration was decided. Its session is live before it is committed and answered: another process with
+        this id, whose request comes in between, is a twin of a live broker."""
+        session = self._sessions.get(broker_id)
+        if session is None or session.broker_epoch != broker_epoch:
+            self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
+
     def heard(
         self,
         broker_id: int,

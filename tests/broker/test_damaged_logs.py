@@ -15,7 +15,7 @@ from kraft.sim.world.filesystem import Directory, Inode
 from kraft.storage.log_dir import CLEAN_SHUTDOWN
 from kraft.wire.error_codes import ErrorCode
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, three, values
-from tests.data_plane.test_replication import new_leader, produce_numbers, settled
+from tests.data_plane.replicas import new_leader, produce_numbers, settled
 
 
 def log_file(plane: Plane, broker: str) -> Inode:

@@ -21,7 +21,7 @@ from kraft.wire.records import BATCH_HEADER_BYTES
 from tests.broker.test_damaged_logs import folder, log_file, state_of
 from tests.broker.world_cluster import BROKER_PORT
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, three, values
-from tests.data_plane.test_replication import contents, new_leader, produce_numbers, settled
+from tests.data_plane.replicas import contents, new_leader, produce_numbers, settled
 
 PLACE = ("orders", 0)
 COUNT = 40

@@ -167,6 +167,22 @@ def test_a_twin_of_a_live_broker_is_kept_out() -> None:
     play(scenario)
 
 
+def test_of_two_processes_that_register_side_by_side_the_second_is_kept_out() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        for controller in cluster.controllers:  # so that one is decided while the other's record is not committed yet
+            cluster.world.slow_disk(f"c{controller}", 30)
+        both = [FakeBroker(9, cluster.brokers[1].controllers, life=50 * nth, host=f"twin-{nth}") for nth in (1, 2)]
+        for twin in both:
+            cluster.world.start(twin.host, twin.main)
+        await cluster.wait(lambda: 9 in cluster.unfenced())
+        await cluster.world.sleep_ms(1_000)
+        kept_out, let_in = sorted(both, key=lambda twin: twin.epoch)
+        assert (kept_out.epoch, set(kept_out.refusals)) == (-1, {ErrorCode.DUPLICATE_BROKER_REGISTRATION})
+        assert (let_in.refusals, let_in.epoch) == ([], cluster.image.brokers[9].broker_epoch)
+
+    play(scenario)
+
+
 def test_a_twin_of_a_broker_that_stands_still_is_kept_out_until_the_session_ends() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         cluster.world.pause("b1")

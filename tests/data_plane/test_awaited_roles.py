@@ -16,7 +16,7 @@ from kraft.broker.replica.follower import FollowerStatus
 from kraft.image import ImageDelta, TopicDelta
 from tests.broker.images import ORDERS, image_of, orders, three_brokers
 from tests.data_plane.plane import Plane, batch, three
-from tests.data_plane.test_replication import BROKERS
+from tests.data_plane.replicas import BROKERS
 
 LONGER_THAN_ANY_TIMER_MS = 400_000
 

@@ -13,8 +13,8 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.data_plane.plane import Plane, batch, error, run, three, values
+from tests.data_plane.replicas import BROKERS, contents, new_leader, produce_numbers, restart, settled
 from tests.data_plane.test_offsets import end_of_epoch
-from tests.data_plane.test_replication import BROKERS, contents, new_leader, produce_numbers, restart, settled
 
 NONE = ErrorCode.NONE
 EARLIEST, LATEST = -2, -1

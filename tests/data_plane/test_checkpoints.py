@@ -9,7 +9,7 @@ from kraft.storage.log_dir import LogDirectory
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from tests.data_plane.plane import Plane, batch, error, run, three, values
-from tests.data_plane.test_replication import NONE, produce_numbers, restart
+from tests.data_plane.replicas import NONE, produce_numbers, restart
 
 
 def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its_end() -> None:

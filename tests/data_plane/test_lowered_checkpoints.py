@@ -9,7 +9,7 @@ from kraft.broker.node.replica_manager import ReplicaManager
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, decode_offsets
 from tests.data_plane.plane import Plane, batch, error, run, values
-from tests.data_plane.test_replication import NONE, produce_numbers
+from tests.data_plane.replicas import NONE, produce_numbers
 
 LAYOUT = {"controllers": 1, "brokers": 1, "log_dirs": "/more,/data", "metadata_log_dir": "/data"}
 KEY = ("orders", 0)

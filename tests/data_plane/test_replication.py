@@ -8,68 +8,14 @@ import pytest
 import trio
 
 from kraft.image.registrations import LOST_DIRECTORY
-from kraft.seam import DiskError
-from kraft.storage.handles import read_through
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.records import iter_headers
 from tests.data_plane.plane import Plane, batch, error, three, values
+from tests.data_plane.replicas import BROKERS, NONE, contents, new_leader, produce_numbers, restart, settled
 from tests.data_plane.test_compaction import alter
 
-NONE = ErrorCode.NONE
-BROKERS = (1, 2, 3)
 TOPIC_CONFIG = 2
-
-
-async def produce_numbers(plane: Plane, count: int, *, first: int = 0, **options: Any) -> None:
-    for number in range(first, first + count):
-        row = await plane.produce("orders", batch(f"{number}"), **options)
-        assert error(row) == NONE, row
-
-
-async def new_leader(plane: Plane, *, without: int) -> int:
-    """Until another broker than `without` leads and takes appends."""
-    await plane.until(lambda: plane.leader("orders") not in (without, -1))
-    leader = plane.leader("orders")
-    await plane.until(lambda: plane.partition("orders", leader).leader is not None)
-    return leader
-
-
-def contents(plane: Plane, broker_id: int) -> list[tuple[int, int, bytes]]:
-    """(base offset, leader epoch, bytes) of every batch in a replica's log."""
-    log = plane.partition("orders", broker_id).log
-    found: list[tuple[int, int, bytes]] = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = read_through(log.read, offset, 2**30, log.log_end_offset).read()
-        for position, header in iter_headers(data):
-            found.append((header.base_offset, header.partition_leader_epoch, data[position:][: header.size_bytes]))
-            offset = header.next_offset
-    return found
-
-
-async def settled(plane: Plane, *brokers: int) -> None:
-    """Until these replicas end at the same offset and are all in sync."""
-    brokers = brokers or BROKERS
-
-    def is_settled() -> bool:
-        logs = [plane.partition("orders", broker).log for broker in brokers]
-        leader = plane.partition("orders", plane.leader("orders")).leader
-        return (
-            None not in logs
-            and len({log.log_end_offset for log in logs}) == 1
-            and leader is not None
-            and leader.isr.committed >= set(brokers)
-        )
-
-    await plane.until(is_settled, timeout_ms=60_000)
-
-
-async def restart(plane: Plane, broker_id: int) -> None:
-    plane.world.restart(plane.cluster.name(broker_id))
-    await plane.world.sleep_ms(20)
-    await plane.cluster.wait_ready(30_000)
 
 
 def test_acks_all_means_that_every_replica_has_it() -> None:
@@ -379,124 +325,6 @@ def test_a_topic_that_is_created_again_begins_empty() -> None:
 
 
 # durability
-
-
-def test_with_a_flush_per_message_a_power_failure_of_all_loses_nothing() -> None:
-    async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", leader=1, flush_messages="1")
-        await produce_numbers(plane, 20)
-        await produce_numbers(plane, 5, first=20, acks=1)
-        for broker in BROKERS:
-            plane.world.power_off(f"b{broker}")
-        for broker in BROKERS:
-            plane.world.restart(f"b{broker}")
-        await plane.world.sleep_ms(20)
-        await plane.cluster.wait_ready(60_000)
-        await plane.until(lambda: plane.leader("orders") in BROKERS)
-        leader = plane.leader("orders")
-        await plane.until(lambda: plane.partition("orders", leader).log is not None)
-        await settled(plane)
-        client = await plane.another_client(leader)
-        found = await plane.fetch("orders", 0, broker_id=leader, client=client)
-        assert values(found.records)[:20] == [b"%d" % number for number in range(20)]
-
-    three(test)
-
-
-def test_a_full_disk_ends_the_broker_and_the_others_go_on() -> None:
-    async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", leader=1)
-        await produce_numbers(plane, 3)
-        plane.world.disk_full("b2", True)
-        row = await plane.produce("orders", batch("3"), timeout_ms=60_000)
-        assert error(row) == NONE
-        assert plane.partition("orders", 1).leader.isr.committed == {1, 3}
-        failures, plane.cluster.failures = plane.cluster.failures, []
-        assert failures
-        assert all(isinstance(failure, DiskError) for _, failure in failures)
-
-    three(test, replica_lag_time_max_ms="3000")
-
-
-def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> None:
-    async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", 2, leader=1)
-        for index in (0, 1):
-            assert error(await plane.produce("orders", batch("before"), index)) == NONE
-        replicas = plane.cluster.node(1).broker.broker.replicas
-        failing = next(one for one in replicas.directories.all if one.path == "/more")
-        (lost,) = [index for index in (0, 1) if plane.partition("orders", 1, index).directory is failing]
-        replicas.directory_failed(failing, DiskError("the device is gone", errno=5, path="/more"))
-        row = await plane.produce("orders", batch("refused"), lost)
-        assert error(row) in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert error(await plane.produce("orders", batch("taken"), 1 - lost)) == NONE
-        await plane.until(lambda: plane.leader("orders", lost) in (2, 3))
-        leader = plane.leader("orders", lost)
-        await plane.until(lambda: plane.partition("orders", leader, lost).leader is not None)
-        assert error(await plane.produce("orders", batch("after"), lost, broker_id=leader)) == NONE
-
-    three(test, log_dirs="/data,/more")
-
-
-def test_a_broker_that_has_lost_its_last_log_directory_stops() -> None:
-    """It went on without a place for any replica; its metadata log was elsewhere, or had nothing to write."""
-
-    async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", 2, leader=1)
-        replicas = plane.cluster.node(1).broker.broker.replicas
-        first, last = replicas.directories.all
-        replicas.directory_failed(first, DiskError("the device is gone", errno=5, path=first.path))
-        await plane.until(lambda: {plane.leader("orders", 0), plane.leader("orders", 1)} > {1})
-        assert plane.is_up(1)
-        replicas.directory_failed(last, DiskError("the device is gone", errno=5, path=last.path))
-        await plane.until(lambda: not plane.is_up(1))
-        failures, plane.cluster.failures = plane.cluster.failures, []
-        assert "no log directory is left: the device is gone" in str(failures)
-        await plane.until(lambda: plane.leader("orders", 0) in (2, 3) and plane.leader("orders", 1) in (2, 3))
-
-    three(test, log_dirs="/data,/more")
-
-
-@pytest.mark.parametrize("path", ["", "/elsewhere/orders-0"])
-def test_an_error_whose_path_lies_in_no_log_directory_ends_the_directory_of_its_replica(path: str) -> None:
-    """It was passed over: the replica went on, on a device that had refused."""
-
-    async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", 2, leader=1)
-        replicas = plane.cluster.node(1).broker.broker.replicas
-        failing = next(one for one in replicas.directories.all if one.path == "/more")
-        (lost,) = [index for index in (0, 1) if plane.partition("orders", 1, index).directory is failing]
-        replicas.disk_failed(plane.partition("orders", 1, lost), DiskError("the device is gone", errno=5, path=path))
-        assert [one.path for one in replicas.directories.online] == ["/data"]
-        await plane.until(lambda: plane.leader("orders", lost) in (2, 3))
-        assert error(await plane.produce("orders", batch("taken"), 1 - lost)) == NONE
-
-    three(test, log_dirs="/data,/more")
-
-
-def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing_else_with_it() -> None:
-    async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", 4, leader=1)
-        for index in range(4):
-            assert error(await plane.produce("orders", batch("before"), index)) == NONE
-        plane.world.slow_disk("b1", 300)
-        plane.world.fail_directory("b1", "/more")
-        row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
-        client = await plane.client(3)
-        answer = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[messages.build(row, name="orders")], timeout=5000)
-        assert answer.responses[0].error_code == 0
-        await plane.create_topic("orders", 4, leader=1)
-        replicas = plane.cluster.node(1).broker.broker.replicas
-        for one in replicas.hosted:  # they wait for the old folders to be renamed
-            replicas.open_soon(one)
-        (failed,) = [directory for directory in replicas.directories.all if directory.path == "/more"]
-        await plane.until(lambda: not failed.is_online)
-        await plane.until(lambda: all(one.is_offline or one.log is not None for one in replicas.hosted))
-        assert plane.is_up(1)
-        assert {one.is_offline for one in replicas.hosted} == {True, False}
-        assert all(one.is_offline == (one.directory is failed) for one in replicas.hosted)
-
-    three(test, log_dirs="/data,/more")
 
 
 def test_a_clean_stop_and_start_keeps_everything() -> None:

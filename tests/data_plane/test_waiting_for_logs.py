@@ -12,8 +12,8 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResponse
 from tests.broker.world_cluster import AskingClient
 from tests.data_plane.plane import Plane, batch, error, run, three, values
+from tests.data_plane.replicas import new_leader, produce_numbers
 from tests.data_plane.test_checkpoints import delete_orders
-from tests.data_plane.test_replication import new_leader, produce_numbers
 
 SLOW_OPENING = {"combined": 1, "num_recovery_threads_per_data_dir": "1"}
 PARTITIONS = 40
