@@ -8,7 +8,8 @@ after the last one, and not before ten minutes have passed.
 
 Python collects the young when so many more objects were made than freed. Where frozen ones are replaced (the states of
 a hundred thousand partitions) these numbers are equal, and the young grow until there are a hundred thousand of them,
-too: so they are counted behind every few milliseconds of work. The work of tasks is measured once per turn of trio and
+too: so they are counted behind every few milliseconds of work, and less often while they do not become more, for a
+count touches each of them. The work of tasks is measured once per turn of trio and
 not once per step, for steps are short and many; the driver, whose passes run where trio waits, tells of its own.
 """
 
@@ -25,6 +26,8 @@ OBJECTS_MIN = 200_000
 """Fewer are not worth a look."""
 WORK_NS_MAX = 5_000_000
 """The young are counted behind so much work: that may have made some ten thousand objects."""
+WORK_NS_CALM = 4 * WORK_NS_MAX
+"""Behind so much while they do not grow: a burst that begins just then has made some 40,000 before they are counted."""
 YOUNG_MAX = 7_000
 """About as many as Python lets be before it collects two generations."""
 
@@ -36,6 +39,8 @@ class GarbagePolicy(trio.abc.Instrument):
     def __init__(self) -> None:
         self._live_after_look = 0
         self._work_ns = 0
+        self._count_ns = WORK_NS_MAX
+        self._young = 0
         self._turn_began_ns = time.monotonic_ns()
 
     def start(self) -> None:
@@ -70,10 +75,18 @@ class GarbagePolicy(trio.abc.Instrument):
     def worked(self, held_ns: int) -> None:
         """The loop was held for so long. Collects the young if there are many."""
         self._work_ns += held_ns
-        if self._work_ns >= WORK_NS_MAX:
+        if self._work_ns >= self._count_ns:
             self._work_ns = 0
-            if len(gc.get_objects(0)) + len(gc.get_objects(1)) > YOUNG_MAX:
-                gc.collect(1)
+            self._look_at_young()
+
+    def _look_at_young(self) -> None:
+        young = len(gc.get_objects(0)) + len(gc.get_objects(1))
+        is_growing = young - self._young > YOUNG_MAX // 4
+        self._count_ns = WORK_NS_MAX if is_growing else WORK_NS_CALM
+        self._young = young
+        if young > YOUNG_MAX:
+            gc.collect(1)
+            self._young = 0
 
     def look_at_all(self) -> None:
         """A full collection."""

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from kraft.runtime.garbage import WORK_NS_MAX, YOUNG_MAX, GarbagePolicy
+from kraft.runtime.garbage import WORK_NS_CALM, WORK_NS_MAX, YOUNG_MAX, GarbagePolicy
 
 
 class Knot:
@@ -73,6 +73,31 @@ def test_few_young_are_left_alone_for_they_may_be_garbage_soon(policy: GarbagePo
     del knot
     gc.collect(1)
     assert passing() is None, "it was not frozen"
+
+
+def test_the_young_are_counted_less_often_while_they_do_not_grow(
+    policy: GarbagePolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = 0
+    ask = gc.get_objects
+
+    def get_objects(generation: int) -> list[object]:
+        nonlocal counted
+        counted += generation == 0
+        return ask(generation)
+
+    monkeypatch.setattr(gc, "get_objects", get_objects)
+    gc.collect(1)
+    pieces = 8
+    for _ in range(pieces * WORK_NS_CALM // WORK_NS_MAX):
+        policy.worked(WORK_NS_MAX)
+    assert pieces <= counted <= pieces + 1
+    grown = [[number] for number in range(YOUNG_MAX // 2)]
+    policy.worked(WORK_NS_CALM)
+    before = counted
+    policy.worked(WORK_NS_MAX)
+    assert counted == before + 1, "they had grown"
+    assert grown
 
 
 def young() -> int:
