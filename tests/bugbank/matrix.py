@@ -135,8 +135,8 @@ def render(mutations: Sequence[Mutation], rows: Sequence[Row], seeds: int) -> st
         "Which checks of the simulator catch a bug by seeds of whole clusters (`kraft sim`, ten seconds of faults),",
         "and nothing else: no assertion of a schedule. Written by `python -m tests.bugbank --matrix`, which goes on",
         f"where it was interrupted; `--seeds 5` tries five seeds and not {SEEDS}, `--only B01,B06` some bugs. N1",
-        "(a node stopped by itself) and L (something did not happen) do not say what is wrong, so with those alone a bug is",
-        "caught but weakly.\n",
+        "(a node stopped by itself) and L (something did not happen) do not say what is wrong, so with those alone a",
+        "bug is caught but weakly.\n",
         f"Of {len(known)} bugs {kinds['caught']} are caught within {seeds} seeds, {kinds['weak']} weakly, "
         f"{kinds['nothing']} by nothing.\n",
         "| | mutation | checks that fired, the first one first | seeds | CPU s |",
