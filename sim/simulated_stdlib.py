@@ -26,6 +26,7 @@ SEED_BITS = 128
 
 _CHANCE = tuple(name for name in dir(random.Random) if name in random.__all__ and name != "seed")
 """The functions of the module that are methods of its hidden instance."""
+DRAWS = tuple(name for name in _CHANCE if name not in ("getstate", "setstate"))
 
 
 @contextmanager
@@ -68,6 +69,7 @@ def _chance(source: random.Random) -> Changed:
     yield random.Random, "seed", follow
     yield random, "seed", partial(follow, source)
     yield os, "urandom", source.randbytes
+    yield os, "getrandom", lambda size, flags=0: source.randbytes(size)
     yield uuid, "uuid4", lambda: uuid.UUID(int=source.getrandbits(128), version=4)
     # What `secrets` asks; methods of a class, so the instance comes first.
     yield random.SystemRandom, "random", lambda self: source.random()

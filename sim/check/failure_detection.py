@@ -24,6 +24,8 @@ from kraft.sim.check.observations import (
 PROBE_SPACING_MS = 50
 CLOCK_ERROR_MS = 2
 """Two clocks that are read in whole ms may differ by this much over such a time."""
+NOBODY = -1
+"""As a partition's leader."""
 Incarnation = tuple[int, int, int]
 """(controller that asks, broker, broker epoch)."""
 PROBES_PER_BROKER_AND_SECOND_MAX = 25
@@ -149,7 +151,8 @@ class FenceHitsItsTarget(Check):
 
 
 class NoUncleanElectionFromFastFence(Check):
-    """A young fence is one whose broker had been heard within the session time-out when the election was recorded."""
+    """A young fence is one whose broker had been heard within the session time-out when the election was recorded. What
+    could go wrong is an election of a partition that lost a leader, or a member of ISR or ELR, to one."""
 
     id: ClassVar[str] = "K3"
     statement: ClassVar[str] = (
@@ -166,24 +169,25 @@ class NoUncleanElectionFromFastFence(Check):
 
     def fenced(self, seen: BrokerFenced) -> None:
         if seen.session_age_ms < seen.session_timeout_ms:
-            self.count()
             self._fences.append(seen)
 
     def recorded(self, seen: PartitionRecorded) -> None:
         before = self._before.get(seen.topic_partition)
         self._before[seen.topic_partition] = seen
-        if before is None or not seen.unclean or seen.leader == before.leader:
+        if before is None or seen.leader in (before.leader, NOBODY):
             return
         for fence in self._fences:
             since_heard = seen.at_ms - fence.at_ms + fence.session_age_ms
             if fence.broker in (before.leader, *before.isr, *before.elr) and since_heard < fence.session_timeout_ms:
-                self.fail(
-                    "an unclean election followed a fast fence",
-                    partition=seen.topic_partition,
-                    fenced=fence.broker,
-                    elected=seen.leader,
-                    since_last_heard_ms=since_heard,
-                )
+                self.count()
+                if seen.unclean:
+                    self.fail(
+                        "an unclean election followed a fast fence",
+                        partition=seen.topic_partition,
+                        fenced=fence.broker,
+                        elected=seen.leader,
+                        since_last_heard_ms=since_heard,
+                    )
 
 
 class BoundedCuriosity(Check):

@@ -1,5 +1,5 @@
 """Histories of metadata: what clients asked of the controllers and of the coordinators of groups, and what they were
-told, must be linearizable (R20, G3b).
+told, must be linearizable (R20, G3b); and so must be the changes of settings, by what is committed (M11).
 
 What counts as told. An error that says for certain that nothing was done is no change; it counts as a reading if it
 tells the state. Any other error, and silence, leaves a change open. A broker hands a request on until a controller
@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kraft.sim.check.base import Check, Checks
 from kraft.sim.check.linearizability import INVALID, UNKNOWN, Call, Model, judge
-from kraft.sim.check.metadata_models import Answer, Create, Grow, Read, Register, TopicModel
+from kraft.sim.check.metadata_models import ABSENT, Answer, Create, Grow, Read, Register, TopicModel, Write
 from kraft.sim.check.observations import TopicPartition
 from kraft.wire.error_codes import ErrorCode
 
@@ -45,6 +45,14 @@ class OffsetHistory:
 
     group: str
     partition: TopicPartition
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingHistory:
+    """All changes of one setting, and what was committed as its value."""
+
+    setting: tuple[int, str, str]
     calls: tuple[Call, ...]
 
 
@@ -157,11 +165,34 @@ class LinearizableOffsets(_Linearizable):
         return sum(isinstance(call.asked, Read) for call in closed)
 
 
+class LinearizableSettings(_Linearizable):
+    """Of topics and of brokers; what else M11 says is judged by sim.workload.admin_work."""
+
+    id = "M11"
+    statement = "The value of a setting that was acknowledged is committed, until another one is."
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {SettingHistory: self._read}
+
+    def _read(self, history: SettingHistory) -> None:
+        _, resource, name = history.setting
+        self.judge(history.calls, Register(ABSENT), resource=resource, setting=name)
+
+    def readings(self, closed: tuple[Call, ...]) -> int:
+        """See _Linearizable. Of what nobody was promised nothing can be wrong."""
+        is_promised = any(isinstance(call.asked, Write) for call in closed)
+        return sum(isinstance(call.asked, Read) for call in closed) if is_promised else 0
+
+
 class HistoryChecks(Checks):
     """All checks of histories, over one run."""
 
     def __init__(self) -> None:
-        self._judges: tuple[_Linearizable, ...] = (LinearizableTopics(), LinearizableOffsets())
+        self._judges: tuple[_Linearizable, ...] = (
+            LinearizableTopics(),
+            LinearizableOffsets(),
+            LinearizableSettings(),
+        )
         super().__init__(self._judges)
 
     @property

@@ -41,6 +41,10 @@ class Grow:
     validate_only: bool = False
 
 
+ABSENT = "(absent)"
+"""What stands in a register that a setting is, while it has no value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """Of a register."""

@@ -60,16 +60,25 @@ class PartitionEpochsRise(PartitionChanges):
 
 
 class ShapeOfIsr(Check):
+    """What could go wrong is a change of who belongs to a partition, or is in sync; the first record is no change."""
+
     id: ClassVar[str] = "M4"
     statement: ClassVar[str] = (
         "Replicas are distinct; ISR and ELR are disjoint parts of them; somebody is in ISR, ELR or last known ELR."
     )
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[TopicPartition, tuple[tuple[int, ...], ...]] = {}
+
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PartitionRecorded: self.recorded}
 
     def recorded(self, seen: PartitionRecorded) -> None:
-        self.count()
+        shape = (seen.replicas, seen.isr, seen.elr, seen.last_known_elr)
+        if self._known.setdefault(seen.topic_partition, shape) != shape:
+            self.count()
+        self._known[seen.topic_partition] = shape
         members = (*seen.isr, *seen.elr)
         if not (members or seen.last_known_elr) or len({*members}) < len(members):
             self.fail("ISR and ELR are not as they must be", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
@@ -100,7 +109,9 @@ class OnlyTheAbleJoin(PartitionChanges):
 class LeaderInSync(Check):
     """Unclean elections are enabled nowhere in these runs. Others may be chosen only where nobody is left (KIP-966),
     because all who were last in ISR or ELR have registered after an unclean stop; and then only one that by the disks
-    lacks nothing of what was committed, so that all promises about the partition stand as they did."""
+    lacks nothing of what was committed, so that all promises about the partition stand as they did.
+
+    What could go wrong is an election, or a change of the ISR behind a leader."""
 
     id: ClassVar[str] = "M5"
     statement: ClassVar[str] = "The leader is in the ISR, or there is none, and it was chosen from ISR or ELR."
@@ -150,7 +161,9 @@ class LeaderInSync(Check):
             self._awaited[tp] = awaited
 
     def recorded(self, seen: PartitionRecorded) -> None:
-        self.count()
+        before = self._known.get(seen.topic_partition)
+        if before is not None and (before.leader, before.isr) != (seen.leader, seen.isr):
+            self.count()
         self._follow(seen)
         if seen.unclean:
             self.fail("an unclean election", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
@@ -191,7 +204,8 @@ class PartitionsBehindBatches(Check):
 
 class OnlyTheActiveLead(PartitionsBehindBatches):
     """Fenced and stopping brokers: they lead nothing and are in sync with nobody. The last in sync stays listed. Judged
-    by each record of a partition, and of all partitions when a broker becomes inactive."""
+    by each record of a partition, and of all partitions when a broker becomes inactive; what could go wrong is a
+    partition with a replica on such a broker."""
 
     id: ClassVar[str] = "M6"
     statement: ClassVar[str] = "A fenced or stopping broker leads nothing and is in no ISR with other members."
@@ -204,10 +218,13 @@ class OnlyTheActiveLead(PartitionsBehindBatches):
 
     def recorded(self, seen: PartitionRecorded) -> None:
         super().recorded(seen)
-        self.count()
+        if seen.unable:
+            self.count()
         self.judge(seen, frozenset(seen.inactive))
 
     def judge(self, held: PartitionRecorded, brokers: frozenset[int]) -> None:
+        if not brokers.isdisjoint(held.replicas):
+            self.count()
         if held.leader in brokers:
             self.fail("an inactive broker leads", partition=held.topic_partition, leader=held.leader)
         if len(held.isr) > 1 and not brokers.isdisjoint(held.isr):

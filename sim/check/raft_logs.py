@@ -40,6 +40,8 @@ class MetadataLedger:
 
 
 class LeaderAppendsOnly(Check):
+    """What could go wrong is a cut: of the begin, which a leader may do, or of the end by one that led a moment ago."""
+
     id: ClassVar[str] = "R4"
     statement: ClassVar[str] = "A leader never truncates or rewrites its own log in its epoch."
 
@@ -47,21 +49,27 @@ class LeaderAppendsOnly(Check):
         super().__init__()
         self._shadows = shadows
         self._leading: set[int] = set()
+        self._led: set[int] = set()
+        """Nodes that led since they cut their log last."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {RoleSeen: self.role, LogCut: self.cut, NodeDown: self.down}
 
     def role(self, seen: RoleSeen) -> None:
         if seen.is_leader:
-            self.count()
             self._leading.add(seen.node)
+            self._led.add(seen.node)
         else:
             self._leading.discard(seen.node)
 
     def down(self, seen: NodeDown) -> None:
         self._leading.discard(seen.node)
+        self._led.discard(seen.node)
 
     def cut(self, seen: LogCut) -> None:
+        if seen.log is None and seen.node in self._led:
+            self.count()
+            self._led.intersection_update(self._leading)
         if seen.log is None and seen.node in self._leading:
             end = self._shadows.log(seen.node, None).end_offset
             if seen.end_offset < end:

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
+from kraft.image import ConfigResourceType
 from kraft.seam import sole_error
 from kraft.sim.check.base import Check, Checks, Finding
+from kraft.sim.cluster.altered_settings import Setting
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.coverage import Cell, covered_by
@@ -49,9 +51,11 @@ from kraft.sim.workload.group_work import GroupWork
 from kraft.sim.workload.reassign_work import Mover
 from kraft.sim.workload.registrar_work import Registrars
 from kraft.sim.workload.retention_work import Retainer
+from kraft.sim.workload.settings_ledger import SettingsLedger
 from kraft.sim.workload.trim_work import trim_topics
 from kraft.sim.workload.voter_work import change_voters
 from kraft.sim.workload.workload import Read, Workload, write_extra
+from kraft.sim.world.tripwires import NotOfThisWorld
 from kraft.sim.world.world import Deadlock, Livelock, World
 
 START_MS_MAX = 10_000
@@ -131,13 +135,14 @@ class ClusterRun:
         self.report = Report(lambda: self.world.now_ns // 1_000_000)
         self.cluster = SimCluster(self.world, plan.shape, self.report)
         self.workload = Workload(self.cluster, plan)
-        self.admin = Admin(self.cluster)
+        self.settings = SettingsLedger(self.cluster)
+        self.admin = Admin(self.cluster, self.settings)
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
         self.registrars = Registrars(self.cluster, plan.work)
-        self.configurer = Configurer(self.cluster)
+        self.configurer = Configurer(self.cluster, self.settings)
         self.elector = Elector(self.cluster)
         self.mover = Mover(self.cluster)
-        self.retainer = Retainer(self.cluster, self.admin.living)
+        self.retainer = Retainer(self.cluster, self.admin.living, self.settings)
         replaces_controllers = plan.shape.joins_by_itself and VOTER_CHANGER not in plan.work
         self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick, replaces_controllers=replaces_controllers)
         self.disturbances = Disturbances(self.nemesis, plan.faults)
@@ -185,6 +190,8 @@ class ClusterRun:
                 self.report.fail("L13", str(problem))
             except Stopped:
                 pass
+            except NotOfThisWorld as problem:
+                self.report.fail("N5", str(problem))
             except Exception as error:  # noqa: BLE001 - whatever ends a run is found in it, and the next run goes on
                 cause = sole_error(error)
                 where = "".join(traceback.format_exception(cause)[-TRACEBACK_PARTS:])
@@ -230,6 +237,7 @@ class ClusterRun:
         if not plan.ends_early:
             await self._final_phase()
         self.registrars.judge()
+        self.settings.judge(self.registrars.checks)
 
     async def _fault_phase(self) -> None:
         end_ns = self.world.now_ns + self.plan.duration_ms * 1_000_000
@@ -273,6 +281,7 @@ class ClusterRun:
         self.final = await self.workload.read_back(READ_BACK_MS_MAX)
         self.workload.judge(self.final)
         self.admin.judge()
+        self.settings.read_all(self._has)
         await self.configurer.judge()
         if RETAINER in self.plan.work:
             await self.retainer.judge()
@@ -291,6 +300,11 @@ class ClusterRun:
         cluster.watch.fold.finish()
         suite.finish(cluster.watch.now_ms)
 
+    def _has(self, setting: Setting) -> bool:
+        """Whether it is of a broker, or of a topic that is there for certain."""
+        is_of_topic = setting.resource_type == ConfigResourceType.TOPIC
+        return not is_of_topic or setting.resource == TOPIC or setting.resource in self.admin.living
+
     def _judged(self) -> dict[str, int]:
         """How much the checks saw that compare what clients and replicas hold in the end."""
         read = 0 if self.final is None else self.final.count
@@ -298,7 +312,7 @@ class ClusterRun:
         return {
             **{check: histories[check] if read else 0 for check in ("L10", "C1", "T1", "C2", "D14", "D10")},
             "L7": self.workload.acknowledged if read else 0,
-            "M11": self.admin.done + self.configurer.changed if read else 0,
+            "M11": self.admin.promises if read else 0,
             "M9": self.configurer.compared,
             "L11": self.retainer.judged,
             "M10": self.last_look.hosted,

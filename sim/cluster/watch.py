@@ -31,6 +31,7 @@ from kraft.sim.check.observations import (
     TopicPartition,
 )
 from kraft.sim.check.suite import Suite
+from kraft.sim.cluster.altered_settings import Change, changes_in
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.disk_eye import DiskEye, StoredBatch
 from kraft.sim.cluster.fold import FenceRecorded, MetadataFold
@@ -84,6 +85,8 @@ class ClusterWatch:
         self.forwarded: dict[tuple[str, int], list[int]] = {}
         """(client id, time-out in ms) of a request that brokers handed on → the controllers that handled it while they
         led, each time that they did."""
+        self.altered: Counter[Change] = Counter()
+        """A change of a setting that brokers handed on → how often a controller handled it while it led."""
         self._world = world
         self._config = shape.config(shape.broker_ids[0] if shape.broker_ids else shape.controller_ids[0])
         self._session_timeout_ms = self._config.integer("broker.session.timeout.ms")
@@ -257,6 +260,7 @@ class ClusterWatch:
         role = self._roles.get(controller)
         if role is not None and role.is_leader:
             self.forwarded.setdefault((request.client_id, request.timeout_ms), []).append(controller)
+            self.altered.update(changes_in(request))
 
     def registered(self, controller: int, broker: int, broker_epoch: int, connection: int) -> None:
         place = (controller, broker, broker_epoch)

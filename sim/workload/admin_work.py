@@ -2,9 +2,10 @@
 for elections, as its plan says, so that the controllers have work to lose and brokers have logs to mix up: few names
 are used again and again.
 
-What was acknowledged must be so in the end: a topic that was created and not deleted since is there under its id, one
-that was deleted is not (M11). A request without a clear answer may have been carried out, or may be yet: its name is
-not used again, and nothing is said of it.
+What was acknowledged must be so in the end: a topic that was created and not deleted since is there under its id, with
+its partitions, one that was deleted is not, and settings are what they were set to (M11; those are judged by the ledger
+of settings). A request without a clear answer may have been carried out, or may be yet: its name is not used again, and
+nothing is said of it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 from uuid import UUID
 
 from kraft.client.cluster import Cluster, parse_bootstrap
+from kraft.image import ConfigResourceType
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import ADD_PARTITION, ADMIN, DELETE, SET_CONFIG, Operation
+from kraft.sim.workload.settings_ledger import SettingsLedger
 from kraft.sim.workload.single_requests import NoClearAnswer, NotSent, ask_any_once
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -49,12 +52,15 @@ REFUSED = frozenset(
 class Admin:
     """One client for administration, over any broker. `living` are the extra topics that stand, by name."""
 
-    def __init__(self, cluster: SimCluster) -> None:
+    def __init__(self, cluster: SimCluster, settings: SettingsLedger | None = None) -> None:
         self.living: dict[str, UUID] = {}
         self.partitions: dict[str, int] = {}
         self.gone: set[str] = set()
         self.done = 0
         """Requests that were acknowledged."""
+        self.promises = 0
+        """Those of them of which something must be there in the end, or must not: of topics and their partitions."""
+        self._settings = settings or SettingsLedger(cluster)
         self._unsure: set[str] = set()
         self._number = 0
         self._names: dict[int, str] = {}
@@ -70,12 +76,14 @@ class Admin:
     async def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic, asking until it is there."""
         good = False
+        asked = self._settings.ask(ADMIN, ConfigResourceType.TOPIC, name, configs or {})
         while not good:
             try:
                 code, _ = await self._create(name, partitions, configs or {})
                 good = code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
             except NoClearAnswer:
                 await self._world.sleep_ms(RETRY_MS)
+        self._settings.acknowledge(asked)
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> tuple[ErrorCode, UUID]:
         topic = {
@@ -118,14 +126,15 @@ class Admin:
         told = chronicle.begin_operation(ADMIN, f"{verb} {name}")
         self._unsure.add(name)
         try:
-            await self._work_on(name, operation)
+            code = await self._work_on(name, operation)
         except NoClearAnswer as problem:
             chronicle.end_operation(told, f"nobody knows {problem}".strip(), None)
             del self._names[operation.target]
             self.living.pop(name, None)
         else:
-            chronicle.end_operation(told, "done", True)
-            self.done += 1
+            is_done = code is ErrorCode.NONE
+            chronicle.end_operation(told, "done" if is_done else code.name, is_done)
+            self.done += is_done
             self._unsure.discard(name)
 
     def _name_in(self, slot: int) -> str:
@@ -134,7 +143,8 @@ class Admin:
             self._names[slot] = f"extra-{self._number}"
         return self._names[slot]
 
-    async def _work_on(self, name: str, operation: Operation) -> None:
+    async def _work_on(self, name: str, operation: Operation) -> ErrorCode:
+        """What came of it: NONE, or why nothing was done."""
         topic_id = self.living.get(name)
         if topic_id is None:
             count = 1 + operation.amount % 2
@@ -143,18 +153,24 @@ class Admin:
                 raise NoClearAnswer(code.name)
             self.living[name], self.partitions[name] = created, count
             self.gone.discard(name)
+            self.promises += 1
         elif operation.verb == DELETE:
             del self.living[name]
+            asked = self._settings.delete(ADMIN, name)
             await self._delete(topic_id)
+            self._settings.acknowledge(asked)
             self.gone.add(name)
+            self.promises += 1
         elif operation.verb == ADD_PARTITION and self.partitions[name] < PARTITIONS_MAX:
             await self._add_partition(name)
+            self.promises += 1
         elif operation.verb == SET_CONFIG:
-            await self._set_config(name, *CONFIGS[operation.amount % len(CONFIGS)])
+            return await self._set_config(name, *CONFIGS[operation.amount % len(CONFIGS)])
         else:
             await self._ask(
                 ApiKey.ELECT_LEADERS, election_type=PREFERRED, topic_partitions=None, timeout=messages.duration(1_000)
             )
+        return ErrorCode.NONE
 
     async def _delete(self, topic_id: UUID) -> None:
         """By id, so that a request that comes late finds nothing."""
@@ -171,11 +187,16 @@ class Admin:
             raise NoClearAnswer
         self.partitions[name] += 1
 
-    async def _set_config(self, name: str, key: str, value: str) -> None:
+    async def _set_config(self, name: str, key: str, value: str) -> ErrorCode:
+        """A controller that was replaced and does not know it may not know the topic."""
+        asked = self._settings.ask(ADMIN, ConfigResourceType.TOPIC, name, {key: value})
         change = {"name": key, "config_operation": SET_OPERATION, "value": value}
         resource = {"resource_type": 2, "resource_name": name, "configs": (change,)}
         answer = await self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=(resource,))
-        self._clear(answer.responses[0].error_code)
+        code = self._clear(answer.responses[0].error_code)
+        if code is ErrorCode.NONE:
+            self._settings.acknowledge(asked)
+        return code
 
     # judging
 

@@ -1,9 +1,8 @@
 """One who changes settings of brokers while they run, each broker's own and the defaults of all (KIP-226), and what
-must come of it: a setting that was acknowledged is in the metadata (M11), and each broker works by what those say and
-tells the same (M9).
+must come of it: a setting that was acknowledged is in the metadata (M11, judged by the ledger of settings), and each
+broker works by what those say and tells the same (M9).
 
-Only settings that take no promise away. Whoever hands a request on may carry it out twice, so of several values that
-were asked for any may stand in the end; but not none, unless that was asked for too, and not one that nobody asked for.
+Only settings that take no promise away.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from kraft.image import ConfigResourceType
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import CONFIGURER, DELETE_BROKER_CONFIG, TOPIC, Operation
 from kraft.sim.workload.planned_requests import REQUEST_TIMEOUT_MS, make_requests
+from kraft.sim.workload.settings_ledger import SettingsLedger
 
 SETTINGS = (
     ("log.segment.delete.delay.ms", "0"),
@@ -39,19 +39,16 @@ IN_FORCE_MS_MAX = 5_000
 REMOVED = None
 DYNAMIC = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
-Place = tuple[str, str]
-"""(broker, or ALL_BROKERS; the setting's name)."""
-
 
 class Configurer:
     """`changed` counts what was acknowledged, `compared` the settings of brokers that were looked at in the end."""
 
-    def __init__(self, cluster: SimCluster) -> None:
+    def __init__(self, cluster: SimCluster, settings: SettingsLedger) -> None:
         self.changed = 0
         self.compared = 0
         self._cluster = cluster
-        self._asked: dict[Place, set[str | None]] = {}
-        self._acknowledged: set[Place] = set()
+        self._settings = settings
+        self._has_asked = False
 
     async def run(self, work: Iterable[Operation]) -> None:
         """Ask for what a plan says, when it says it."""
@@ -62,27 +59,26 @@ class Configurer:
         broker = brokers[operation.target % len(brokers)]
         name, value = SETTINGS[operation.amount % len(SETTINGS)]
         is_removal = operation.verb == DELETE_BROKER_CONFIG
-        asked = REMOVED if is_removal else value
-        self._asked.setdefault((broker, name), set()).add(asked)
-        told = cluster.watch.chronicle.begin_operation(CONFIGURER, f"{name}={asked} of {broker or 'all brokers'}")
-        change = ConfigChange(ConfigOperation.DELETE if is_removal else ConfigOperation.SET, name, asked)
+        wanted = REMOVED if is_removal else value
+        self._has_asked = True
+        told = cluster.watch.chronicle.begin_operation(CONFIGURER, f"{name}={wanted} of {broker or 'all brokers'}")
+        asked = self._settings.ask(CONFIGURER, ConfigResourceType.BROKER, broker, {name: wanted})
+        change = ConfigChange(ConfigOperation.DELETE if is_removal else ConfigOperation.SET, name, wanted)
         try:
             await admin.configs.alter(ConfigResource(ResourceType.BROKER, broker), [change])
         except (KafkaError, ClusterUnreachable, *CONNECTION_FAILURES) as problem:
             cluster.watch.chronicle.end_operation(told, f"nobody knows: {problem}", None)
             return
-        self._acknowledged.add((broker, name))
+        self._settings.acknowledge(asked)
         self.changed += 1
         cluster.watch.chronicle.end_operation(told, "done", True)
 
     # judging
 
     async def judge(self) -> None:
-        """Compare what was acknowledged with what is committed in the end, and that with what brokers do and tell. All
-        of them are up."""
-        if not self._asked:
+        """Compare what is committed in the end with what brokers do and tell. All of them are up."""
+        if not self._has_asked:
             return
-        self._judge_what_stands()
         await self._cluster.wait_until(lambda: not list(self._outdated()), IN_FORCE_MS_MAX)
         for broker in self._outdated():
             self._fail("M9", "a broker works by other settings than the metadata say", broker)
@@ -90,14 +86,6 @@ class Configurer:
         async with Admin(bootstrap_servers=servers, timeout_ms=REQUEST_TIMEOUT_MS, seam=seam) as admin:
             for broker in self._cluster.shape.broker_ids:
                 await self._judge_what_is_told(admin, broker)
-
-    def _judge_what_stands(self) -> None:
-        for (broker, name), asked in self._asked.items():
-            stands = self._committed(broker).get(name)
-            may_be_absent = REMOVED in asked or (broker, name) not in self._acknowledged
-            if stands not in asked and not (stands is None and may_be_absent):
-                text = "a setting is not what it was changed to"
-                self._fail("M11", text, broker or 0, name=name, value=stands, asked=sorted(map(str, asked)))
 
     def _outdated(self) -> Iterator[int]:
         """Brokers that do not work by what is committed: for themselves, or for the topic."""

@@ -16,10 +16,12 @@ from kraft.client.admin import Admin, ConfigChange, ConfigOperation, ConfigResou
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
+from kraft.image import ConfigResourceType
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import RETAINER, RETENTION_CHECK, Operation
 from kraft.sim.workload.planned_requests import make_requests
+from kraft.sim.workload.settings_ledger import SettingsLedger
 
 SMALL_SEGMENTS = ("internal.segment.bytes", "1000")
 BY_SIZE = "retention.bytes"
@@ -31,12 +33,13 @@ ROUNDS_MAX = 4
 class Retainer:
     """`deleted`: extra topic → records that are gone from the begins of its replicas' logs in the end."""
 
-    def __init__(self, cluster: SimCluster, living: Mapping[str, object]) -> None:
+    def __init__(self, cluster: SimCluster, living: Mapping[str, object], settings: SettingsLedger) -> None:
         self.deleted: Counter[str] = Counter()
         self.judged = 0
         """Replicas of which that is known."""
         self._cluster = cluster
         self._living = living
+        self._settings = settings
 
     async def run(self, work: Iterable[Operation]) -> None:
         """Ask for what a plan says, when it says it."""
@@ -48,11 +51,13 @@ class Retainer:
             return
         name, kept = names[operation.target % len(names)], (BY_SIZE, CHOICES[operation.amount % len(CHOICES)])
         told = cluster.watch.chronicle.begin_operation(RETAINER, f"{name}: {kept[1]} bytes")
-        changes = [ConfigChange(ConfigOperation.SET, *setting) for setting in (SMALL_SEGMENTS, kept)]
-        outcome = "no answer"
+        values = (SMALL_SEGMENTS, kept)
+        changes = [ConfigChange(ConfigOperation.SET, *setting) for setting in values]
+        outcome, asked = "no answer", self._settings.ask(RETAINER, ConfigResourceType.TOPIC, name, dict(values))
         with suppress(KafkaError, ClusterUnreachable, *CONNECTION_FAILURES):
             await admin.configs.alter(ConfigResource(ResourceType.TOPIC, name), changes)
             outcome = "done"
+            self._settings.acknowledge(asked)
         cluster.watch.chronicle.end_operation(told, outcome, outcome == "done" or None)
 
     async def judge(self) -> None:

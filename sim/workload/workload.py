@@ -24,7 +24,7 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.producer import Delivery
 from kraft.seam import Seam
-from kraft.sim.check.client_histories import Outcome, Poll, Reading, Send, judge
+from kraft.sim.check.client_histories import Dropped, Outcome, Poll, Reading, Send, judge
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.plan import (
@@ -96,6 +96,8 @@ class Workload:
         self.small_topics = SmallTopics(cluster)
         self.read_along = Read()
         self.reread = Read()
+        self._rounds: list[Reading] = []
+        """What the rereader was given, each round as it came."""
         self.refusals = Refusals(cluster, self.partitions)
         self.judged: Counter[str] = Counter()
         """Invariant → how much of the clients' history was judged by it."""
@@ -227,6 +229,7 @@ class Workload:
                     self._take(read, await self._poll(consumer, REREADER), "the rereader")
         refused = self.refusals.count - refused
         chronicle.end_operation(told, f"{read.count} records, {refused} refusals", None if refused else True)
+        self._rounds += [Dropped([place]), *read.polls()]
         known = self.reread.records.setdefault(place, {})
         for offset, value in read.records.get(place, {}).items():
             if known.setdefault(offset, value) != value:
@@ -298,9 +301,8 @@ class Workload:
                 yield Send(name, place, value, outcome, offset, ACKS[name] == "all", name in EXACTLY_ONCE)
 
     def _readings(self, final: Read) -> dict[str, list[Reading]]:
-        """What each reader was given. The rereader's rounds are one; the order of each was looked at on the way."""
-        again = [Poll(place, sorted(records.items())) for place, records in self.reread.records.items()]
-        return {CONSUMER: self.read_along.polls(), REREADER: list(again), FINAL: final.polls()}
+        """What each reader was given. The rereader begins anew with each round."""
+        return {CONSUMER: self.read_along.polls(), REREADER: self._rounds, FINAL: final.polls()}
 
     @property
     def acknowledged(self) -> int:

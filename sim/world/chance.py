@@ -48,6 +48,6 @@ class NamedRandom:
         return source
 
 
-def between(random: NamedRandom, least: int, most: int) -> int:
+def between(chance: NamedRandom, least: int, most: int) -> int:
     """A draw from `least` to `most`, both among them."""
-    return least + random.below(most - least + 1)
+    return least + chance.below(most - least + 1)

@@ -1,36 +1,41 @@
-"""What would break determinism raises inside a world: real time, real chance, threads, processes and sockets.
+"""What would break determinism raises inside a world: real time and chance, threads, processes, sockets and files. The
+first wire that is touched ends the run, whoever swallows what it raises.
 
-Only what code calls through a module's attribute is caught; a name imported earlier is not. The import contracts and
-the determinism tests are the other two nets.
+Only what code calls through a module's attribute is caught; a name imported earlier is not, nor `datetime.now`, which
+is a method in C. For the code of this project a test of its syntax forbids both (tests/world/test_banned_calls.py). The
+import contracts and the determinism tests are the other two nets.
 """
 
 from __future__ import annotations
 
+import builtins
 import gc
+import io
 import os
 import random
 import socket
 import subprocess
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 import trio
 
-FORBIDDEN: tuple[tuple[object, str], ...] = (
+from kraft.sim.simulated_stdlib import DRAWS
+
+Name = tuple[Any, str]
+"""An attribute of a module or of a class."""
+
+FORBIDDEN: tuple[Name, ...] = (
     (time, "sleep"),
     (time, "monotonic"),
     (time, "monotonic_ns"),
     (os, "urandom"),
-    (random, "random"),
-    (random, "randint"),
-    (random, "randrange"),
-    (random, "choice"),
-    (random, "shuffle"),
-    (random, "getrandbits"),
     (uuid, "uuid1"),
     (uuid, "uuid4"),
     (subprocess, "Popen"),
@@ -42,29 +47,113 @@ FORBIDDEN: tuple[tuple[object, str], ...] = (
     (threading.Thread, "start"),
     (trio.to_thread, "run_sync"),
 )
+"""To everybody."""
+FORBIDDEN_BUT_TO_TOOLS: tuple[Name, ...] = (
+    *((time, name) for name in ("time", "time_ns", "perf_counter", "perf_counter_ns")),
+    *((random, name) for name in DRAWS),
+    *((random.SystemRandom, name) for name in ("random", "getrandbits", "randbytes")),
+    (os, "getrandom"),
+)
+"""An application in a simulated cluster is given another one of each (`simulated_stdlib`)."""
+FORBIDDEN_TO_KRAFT: tuple[Name, ...] = (
+    *((time, name) for name in ("process_time", "process_time_ns", "thread_time", "thread_time_ns")),
+    *((time, name) for name in ("clock_gettime", "clock_gettime_ns")),
+    *((owner, "open") for owner in (builtins, io, os)),
+)
+"""To the code of this project: what an application does with files is its own affair."""
+FORBIDDEN_WITHOUT_ARGUMENT: tuple[tuple[Name, int], ...] = (
+    ((random.Random, "seed"), 1),
+    *(((time, name), 0) for name in ("localtime", "gmtime", "ctime", "asctime")),
+    ((time, "strftime"), 1),
+)
+"""To the code of this project too, where the argument at this place is not given: the system is asked for it then."""
+TOOLS = frozenset(
+    {
+        *("logging", "structlog"),  # when a line was logged
+        *("linecache", "tokenize", "traceback", "warnings", "importlib"),  # read sources
+        *("trio", "pytest", "_pytest", "pytest_timeout", "hypothesis", "coverage"),  # watch how long things take
+        "kraft.sim.simulated_stdlib",  # warms up `tempfile`
+    }
+)
+"""Packages and modules that may, on behalf of whoever calls them."""
 
 
 class NotOfThisWorld(Exception):
     """Code that runs in a world reached for the real one; the text names the function."""
 
 
-def _refusal(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotOfThisWorld(
-            f"{name} was called inside a world, and is of the real one: "
-            "use the seam, trio's tasks and time, or kraft's clients"
-        )
+Tripped = Callable[[NotOfThisWorld], None]
+Arguments = Sequence[object]
 
-    return refuse
+
+def _asker() -> str:
+    """The module on whose behalf a wire was touched: the nearest that is not Python's own; "" if a tool was it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        top = name.partition(".")[0]
+        if top in TOOLS or name in TOOLS:
+            return ""
+        if top not in sys.stdlib_module_names and name != __name__:
+            return name
+        frame = frame.f_back
+    return ""
+
+
+def _is_no_tool(_: Arguments) -> bool:
+    return bool(_asker())
+
+
+def _is_kraft(_: Arguments) -> bool:
+    return _asker().partition(".")[0] == "kraft"
+
+
+def _is_kraft_without(place: int) -> Callable[[Arguments], bool]:
+    return lambda arguments: (len(arguments) <= place or arguments[place] is None) and _is_kraft(arguments)
+
+
+def _all_wires() -> Iterator[tuple[Name, Callable[[Arguments], bool]]]:
+    """What is wired, and whether a call with these arguments is refused."""
+    for name in FORBIDDEN:
+        yield name, lambda _: True
+    for name in FORBIDDEN_BUT_TO_TOOLS:
+        yield name, _is_no_tool
+    for name in FORBIDDEN_TO_KRAFT:
+        yield name, _is_kraft
+    for name, place in FORBIDDEN_WITHOUT_ARGUMENT:
+        yield name, _is_kraft_without(place)
+
+
+def _wire(name: str, original: Any, is_refused: Callable[[Arguments], bool], tripped: Tripped) -> Callable[..., Any]:
+    def wire(*arguments: Any, **named: Any) -> Any:
+        if not is_refused((*arguments, *named.values())):
+            return original(*arguments, **named)
+        return _refuse(name, tripped)
+
+    return wire
+
+
+def _refuse(name: str, tripped: Tripped) -> NoReturn:
+    problem = NotOfThisWorld(
+        f"{name} was called inside a world, and is of the real one: "
+        "use the seam, trio's tasks and time, or kraft's clients"
+    )
+    tripped(problem)
+    raise problem
 
 
 @contextmanager
-def tripwires() -> Iterator[None]:
-    """Put the tripwires in place."""
-    kept = [(owner, name, getattr(owner, name)) for owner, name in FORBIDDEN]
+def tripwires(tripped: Tripped) -> Iterator[None]:
+    """Put the tripwires in place; `tripped` is told when one is touched."""
+    changed = [
+        ((owner, name), _wire(f"{getattr(owner, '__name__', owner)}.{name}", getattr(owner, name), is_refused, tripped))
+        for (owner, name), is_refused in _all_wires()
+        if hasattr(owner, name)
+    ]
+    kept = [(owner, name, getattr(owner, name)) for (owner, name), _ in changed]
     try:
-        for owner, name, _ in kept:
-            setattr(owner, name, _refusal(f"{getattr(owner, '__name__', owner)}.{name}"))
+        for (owner, name), wired in changed:
+            setattr(owner, name, wired)
         yield
     finally:
         for owner, name, original in kept:

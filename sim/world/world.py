@@ -86,7 +86,7 @@ class World:
     async def _supervise(self, main: Callable[[World], Awaitable[T]]) -> T:
         body_error: BaseException | None = None
         try:
-            with tripwires():
+            with tripwires(self.stop):
                 async with trio.open_nursery() as self._nursery:
                     try:
                         result = await main(self)

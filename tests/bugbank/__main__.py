@@ -1,13 +1,18 @@
-"""`python -m tests.bugbank [--only B01,B06] [--ranges N] [--fresh] [--directed] [--digests [TEST …]]`"""
+"""`python -m tests.bugbank [--only B01,B06] [--ranges N] [--fresh] [--directed] [--digests [TEST …]]`, or
+`--matrix [--seeds N]`"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import sys
+from collections.abc import Sequence
 
 from tests.bugbank.bank import BANK
 from tests.bugbank.campaign import Campaign
+from tests.bugbank.matrix import SEEDS, Matrix, is_of_whole_nodes, matrix_of, with_matrix
+from tests.bugbank.matrix import render as render_matrix
+from tests.bugbank.mutation import Mutation
 from tests.bugbank.page import PAGE, render
 from tests.bugbank.refreshing import refresh
 
@@ -19,6 +24,8 @@ def main() -> int:
     parser.add_argument("--ranges", type=int, default=1, help="seed ranges per mutation")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier campaign found on the same code")
     parser.add_argument("--directed", action="store_true", help="the directed schedules alone; writes no page")
+    parser.add_argument("--matrix", action="store_true", help="which checks of whole clusters catch what; on the page")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of each row of the matrix")
     parser.add_argument(
         "--digests",
         nargs="*",
@@ -31,15 +38,26 @@ def main() -> int:
         return refresh(BANK, options.digests)
     wanted = {one for one in options.only.split(",") if one}
     chosen = [mutation for mutation in BANK if not wanted or mutation.id in wanted]
+    if options.matrix:
+        return write_matrix(chosen, options.seeds, fresh=options.fresh, is_all=not wanted)
     if options.directed:
         chosen = [dataclasses.replace(mutation, swarm=None) for mutation in chosen]
     verdicts = Campaign(ranges=options.ranges, fresh=options.fresh or options.directed).run(chosen)
     if not wanted and not options.directed:
-        PAGE.write_text(render(BANK, verdicts))
+        PAGE.write_text(with_matrix(render(BANK, verdicts), matrix_of(PAGE.read_text())))
         print(f"written: {PAGE.name}")
     missed = [verdict.id for verdict in verdicts if not verdict.is_caught]
     print(f"{len(verdicts) - len(missed)} of {len(verdicts)} caught" + (f", MISSED: {missed}" if missed else ""))
     return 1 if missed else 0
+
+
+def write_matrix(chosen: Sequence[Mutation], seeds: int, *, fresh: bool, is_all: bool) -> int:
+    """1 if there is no verdict on one of them."""
+    rows = Matrix(fresh=fresh).run([mutation for mutation in chosen if is_of_whole_nodes(mutation)], seeds)
+    if is_all:
+        PAGE.write_text(with_matrix(PAGE.read_text(), render_matrix(BANK, rows, seeds)))
+        print(f"written: {PAGE.name}")
+    return 1 if any(row.alarm for row in rows) else 0
 
 
 if __name__ == "__main__":

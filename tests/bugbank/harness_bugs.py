@@ -6,12 +6,15 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from kraft.seam import File
 from kraft.sim.check import client_histories
 from kraft.sim.check.partitions import Damage
 from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
 from kraft.sim.workload import group_work
+from kraft.sim.world import world
 from kraft.sim.world.chance import NamedRandom
+from kraft.sim.world.disk import FakeDisk
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.streams import Stream
 from kraft.wire.error_codes import ErrorCode
@@ -20,6 +23,7 @@ from tests.bugbank.mutation import bug
 from tests.bugbank.originals import Planting
 
 PART = "Harness"
+SYNC_NS_MAX = 1_000_000
 NO_SEEDS = "a statement on the harness itself, with no seed in it"
 
 
@@ -124,15 +128,38 @@ def partitions_drop(plant: Planting) -> None:
 
 @bug(
     "X08",
-    "a draw comes from the global random",
+    "one draw, of how long a sync takes, comes from a generator without a seed",
     part=PART,
     expected=("N6",),
     directed=play.the_same_seed_twice,
     no_swarm=NO_SEEDS,
 )
-def global_random(plant: Planting) -> None:
-    draw = random.SystemRandom().randrange
-    plant.replace(NamedRandom, "below", lambda self, bound: draw(bound))
+def one_draw_without_a_seed(plant: Planting) -> None:
+    """The generator was made outside of the world, so that no tripwire sees it."""
+    original, unseeded = FakeDisk.sync, random.Random()
+
+    async def twin(self: FakeDisk, file: File) -> None:
+        await self._schedule.sleep(unseeded.randrange(SYNC_NS_MAX) / 1e9)
+        await original(self, file)
+
+    plant.replace(FakeDisk, "sync", twin)
+
+
+@bug(
+    "X08b",
+    "one fault goes over a set of nodes, in the order of their addresses",
+    part=PART,
+    expected=("N6",),
+    directed=play.the_same_seed_on_other_heaps,
+    no_swarm=NO_SEEDS,
+)
+def over_a_set_of_nodes(plant: Planting) -> None:
+    def twin(self: world.World, name: str) -> None:
+        for other in set(self._hosts.values()):
+            if other.name != name:
+                self.partition(name, other.name)
+
+    plant.replace(world.World, "isolate", twin)
 
 
 @bug(

@@ -83,6 +83,22 @@ def the_same_seed_twice(seed: int) -> None:
     require("N6", len(hashes) == 1, f"one seed, two runs: {hashes}")
 
 
+async def _one_is_isolated(world: World) -> str:
+    names = [f"node-{number}" for number in range(1, 8)]
+    for name in names:
+        world.start(name, scenario.serve)
+    await world.sleep_ms(10)
+    world.isolate(names[0])
+    return world.trace_hash
+
+
+def the_same_seed_on_other_heaps(seed: int) -> None:
+    """Each world stands where none of those before it stood: all of them are kept."""
+    worlds = [World(seed) for _ in range(8)]
+    hashes = {world.run(_one_is_isolated) for world in worlds}
+    require("N6", len(hashes) == 1, f"one seed, {len(hashes)} runs")
+
+
 def two_leaders_coexist(seed: int) -> None:
     """An old leader that does not know yet, and the new one: the newest epoch counts."""
     world = settled(seed, 3)

@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from kraft.sim.check.histories import HistoryChecks, OffsetHistory, TopicHistory, calls_of_request
+from kraft.sim.check.histories import HistoryChecks, OffsetHistory, SettingHistory, TopicHistory, calls_of_request
 from kraft.sim.check.linearizability import Call
+from kraft.sim.check.metadata_models import ABSENT as NO_VALUE
 from kraft.sim.check.metadata_models import Answer, Create, Delete, Grow, Read, Standing, TopicModel, Write
 from kraft.wire.error_codes import ErrorCode
 
@@ -138,19 +139,28 @@ def judged(*histories: TopicHistory | OffsetHistory) -> HistoryChecks:
 PLACE = ("orders", 0)
 CREATED = call(Create(2), Answer(topic_id=ONE), 1)
 GOOD_TOPIC = (CREATED, call(VALIDATE, EXISTS, 3), call(Delete(ONE), Answer(topic_id=ONE), 5), call(VALIDATE, DONE, 7))
+SETTING = (2, "t", "retention.bytes")
+GOOD_SETTING = (call(Write("5"), True, 3), call(Read(), "5", 5))
 GOOD_OFFSET = (call(Read(), -1, 1), call(Write(5), True, 3), call(Read(), 5, 5))
 
 
 def test_good_histories_are_seen_and_nothing_is_found() -> None:
-    checks = judged(TopicHistory("t", GOOD_TOPIC), OffsetHistory("g", PLACE, GOOD_OFFSET))
+    checks = judged(
+        TopicHistory("t", GOOD_TOPIC), OffsetHistory("g", PLACE, GOOD_OFFSET), SettingHistory(SETTING, GOOD_SETTING)
+    )
     assert checks.verdict() == "valid"
-    assert [check.seen for check in checks.checks] == [3, 2]
-    assert judged(TopicHistory("t", GOOD_TOPIC)).unseen() == ["G3b"]
+    assert [check.seen for check in checks.checks] == [3, 2, 1]
+    assert judged(TopicHistory("t", GOOD_TOPIC)).unseen() == ["G3b", "M11"]
 
 
 def test_a_history_without_a_reading_proves_nothing() -> None:
-    checks = judged(TopicHistory("t", (CREATED,)), OffsetHistory("g", PLACE, (GOOD_OFFSET[1], GOOD_OFFSET[1])))
-    assert checks.unseen() == ["R20", "G3b"]
+    unpromised = (Call("a", 1, None, Write("5")), GOOD_SETTING[1])
+    checks = judged(
+        TopicHistory("t", (CREATED,)),
+        OffsetHistory("g", PLACE, (GOOD_OFFSET[1], GOOD_OFFSET[1])),
+        SettingHistory(SETTING, unpromised),
+    )
+    assert checks.unseen() == ["R20", "G3b", "M11"]
     assert checks.verdict() == "unknown"
 
 
@@ -172,9 +182,15 @@ def test_an_offset_that_was_committed_and_is_gone_is_found() -> None:
     assert [(finding.check, finding.at_ms) for finding in checks.findings] == [("G3b", 8)]
 
 
+@pytest.mark.parametrize(("value", "found"), [("5", []), (NO_VALUE, ["M11"]), ("6", ["M11"])])
+def test_a_setting_that_was_acknowledged_must_stand(value: str, found: list[str]) -> None:
+    checks = judged(SettingHistory(SETTING, (*GOOD_SETTING, call(Read(), value, 9))))
+    assert [finding.check for finding in checks.findings] == found
+
+
 def test_a_history_that_takes_too_long_is_undecided_and_not_seen() -> None:
     writes = tuple(Call("a", 0, 100, Write(number), True) for number in range(1, 40))
     checks = judged(OffsetHistory("g", PLACE, (*writes, call(Read(), 99, 1))))
     assert checks.undecided == 1
-    assert checks.unseen() == ["R20", "G3b"]
+    assert checks.unseen() == ["R20", "G3b", "M11"]
     assert checks.verdict() == "unknown"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from kraft.sim.cluster.run import ClusterRun, RunSettings
+from kraft.sim.cluster.run import ClusterRun, RunSettings, run_plan
+from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.plan import OVERRIDES, READ_AGAIN, REREADER, SEND, Operation, Plan
 from kraft.sim.workload.workload import IDEMPOTENT, LOOSE, Read, Workload
 
 SETTINGS = RunSettings(faults=FaultSettings(duration_ms=1_500, crashes=0, network_faults=0))
@@ -66,6 +69,26 @@ def test_every_broken_promise_is_found() -> None:
         spoil(workload, final)
         workload.judge(final)
         assert check in {finding.check for finding in workload.cluster.report.findings}, check
+
+
+def test_what_the_rereader_is_given_is_judged_in_the_order_in_which_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Workload._take
+
+    def twin(self: Workload, read: Read, records: list[Any], reader: str) -> None:
+        original(self, read, records, reader)
+        if reader == "the rereader":
+            read.records = {place: dict(reversed(of.items())) for place, of in read.records.items()}
+
+    work = {
+        IDEMPOTENT: tuple(Operation(at_ms, SEND, 0, 10) for at_ms in (*range(8), 1_400)),
+        REREADER: tuple(Operation(at_ms, READ_AGAIN, 0) for at_ms in (800, 1_000)),
+    }
+    plan = Plan(duration_ms=1_500, shape=ClusterShape(controllers=1, overrides=OVERRIDES), work=work)
+    clean = run_plan(plan)
+    assert not clean.findings
+    assert clean.counters["C2"] == 7 + 7 + 8, "of two rounds and of the final reader"
+    monkeypatch.setattr(Workload, "_take", twin)
+    assert {finding.check for finding in run_plan(plan).findings} == {"C2"}
 
 
 @pytest.mark.parametrize(("offset", "due"), [(5, 6), (8, 6)])

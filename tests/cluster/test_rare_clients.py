@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +13,11 @@ import pytest
 from kraft.broker.api import describe_configs
 from kraft.broker.node.config_entries import BrokerLayers
 from kraft.broker.node.dynamic_configs import DynamicConfigs
+from kraft.control import configs as alter_configs
+from kraft.control.decide import ADMIN as DECISIONS
+from kraft.image import ConfigResourceType
 from kraft.sim.check.base import Finding
+from kraft.sim.cluster.altered_settings import Setting
 from kraft.sim.cluster.run import ClusterRun, RunResult, RunSettings, Signature
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.shrink import Shrinker
@@ -22,6 +28,7 @@ from kraft.sim.nemesis.plan import (
     CLOSED_LOOP,
     CONFIGURER,
     CREATE_SMALL,
+    DELETE,
     DELETE_BROKER_CONFIG,
     ELECT_PREFERRED,
     ELECTOR,
@@ -45,6 +52,8 @@ from kraft.sim.workload import small_topics
 from kraft.sim.workload.configurer_work import SETTINGS
 from kraft.sim.workload.small_topics import SmallTopics
 from kraft.storage.log import Log
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
 
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DRAWN = FaultSettings(duration_ms=20_000)
@@ -192,13 +201,112 @@ def test_a_broker_that_tells_another_setting_is_found(monkeypatch: pytest.Monkey
     }
 
 
-def test_a_setting_that_was_acknowledged_and_is_not_there_is_found() -> None:
-    run = carry_out(CONFIGURER, *CHANGES)
-    run.configurer._acknowledged.add(("1", "log.flush.interval.ms"))
-    run.configurer._asked["1", "log.flush.interval.ms"] = {"200"}
-    run.configurer._judge_what_stands()
-    assert {found.check for found in found_by(run)} == {"M11"}
-    assert "is not what it was changed to" in str(found_by(run)[0])
+def thrown_away(count: int) -> Callable[..., Any]:
+    """A twin of the decision on changes of settings: `count` of them are answered as if they were made, and are not."""
+    original, left = alter_configs.decide_incremental_alter_configs, [count]
+
+    def twin(image: Any, context: Any, command: Any) -> Any:
+        decision = original(image, context, command)
+        if not decision.events or not left[0]:
+            return decision
+        left[0] -= 1
+        return replace(decision, events=())
+
+    return twin
+
+
+def plant_throwing_away(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setitem(DECISIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS, thrown_away(count))
+
+
+def test_a_setting_of_a_broker_that_is_acknowledged_and_thrown_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_throwing_away(monkeypatch, 1)
+    assert {found.check for found in found_by(finished(CONFIGURER, *CHANGES))} == {"M11"}
+
+
+# settings of topics
+
+SETTINGS_OF_A_TOPIC = (
+    Operation(0, SET_CONFIG, 0, 0),  # what is not there is created
+    *(Operation(200 * (1 + each), SET_CONFIG, 0, each) for each in range(3)),
+)
+"""min.insync.replicas becomes 1, and then 2."""
+
+
+def test_settings_of_a_topic_are_read_when_they_are_acknowledged_and_in_the_end() -> None:
+    run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
+    assert run.cluster.image.topic_configs("extra-1")["min.insync.replicas"] == "2"
+    assert read_of_settings(run) == 3 + 2 + len(run.plan.topic_configs) * 2
+
+
+def read_of_settings(run: ClusterRun) -> int:
+    return sum(check.seen for check in run.checks if check.id == "M11")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_setting_of_a_topic_that_is_acknowledged_and_thrown_away_is_found(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Also one that another value follows: it is read before."""
+    plant_throwing_away(monkeypatch, count)
+    found = found_by(finished(ADMIN, *SETTINGS_OF_A_TOPIC))
+    assert {one.check for one in found} == {"M11"}
+    assert "min.insync.replicas" in str(found[0])
+
+
+def test_a_setting_that_is_lost_after_it_was_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
+    run.settings._reads.append((Setting(2, "extra-1", "min.insync.replicas"), run.world.now_ns + 2, "1"))
+    run.settings.judge(run.registrars.checks)
+    assert {one.check for one in found_by(run)} == {"M11"}
+
+
+def test_a_topic_that_is_created_again_has_no_settings_of_the_old_one() -> None:
+    again = (Operation(900, DELETE, 0), Operation(1_200, SET_CONFIG, 0, 0))
+    run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC, *again, duration_ms=2_000)
+    assert "extra-1" in run.admin.living
+    assert not run.cluster.image.topic_configs("extra-1")
+    run.settings._removals.clear()
+    run.settings.judge(run.registrars.checks)
+    assert {one.check for one in found_by(run)} == {"M11"}, "the deletion is what took them"
+
+
+def test_a_topic_that_a_controller_does_not_know_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(image: Any, context: Any, command: Any) -> Any:
+        (asked,) = command.request.resources
+        return replace(
+            alter_configs.decide_incremental_alter_configs(image, context, command),
+            events=(),
+            reply=alter_configs._response(
+                [
+                    (
+                        alter_configs._Resource(asked.resource_type, asked.resource_name),
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        "there is no such topic",
+                    )
+                ]
+            ),
+        )
+
+    monkeypatch.setitem(DECISIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS, twin)
+    run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
+    assert [outcome for _, outcome in told(run, ADMIN)] == ["done", *["UNKNOWN_TOPIC_OR_PARTITION"] * 3]
+    assert run.admin.done == 1
+
+
+def test_an_answer_that_is_lost_leaves_open_whether_a_setting_was_changed() -> None:
+    """Of two values that were asked for either may stand, if the second one has no answer and was handled."""
+    run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
+    setting = Setting(2, "extra-1", "min.insync.replicas")
+    run.settings._reads.append((setting, run.world.now_ns + 2, "7"))
+    asked = run.settings.ask(ADMIN, ConfigResourceType.TOPIC, "extra-1", {"min.insync.replicas": "7"})
+    asked.called_ns -= 1_000_000
+    run.cluster.watch.altered[setting, "7"] += 1
+    run.settings.judge(run.registrars.checks)
+    assert not found_by(run)
+    run.cluster.watch.altered[setting, "7"] -= 1
+    run.settings.judge(run.registrars.checks)
+    assert {one.check for one in found_by(run)} == {"M11"}, "nobody ever handled it"
 
 
 # elections that are asked for

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -58,21 +61,89 @@ def test_a_stream_of_chance_does_not_depend_on_the_others() -> None:
     assert draws[0] == draws[1]
 
 
-@pytest.mark.parametrize(
-    "reach",
-    [
-        "import time; time.sleep(0)",
-        "import time; time.monotonic()",
-        "import os; os.urandom(4)",
-        "import random; random.random()",
-        "import uuid; uuid.uuid4()",
-        "import threading; threading.Thread(target=print).start()",
-    ],
+BY_ANYBODY = (
+    "import time; time.sleep(0)",
+    "import time; time.monotonic()",
+    "import time; time.time()",
+    "import time; time.time_ns()",
+    "import time; time.perf_counter()",
+    "import os; os.urandom(4)",
+    "import os; os.getrandom(4)",
+    "import random; random.random()",
+    "import random; random.uniform(1, 2)",
+    "import random; random.sample([1, 2], 1)",
+    "import random; random.choices([1, 2])",
+    "import random; random.randbytes(4)",
+    "import random; random.SystemRandom().random()",
+    "import secrets; secrets.token_bytes(4)",
+    "import secrets; secrets.randbelow(4)",
+    "import uuid; uuid.uuid4()",
+    "import threading; threading.Thread(target=print).start()",
 )
-def test_reaching_for_the_real_world_raises(reach: str) -> None:
-    async def main(world: World) -> None:
-        exec(reach)
+BY_KRAFT = (
+    "import random; random.Random()",
+    "import random; random.Random(None)",
+    "import random; random.Random(1).seed()",
+    "import time; time.process_time()",
+    "import time; time.clock_gettime(time.CLOCK_REALTIME)",
+    "import time; time.localtime()",
+    "import time; time.strftime('%Y')",
+    "import os; open(os.devnull).close()",
+    "import io, os; io.open(os.devnull).close()",
+    "import os; os.close(os.open(os.devnull, 0))",
+    "import os, pathlib; pathlib.Path(os.devnull).read_bytes()",
+    "import tempfile; tempfile.TemporaryFile().close()",
+)
+OF_NO_HARM = (
+    "import random; random.Random(7).random()",
+    "import time; time.localtime(0); time.gmtime(0); time.strftime('%Y', time.gmtime(0))",
+    "import logging; logging.getLogger('x').makeRecord('x', 20, 'f', 1, 'm', (), None)",
+    "import traceback, linecache; linecache.clearcache(); traceback.format_stack()",
+)
 
+
+def as_module(name: str, code: str) -> Callable[[], None]:
+    """What runs `code` as a module of this name would."""
+    return lambda: exec(code, {"__name__": name})
+
+
+def in_a_world(run: Callable[[], None]) -> None:
+    async def main(world: World) -> None:
+        run()
+
+    World(1).run(main)
+
+
+REACHES = [("tests.x", code) for code in BY_ANYBODY] + [("kraft.node.x", code) for code in BY_KRAFT]
+
+
+@pytest.mark.parametrize("reach", REACHES)
+def test_reaching_for_the_real_world_raises(reach: tuple[str, str]) -> None:
+    run = as_module(*reach)
     with pytest.raises(NotOfThisWorld, match="use the seam"):
+        in_a_world(run)
+    run()
+
+
+@pytest.mark.parametrize("code", OF_NO_HARM)
+def test_what_asks_the_real_world_for_nothing_may_be_called(code: str) -> None:
+    in_a_world(as_module("kraft.node.x", code))
+
+
+@pytest.mark.parametrize("code", BY_KRAFT)
+def test_files_of_an_application_are_its_own(code: str) -> None:
+    in_a_world(as_module("orders.service", code))
+
+
+def test_a_run_that_touched_a_wire_ends_also_if_that_is_swallowed() -> None:
+    went_on = []
+
+    async def main(world: World) -> None:
+        with suppress(NotOfThisWorld):
+            time.time()
+        await world.sleep_ms(1)
+        went_on.append(True)
+
+    with pytest.raises(NotOfThisWorld, match=r"time\.time was called"):
         World(1).run(main)
-    exec(reach)
+    assert not went_on

@@ -348,4 +348,5 @@ def _recorded(world: ReplicaWorld, image: MetadataImage, old: PartitionState, ne
         world.now,
         new.replicas,
         tuple(member for member in new.isr if not image.is_active(member)),
+        unable=tuple(replica for replica in new.replicas if not image.is_active(replica)),
     )
