@@ -78,7 +78,6 @@ from kraft.sim.check.told_ends import ToldEndsRise
 from kraft.sim.check.truncation import TruncationDiscipline
 from kraft.sim.check.unclean_restarts import UncleanMembersLeave
 
-
 UNHEARD_MS_MAX = 5_000
 """By Kafka's defaults: check-quorum, and a fetch time-out more."""
 
