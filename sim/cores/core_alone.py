@@ -18,8 +18,8 @@ CAUGHT_UP_MS_MAX = 10_000
 REST_MS = 20_000
 """L2: so long the epoch stays as it is: twenty election time-outs."""
 STEPS_PER_NODE_AND_SECOND_MAX = 60
-"""L12: of a quorum without clients, those outside included. A fetch each half second is four of them, an idle observer's
-included; who cannot be heard asks again at the backoff's pace."""
+"""L12: of a quorum without clients, those outside included. A fetch each half second is four of them, an idle
+observer's included; who cannot be heard asks again at the backoff's pace."""
 
 
 class Outside(Enum):

@@ -1,5 +1,5 @@
-"""Bugs planted in whole clusters, and the checks that see them by what is told and who is heard: D3 and M17 by answers to
-clients, R14 and R18 by requests of the quorum, M8b by what a controller takes. The same story passes without."""
+"""Bugs planted in whole clusters, and the checks that see them by what is told and who is heard: D3 and M17 by answers
+to clients, R14 and R18 by requests of the quorum, M8b by what a controller takes. The same story passes without."""
 
 from __future__ import annotations
 
