@@ -167,7 +167,7 @@ class Campaign:
         for text in coverage_table(self.coverage):
             self._say(text)
         empty, cells = never_met(self.coverage)
-        what = "the state went on while the fault lasted, or began soon after"
+        what = "the state, of those that the fault hit, went on while it lasted, or began soon after"
         self._say(f"{cells - len(empty)} of {cells} cells were met ({what})")
         if unmet := classes_never_met(self.coverage):
             mild = "" if self._is_covering else f" (no failure: only {COVERING_SEEDS} seeds and more must meet all)"

@@ -210,7 +210,7 @@ def cores(
 def determinism(
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 50,
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
-    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 5,
+    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 60,
 ) -> None:
     """Run each seed twice, in fresh processes with other hash seeds, and say where two runs part, if they do."""
     from kraft.sim.determinism import run_twice
