@@ -1,13 +1,15 @@
 """A group's offsets: committing them, one request after the other, and reading them back.
 
 Commits are sent in the order in which they were asked for, so that an older one never overtakes a newer one. A commit
-that gets no answer may have been carried out.
+that gets no answer may have been carried out. A member's commit is one of what it held when it was asked for: it is not
+tried again once some of that has been given up, for it would take others back who read that by then.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -16,7 +18,7 @@ import trio
 from kraft.client.cluster import RETRIABLE
 from kraft.client.connections import TimedOut
 from kraft.client.coordinator import COMMITS, Coordinator
-from kraft.client.core.assigned import Assignment
+from kraft.client.core.assigned import Assigned, Assignment
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.membership import NO_GENERATION, Member, Reaction, reaction_to
 from kraft.client.core.records import (
@@ -35,9 +37,18 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 log = structlog.get_logger("kraft.client")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A commit in line. `held`: what was read of these partitions when it was asked for, None of those that were not
+    assigned."""
+
+    offsets: Offsets
+    held: Mapping[TopicPartition, Assigned | None]
+
+
 class Commits:
     """The offsets of one group. `member()` gives the member as whom to commit; `on_expelled(member, reaction)` is told
-    that the coordinator does not know it any more."""
+    that the coordinator does not know it any more; `is_member`: the group assigns what is read, and so may take it."""
 
     def __init__(
         self,
@@ -47,6 +58,8 @@ class Commits:
         assignment: Assignment,
         member: Callable[[], Member],
         on_expelled: Callable[[Member, Reaction], None],
+        *,
+        is_member: bool = True,
     ) -> None:
         self._config = config
         self._clock = seam.clock
@@ -54,7 +67,8 @@ class Commits:
         self._assignment = assignment
         self._member = member
         self._on_expelled = on_expelled
-        self._line: deque[object] = deque()
+        self._is_member = is_member
+        self._line: deque[_Asked] = deque()
         """Commits that are not over, in the order in which they were asked for."""
         self._moved = trio.Event()
         self._last_automatic: dict[TopicPartition, CommittedOffset] = {}
@@ -62,43 +76,54 @@ class Commits:
     def ask(self, offsets: Offsets) -> Callable[[], Awaitable[None]]:
         """Stand in line for a commit of these offsets. What is given must be called once: it waits for its turn and
         does it; see `commit`."""
-        place = object()
-        self._line.append(place)
-        return partial(self._commit_in_turn, place, offsets, self._config.default_api_timeout_ms)
+        return partial(self._commit_in_turn, self._stand_in_line(offsets), self._config.default_api_timeout_ms)
 
     async def commit(self, offsets: Offsets, *, timeout_ms: float | None = None) -> None:
         """Commit, after what was asked for before. CommitFailed if the member is not in the group any more,
         RebalanceInProgress while the group rebalances, TimedOut or KafkaError if it cannot be done."""
-        place = object()
-        self._line.append(place)
-        await self._commit_in_turn(place, offsets, timeout_ms or self._config.default_api_timeout_ms)
+        await self._commit_in_turn(self._stand_in_line(offsets), timeout_ms or self._config.default_api_timeout_ms)
 
-    async def _commit_in_turn(self, place: object, offsets: Offsets, timeout_ms: float) -> None:
+    def _stand_in_line(self, offsets: Offsets) -> _Asked:
+        asked = _Asked(offsets, {tp: self._assignment.partitions.get(tp) for tp in offsets})
+        self._line.append(asked)
+        return asked
+
+    async def _commit_in_turn(self, asked: _Asked, timeout_ms: float) -> None:
         try:
             await trio.lowlevel.checkpoint()
-            while self._line[0] is not place:
+            while self._line[0] is not asked:
                 await self._moved.wait()
-            if offsets:
-                await self._commit(offsets, timeout_ms)
+            if asked.offsets:
+                await self._commit(asked, timeout_ms)
         finally:
-            self._line.remove(place)
+            self._line.remove(asked)
             self._moved.set()
             self._moved = trio.Event()
 
-    async def _commit(self, offsets: Offsets, timeout_ms: float) -> None:
+    async def _commit(self, asked: _Asked, timeout_ms: float) -> None:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         pause_ms = self._config.retry_backoff_ms
-        while (problem := await self._commit_once(offsets)) is not None:
+        while (problem := await self._commit_once(asked)) is not None:
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise TimedOut(f"offsets of group {self._coordinator.group_id} are not committed: {problem}")
             await self._clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
 
-    async def _commit_once(self, offsets: Offsets) -> str | None:
+    def _require_held(self, asked: _Asked) -> None:
+        """CommitFailed if a member is not in its group now, or has given up some of these partitions since it was
+        asked. What nobody but this consumer reads is its own affair."""
+        given_up = [tp for tp, held in asked.held.items() if self._assignment.partitions.get(tp) is not held]
+        if self._is_member and (given_up or not self._member().is_in_group):
+            lost = ", ".join(f"{topic}-{partition}" for topic, partition in given_up or asked.held)
+            text = f"the group has gone on without this member since it read {lost}, which may belong to others now"
+            raise CommitFailed(ErrorCode.ILLEGAL_GENERATION, text)
+
+    async def _commit_once(self, asked: _Asked) -> str | None:
         """None if done; the reason if it may be tried again."""
+        self._require_held(asked)
         member = self._member()
         topics: dict[str, list[dict[str, object]]] = {}
-        for (topic, partition), entry in sorted(offsets.items()):
+        for (topic, partition), entry in sorted(asked.offsets.items()):
             topics.setdefault(topic, []).append(
                 {
                     "partition_index": partition,

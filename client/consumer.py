@@ -170,7 +170,13 @@ class Consumer:
         if self.config.group_id is not None:
             coordinator = Coordinator(self.config, self._cluster, self.config.group_id)
             self._commits = Commits(
-                self.config, self._seam, coordinator, self._assignment, Member, lambda _member, _reaction: None
+                self.config,
+                self._seam,
+                coordinator,
+                self._assignment,
+                Member,
+                lambda _member, _reaction: None,
+                is_member=False,
             )
             self._fetcher.commits = self._commits
             if self.config.enable_auto_commit:

@@ -6,6 +6,7 @@ so are histories whose judgement took too long, and faults that never met a stat
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,9 @@ from pathlib import Path
 
 from kraft.sim.cluster.cold_starts import ROUNDS_MAX, ColdStart, cold_start
 from kraft.sim.cluster.coverage import Cell, classes_never_met, coverage_table, never_met
-from kraft.sim.cluster.many import in_processes, timed_run
-from kraft.sim.cluster.run import RunResult, RunSettings
+from kraft.sim.cluster.run import RunResult, RunSettings, run_seed
 from kraft.sim.nemesis.plan_file import Recorded, write_plan
+from kraft.sim.processes import Died, in_processes
 
 VOTERS = (3, 5)
 LOG_LINES_SHOWN = 60
@@ -58,7 +59,11 @@ class Campaign:
         """All seeds. True if every one passed, a large campaign left nothing unknown, and a covering one no class of
         faults without a state."""
         settings = self._settings
-        for result, took_s in in_processes(partial(timed_run, settings.run), settings.seeds, settings.jobs):
+        for ran in in_processes(partial(timed_run, settings.run), settings.seeds, settings.jobs):
+            if isinstance(ran, Died):
+                self._tell_death(ran)
+                continue
+            result, took_s = ran
             self._add(result, took_s)
             self._say(line_of(result, took_s))
             if result.findings:
@@ -95,6 +100,13 @@ class Campaign:
         self.coverage.update(result.coverage)
         if result.findings:
             self.failed.append(result.seed)
+
+    def _tell_death(self, died: Died) -> None:
+        """No run, and so no plan: the seed is all that is known of it."""
+        self.failed.append(died.seed)
+        faults = self._settings.run.faults
+        self._say(f"seed {died.seed:<6} failed: {died}")
+        self._say(f"  kraft sim --seed {died.seed} --seconds {faults.duration_ms / 1000:g} --crashes {faults.crashes}")
 
     def _tell_failure(self, result: RunResult) -> None:
         for text in failure_lines(result):
@@ -155,12 +167,18 @@ class Campaign:
         for text in coverage_table(self.coverage):
             self._say(text)
         empty, cells = never_met(self.coverage)
-        what = "the state went on while the fault lasted, or began soon after"
+        what = "the state, of those that the fault hit, went on while it lasted, or began soon after"
         self._say(f"{cells - len(empty)} of {cells} cells were met ({what})")
         if unmet := classes_never_met(self.coverage):
             mild = "" if self._is_covering else f" (no failure: only {COVERING_SEEDS} seeds and more must meet all)"
             told = ", ".join(f"{name} and {state}" for name, state in unmet)
             self._say(f"unmet: faults of a class and a state that never met: {told}{mild}")
+
+
+def timed_run(settings: RunSettings, seed: int) -> tuple[RunResult, float]:
+    """A run and the CPU seconds that it took."""
+    started = time.process_time()
+    return run_seed(seed, settings), time.process_time() - started
 
 
 def line_of(result: RunResult, took_s: float) -> str:
@@ -185,6 +203,10 @@ def run_cold_starts(seeds: Sequence[int], jobs: int, say: Say = print) -> bool:
     for voters in VOTERS:
         starts: list[ColdStart] = []
         for start in in_processes(partial(cold_start, voters=voters), seeds, jobs):
+            if isinstance(start, Died):
+                good = False
+                say(f"seed {start.seed}: {start}")
+                continue
             starts.append(start)
             if not start.is_good:
                 good = False

@@ -23,7 +23,7 @@ from kraft.client import KafkaError
 from kraft.seam import current_seam
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.shape import host_name
+from kraft.sim.cluster.shape import host_name, node_of
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
 from kraft.sim.nemesis.partition_shapes import CLIENTS
@@ -31,6 +31,7 @@ from kraft.sim.random_faults import KINDS, random_faults
 from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
 from kraft.sim.simulated_nodes import SimulatedNodes
 from kraft.sim.simulated_stdlib import simulated_stdlib
+from kraft.sim.strayed_dials import StrayedDials
 from kraft.sim.world.options import WorldOptions
 from kraft.sim.world.world import World
 from kraft.wire.error_codes import ErrorCode
@@ -79,6 +80,10 @@ class SimulatedCluster(BreakableCluster):
         self._world = World(seed, options)
         self._report = Report(lambda: self._world.now_ns // 1_000_000)
         self._report.is_excused = lambda node: True
+        self._report.is_judged = lambda node: node_of(node) is not None
+        self._report.when_found = lambda finding: self._end_main()
+        self._strayed = StrayedDials(APPLICATION, self.shape)
+        self._world.watch(self._strayed)
         self._nodes = SimulatedNodes(self._world, self.shape, self._failed)
         self._scope: trio.CancelScope | None = None
         self._failure: tuple[int, BaseException] | None = None
@@ -110,8 +115,8 @@ class SimulatedCluster(BreakableCluster):
     ) -> Result:
         """Start the nodes, wait until they serve, run `main(*args)` to its end, and give what it returns.
 
-        Raises what it raises; ClusterError if a node stops by a fault of its own, or `main` does not end within
-        `timeout_s` virtual seconds.
+        Raises what it raises; ClusterError if a node stops by a fault of its own, an invariant of it breaks, or `main`
+        does not end within `timeout_s` virtual seconds.
         """
         self._require_startable()
         _require_function(main)
@@ -121,6 +126,10 @@ class SimulatedCluster(BreakableCluster):
                 return self._world.run(lambda world: self._main(main, args, timeout_s))
         except Exception as error:
             error.add_note(f"seed {self.seed}, {self.now_s:.3f} virtual seconds after the start")
+            if self._report.findings and not isinstance(error, ClusterError):
+                error.add_note(self._broken)
+            if told := str(self._strayed):
+                error.add_note(told)
             raise
         finally:
             self._scope = None
@@ -149,12 +158,22 @@ class SimulatedCluster(BreakableCluster):
         if self._failure is not None:
             node, error = self._failure
             raise ClusterError(f"node {node} stopped on its own: {error!r}") from error
+        if self._report.findings:
+            raise ClusterError(self._broken)
         if self._scope.cancelled_caught:
             raise ClusterError(f"main has not ended within {timeout_s:g} virtual seconds")
         return result
 
+    @property
+    def _broken(self) -> str:
+        """What was found first, and what led there."""
+        return f"an invariant broke: {self._report.findings[0]}\n{self.describe()}"
+
     def _failed(self, node: int, error: BaseException) -> None:
         self._failure = self._failure or (node, error)
+        self._end_main()
+
+    def _end_main(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
 

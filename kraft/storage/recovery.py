@@ -4,7 +4,8 @@ A crash may leave, above what was synced, any subset of the sectors that were wr
 read as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
 
 - a bad batch below the synced end;
-- a good batch at the wrong place: it is out of order, or the one before it is (no CRC covers an offset);
+- a good batch at the wrong place: it is out of order, or the one before it is (no CRC covers an offset, but one that
+  reads as zeros up to a sector's end was lost with that sector);
 - a bad batch with good ones behind it and no lost (zero) sector in it: a crash does not flip bits;
 - in the metadata log (`strict`) also: a whole bad batch without a lost sector, damage further from the end of the file
   than can have been unsynced, and any gap in the offsets. Only the log itself knows what of it was synced last, so a
@@ -25,7 +26,8 @@ from kraft.wire.records import BATCH_HEADER_BYTES, MAGIC, BatchHeader, check_crc
 READ_BYTES = 4 * 1024 * 1024
 SECTOR_BYTES = 512
 FIRST_PIECE_BYTES_MIN = 12
-"""A shorter piece of a sector at a batch's begin proves nothing: it may well begin with this many zeros."""
+"""A shorter piece of a sector at a batch's begin proves nothing: it may well begin with this many zeros, unless its
+offset cannot."""
 SEARCH_BYTES_MAX = 64 * 1024 * 1024
 """How far behind a bad batch a good one is looked for."""
 STRICT_UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
@@ -33,6 +35,7 @@ STRICT_UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
 OFFSET_SPAN_MAX = 2**31
 
 _HEAD = Struct(">qiib")
+_OFFSET_BYTES = 8
 _MAGIC_BYTE = bytes([MAGIC])
 
 
@@ -130,11 +133,14 @@ def require_torn(file: File, damage: Damage, *, synced_end: int, strict: bool, m
         raise _corrupt(
             file, damage, f"all below offset {synced_end} was synced, so no crash can have done this", strict
         )
-    if damage.misplaced:
-        raise _corrupt(file, damage, "its CRC matches, so no crash did this", strict)
     tail = file.read(damage.position, SEARCH_BYTES_MAX)
+    is_lost = is_offset_lost(tail, damage)
+    if damage.misplaced and not is_lost:
+        raise _corrupt(file, damage, "its CRC matches, so no crash did this", strict)
     if strict and file.size - damage.position > STRICT_UNSYNCED_BYTES_MAX:
         raise _corrupt(file, damage, f"it is {file.size - damage.position} bytes before the end of the file", strict)
+    if is_lost:
+        return
     found = find_batch(tail, damage.expected_offset)
     if found is not None or more_behind:
         end = len(tail) if found is None else found
@@ -161,6 +167,15 @@ def find_batch(data: bytes, expected_offset: int) -> int | None:
             return start
         at = data.find(_MAGIC_BYTE, at + 1)
     return None
+
+
+def is_offset_lost(data: bytes, damage: Damage) -> bool:
+    """Whether `data`, which stands where the damage is, begins with a short piece of a sector that reads as zeros up to
+    its end, where an offset of at least what was expected has others."""
+    piece = SECTOR_BYTES - damage.position % SECTOR_BYTES
+    if not piece < min(FIRST_PIECE_BYTES_MIN, len(data)):
+        return False
+    return any(damage.expected_offset.to_bytes(_OFFSET_BYTES, "big")[:piece]) and not any(data[:piece])
 
 
 def has_lost_sector(data: bytes, position: int) -> bool:

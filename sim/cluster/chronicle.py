@@ -7,8 +7,8 @@ are read from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from kraft.image import MetadataImage
 from kraft.sim.check.base import Finding
@@ -37,6 +37,7 @@ ELECTION, ISR_CHANGE, TRUNCATION, SNAPSHOT_INSTALL, REBALANCE, REASSIGNMENT = ST
 """What a fault can meet: the columns of the coverage table."""
 
 UP, DOWN, ROLE, REGISTRATION, FENCE, OPERATION = "up", "down", "role", "registration", "fence", "operation"
+OFFSETS_TOPIC = "__consumer_offsets"
 LEADER, FOLLOWER, LEADERLESS = "leader", "follower", "without a leader"
 
 
@@ -68,11 +69,14 @@ class FaultWindow:
 @dataclass(slots=True)
 class StateSpan:
     """How long one of STATES lasted: from the loss of a leader to the next one, from the begin of a move to its end,
-    from the first member that joins to the next generation. The others are moments. `end_ms` None: it still lasts."""
+    from the first member that joins to the next generation. The others are moments. `end_ms` None: it still lasts.
+    `nodes` take part in it: of a partition its replicas and the active controller, of the quorum its voters, of a
+    group its coordinator and the replicas of what that writes."""
 
     kind: str
     at_ms: int
     end_ms: int | None = None
+    nodes: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -108,6 +112,8 @@ class Chronicle:
         """The partitions whose in-sync replicas became fewer and are so still, the last one at the end."""
         self._alive: dict[int, bool] = {}
         self._generation = -1
+        self._voters: set[int] = set()
+        """Whoever was one so far."""
         self._down: set[int] = set()
         self._lasting: dict[tuple[str, TopicPartition | None], StateSpan] = {}
         """What goes on now, by its kind and its partition (None: the quorum, or the group)."""
@@ -134,16 +140,37 @@ class Chronicle:
 
     # states
 
-    def _begin_state(self, kind: str, partition: TopicPartition | None = None) -> None:
-        """It lasts from here on, if it does not already."""
+    def _begin_state(self, kind: str, nodes: Iterable[int], partition: TopicPartition | None = None) -> None:
+        """It lasts from here on, if it does not already; these nodes take part."""
         if (kind, partition) not in self._lasting:
             self._lasting[kind, partition] = span = StateSpan(kind, self._now_ms())
             self.spans.append(span)
+        self._lasting[kind, partition].nodes.update(nodes)
 
-    def _end_state(self, kind: str, partition: TopicPartition | None = None) -> None:
+    def _end_state(self, kind: str, nodes: Iterable[int], partition: TopicPartition | None = None) -> None:
         """It is over; one that had no begin was a moment."""
-        self._begin_state(kind, partition)
+        self._begin_state(kind, nodes, partition)
         self._lasting.pop((kind, partition)).end_ms = self._now_ms()
+
+    def _leaders(self) -> list[int]:
+        """Whoever takes itself for the active controller."""
+        return [node for node, (_, role, _) in self._roles.items() if role == LEADER]
+
+    def _taking_part(self, log: TopicPartition | None) -> Iterator[int]:
+        """In what happens to a partition (None: to the metadata log)."""
+        yield from self._leaders()
+        if log is None:
+            yield from self._voters
+        elif log in self._partitions:
+            yield from self._partitions[log].replicas
+
+    def _of_coordinator(self, node: int | None) -> Iterator[int]:
+        """It, and the replicas of what it writes."""
+        if node is not None:
+            yield node
+            for (topic, _), state in self._partitions.items():
+                if topic.startswith(OFFSETS_TOPIC) and state.leader == node:
+                    yield from state.replicas
 
     # faults and clients
 
@@ -177,7 +204,7 @@ class Chronicle:
         self._down.add(node)
         _, role, _ = self._roles.pop(node, (0, "", 0))
         if role == LEADER:
-            self._begin_state(ELECTION)
+            self._begin_state(ELECTION, {node, *self._voters})
         self.note(DOWN, f"node {node} is down", node)
 
     # observations
@@ -194,7 +221,7 @@ class Chronicle:
             self._registrations(image)
         elif isinstance(seen, TopicDeleted):
             for kind, partition in [key for key in self._lasting if key[1] is not None and key[1][0] == seen.topic]:
-                self._end_state(kind, partition)
+                self._end_state(kind, self._taking_part(partition), partition)
             for partition in [place for place in self._partitions if place[0] == seen.topic]:
                 del self._partitions[partition]
                 self._shrunk.pop(partition, None)
@@ -202,20 +229,22 @@ class Chronicle:
             cause = "its session timed out" if seen.decided_epoch is None else "it is taken for dead"
             self.note(FENCE, f"broker {seen.broker} is fenced: {cause}", seen.broker)
 
-    def rejoins(self) -> None:
-        """A member of the group joins it."""
-        self._begin_state(REBALANCE)
+    def rejoins(self, coordinator: int | None) -> None:
+        """A member of the group joins it; the coordinator that it knew last."""
+        self._begin_state(REBALANCE, self._of_coordinator(coordinator))
 
-    def assigned(self, told: AssignmentTold) -> None:
-        """A member was told what it owns."""
+    def assigned(self, told: AssignmentTold, coordinator: int | None) -> None:
+        """A member was told what it owns, by this coordinator."""
         if told.generation > self._generation:
             self._generation = told.generation
-            self._end_state(REBALANCE)
+            self._end_state(REBALANCE, self._of_coordinator(coordinator))
             self.note(REBALANCE, f"group {told.group} has generation {told.generation}")
 
     def _role(self, seen: RoleSeen) -> None:
         role = LEADER if seen.is_leader else FOLLOWER if seen.leader_id >= 0 else LEADERLESS
         now = (seen.epoch, role, seen.leader_id)
+        if seen.is_voter:
+            self._voters.add(seen.node)
         before = self._roles.get(seen.node)
         if now == before:
             return
@@ -223,9 +252,9 @@ class Chronicle:
         text = f"node {seen.node} is {role} in epoch {seen.epoch}"
         self.note(ROLE, text, seen.node, value=(role if seen.is_voter else "observer", seen.epoch))
         if before is not None and before[1] == LEADER and not seen.is_leader:
-            self._begin_state(ELECTION)
+            self._begin_state(ELECTION, self._voters)
         if seen.is_leader and (before is None or before[:2] != now[:2]):
-            self._end_state(ELECTION)
+            self._end_state(ELECTION, self._voters)
             self.note(ELECTION, f"controller {seen.node} leads the quorum in epoch {seen.epoch}", seen.node)
 
     def _partition(self, seen: PartitionRecorded) -> None:
@@ -235,14 +264,15 @@ class Chronicle:
         name = f"{place[0]}-{place[1]}"
         if before is None:
             return self.note("partition", f"{name} is led by {seen.leader}", seen.leader, place, value)
+        nodes = {*before.replicas, *self._taking_part(place)}
         if seen.leader < 0:
-            self._begin_state(ELECTION, place)
+            self._begin_state(ELECTION, nodes, place)
         elif seen.leader_epoch != before.leader_epoch and seen.leader != before.leader:
-            self._end_state(ELECTION, place)
+            self._end_state(ELECTION, nodes, place)
         if seen.adding or seen.removing:
-            self._begin_state(REASSIGNMENT, place)
+            self._begin_state(REASSIGNMENT, nodes, place)
         elif seen.replicas != before.replicas or before.adding or before.removing:
-            self._end_state(REASSIGNMENT, place)
+            self._end_state(REASSIGNMENT, nodes, place)
         if seen.leader_epoch != before.leader_epoch and seen.leader != before.leader:
             how = "an unclean election: " if seen.unclean else ""
             led = f"is led by {seen.leader}" if seen.leader >= 0 else "has no leader"
@@ -257,7 +287,7 @@ class Chronicle:
         if len(seen.isr) >= len(seen.replicas):
             self._shrunk.pop(place, None)
         if set(seen.isr) != set(before.isr):
-            self._end_state(ISR_CHANGE, place)
+            self._end_state(ISR_CHANGE, nodes, place)
             text = f"{name} has ISR {_ids(seen.isr)}, before {_ids(before.isr)}"
             self.note(ISR_CHANGE, text, max(seen.leader, 0), place, value)
         return None
@@ -270,11 +300,11 @@ class Chronicle:
         end = shadow.end_offset
         if seen.log is None and seen.start_offset > end:
             text = f"node {seen.node} takes over a snapshot of offset {seen.start_offset}, its log ended at {end}"
-            self._end_state(SNAPSHOT_INSTALL)
+            self._end_state(SNAPSHOT_INSTALL, {seen.node, *self._leaders()})
             self.note(SNAPSHOT_INSTALL, text, seen.node)
         elif seen.start_offset <= seen.end_offset < end and seen.end_offset + seen.start_offset:
             text = f"node {seen.node} cuts {name} from {end} back to {seen.end_offset}"
-            self._end_state(TRUNCATION)
+            self._end_state(TRUNCATION, {seen.node, *self._taking_part(seen.log)})
             self.note(TRUNCATION, text, seen.node, seen.log)
 
     def _registrations(self, image: MetadataImage) -> None:

@@ -2,8 +2,9 @@
 reassignment}.
 
 A fault that nobody came across (bytes that rot, and are not read before they are mended) meets nothing. Any other fault
-meets a state that goes on when it strikes, or that begins while it lasts or within some seconds after it. A
-cell of the table counts faults, each at most once; a cell of zero was never met, and says that the campaign proves
+meets a state that goes on when it strikes, or that begins while it lasts or within some seconds after it, if it hits a
+node that takes part in the state; a fault of a link, if both its ends do. A cell of the table counts faults, each at
+most once; a cell of zero was never met, and says that the campaign proves
 nothing for it. The row of a class adds up those of its kinds: every cell of those must be met by a campaign that is
 large enough, while a kind of its own may be too rare.
 """
@@ -13,8 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from kraft.sim.cluster.chronicle import STATES, Chronicle, StateSpan
-from kraft.sim.nemesis.plan import FAULT_CLASSES, FAULT_KINDS
+from kraft.sim.cluster.chronicle import STATES, Chronicle, FaultWindow, StateSpan
+from kraft.sim.nemesis.plan import FAULT_CLASSES, FAULT_KINDS, LINK_KINDS
 
 AFTERMATH_MS = 3_000
 NEVER = "-never-"
@@ -36,9 +37,18 @@ def covered_by(chronicle: Chronicle) -> Counter[Cell]:
         end_ms = AFTERMATH_MS + (window.at_ms if window.end_ms is None else window.end_ms)
         for state, lasting in spans.items():
             met[window.kind, state] += any(
-                span.at_ms <= end_ms and (span.end_ms is None or span.end_ms >= window.at_ms) for span in lasting
+                span.at_ms <= end_ms
+                and (span.end_ms is None or span.end_ms >= window.at_ms)
+                and _concerns(window, span)
+                for span in lasting
             )
     return met
+
+
+def _concerns(window: FaultWindow, span: StateSpan) -> bool:
+    """Whether the fault is one of those who take part in the state."""
+    hit = set(window.nodes)
+    return hit <= span.nodes if window.kind in LINK_KINDS else bool(hit & span.nodes)
 
 
 def never_met(coverage: Mapping[Cell, int]) -> tuple[list[Cell], int]:

@@ -30,7 +30,7 @@ from kraft.sim.check.observations import (
 from kraft.sim.cluster.fold import snapshot_digest
 from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.shape import DATA_ROOT
-from kraft.sim.world.filesystem import Directory, Inode
+from kraft.sim.world.filesystem import SECTOR_BYTES, Directory, Inode
 from kraft.sim.world.host import Host
 from kraft.storage.snapshots import SnapshotId
 from kraft.wire.control_records import ControlRecordType, decode_controls
@@ -39,6 +39,8 @@ from kraft.wire.records import check_crc, iter_headers
 METADATA_DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
 SEGMENT_SUFFIX = ".log"
+OFFSET_BYTES, CRC_BEGINS_BYTES = 8, 12
+"""Of a batch: those of its offset, and the first ones, whose change need not change the CRC."""
 LOG_DIR = "dir-"
 """How the names of a node's log directories begin if it has several."""
 
@@ -101,7 +103,7 @@ class _FileView:
         try:
             for position, header in iter_headers(data, start):
                 end = position + header.size_bytes
-                if not check_crc(data, position, header):
+                if not check_crc(data, position, header) or self._has_lost_offset(data, position):
                     return  # torn by a power loss
                 digest = crc32c(bytes(data[position:end]))
                 epoch = header.partition_leader_epoch
@@ -110,6 +112,12 @@ class _FileView:
                 self.ends.append(end)
         except WireError:
             return  # torn by a power loss: not a batch until somebody writes one there
+
+    def _has_lost_offset(self, data: bytearray, position: int) -> bool:
+        """Whether the end of a lost sector took the first bytes of a batch, its offset, which no CRC covers."""
+        piece = SECTOR_BYTES - position % SECTOR_BYTES
+        expected = (self.batches[-1].next_offset if self.batches else 0).to_bytes(OFFSET_BYTES, "big")
+        return piece < CRC_BEGINS_BYTES and any(expected[:piece]) and not any(data[position : position + piece])
 
 
 @dataclass(slots=True)

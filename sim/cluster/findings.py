@@ -30,6 +30,8 @@ class Report:
         self.log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.is_excused: Callable[[str], bool] = lambda node: False
         """Whether this node may log errors of its disks now."""
+        self.is_judged: Callable[[str], bool] = lambda node: True
+        """Whether what this node logs as an error is a finding: an application may log what it likes."""
         self.when_found: Callable[[Finding], None] | None = None
         """Is told of each finding, at the moment when it is found."""
         self.excused: Counter[str] = Counter()
@@ -64,6 +66,6 @@ class Report:
         self.log_lines.append(f"{self._now_ms():>7} ms {node:<10} {level:<8} {text} {facts}")
         if level in ERROR_LEVELS and self.is_excused(node) and isinstance(problem, OF_DISKS):
             self.excused[node] += 1
-        elif level in ERROR_LEVELS:
+        elif level in ERROR_LEVELS and self.is_judged(node):
             self.fail("N1", f"{node} logged an error: {text}", facts=facts, problem=repr(problem))
         raise structlog.DropEvent

@@ -32,6 +32,7 @@ from kraft.sim.nemesis.plan import (
     ADMIN,
     CLOSED_LOOP,
     CONFIGURER,
+    CONSUMER_GROUP,
     DIRECTORY_MOVER,
     ELECTOR,
     EXTRA,
@@ -45,6 +46,7 @@ from kraft.sim.nemesis.plan import (
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.workload.admin_work import Admin
 from kraft.sim.workload.configurer_work import Configurer
+from kraft.sim.workload.consumer_group import ConsumerGroup
 from kraft.sim.workload.directory_work import move_directories
 from kraft.sim.workload.elector_work import Elector
 from kraft.sim.workload.group_work import GroupWork
@@ -138,6 +140,7 @@ class ClusterRun:
         self.settings = SettingsLedger(self.cluster)
         self.admin = Admin(self.cluster, self.settings)
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
+        self.consumers = ConsumerGroup(self.cluster, self.workload.partitions)
         self.registrars = Registrars(self.cluster, plan.work)
         self.configurer = Configurer(self.cluster, self.settings)
         self.elector = Elector(self.cluster)
@@ -164,8 +167,8 @@ class ClusterRun:
 
     @property
     def _sets_of_checks(self) -> tuple[Checks, ...]:
-        """Of nodes, of groups, of histories."""
-        return self.cluster.watch.suite.checks, self.groups.checks, self.registrars.checks
+        """Of nodes, of groups, of our own consumers in one, of histories."""
+        return self.cluster.watch.suite.checks, self.groups.checks, self.consumers.checks, self.registrars.checks
 
     def _listen_to_findings(self) -> None:
         self.report.when_found = self._found
@@ -227,6 +230,8 @@ class ClusterRun:
                 nursery.start_soon(self.configurer.run, plan.work[CONFIGURER])
             if ELECTOR in plan.work:
                 nursery.start_soon(self.elector.run, plan.work[ELECTOR])
+            if CONSUMER_GROUP in plan.work:
+                nursery.start_soon(self.consumers.run, plan.work[CONSUMER_GROUP])
             if EXTRA in plan.work:
                 nursery.start_soon(write_extra, cluster, self.admin.living, plan)
             nursery.start_soon(StallWatch(cluster, lambda: self.nemesis.disturbed_ms).run)
@@ -258,6 +263,7 @@ class ClusterRun:
         workload.stop()
         if not await self._settle():
             report.fail("L7", "clients did not finish", acknowledged=workload.acknowledged)
+        await self.consumers.finish()
 
     async def _settle(self) -> bool:
         """Whether all deliveries come to their ends. Where disks are slow and each record is synced, what has piled up
@@ -335,6 +341,7 @@ class ClusterRun:
             "reread": workload.reread.count,
             "small topics": len(workload.small_topics.created),
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
+            "dealt with by a group": self.consumers.dealt_with,
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
             "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,

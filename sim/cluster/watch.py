@@ -36,6 +36,7 @@ from kraft.sim.cluster.altered_settings import Change, changes_in
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.disk_eye import DiskEye, StoredBatch
 from kraft.sim.cluster.fold import FenceRecorded, MetadataFold
+from kraft.sim.cluster.group_eye import GroupEye
 from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.node_eye import FenceDecided, NodeEye
 from kraft.sim.cluster.shape import ClusterShape, host_name, node_of
@@ -104,6 +105,8 @@ class ClusterWatch:
         self._next_look_ms = 0
         self._session_timeout_ms = self._config.integer("broker.session.timeout.ms")
         self._wire = WireEye(self, self.tell, lambda: self.now_ms)
+        self.group_eyes: list[GroupEye] = []
+        """What else looks at what leaves a host."""
         self._disks = {
             node: DiskEye(node, world.host(host_name(node)), self.tell, self.labels) for node in shape.node_ids
         }
@@ -222,6 +225,8 @@ class ClusterWatch:
 
     def sending(self, endpoint: Endpoint, data: bytes) -> None:
         self._wire.sending(endpoint, data)
+        for eye in self.group_eyes:
+            eye.sending(endpoint, data)
 
     def receiving(self, endpoint: Endpoint, count: int) -> None:
         self._wire.receiving(endpoint, count)

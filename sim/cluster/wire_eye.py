@@ -83,7 +83,7 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class _Direction:
+class Direction:
     """One direction of a connection. `asked` are requests that went this way and were not answered; `due` is what to
     tell when the receiver is about to handle the last byte up to a position."""
 
@@ -170,13 +170,13 @@ class WireEye:
         self._tell = tell
         self._now_ms = now_ms
         self._clients = ClientEye(view, tell)
-        self._streams: dict[Stream, _Direction] = {}
+        self._streams: dict[Stream, Direction] = {}
         self._before: tuple[int, int, int] | None = None
 
-    def _direction(self, stream: Stream) -> _Direction:
+    def _direction(self, stream: Stream) -> Direction:
         direction = self._streams.get(stream)
         if direction is None:
-            direction = self._streams[stream] = _Direction()
+            direction = self._streams[stream] = Direction()
         return direction
 
     # what leaves
@@ -198,7 +198,7 @@ class WireEye:
                     self._answer(endpoint, direction, source, target, known, frame[_SIZE.size :])
 
     def _request(
-        self, endpoint: Endpoint, direction: _Direction, source: int | None, target: int | None, frame: memoryview
+        self, endpoint: Endpoint, direction: Direction, source: int | None, target: int | None, frame: memoryview
     ) -> None:
         key, version, correlation_id, client_id_size = _HEAD.unpack_from(frame, 0)
         body = frame[_HEAD.size + max(0, client_id_size) :]
@@ -224,7 +224,7 @@ class WireEye:
             direction.when_handled(partial(self._clients.handled, client_asked))
 
     def _quorum_request(
-        self, endpoint: Endpoint, direction: _Direction, source: int, target: int | None, message: Any
+        self, endpoint: Endpoint, direction: Direction, source: int, target: int | None, message: Any
     ) -> None:
         is_prevote = isinstance(message, VoteRequest) and message.pre_vote
         direction.ballots.append((direction.sent, is_prevote))
@@ -241,7 +241,7 @@ class WireEye:
             direction.when_handled(partial(self._view.fetched, source, target, message.epoch, endpoint))
 
     def _produce_request(
-        self, direction: _Direction, target: int, correlation_id: int, version: int, body: memoryview
+        self, direction: Direction, target: int, correlation_id: int, version: int, body: memoryview
     ) -> None:
         request = decode_produce_request(version, body[1:] if version >= FLEXIBLE_PRODUCE else body)
         if request.acks != ACKS_ALL:
@@ -259,7 +259,7 @@ class WireEye:
     def _answer(
         self,
         endpoint: Endpoint,
-        direction: _Direction,
+        direction: Direction,
         source: int,
         target: int | None,
         asked: _Asked,
@@ -290,7 +290,7 @@ class WireEye:
             directory = self._view.directory_of(source)
             self._tell(VoteGranted(source, directory, request.epoch, request.candidate_id, claim))
 
-    def _produced(self, direction: _Direction, source: int, asked: _Asked, body: memoryview) -> None:
+    def _produced(self, direction: Direction, source: int, asked: _Asked, body: memoryview) -> None:
         answer = decode_produce_response(asked.version, body[1:] if asked.version >= FLEXIBLE_PRODUCE else body)
         for name, topic_id, results in answer.topics:
             for result in results:

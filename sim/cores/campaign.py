@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from kraft.sim.cores.runs import KNOWN_CHECKS, RAFT, CoresRun, CoresSettings, run_seed
+from kraft.sim.processes import Died, in_processes
 
-SEEDS_AT_ONCE = 4
-"""Handed to a process together."""
+LARGE_SEEDS = 30
+"""A campaign of so many seeds must leave no check unknown."""
 
 Say = Callable[[str], None]
 
@@ -28,6 +28,8 @@ class CoresCampaign:
     seen: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     failures: list[CoresRun] = field(default_factory=list)
+    died: list[Died] = field(default_factory=list)
+    is_checked: bool = True
 
     def add(self, run: CoresRun) -> None:
         self.seeds += 1
@@ -46,7 +48,17 @@ class CoresCampaign:
     @property
     def unknown(self) -> list[str]:
         """Checks that saw nothing that could have failed them."""
-        return [name for name in KNOWN_CHECKS[self.what] if not self.seen[name]]
+        return [name for name in KNOWN_CHECKS[self.what] if not self.seen[name]] if self.is_checked else []
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it must leave nothing unknown."""
+        return self.seeds + len(self.died) >= LARGE_SEEDS
+
+    @property
+    def is_good(self) -> bool:
+        """Every seed passed, and a large campaign left no check unknown."""
+        return not (self.failures or self.died or (self.is_large and self.unknown))
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -57,28 +69,25 @@ class CoresCampaign:
             "happened": dict(sorted(self.happened.items())),
             "faults": dict(sorted(self.faults.items())),
             "seen": dict(sorted(self.seen.items())),
+            "unknown": self.unknown,
+            "died": [{"seed": died.seed, "why": str(died)} for died in self.died],
             "failures": [{"seed": run.seed, "check": run.failed, "evidence": run.evidence} for run in self.failures],
         }
 
 
 def run_campaign(seeds: Sequence[int], settings: CoresSettings, jobs: int, say: Say) -> CoresCampaign:
     """All of these seeds. Failures are said at once, figures in the end."""
-    campaign = CoresCampaign(settings.what)
-    for run in _runs(seeds, settings, jobs):
+    campaign = CoresCampaign(settings.what, is_checked=settings.is_checked)
+    for run in in_processes(partial(run_seed, settings), seeds, jobs, runs_per_process=len(seeds)):
+        if isinstance(run, Died):
+            campaign.died.append(run)
+            say(f"{settings.what}: seed {run.seed} failed: {run}")
+            continue
         campaign.add(run)
         if run.failed:
             _tell_failure(run, settings, say)
     _tell_sum(campaign, settings, say)
     return campaign
-
-
-def _runs(seeds: Sequence[int], settings: CoresSettings, jobs: int) -> Iterator[CoresRun]:
-    """In the order of the seeds; with one job, in this process."""
-    if jobs <= 1:
-        yield from map(partial(run_seed, settings), seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(partial(run_seed, settings), seeds, SEEDS_AT_ONCE)
 
 
 def _tell_failure(run: CoresRun, settings: CoresSettings, say: Say) -> None:
@@ -91,19 +100,23 @@ def _tell_failure(run: CoresRun, settings: CoresSettings, say: Say) -> None:
 
 
 def _tell_sum(campaign: CoresCampaign, settings: CoresSettings, say: Say) -> None:
-    passed = campaign.seeds - len(campaign.failures)
+    passed, every = campaign.seeds - len(campaign.failures), campaign.seeds + len(campaign.died)
     checked = "all checks on" if settings.is_checked else "checks off"
-    say(f"{campaign.what}: {passed} of {campaign.seeds} seeds passed, {checked}")
+    say(f"{campaign.what}: {passed} of {every} seeds passed, {checked}")
     speed = f"{campaign.steps_per_cpu_s} steps per CPU second"
     say(f"{campaign.steps} steps (inputs to cores) in {campaign.cpu_s:.1f} CPU seconds: {speed}")
     say(f"happened: {_counted(campaign.happened)}")
     say(f"faults: {_counted(campaign.faults)}")
     if settings.is_checked:
         say(f"seen: {_counted(campaign.seen)}")
-        if campaign.unknown:
-            say(f"unknown: nothing that matters was seen for {', '.join(campaign.unknown)}")
-    if campaign.failures:
-        say("failed: " + ", ".join(f"{run.seed} ({run.failed})" for run in campaign.failures))
+    if campaign.unknown:
+        mild = (
+            "" if campaign.is_large else f" (no failure: only {LARGE_SEEDS} seeds and more must leave nothing unknown)"
+        )
+        say(f"unknown: nothing that matters was seen for {', '.join(campaign.unknown)}{mild}")
+    failed = [f"{run.seed} ({run.failed})" for run in campaign.failures] + [f"{died.seed}" for died in campaign.died]
+    if failed:
+        say(f"failed: {', '.join(failed)}")
 
 
 def _counted(counter: Counter[str]) -> str:

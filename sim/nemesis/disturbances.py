@@ -146,14 +146,14 @@ class Disturbances:
 
     async def _isolate(self, fault: Fault) -> str:
         nodes = [host_name(node) for node in self._cluster.shape.node_ids if node != fault.node]
-        links = [(host_name(fault.node), other) for other in (*nodes, *plan.CLIENTS)]
+        links = [(host_name(fault.node), other) for other in (*nodes, *plan.CLIENT_HOSTS)]
         return await self._cut_off(fault, self._world.partition, links, f"node {fault.node} is isolated", (fault.node,))
 
     async def _partition(self, fault: Fault) -> str:
         shape = self._cluster.shape
         links: list[tuple[str, str]] = []
         for one, other in pairs_of(fault, shape):
-            here = plan.CLIENTS if one == CLIENTS else (host_name(one),)
+            here = plan.CLIENT_HOSTS if one == CLIENTS else (host_name(one),)
             links += [(name, host_name(other)) for name in here]
         nodes = (fault.node,) if fault.node else shape.node_ids
         return await self._cut_off(fault, self._world.partition, links, words_of(fault, shape), nodes)

@@ -23,9 +23,13 @@ CLOSED_LOOP_RECORDS = (4, 24)
 CONFIG_PAUSE_MS = (500, 5_000)
 ELECTION_PAUSE_MS = (500, 5_000)
 RETENTION_PAUSE_MS = (500, 4_000)
+GROUP_PAUSE_MS = (1_000, 6_000)
+"""Between two things that happen to members of the consumer group."""
 PICKS = 1_000
 """Draws for "one of those that there are by then"."""
 DELETE_CONFIG_ONE_IN = 3
+WAYS_COUNT = 4
+"""In which members commit; what is above it in an amount chooses the assignor."""
 HEAT = 4
 """All bursts but one of so many go to the hot partition."""
 
@@ -96,11 +100,35 @@ def _draw_retention(random: NamedRandom, end_ms: int) -> Work:
     return tuple(Operation(at_ms, plan.SET_RETENTION, random.below(PICKS), random.below(PICKS)) for at_ms in times)
 
 
+def _draw_consumer_group(random: NamedRandom, end_ms: int) -> Work:
+    """All members are started, with one assignor; then one after the other has something happen to it. One that is
+    down is started again as soon as it is its turn."""
+    count, assignor = len(plan.CONSUMERS), random.below(PICKS)
+
+    def started(at_ms: int, member: int) -> Operation:
+        return Operation(at_ms, plan.START_MEMBER, member, WAYS_COUNT * assignor + random.below(WAYS_COUNT))
+
+    operations = [started(random.below(GROUP_PAUSE_MS[0]), member) for member in range(count)]
+    operations.sort(key=lambda operation: operation.at_ms)
+    down: set[int] = set()
+    for at_ms in paused_times(random, GROUP_PAUSE_MS, end_ms):
+        member, verb = random.below(count), plan.GROUP_VERBS[random.below(len(plan.GROUP_VERBS))]
+        if verb == plan.START_MEMBER or member in down:
+            operations.append(started(at_ms, member))
+            down.discard(member)
+            continue
+        operations.append(Operation(at_ms, verb, member))
+        if verb in (plan.END_MEMBER, plan.KILL_MEMBER):
+            down.add(member)
+    return tuple(operations)
+
+
 RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = {
     plan.SMALL_TOPICS: _draw_small_topics,
     plan.CLOSED_LOOP: _draw_closed_loop,
     plan.CONFIGURER: _draw_configurations,
     plan.ELECTOR: _draw_elections,
     plan.RETAINER: _draw_retention,
+    plan.CONSUMER_GROUP: _draw_consumer_group,
 }
 """Client → how its work is drawn, from its stream and until when."""

@@ -14,7 +14,7 @@ from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 10
+SCHEDULE_VERSION = 11
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 TOPIC = "orders"
@@ -88,6 +88,10 @@ SMALL_TOPICS = "producer-small-topics"
 """It creates many topics in one request, and writes a few records to each."""
 CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
+CONSUMER_GROUP = "consumer-group"
+"""All members of a group of our own consumers."""
+CONSUMERS = tuple(f"{CONSUMER_GROUP}-{number}" for number in range(3))
+"""Their hosts."""
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
@@ -108,6 +112,9 @@ CREATE_PARTITIONS, VALIDATE_PARTITIONS = "create partitions", "validate partitio
 TOPIC_VERBS = (CREATE, VALIDATE_CREATE, DELETE, DELETE_BY_ID, CREATE_PARTITIONS, VALIDATE_PARTITIONS)
 COMMIT, FETCH = OFFSET_VERBS = ("commit", "fetch")
 LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget who it is", "join again")
+START_MEMBER, END_MEMBER, KILL_MEMBER = "start member", "end member", "kill member"
+CANCEL_POLL, BE_BUSY = "cancel poll", "be busy"
+GROUP_VERBS = (START_MEMBER, END_MEMBER, KILL_MEMBER, CANCEL_POLL, BE_BUSY)
 CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
     CLOSED_LOOP: (SEND,),
@@ -116,6 +123,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
     REREADER: (READ_AGAIN,),
     ADMIN: ADMIN_VERBS,
     **dict.fromkeys(MEMBERS, PRANKS),
+    CONSUMER_GROUP: GROUP_VERBS,
     MOVER: MOVER_VERBS,
     DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
     VOTER_CHANGER: VOTER_VERBS,
@@ -127,6 +135,7 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
 }
 """What each client can do."""
 CLIENTS = tuple(CLIENT_VERBS)
+CLIENT_HOSTS = (*(client for client in CLIENTS if client != CONSUMER_GROUP), *CONSUMERS)
 
 
 def allows(shape: ClusterShape, kind: str) -> bool:
@@ -202,7 +211,9 @@ class Operation:
     voter changer's: controller `target` of those that there are. The trimmer's: partition `target` of the extra
     topics', up to where `amount` says. The retainer's: extra topic `target` of those that stand, and `amount` chooses
     how much it keeps. The configurer's: broker `target` of those that there are, or all of them, and `amount` chooses
-    the setting. The elector's: partition `target` of those that there are. The registrars': topic
+    the setting. The elector's: partition `target` of those that there are. The consumer group's: member
+    `target` of those that it may have, and `amount` says how one that is started commits, and by which assignor it
+    assigns; be busy: for longer than it may between two polls. The registrars': topic
     `target`, to which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
     """
 

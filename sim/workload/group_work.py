@@ -174,6 +174,8 @@ class GroupMember:
             parse_bootstrap(work.cluster.shape.bootstrap_servers), self._world.node(self.name), client_id=self.name
         )
         self._coordinator: Address | None = None
+        self._coordinator_id: int | None = None
+        """The last that it knew."""
 
     async def run(self) -> None:
         self._start_ms = self._now_ms
@@ -260,7 +262,7 @@ class GroupMember:
     # requests
 
     async def _join(self) -> None:
-        self._work.cluster.watch.chronicle.rejoins()
+        self._work.cluster.watch.chronicle.rejoins(self._coordinator_id)
         reply = await self._request_join()
         if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = reply.member_id
@@ -317,7 +319,7 @@ class GroupMember:
         work.newest_synced = max(work.newest_synced, self._generation)
         assigned = AssignmentTold(GROUP, made_for or "", self._generation, told["plan"], told["for"])
         work.tell(assigned)
-        work.cluster.watch.chronicle.assigned(assigned)
+        work.cluster.watch.chronicle.assigned(assigned, self._coordinator_id)
         self.owned = [(topic, index) for topic, index in told["partitions"]]
 
     async def _commit(self, partition: TopicPartition, generation: int) -> ErrorCode:
@@ -382,6 +384,7 @@ class GroupMember:
             (found,) = answer.coordinators
             _check(found.error_code)
             self._coordinator = Address(found.host, found.port)
+            self._coordinator_id = int(found.node_id)
         return await self._cluster.links.get(self._coordinator, "group", timeout_ms=REQUEST_TIMEOUT_MS)
 
 

@@ -3,17 +3,22 @@
 A file is its current bytes, its durable bytes, and the writes in between, in order. A directory is its current entries,
 its durable entries, and the changes in between. `sync` and `sync_directory` make the current state durable; so does age
 (the kernel writes back). A process death loses nothing. A power loss keeps, per file and per directory, a seeded
-choice: none of what is pending, all, a prefix, or a prefix and a torn piece of the next write.
+choice: none of what is pending, all, a prefix, or a prefix and a torn piece of the next write. Of what it keeps of a
+file, the length is known in order, but sectors reach the device in any: some may be lost that others are behind, and
+read as zeros from where nothing had been written before.
 Source: ALICE (Pillai et al., OSDI 2014) for what file systems may do; POSIX fsync.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kraft.sim.world.chance import NamedRandom
 
 SECTOR_BYTES = 512
+SCATTERED_ONE_IN = 2
+"""In one of so many power losses the sectors of a file reach its device in any order."""
 
 
 @dataclass(slots=True)
@@ -127,14 +132,26 @@ class Inode:
         """Keep the durable bytes and a seeded part of the pending writes."""
         count, torn = _kept(chance, len(self.pending))
         next_write = self.pending[count] if torn else None
+        firm = min([len(self.durable), *(write.size for write in self.pending[:count] if write.data is None)])
         self.settle(self.applied + count)
         whole = self.safe_bytes
         self.sound_bytes = None
+        if len(self.durable) > firm and chance.one_in(SCATTERED_ONE_IN):
+            whole = min(whole, self._lose_sectors(chance, firm))
         if next_write is not None and next_write.data:
             self.durable += _torn(chance, next_write.data, len(self.durable))
         self.data = bytearray(self.durable)
         self.pending = []
         self._note_cut(whole)
+
+    def _lose_sectors(self, chance: NamedRandom, firm: int) -> int:
+        """Some of the sectors from `firm` on never reached the device. Gives where the first of them begins."""
+        end = len(self.durable)
+        begins = [firm, *range(firm - firm % SECTOR_BYTES + SECTOR_BYTES, end, SECTOR_BYTES), end]
+        lost = [(begin, after) for begin, after in pairwise(begins) if chance.below(2)]
+        for begin, after in lost:
+            self.durable[begin:after] = bytes(after - begin)
+        return lost[0][0] if lost else end
 
 
 def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:

@@ -347,6 +347,58 @@ def test_a_member_that_was_expelled_is_told_when_it_commits_and_joins_again() ->
     alone(test)
 
 
+def test_a_commit_is_not_tried_again_once_others_may_read_its_partitions() -> None:
+    """It would take the group back to where this member was."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", partitions=2)
+        await fill(stage, 20)
+
+        async def body(nursery: trio.Nursery) -> None:
+            settings = {"group_id": "billing", "enable_auto_commit": False, **FAST}
+            async with stage.consumer("a", **settings) as consumer:
+                await consumer.subscribe(["orders"])
+                while sum(consumer.position(place) for place in consumer.assignment) < 20:
+                    await consumer.poll()
+                stage.fault(
+                    api_key=ApiKey.OFFSET_COMMIT,
+                    action=ReplyAction.ERROR,
+                    error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    times=7,
+                )
+                consumer.commit_nowait()
+                nursery.start_soon(Member(stage, "b", enable_auto_commit=False).work)
+                with trio.fail_after(30), pytest.raises(CommitFailed, match=r"orders-\d.* may belong to others now"):
+                    while True:
+                        await consumer.poll(timeout_ms=100)
+                assert len(consumer.assignment) == 1
+                assert set((await consumer.committed([("orders", 0), ("orders", 1)])).values()) == {None}
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_a_member_outside_of_its_group_commits_nothing_as_if_it_were_nobody() -> None:
+    """With nobody else in it the group would take that."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        settings = {"group_id": "billing", "enable_auto_commit": False, **FAST}
+        async with stage.consumer("a", **settings) as consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.poll(records_max=3)
+            stage.fault(api_key=ApiKey.HEARTBEAT, action=ReplyAction.ERROR, error=ErrorCode.ILLEGAL_GENERATION, times=1)
+            stage.fault(api_key=ApiKey.JOIN_GROUP, action=ReplyAction.DELAY, delay_ms=2_000)
+            await stage.world.sleep_ms(1_000)
+            with pytest.raises(CommitFailed):
+                await consumer.commit()
+            assert await consumer.committed([PLACE]) == {PLACE: None}
+
+    alone(test)
+
+
 @pytest.mark.parametrize(
     ("key", "code"),
     [

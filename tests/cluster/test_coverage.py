@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kraft.image.image import EMPTY_IMAGE
 from kraft.sim.check.groups import AssignmentTold
-from kraft.sim.check.observations import PartitionRecorded, TopicDeleted
+from kraft.sim.check.observations import PartitionRecorded, RoleSeen, TopicDeleted
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.cluster.chronicle import ELECTION, ISR_CHANGE, REASSIGNMENT, REBALANCE, STATES, Chronicle
 from kraft.sim.cluster.coverage import AFTERMATH_MS, classes_never_met, coverage_table, covered_by, never_met
@@ -52,14 +53,20 @@ class Run:
         for each in seen:
             self.chronicle.observe(each, EMPTY_IMAGE)
 
-    def fault(self, at_ms: int, end_ms: int) -> None:
+    def fault(self, at_ms: int, end_ms: int, kind: str = "cut", nodes: tuple[int, ...] = (1, 2)) -> None:
         self.at(at_ms)
-        window = self.chronicle.begin_fault("cut", (1, 2), "a cut")
+        window = self.chronicle.begin_fault(kind, nodes, kind)
         self.at(end_ms)
         self.chronicle.end_fault(window)
 
-    def met(self, state: str) -> int:
-        return covered_by(self.chronicle)["cut", state]
+    def met(self, state: str, kind: str = "cut") -> int:
+        return covered_by(self.chronicle)[kind, state]
+
+    def leads(self, controller: int) -> None:
+        """The quorum, of which 101 and 102 are voters."""
+        for node in (101, 102):
+            seen = RoleSeen(node, 1, controller, node == controller, controller, True, 0, 0, 0)
+            self.chronicle.observe(seen, EMPTY_IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -85,13 +92,56 @@ def test_a_fault_meets_a_move_that_goes_on_when_it_strikes(end_ms: int, met: int
 def test_a_fault_meets_an_election_that_has_not_ended_and_a_rebalance() -> None:
     run = Run()
     run.at(100, recorded((1,), 1, leader=-1))
-    run.chronicle.rejoins()
-    run.fault(1_000, 2_000)
-    assert (run.met(ELECTION), run.met(REBALANCE)) == (1, 1)
+    run.chronicle.rejoins(1)
+    run.fault(1_000, 2_000, "pause", (1,))
+    assert (run.met(ELECTION, "pause"), run.met(REBALANCE, "pause")) == (1, 1)
     run.at(3_000, recorded((1,), 2, leader=1))
-    run.chronicle.assigned(AssignmentTold("g", "group-0", 1, None, None))
-    run.fault(4_000, 5_000)
-    assert (run.met(ELECTION), run.met(REBALANCE)) == (1, 1)
+    run.chronicle.assigned(AssignmentTold("g", "group-0", 1, None, None), 2)
+    run.fault(4_000, 5_000, "pause", (1,))
+    assert (run.met(ELECTION, "pause"), run.met(REBALANCE, "pause")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "met"),
+    [
+        ("cut", (1, 2), 1),
+        ("cut", (1, 3), 0),  # a link of which only one end takes part
+        ("kill", (1,), 1),
+        ("kill", (3,), 0),
+        ("kill", (101,), 1),  # the active controller decides it
+        ("kill", (102,), 0),
+        ("isolate", (3, 1), 1),
+    ],
+)
+def test_a_fault_meets_what_happens_to_those_that_it_hits(kind: str, nodes: tuple[int, ...], met: int) -> None:
+    run = Run()
+    run.leads(101)
+    run.fault(1_000, 2_000, kind, nodes)
+    run.at(2_500, recorded((1,), 1))
+    assert run.met(ISR_CHANGE, kind) == met
+
+
+@pytest.mark.parametrize(("nodes", "met"), [((102,), 1), ((1,), 0)])
+def test_an_election_of_the_quorum_is_met_by_faults_of_voters(nodes: tuple[int, ...], met: int) -> None:
+    run = Run()
+    run.leads(101)
+    run.fault(1_000, 2_000, "pause", nodes)
+    run.at(2_500)
+    run.leads(102)
+    assert run.met(ELECTION, "pause") == met
+
+
+@pytest.mark.parametrize(("nodes", "met"), [((2,), 1), ((3,), 1), ((1,), 0)])
+def test_a_rebalance_is_met_by_faults_of_its_coordinator_and_of_the_replicas_of_what_that_writes(
+    nodes: tuple[int, ...], met: int
+) -> None:
+    run = Run()
+    offsets = replace(recorded((2, 3), 0, leader=2), topic_partition=("__consumer_offsets", 1), replicas=(2, 3))
+    run.at(100, offsets)
+    run.fault(1_000, 2_000, "pause", nodes)
+    run.at(2_500)
+    run.chronicle.rejoins(2)
+    assert run.met(REBALANCE, "pause") == met
 
 
 def test_what_a_deleted_topic_was_in_is_over() -> None:

@@ -11,7 +11,7 @@ from kraft.sim.commands import app
 
 @pytest.mark.slow
 def test_a_seed_is_one_run_in_fresh_processes() -> None:
-    done = CliRunner().invoke(app, ["determinism", "--seeds", "1", "--seed", "3", "--seconds", "2"])
+    done = CliRunner().invoke(app, ["determinism", "--seeds", "1", "--seed", "3", "--seconds", "15"])
     assert done.exit_code == 0, done.output
     assert "1 of 1 seeds are one run" in done.output
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from kraft.image import ImageBuilder
 from kraft.image.dump import digest
 from kraft.image.image import EMPTY_IMAGE
@@ -214,6 +216,17 @@ def test_a_power_loss_is_told_as_what_it_left() -> None:
             lost_something += 1
             assert LogCut(1, LOG, 0, whole) in told
     assert lost_something
+
+
+@pytest.mark.parametrize("piece", [8, 12])
+def test_a_batch_that_begins_with_the_end_of_a_lost_sector_is_torn(piece: int) -> None:
+    """Its CRC may match all the same, for it covers no offset."""
+    sizes = {len(batch(0, value=b"v" * count)): count for count in range(512)}
+    first, second = batch(0, value=b"v" * sizes[512 - piece]), batch(1)
+    for lost, told in ((0, [1, 2]), (piece, [1])):
+        bench = Bench()
+        bench.write(FIRST, first, bytes(lost) + second[lost:])
+        assert ends(bench.look()) == told
 
 
 def test_each_vote_is_told_when_it_is_durable_even_if_another_follows_at_once() -> None:

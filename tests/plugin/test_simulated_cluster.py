@@ -11,13 +11,17 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import trio
 
-from kraft.client import Producer
+from kraft.broker.api import describe_configs
+from kraft.client import Consumer, KafkaError, Producer
+from kraft.client.admin import Admin, ConfigResource, ResourceType
 from kraft.seam import InvariantError
 from kraft.sim import SimulatedCluster
 from kraft.sim.shapes import ClusterError
@@ -167,6 +171,31 @@ def test_an_application_that_waits_for_ever_is_ended() -> None:
         cluster.run(main, timeout_s=30)
 
 
+@pytest.mark.parametrize("address", ["localhost:9092", "node-7:9092", "node-1:9999"])
+def test_an_application_that_looks_for_its_cluster_elsewhere_is_told_so(address: str) -> None:
+    async def main() -> None:
+        async with Consumer(bootstrap_servers=address, group_id="bills") as consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.poll()
+
+    with SimulatedCluster(seed=1, combined=1) as cluster, pytest.raises(ClusterError, match="within 30") as raised:
+        cluster.run(main, timeout_s=30)
+    told = f"the application dialled {address}, where no node of this simulated cluster is; its bootstrap_servers are "
+    assert told + "node-1:9092" in raised.value.__notes__
+
+
+def test_one_that_finds_a_broker_down_is_told_nothing_of_addresses() -> None:
+    with SimulatedCluster(seed=1, combined=1) as cluster:
+
+        async def main() -> None:
+            cluster.kill(1)
+            await sell(cluster.bootstrap_servers, 1)
+
+        with pytest.raises(Exception) as raised:
+            cluster.run(main)
+    assert not any("dialled" in note for note in raised.value.__notes__)
+
+
 def test_a_node_that_breaks_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
@@ -187,6 +216,59 @@ def test_a_node_that_breaks_in_the_last_moment_of_a_run_fails_it() -> None:
 
         with pytest.raises(ClusterError, match=r"node 1 stopped on its own.*planted"):
             cluster.run(main)
+
+
+def break_a_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(*_: Any) -> Any:
+        raise LookupError("planted")
+
+    monkeypatch.setattr(describe_configs, "_layers", twin)
+
+
+async def describe(cluster: SimulatedCluster) -> None:
+    async with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        await admin.configs.describe(ConfigResource(ResourceType.BROKER, "1"))
+
+
+def test_an_invariant_that_breaks_fails_the_run_with_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that raises costs one request only, and the application need not notice."""
+    break_a_handler(monkeypatch)
+    with SimulatedCluster(seed=1, combined=1) as cluster:
+
+        async def main() -> None:
+            with suppress(KafkaError):
+                await describe(cluster)
+
+        with pytest.raises(ClusterError) as raised:
+            cluster.run(main)
+    said = str(raised.value)
+    assert said.startswith("an invariant broke: N1 at event")
+    assert "node-1 logged an error: request failed" in said
+    assert "the nodes logged last:" in said
+    assert any("seed 1, " in note for note in raised.value.__notes__)
+
+
+def test_an_invariant_that_breaks_is_told_with_what_the_application_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_a_handler(monkeypatch)
+    with SimulatedCluster(seed=1, combined=1) as cluster:
+
+        async def main() -> None:
+            try:
+                await describe(cluster)
+            finally:
+                raise LookupError("mine")
+
+        with pytest.raises(LookupError, match="mine") as raised:
+            cluster.run(main)
+    assert any("an invariant broke: N1" in note for note in raised.value.__notes__)
+
+
+def test_an_application_may_log_errors_of_its_own() -> None:
+    async def main() -> None:
+        structlog.get_logger("shop").error("sold out", exc_info=LookupError("mine"))
+
+    with SimulatedCluster(seed=1, combined=1) as cluster:
+        cluster.run(main)
 
 
 def kept(seed: int, end: str, **settings: str) -> bool:

@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +17,8 @@ from kraft.broker.replica import follower as replica_follower
 from kraft.raft import follower
 from kraft.raft.core import Core
 from kraft.sim.commands import app
-from kraft.sim.cores.campaign import CoresCampaign, run_campaign
+from kraft.sim.cores import campaign, runs
+from kraft.sim.cores.campaign import LARGE_SEEDS, CoresCampaign, run_campaign
 from kraft.sim.cores.chaos import shape_of
 from kraft.sim.cores.runs import REPLICAS, CoresSettings, run_seed
 
@@ -172,3 +176,22 @@ def test_over_a_few_seeds_every_check_sees_something() -> None:
     campaign = run_campaign(range(1, 25), CoresSettings(duration_ms=6_000), 1, lambda line: None)
     assert not campaign.failures
     assert not campaign.unknown
+
+
+@pytest.mark.parametrize(("seeds", "code"), [(LARGE_SEEDS - 1, 0), (LARGE_SEEDS, 1)])
+def test_a_large_campaign_of_which_a_check_saw_nothing_fails(
+    monkeypatch: pytest.MonkeyPatch, seeds: int, code: int
+) -> None:
+    """Nobody counts what R10 looked at."""
+    original = runs.run_seed(CoresSettings(duration_ms=200), 1)
+
+    def twin(_run: Any, chosen: range, _jobs: int, *, runs_per_process: int) -> Any:
+        seen = Counter({name: 1 for name in runs.KNOWN_CHECKS["raft"] if name != "R10"})
+        return (replace(original, seed=seed, seen=seen) for seed in chosen)
+
+    monkeypatch.setattr(campaign, "in_processes", twin)
+    exit_code, said = kraft_sim("--what", "raft", "--seeds", str(seeds))
+    assert exit_code == code
+    assert "unknown: nothing that matters was seen for R10" in said
+    assert ("no failure" in said) == (not code)
+    assert json.loads(kraft_sim("--what", "raft", "--seeds", "2", "--json")[1])["raft"]["unknown"] == ["R10"]

@@ -104,6 +104,40 @@ def test_a_lost_sector_above_the_synced_end_is_cut_with_all_behind_it(lost: int,
     assert read_all(log) == b"".join(datas[:kept])
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("piece", range(1, 13))
+@pytest.mark.parametrize("behind", [0, 2])
+def test_a_lost_sector_of_which_a_batch_has_a_few_bytes_is_no_damage(piece: int, behind: int, strict: bool) -> None:
+    """Of a batch at the end of a sector, which was synced up to there, up to 10 bytes are covered by no CRC: those of
+    its offset, and the zeros that its length begins with."""
+    machine = Machine()
+    log = open_log(machine, CONFIG, strict=strict)
+    first = bytes(batch(300, size=1))  # so that the next offset has more than one byte
+    filler = bytes(batch(1, size=(-len(first) - piece - len(batch(1, size=0))) % SECTOR_BYTES))
+    while (len(first) + len(filler) + piece) % SECTOR_BYTES:
+        filler = bytes(batch(1, size=(len(filler) - len(batch(1, size=0))) + 1))
+    datas = [bytearray(first), bytearray(filler), *(batch(2, size=30) for _ in range(1 + behind))]
+    for data in datas:
+        lead(log, data)
+    log.close(clean=True)
+    kept = bytes(datas[0]) + bytes(datas[1])
+    whole = bytearray(b"".join(map(bytes, datas)))
+    whole[len(kept) : len(kept) + piece] = bytes(piece)
+    assert (len(kept) + piece) % SECTOR_BYTES == 0
+    found = read_all(reopened(machine, bytes(whole), strict=strict, recovery_point=301))
+    assert found == (kept if piece > 6 else b"".join(map(bytes, datas)))
+
+
+def test_an_offset_of_zeros_elsewhere_than_at_the_end_of_a_sector_is_damage() -> None:
+    machine = Machine()
+    datas = written(machine, 3, size=300)
+    whole = bytearray(b"".join(datas))
+    whole[len(datas[0]) : len(datas[0]) + 8] = bytes(8)
+    assert len(datas[0]) % SECTOR_BYTES < SECTOR_BYTES - 8
+    with pytest.raises(StorageCorrupt, match="its CRC matches"):
+        reopened(machine, bytes(whole))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans())
 def test_a_power_loss_never_stops_a_log_and_never_takes_what_was_synced(seed: int, strict: bool) -> None:

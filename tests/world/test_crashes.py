@@ -105,6 +105,52 @@ def test_a_torn_write_ends_at_a_sector() -> None:
     assert all(length == 5000 or length % 512 == 0 for length in lengths)
 
 
+def test_sectors_that_were_not_synced_reach_the_device_in_any_order() -> None:
+    """What was synced shares its sector with the first write, which reads as zeros if it is lost, up to the sector."""
+    writes = [bytes([letter]) * size for letter, size in zip(b"abc", (412, 512, 512), strict=True)]
+    left: set[tuple[bool, ...]] = set()
+
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        disk.make_directory("/data")
+        file = disk.create("/data/log")
+        disk.sync_directory("/data")
+        file.append(b"s" * 100)
+        await disk.sync(file)
+        for write in writes:
+            file.append(write)
+        world.power_off("server")
+        content = world.node("server").disk.read_file("/data/log")
+        assert content.startswith(b"s" * 100)
+        if len(content) == 1536:
+            sectors = [content[100:512], content[512:1024], content[1024:]]
+            assert all(sector in (write, bytes(len(write))) for sector, write in zip(sectors, writes, strict=True))
+            left.add(tuple(any(sector) for sector in sectors))
+
+    run(body, seeds=300)
+    assert {(False, True, True), (True, False, True), (False, False, True), (True, True, True)} <= left
+
+
+def test_sectors_that_were_cut_and_written_again_may_be_lost() -> None:
+    left: set[bytes] = set()
+
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        disk.make_directory("/data")
+        file = disk.create("/data/log")
+        disk.sync_directory("/data")
+        file.append(b"0" * 1024)
+        await disk.sync(file)
+        file.truncate(512)
+        file.append(b"1" * 512 + b"2" * 512)
+        world.power_off("server")
+        left.add(world.node("server").disk.read_file("/data/log"))
+
+    run(body, seeds=120)
+    assert b"0" * 512 + bytes(512) + b"2" * 512 in left
+    assert all(content.startswith(b"0" * 512) for content in left)
+
+
 def test_a_cut_that_was_not_synced_may_be_undone_by_a_power_loss() -> None:
     left: set[bytes] = set()
 

@@ -1,0 +1,106 @@
+"""The checks of our own consumers, on histories written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.sim.check.group_members import (
+    AnswerSent,
+    CameBack,
+    CommitSent,
+    Dealings,
+    EndSeen,
+    Given,
+    Gone,
+    Held,
+    Joined,
+    LetGo,
+    MembershipAsked,
+    member_checks,
+)
+from kraft.wire.error_codes import ErrorCode
+
+TP, OTHER = ("orders", 0), ("orders", 1)
+SESSION_MS = 6_000
+
+
+def found(*history: Any) -> list[str]:
+    checks = member_checks(Dealings(), SESSION_MS)
+    for number, observation in enumerate(history):
+        checks.observe(observation, number)
+    return [finding.check for finding in checks.findings]
+
+
+def held(member: str = "a", generation: int = 1) -> tuple[Any, ...]:
+    return Joined(member, generation), Held(member, frozenset({TP}))
+
+
+def dealt(*offsets: int, member: str = "a") -> tuple[Any, ...]:
+    return Given(member, TP, offsets), CameBack(member)
+
+
+def commit(offset: int, member: str = "a", generation: int = 1, partition: tuple[str, int] = TP) -> CommitSent:
+    return CommitSent(member, generation, {partition: offset})
+
+
+LET_GO = LetGo("a", frozenset({TP}))
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        (*held(), commit(0), *dealt(0, 1), commit(2)),
+        (*held(), *dealt(0, 1), Given("a", TP, (2,)), commit(2)),  # at work on 2
+        (*held(), Given("a", TP, (0, 1)), Gone("a"), *held("b", 2), *dealt(0, 1, member="b")),  # read once more
+        (*held(), *dealt(0, 1), LET_GO, commit(2)),  # late, and of the generation in which it held it
+        (*held(), *dealt(0, 1), LET_GO, *held("b", 2), commit(2, "b", 2), *dealt(2, member="b"), EndSeen(TP, 3)),
+        (*held(), *dealt(0, 1), LET_GO, Joined("a", 2), *held("a", 3)[1:], *dealt(1, 2), commit(3, generation=3)),
+    ],
+)
+def test_what_members_may_do_is_no_finding(history: tuple[Any, ...]) -> None:
+    assert found(*history) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "history"),
+    [
+        ("C5", (*held(), *dealt(0, 1), Given("a", TP, (2, 3)), commit(3))),
+        ("C5", (*held(), Given("a", TP, (0,)), commit(1))),
+        ("C5", (*held(), Given("a", TP, (0, 1)), Gone("a"), *held("b", 2), commit(2, "b", 2))),
+        ("C2", (*held(), *dealt(0), *dealt(2))),
+        ("C2", (*held(), *dealt(0, 1), Given("a", TP, (2,)), LET_GO, *held("b", 2), Given("b", TP, (3,)))),
+        ("G2", (*held(), commit(0, partition=OTHER))),
+        ("G2", (*held(), *dealt(0), LET_GO, Joined("a", 2), commit(1, generation=2))),
+        ("G2", (*held(), *dealt(0), commit(1, generation=-1))),
+        ("G2", (*held(), *dealt(0, 1), LET_GO, *held("a", 2), *dealt(1, 2), commit(0, generation=2))),
+        ("L8", (*held(), *dealt(0, 1), EndSeen(TP, 3))),
+    ],
+)
+def test_what_members_may_not_do_is_found(code: str, history: tuple[Any, ...]) -> None:
+    assert found(*history) == [code]
+
+
+def answer(at_ms: int, error: ErrorCode = ErrorCode.NONE, office: int = 1, is_heartbeat: bool = True) -> AnswerSent:
+    return AnswerSent("a", is_heartbeat, error, office, at_ms)
+
+
+EXPIRED = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("history", "is_found"),
+    [
+        ((answer(1_000), answer(5_000, EXPIRED)), True),
+        ((answer(1_000), answer(5_000, EXPIRED, is_heartbeat=False)), True),
+        ((answer(1_000), answer(7_000, EXPIRED)), False),
+        ((answer(1_000), answer(5_000, EXPIRED, office=2)), False),
+        ((answer(1_000), MembershipAsked("a"), answer(5_000, EXPIRED)), False),
+        ((answer(1_000), Gone("a"), answer(5_000, EXPIRED)), False),
+        ((answer(1_000), answer(2_000, ErrorCode.REBALANCE_IN_PROGRESS), answer(5_000, EXPIRED)), False),
+        ((answer(1_000, is_heartbeat=False), answer(5_000, EXPIRED)), False),
+    ],
+)
+def test_a_member_that_is_expired_within_its_session_is_found(history: tuple[Any, ...], is_found: bool) -> None:
+    assert found(*history) == ["G8"] * is_found

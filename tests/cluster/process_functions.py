@@ -1,0 +1,32 @@
+"""Functions of a seed for processes of runs, which import no test tools."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def finds_hypothesis(seed: int) -> tuple[int, bool]:
+    """What kio would find: importing it takes seconds, and warns of trio's random numbers."""
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        return seed, False
+    return seed, True
+
+
+def process_of(seed: int) -> int:
+    return os.getpid()
+
+
+def dies_of(seed: int) -> int:
+    """3 ends its process, 5 is killed."""
+    if seed == 3:
+        os._exit(7)
+    if seed == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return -seed
+
+
+def raises(seed: int) -> int:
+    raise KeyError(seed)
