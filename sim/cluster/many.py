@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from kraft.deploy.launch.imports import TEST_TOOLS, hide_modules
@@ -24,8 +26,25 @@ def in_processes(function: Callable[[int], T], seeds: Sequence[int], jobs: int) 
         yield from map(function, seeds)
         return
     spawning = multiprocessing.get_context("spawn")
-    with spawning.Pool(max(jobs, 1), hide_modules, (TEST_TOOLS,), maxtasksperchild=RUNS_PER_PROCESS) as pool:
+    with _interrupts_ignored():  # and with them in the processes that begin here
+        pool = spawning.Pool(max(jobs, 1), _begin_process, maxtasksperchild=RUNS_PER_PROCESS)
+    with pool:
         yield from pool.imap(function, seeds)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _begin_process() -> None:
+    """Ctrl-C reaches every process of a terminal: the one that asked for the runs ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hide_modules(TEST_TOOLS)
 
 
 def timed_run(settings: RunSettings, seed: int) -> tuple[RunResult, float]:

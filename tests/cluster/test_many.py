@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 from kraft.sim.cluster.many import RUNS_PER_PROCESS, in_processes
 
@@ -30,3 +34,17 @@ def test_one_job_gives_back_what_many_runs_leave_behind() -> None:
     *first, last = in_processes(process_of, many, 1)
     assert len(set(first)) == 1
     assert last not in {*first, os.getpid()}
+
+
+def test_ctrl_c_ends_all_processes_without_a_word(tmp_path: Path) -> None:
+    arguments = ("sim", "--seeds", "1000", "--jobs", "2", "--seconds", "0.1", "--crashes", "0")
+    command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert "seed 1" in process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")
