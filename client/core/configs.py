@@ -234,7 +234,7 @@ def _typed(key: str, value: Any, wanted: str) -> Any:
         text = value.strip().lower()
         if wanted.startswith("bool") and text in TRUTH:
             return TRUTH[text]
-        if wanted.startswith("int") and text.lstrip("-").isdigit():
+        if wanted.startswith("int") and text.removeprefix("-").isdecimal():
             return int(text)
         raise ConfigError(f"{key}={value}: expected {'true or false' if wanted.startswith('bool') else 'a number'}")
     if wanted.startswith("int") and value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -248,7 +248,7 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
     addresses = []
     for entry in (text.strip() for text in entries):
         host, colon, port = entry.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(f"bootstrap server {entry!r} is not HOST:PORT (for example localhost:9092)")
         addresses.append(Address(host.strip("[]"), int(port)))
     if not addresses:

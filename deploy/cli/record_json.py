@@ -73,7 +73,7 @@ def from_json(line: bytes) -> NewRecord:
             _number(given, "partition"),
             _timestamp(given),
         )
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, RecursionError) as problem:
         shown = line[:80].decode("utf-8", "backslashreplace")
         raise CommandFailed(f"{shown}: not a record as JSON: {problem}", code=EXIT_USAGE) from None
 

@@ -38,6 +38,7 @@ def test_headers_may_be_an_object() -> None:
     ("line", "expected"),
     [
         ("nonsense", "not a record as JSON"),
+        ("[" * 100_000, "not a record as JSON"),
         ("[1]", "expected an object"),
         ('{"valu": "x"}', "there is no field valu"),
         ('{"value": 5}', "value is 5, expected text or null"),

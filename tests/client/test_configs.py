@@ -26,6 +26,7 @@ def test_both_spellings_and_the_text_of_a_properties_file_are_understood() -> No
         ({"lingerms": 5}, "did you mean linger_ms"),
         ({"nonsense_xyz": 5}, "there is no setting nonsense_xyz"),
         ({"linger.ms": "soon"}, "linger.ms=soon: expected a number"),
+        ({"linger.ms": "--5"}, "linger.ms=--5: expected a number"),
         ({"linger_ms": 1.5}, "expected a whole number"),
         ({"linger_ms": -1}, "expected 0 or more"),
         ({"acks": "some"}, "expected all, 1 or 0"),
