@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from kraft.sim.cores.runs import KNOWN_CHECKS, RAFT, CoresRun, CoresSettings, run_seed
+from kraft.sim.worker_pool import open_worker_pool
 
 SEEDS_AT_ONCE = 4
 """Handed to a process together."""
@@ -77,7 +77,7 @@ def _runs(seeds: Sequence[int], settings: CoresSettings, jobs: int) -> Iterator[
     if jobs <= 1:
         yield from map(partial(run_seed, settings), seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with open_worker_pool(jobs) as pool:
         yield from pool.imap(partial(run_seed, settings), seeds, SEEDS_AT_ONCE)
 
 

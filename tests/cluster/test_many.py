@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from kraft.sim.cluster.many import RUNS_PER_PROCESS, in_processes
+from kraft.sim.worker_pool import open_worker_pool
 
 
 def finds_hypothesis(seed: int) -> tuple[int, bool]:
@@ -34,6 +35,16 @@ def test_one_job_gives_back_what_many_runs_leave_behind() -> None:
     *first, last = in_processes(process_of, many, 1)
     assert len(set(first)) == 1
     assert last not in {*first, os.getpid()}
+
+
+def interrupts_are_ignored(_: int) -> bool:
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_a_process_that_begins_later_leaves_interrupts_to_the_one_that_asked_for_it_too() -> None:
+    with open_worker_pool(1, runs_per_process=1) as pool:
+        assert pool.map(interrupts_are_ignored, range(2), 1) == [True, True]
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def test_ctrl_c_ends_all_processes_without_a_word(tmp_path: Path) -> None:
