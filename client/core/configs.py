@@ -17,6 +17,18 @@ from kraft.seam import Address
 from kraft.wire.compression import Compression
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+INT32_MAX = (1 << 31) - 1
+LONGS = frozenset(
+    {
+        "buffer_memory",
+        "linger_ms",
+        "max_block_ms",
+        "metadata_max_age_ms",
+        "retry_backoff_ms",
+        "retry_backoff_max_ms",
+    }
+)
+"""Numbers of 64 bits in Kafka's clients; the others are of 32 bits, as in requests."""
 TRUTH = {"true": True, "false": False}
 RESET_POLICIES = ("earliest", "latest", "none")
 """And `by_duration:` with a duration (KIP-1106)."""
@@ -120,6 +132,8 @@ class ClientConfig:
             value = getattr(self, field.name)
             if field.type == "int" and value < 0:
                 raise ConfigError(f"{field.name}={value}: expected 0 or more")
+            if field.type == "int" and value > INT32_MAX and field.name not in LONGS:
+                raise ConfigError(f"{field.name}={value}: expected at most {INT32_MAX}")
 
 
 @dataclass(frozen=True, kw_only=True)
