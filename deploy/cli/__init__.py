@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import io
 import os
 import sys
 from typing import NoReturn, TextIO
@@ -56,6 +57,8 @@ def _replace_closed_streams() -> None:
     if not _is_writable(sys.stdout):
         print("kraft: standard output is open for reading only; >/dev/null if nobody is to read it", file=sys.stderr)
         sys.exit(1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: a terminal need not know our arrows
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the same
 

@@ -228,6 +228,20 @@ def test_a_verb_does_without_an_input_and_without_somebody_who_hears_of_problems
     assert "Traceback" not in done.stderr
 
 
+def test_an_output_that_does_not_take_all_characters_gets_them_in_ascii(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}
+    program = (
+        "import sys\n"
+        "from kraft.deploy.cli import _replace_closed_streams\n"
+        "from kraft.deploy.cli.output import print_json\n"
+        "_replace_closed_streams()\n"
+        "print('9 → 171')\n"
+        "print_json({'key': 'ü'})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.stdout, done.stderr) == ('9 \\u2192 171\n{"key": "\\u00fc"}\n', "")
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_finds_no_room_is_no_fault_of_ours(tmp_path: Path, unbuffered: str) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}

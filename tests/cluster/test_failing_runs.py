@@ -166,6 +166,10 @@ def test_a_run_may_not_be_longer_than_a_plan_that_a_file_holds() -> None:
     code, said = kraft_sim("--seed", 1, "--seconds", SECONDS_MAX + 1)
     assert code == 2
     assert f"x<={SECONDS_MAX}" in said
+    for verb in ((), ("cores",), ("determinism",)):
+        for seconds, why in (("nan", "nan is no number of seconds"), ("inf", f"x<={SECONDS_MAX}")):
+            code, said = kraft_sim(*verb, "--seconds", seconds)
+            assert (code, why in said) == (2, True), said
 
 
 def test_a_plan_of_a_run_that_passed_has_nothing_to_shrink(tmp_path: Path) -> None:
