@@ -15,12 +15,14 @@ Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not,
 from __future__ import annotations
 
 import json
+import math
 import os
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from kraft.sim.nemesis.plan_file import Recorded
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 FRESH_SEEDS = 1 << 31
 CORES_SEEDS = 100
 TRACE_LINES = 40
+SECONDS_MAX = 86_400
+"""A day, as a plan's times may be (PLAN_MS_MAX): what a run leaves in a file can be read again."""
 
 
 class CoresKind(Enum):
@@ -38,11 +42,29 @@ class CoresKind(Enum):
     BOTH = "both"
 
 
+class Verbs(TyperGroup):
+    """Who types a number where a verb stands means a seed."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0].isdecimal() and not ctx.resilient_parsing:
+            ctx.fail(f"There is no verb {args[0]}. A seed is given as --seed {args[0]}, so many of them as --seeds.")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Verbs,
     help="The in-memory cluster under faults: run seeds; replay, shrink and tell what failed.",
     pretty_exceptions_enable=False,
 )
 
+
+def _number(seconds: float) -> float:
+    if math.isnan(seconds):
+        raise typer.BadParameter("nan is no number of seconds")
+    return seconds
+
+
+Seconds = Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1, max=SECONDS_MAX, callback=_number)]
 PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="A plan, as a failing run leaves one.")]
 Jobs = Annotated[int | None, typer.Option(help="Processes; default: one per processor.", min=1)]
 
@@ -53,7 +75,7 @@ def sim(
     seed: Annotated[int | None, typer.Option(help="The first seed, or the only one.", min=0)] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from --seed or 1 on.", min=0)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="One more seed, drawn now; its line names it.")] = False,
-    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 60,
+    seconds: Seconds = 60,
     crashes: Annotated[int, typer.Option(help="Crashes in a run, at least.", min=0)] = 4,
     jobs: Jobs = None,
     failures: Annotated[Path, typer.Option(metavar="DIR", help="Where a failing run leaves its plan.")] = Path(
@@ -182,7 +204,7 @@ def cores(
     what: Annotated[CoresKind, typer.Option(help="Quorums of raft cores, the replicas of partitions, or both.")] = (
         CoresKind.BOTH
     ),
-    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 10,
+    seconds: Seconds = 10,
     no_checks: Annotated[bool, typer.Option("--no-checks", help="Only drive the cores: how fast are they?")] = False,
     jobs: Jobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -210,7 +232,7 @@ def cores(
 def determinism(
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 50,
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
-    seconds: Annotated[float, typer.Option(help="Virtual seconds of faults.", min=0.1)] = 60,
+    seconds: Seconds = 60,
 ) -> None:
     """Run each seed twice, in fresh processes with other hash seeds, and say where two runs part, if they do."""
     from kraft.sim.determinism import run_twice

@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
@@ -88,7 +88,8 @@ class _Worker:
         spawning = multiprocessing.get_context("spawn")
         self.connection, theirs = spawning.Pipe()
         self._process = spawning.Process(target=_work, args=(theirs,), daemon=True)
-        self._process.start()
+        with _interrupts_blocked():  # and with them in the process that begins here, for good
+            self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self._runs = 0
         self._send(self._function)
@@ -120,6 +121,16 @@ class _Worker:
             self.connection = None
             self._process.terminate()
             self._process.join()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal: the one that asked for the runs ends the others."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ready(workers: Sequence[_Worker]) -> list[_Worker]:

@@ -122,7 +122,7 @@ class Router:
             await self.refresh([])
         if node_id not in self.cluster.brokers:
             known = ", ".join(str(number) for number in sorted(self.cluster.brokers)) or "none"
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id} (there are: {known})")
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not there, or not up (up: {known})")
         link = await self.cluster.link(node_id, "admin")
         return await link.request(key, _build(key, fields), timeout_ms=self.request_timeout_ms)
 
@@ -139,7 +139,8 @@ class Router:
     async def ask_each(
         self, key: ApiKey, error_of: Callable[[Any], Any], nodes: Iterable[int] | None = None, /, **fields: Any
     ) -> dict[int, Any]:
-        """Ask these brokers (None: all) at once; gives each one's answer. One that does not answer is a failure."""
+        """Ask these brokers (None: all) at once; gives each one's answer. One that does not answer is a failure,
+        unless all are asked and the cluster gives it up meanwhile."""
         await self.refresh([])
         answers: dict[int, Any] = {}
         failures: list[Exception] = []
@@ -148,7 +149,8 @@ class Router:
             try:
                 answers[node_id] = await self.ask_node(node_id, key, error_of, **fields)
             except (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError) as failure:
-                failures.append(failure)
+                if nodes is not None or node_id in self.cluster.brokers:
+                    failures.append(failure)
 
         async with trio.open_nursery() as nursery:
             for node_id in sorted(self.cluster.brokers if nodes is None else set(nodes)):

@@ -17,6 +17,18 @@ from kraft.seam import Address
 from kraft.wire.compression import Compression
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+INT32_MAX = (1 << 31) - 1
+LONGS = frozenset(
+    {
+        "buffer_memory",
+        "linger_ms",
+        "max_block_ms",
+        "metadata_max_age_ms",
+        "retry_backoff_ms",
+        "retry_backoff_max_ms",
+    }
+)
+"""Numbers of 64 bits in Kafka's clients; the others are of 32 bits, as in requests."""
 TRUTH = {"true": True, "false": False}
 RESET_POLICIES = ("earliest", "latest", "none")
 """And `by_duration:` with a duration (KIP-1106)."""
@@ -120,6 +132,8 @@ class ClientConfig:
             value = getattr(self, field.name)
             if field.type == "int" and value < 0:
                 raise ConfigError(f"{field.name}={value}: expected 0 or more")
+            if field.type == "int" and value > INT32_MAX and field.name not in LONGS:
+                raise ConfigError(f"{field.name}={value}: expected at most {INT32_MAX}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +248,7 @@ def _typed(key: str, value: Any, wanted: str) -> Any:
         text = value.strip().lower()
         if wanted.startswith("bool") and text in TRUTH:
             return TRUTH[text]
-        if wanted.startswith("int") and text.lstrip("-").isdigit():
+        if wanted.startswith("int") and text.removeprefix("-").isdecimal():
             return int(text)
         raise ConfigError(f"{key}={value}: expected {'true or false' if wanted.startswith('bool') else 'a number'}")
     if wanted.startswith("int") and value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -248,7 +262,7 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
     addresses = []
     for entry in (text.strip() for text in entries):
         host, colon, port = entry.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(f"bootstrap server {entry!r} is not HOST:PORT (for example localhost:9092)")
         addresses.append(Address(host.strip("[]"), int(port)))
     if not addresses:

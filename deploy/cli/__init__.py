@@ -7,6 +7,8 @@ imports what nodes need while this process reads its arguments.
 from __future__ import annotations
 
 import fcntl
+import gc
+import io
 import os
 import sys
 from typing import NoReturn, TextIO
@@ -14,12 +16,20 @@ from typing import NoReturn, TextIO
 
 def main() -> NoReturn:
     """The console script."""
+    code = _exit_code()
+    if "multiprocessing.synchronize" in sys.modules:
+        gc.collect()  # `_end` runs no finalizers, and semaphores outlive a process
+    _end(code)
+
+
+def _exit_code() -> int:
+    """Run the verb. When this returns, what ended it is forgotten, and with it what its frames held."""
     try:
         _run(sys.argv[1:])
     except SystemExit as leaving:
-        _end(leaving.code if isinstance(leaving.code, int) else 1)
+        return leaving.code if isinstance(leaving.code, int) else 1
     except KeyboardInterrupt:  # so early that no verb has begun
-        _end(130)
+        return 130
 
 
 def _run(arguments: list[str]) -> NoReturn:
@@ -47,6 +57,8 @@ def _replace_closed_streams() -> None:
     if not _is_writable(sys.stdout):
         print("kraft: standard output is open for reading only; >/dev/null if nobody is to read it", file=sys.stderr)
         sys.exit(1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: a terminal need not know our arrows
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the same
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT_MS = 10_000
+TIMEOUT_SECONDS_MAX = 2_147_483
+"""Requests carry it as milliseconds in 32 bits."""
 REFUSED_MS = 2_000
 """Where every address refuses for so long, and no --timeout is given, nobody is there."""
 PEM = "PEM"
@@ -88,6 +91,7 @@ SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
                 "--timeout",
                 metavar="SECONDS",
                 min=0.001,
+                max=TIMEOUT_SECONDS_MAX,
                 help="How long to wait for an answer [10; 2 where all refuse]; in produce: for the delivery of each "
                 "record [120].",
             ),
@@ -236,6 +240,8 @@ def _connection(
     named = settings.pop("bootstrap.servers", None)
     if bootstrap_server == "":
         raise CommandFailed("--bootstrap-server is empty: expected HOST:PORT,…", code=EXIT_USAGE)
+    if timeout is not None and math.isnan(timeout):
+        raise CommandFailed("--timeout nan: expected a number of seconds", code=EXIT_USAGE)
     timeout_ms = None if timeout is None else round(timeout * 1000)
     return Connection(bootstrap_servers(bootstrap_server or named), settings, timeout_ms)
 
@@ -248,6 +254,8 @@ def read_properties(path: Path) -> dict[str, str]:
         return dict(parse_properties(path.read_text()))
     except OSError as problem:
         raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
+    except UnicodeDecodeError:
+        raise CommandFailed(f"{path}: this is no text, and so no properties file", code=EXIT_USAGE) from None
 
 
 def pair(entry: str, option: str = "") -> tuple[str, str]:

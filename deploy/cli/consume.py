@@ -13,7 +13,7 @@ import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, warn
 from kraft.deploy.cli.reading_bar import Reading
 from kraft.deploy.cli.record_filter import RecordFilter, compile_filter
 from kraft.deploy.cli.record_format import compile_format, print_plain
@@ -225,28 +225,21 @@ async def _bounds(
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
     """The offset to begin at and the one to end before, of each partition; no ends when following."""
     from kraft.client.admin import EARLIEST, LATEST
-    from kraft.deploy.cli.topics import choose_partitions
+    from kraft.deploy.cli.topics import choose_partitions, offsets_at_time
 
     chosen = await choose_partitions(admin, topics)
     first = await admin.partitions.offsets(dict.fromkeys(chosen, EARLIEST))
     last = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST), read_committed=committed)
-    bounds = {tp: (first[tp].offset, last[tp].offset) for tp in chosen}
-    _require_start(wanted.start, {tp: end for tp, (_, end) in bounds.items()})
-    starts = {tp: _start(wanted.start, *bounds[tp]) for tp in chosen}
+    ends = {tp: last[tp].offset for tp in chosen}
+    _require_start(wanted.start, ends)
+    starts = {tp: _start(wanted.start, first[tp].offset, ends[tp]) for tp in chosen}
     if wanted.since_ms is not None:
-        starts = await _at_time(admin, wanted.since_ms, bounds)
+        starts = await offsets_at_time(admin, wanted.since_ms, ends)
     if wanted.until_ms is not None:
-        return starts, await _at_time(admin, wanted.until_ms, bounds)
+        return starts, await offsets_at_time(admin, wanted.until_ms, ends)
     if wanted.end is not None:
-        return starts, {tp: min(wanted.end, end) for tp, (_, end) in bounds.items()}
-    return starts, None if wanted.follow else {tp: end for tp, (_, end) in bounds.items()}
-
-
-async def _at_time(
-    admin: Admin, time_ms: int, bounds: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, int]:
-    found = await admin.partitions.offsets(dict.fromkeys(bounds, time_ms))
-    return {tp: found[tp].offset if found[tp].offset >= 0 else end for tp, (_, end) in bounds.items()}
+        return starts, {tp: min(wanted.end, end) for tp, end in ends.items()}
+    return starts, None if wanted.follow else ends
 
 
 def _require_start(start: str | int, ends: Mapping[TopicPartition, int]) -> None:
@@ -277,10 +270,10 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
     text, colon, end = offset.partition(":")
     start: str | int = {"beginning": "earliest", "end": "latest"}.get(text, text) or "earliest"
     if start not in ("earliest", "latest"):
-        if not text.lstrip("-").isdigit() or text == "-0":
+        if not text.removeprefix("-").isdecimal() or text == "-0":
             raise CommandFailed(f"--offset {offset}: expected earliest, latest or a number", code=EXIT_USAGE)
         start = int(text)
-    if colon and not end.isdigit():
+    if colon and not end.isdecimal():
         raise CommandFailed(f"--offset {offset}: the end must be an offset", code=EXIT_USAGE)
     if follow and (end or until):
         raise CommandFailed("--follow has no end: leave out --until and the end of --offset", code=EXIT_USAGE)
@@ -301,6 +294,8 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
             "than --since",
             code=EXIT_USAGE,
         )
+    if since_ms is not None and since_ms > now_ms:
+        warn(f"--since {since} has not come yet: where no record is from then on, reading begins at the end")
     return Range(start, int(end) if end else None, since_ms, until_ms, follow)
 
 

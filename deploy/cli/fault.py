@@ -60,7 +60,7 @@ def link(
     as_json: JsonOption = False,
 ) -> None:
     """Open, refuse, hang or reset what NODE dials at PEER."""
-    if both and not node.isdigit():
+    if both and not node.isdecimal():
         raise CommandFailed("--both needs NODE as an id", code=EXIT_USAGE)
     pairs = [(node, peer), (str(peer), int(node))] if both else [(node, peer)]
     for here, there in pairs:
@@ -155,7 +155,7 @@ def list_(
 def _client(data: str | None, node: str) -> FaultClient:
     from kraft.deploy.launch.fault_client import FaultClient
 
-    return FaultClient.of_node(_folder(data), int(node)) if node.isdigit() else FaultClient(Path(node))
+    return FaultClient.of_node(_folder(data), int(node)) if node.isdecimal() else FaultClient(Path(node))
 
 
 def _folder(data: str | None) -> Any:

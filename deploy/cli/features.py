@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show and change the levels of features.", no_args_is_help=True, rich_markup_mode=None)
 
+LEVEL_MAX = (1 << 15) - 1
+
 LevelsArgument = Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL…", help="Level 0 turns a feature off.")]
 ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Ask whether it could be; do nothing.")]
 
@@ -59,8 +61,8 @@ def _change(
 ) -> None:
     wanted = {}
     for name, level in (pair(entry) for entry in levels):
-        if not level.isdigit():
-            raise CommandFailed(f"{name}={level}: a level is a whole number", code=EXIT_USAGE)
+        if not level.isdecimal() or int(level) > LEVEL_MAX:
+            raise CommandFailed(f"{name}={level}: a level is a whole number, at most {LEVEL_MAX}", code=EXIT_USAGE)
         wanted[name] = int(level)
     connection.run(lambda admin: admin.nodes.update_features(wanted, change=change, validate_only=validate_only))
     if as_json:

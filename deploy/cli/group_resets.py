@@ -80,6 +80,9 @@ def reset_offsets(
     if not all(group):
         raise CommandFailed("a group's name is empty; see kraft groups list", code=EXIT_USAGE)
     rows = None if from_file is None else read_plan(from_file)
+    for name in group if rows is not None else ():
+        if not _rules_of_rows(rows or (), name):
+            raise CommandFailed(f"{from_file}: no line is for group {name}", code=EXIT_USAGE)
     flags = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
     times = _times(to_datetime, by_duration)
     rule = _rule([name for name, on in flags.items() if on], times, shift_by, to_offset, rows is not None)
@@ -133,6 +136,8 @@ def read_plan(path: Path) -> list[Row]:
         text = path.read_text()
     except OSError as problem:
         raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
+    except UnicodeDecodeError:
+        raise CommandFailed(f"{path}: this is no text, and so no plan", code=EXIT_USAGE) from None
     rows: list[Row] = []
     for number, fields in enumerate(csv.reader(text.splitlines()), 1):
         if not fields or fields[0].startswith("#"):

@@ -103,6 +103,8 @@ def logdirs(
 
     async def work(admin: Admin) -> tuple[LogDir, ...]:
         found = await admin.nodes.log_dirs(broker)
+        if not broker:
+            _warn_of_silent(await admin.nodes.cluster(), {one.broker for one in found})
         if not topic:
             return found
         missing = set(topic) - {part.topic for one in found for part in one.replicas}
@@ -193,6 +195,12 @@ def unregister(
         print_json({"broker": broker, "unregistered": True})
     else:
         print(f"broker {broker} is forgotten")
+
+
+def _warn_of_silent(described: ClusterDescription, answered: set[int]) -> None:
+    silent = sorted({broker.node_id for broker in described.brokers} - answered)
+    if silent:
+        warn(f"not up, and so not shown: broker {', '.join(map(str, silent))}")
 
 
 def _warn_of_one_host(described: ClusterDescription, partitions: list[PartitionDescription]) -> None:

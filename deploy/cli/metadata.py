@@ -88,6 +88,8 @@ def events(
     as_json: JsonOption = False,
 ) -> None:
     """Show the events that made the metadata what it is; with --json one object per line."""
+    if follow and end is not None:
+        raise CommandFailed("--follow has no end: leave out --to", code=EXIT_USAGE)
     history = _load(connection, folder)
     first, last = _bounds(history, start, end)
     for entry in history.entries:
@@ -111,7 +113,7 @@ def _offset(history: History, when: str | None) -> int | None:
 
     if when is None:
         return None
-    return int(when) if when.isdigit() else history.offset_at(parse_time_ms(when, int(time.time() * 1000)))
+    return int(when) if when.isdecimal() else history.offset_at(parse_time_ms(when, int(time.time() * 1000)))
 
 
 def _bounds(history: History, start: str | None, end: str | None) -> tuple[int, int]:

@@ -43,8 +43,9 @@ class CommandFailed(Exception):
 
 
 def print_json(value: Any) -> None:
-    """One JSON value, one line."""
-    print(json.dumps(plain(value), ensure_ascii=False))
+    """One JSON value, one line; in ASCII where the output does not take all characters."""
+    takes_all = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(plain(value), ensure_ascii=not takes_all))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -110,17 +110,20 @@ def delete_records(
     as_json: JsonOption = False,
 ) -> None:
     """Delete the records before an offset. They are gone for everybody."""
+    time_ms = None if before == "latest" or before.isdecimal() else parse_time_ms(before, _now_ms())
     confirm(f"delete all records of {', '.join(topic)} before {before}?", is_confirmed=yes)
 
     async def work(admin: Admin) -> list[tuple[str, int, int]]:
-        from kraft.deploy.cli.topics import choose_partitions
+        from kraft.client.admin import LATEST
+        from kraft.deploy.cli.topics import choose_partitions, offsets_at_time
 
         chosen = await choose_partitions(admin, topic)
-        if before == "latest" or before.isdigit():
-            wanted = dict.fromkeys(chosen, -1 if before == "latest" else int(before))
-        else:
-            at = await admin.partitions.offsets(dict.fromkeys(chosen, parse_time_ms(before, _now_ms())))
-            wanted = {tp: found.offset for tp, found in at.items()}
+        found = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST))
+        wanted = {tp: found[tp].offset for tp in chosen}
+        if time_ms is not None:
+            wanted = await offsets_at_time(admin, time_ms, wanted)
+        elif before != "latest":
+            wanted = dict.fromkeys(chosen, int(before))
         first = await admin.partitions.delete_records(wanted)
         return [(*tp, offset) for tp, offset in sorted(first.items())]
 

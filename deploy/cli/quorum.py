@@ -45,8 +45,7 @@ def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption 
         (
             replica.node_id,
             "leader" if replica.node_id == state.leader and role == "voter" else role,
-            replica.log_end_offset,
-            max(0, end - replica.log_end_offset),
+            *_progress(replica.log_end_offset, end),
             format_time(replica.last_fetch_ms),
             None if replica.directory_id is None else encode_uuid(replica.directory_id),
         )
@@ -60,6 +59,11 @@ def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption 
         return
     print("  ".join(f"{name.replace('_', ' ')} {value}" for name, value in head.items()))
     print_table(columns, rows)
+
+
+def _progress(log_end_offset: int, end: int) -> tuple[int | None, int | None]:
+    """A replica's log end offset and lag; None for both where the leader has not heard from it."""
+    return (None, None) if log_end_offset < 0 else (log_end_offset, max(0, end - log_end_offset))
 
 
 @app.command("add-controller")

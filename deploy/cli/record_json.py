@@ -73,7 +73,7 @@ def from_json(line: bytes) -> NewRecord:
             _number(given, "partition"),
             _timestamp(given),
         )
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, RecursionError) as problem:
         shown = line[:80].decode("utf-8", "backslashreplace")
         raise CommandFailed(f"{shown}: not a record as JSON: {problem}", code=EXIT_USAGE) from None
 
@@ -120,6 +120,7 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]]:
     for entry in pairs:
         if len(entry) != 2 or not isinstance(entry[0], str):
             raise TypeError("headers: expected [[name, value], …] or an object")
+        entry[0].encode()  # half of a surrogate pair is JSON, and no name that could be sent
         found.append((entry[0], _as_bytes(entry[1], f"header {entry[0]}")))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -259,6 +259,15 @@ async def choose_partitions(admin: Admin, wanted: Iterable[str]) -> list[tuple[s
                 )
         chosen += [(topic, number) for number in (there if numbers is None else numbers)]
     return sorted(set(chosen))
+
+
+async def offsets_at_time(
+    admin: Admin, time_ms: int, ends: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """The offset of the first record of each partition from this time on, but none behind the end that was found
+    before: what was written since then is not meant."""
+    found = await admin.partitions.offsets(dict.fromkeys(ends, time_ms))
+    return {tp: min(found[tp].offset, end) if found[tp].offset >= 0 else end for tp, end in ends.items()}
 
 
 def _parse_assignment(text: str | None) -> dict[int, list[int]]:

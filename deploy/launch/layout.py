@@ -162,7 +162,7 @@ class ClusterLayout:
         if self.external is None:
             return None
         host, colon, port = self.external.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 1 <= int(port) <= 65535 - NODES_MAX:
+        if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535 - NODES_MAX:
             raise LaunchError(
                 "arguments", f"--external {self.external}: expected HOST:PORT, as clients outside reach it"
             )

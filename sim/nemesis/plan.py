@@ -17,6 +17,9 @@ from kraft.sim.world.options import WorldOptions
 SCHEDULE_VERSION = 11
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
+PLAN_MS_MAX = 24 * 60 * 60 * 1000
+"""No time of a plan is longer: a day, for which a run takes hours."""
+
 TOPIC = "orders"
 PARTITIONS = 3
 RETENTION_CHECK = "log.retention.check.interval.ms"

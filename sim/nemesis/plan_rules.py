@@ -20,6 +20,7 @@ from kraft.sim.nemesis.plan import (
     MOMENT_ROLES,
     NODELESS_KINDS,
     PARTITIONS,
+    PLAN_MS_MAX,
     PRODUCERS,
     QUALITY_KINDS,
     REREADER,
@@ -35,6 +36,7 @@ from kraft.sim.nemesis.plan import (
 from kraft.wire.compression import Compression
 
 COMPRESSIONS = tuple(codec.name.lower() for codec in Compression)
+_TOO_LONG = f"it must not be beyond PLAN_MS_MAX, {PLAN_MS_MAX:,} ms (a day)"
 
 
 def problems_of(plan: Plan) -> Iterator[str]:
@@ -67,6 +69,8 @@ def _problems_of_settings(plan: Plan) -> Iterator[str]:
         yield f"compression must be one of {', '.join(COMPRESSIONS)}, and is {plan.compression!r}"
     if plan.batch_bytes < 1 or min(plan.seed, plan.duration_ms) < 0:
         yield f"seed, duration_ms and batch_bytes are {plan.seed}, {plan.duration_ms} and {plan.batch_bytes}: too small"
+    if plan.duration_ms > PLAN_MS_MAX:
+        yield f"duration_ms is {plan.duration_ms}: {_TOO_LONG}"
     for name in plan.small_sizes:
         if name not in SMALL:
             yield f"small_sizes: {name!r} is not one of {', '.join(SMALL)}"
@@ -100,6 +104,9 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         )
     if min(fault.at_ms, fault.duration_ms, fault.back_ms, fault.pick, fault.jitter_ms) < 0:
         yield f"({fault.kind}) has a time or a pick below 0"
+    longest = max(fault.at_ms, fault.duration_ms, fault.back_ms, fault.jitter_ms)
+    if longest > PLAN_MS_MAX:
+        yield f"({fault.kind}) has a time of {longest} ms: {_TOO_LONG}"
     if fault.kind in QUALITY_KINDS and fault.amount < (fault.kind != LATENCY):
         yield f"({fault.kind}) needs an amount: ms, bytes per second, or bytes"
     if fault.role in MOMENT_ROLES and fault.kind not in CRASH_KINDS:
@@ -115,5 +122,7 @@ def _problems_of(operation: Operation, client: str) -> Iterator[str]:
         yield f"is {operation.verb!r}, and this client knows {', '.join(verbs) or 'nothing'}"
     if min(operation.at_ms, operation.target, operation.amount) < 0:
         yield f"({operation.verb}) has a number below 0"
+    if operation.at_ms > PLAN_MS_MAX:
+        yield f"({operation.verb}) is at {operation.at_ms} ms: {_TOO_LONG}"
     if client in (*PRODUCERS, CLOSED_LOOP, REREADER) and operation.target >= PARTITIONS:
         yield f"is for partition {operation.target}, and the topic has {PARTITIONS}, from 0 on"

@@ -128,6 +128,19 @@ def test_the_question_follows_the_coordinator_that_moves() -> None:
     play(work)
 
 
+def test_a_broker_that_dies_while_all_are_asked_keeps_nobody_from_the_answers_of_the_others() -> None:
+    async def work(stage: Stage) -> None:
+        await prepare(stage)
+        assert [one.broker for one in await stage.admin.nodes.log_dirs()] == [1, 2]
+        stage.cluster.crash(2, lose_power=False, is_noticed=True)
+        assert [one.broker for one in await stage.admin.nodes.log_dirs()] == [1]
+        await stage.admin.groups.list()
+        with pytest.raises(KafkaError, match=r"broker 2 is not there, or not up \(up: 1\)"):
+            await stage.admin.nodes.log_dirs([2])
+
+    play(work)
+
+
 def test_log_directories_and_producers_are_told() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)

@@ -78,7 +78,8 @@ def _on_clusters(
     if not contests:
         return
     kind = "one node" if is_single else "three brokers"
-    with results.noting_failure(kind), sides.both(names, is_single=is_single) as pair:
+    rows = [row for contest in contests for row in contest.rows]
+    with results.noting_failure(kind, rows), sides.both(names, is_single=is_single) as pair:
         for side in pair:
             with side.awake() as cluster:
                 versus.warm(cluster, amounts if side.name == KAFKA else amounts.scaled(OURS_WARM_SHARE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -102,7 +102,7 @@ class Outcome:
     def cells(self) -> tuple[str, ...]:
         goal = self.row.goal
         return (
-            f"{self.row.name}, {self.row.unit}",
+            f"{self.row.name}, {self.row.unit}" if self.row.unit else self.row.name,
             number(self.median(OURS)),
             number(self.median(KAFKA)),
             "" if self.ratio is None else f"{self.ratio:.2f} ×",
@@ -132,13 +132,16 @@ class Results:
                 self.outcomes.setdefault(row.key, Outcome(row)).add(side, figures[row.key])
 
     @contextmanager
-    def noting_failure(self, name: str) -> Iterator[None]:
-        """What fails inside is told and noted, and the run goes on."""
+    def noting_failure(self, name: str, rows: Iterable[Row] = ()) -> Iterator[None]:
+        """What fails inside is told and noted, and the run goes on. Those of its `rows` that have no figure stay on the
+        page, with their goals: a target that was not measured is not met."""
         try:
             yield
         except FAILURES as error:
             traceback.print_exc()
             self.failures.append(f"{name}: {type(error).__name__}: {error}")
+            for row in rows:
+                self.outcomes.setdefault(row.key, Outcome(row))
 
     def as_json(self, share: float) -> dict[str, object]:
         """What `take_over` reads; `share`: how much of each line's work was done."""
@@ -150,8 +153,10 @@ class Results:
         for one in kept["rows"]:
             goal = one["row"]["goal"]
             row = Row(**{**one["row"], "goal": None if goal is None else Goal(**goal)})
-            self.has_taken_over |= row.key not in self.outcomes
-            self.outcomes.setdefault(row.key, Outcome(row, one["rounds"]))
+            measured = self.outcomes.setdefault(row.key, Outcome(row))
+            if not measured.rounds and one["rounds"]:
+                self.has_taken_over = True
+                measured.rounds = one["rounds"]
 
     def curve(self, prefix: str, side: str) -> Iterator[tuple[int, float]]:
         """Points of the rows whose key is `prefix` and a number."""

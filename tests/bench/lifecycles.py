@@ -147,7 +147,7 @@ def play(lifecycles: Iterable[Lifecycle], names: list[str], rounds: int, results
     for lifecycle in lifecycles:
         for index in range(rounds):
             for side in names if index % 2 == 0 else reversed(names):
-                with results.noting_failure(f"{lifecycle.key}, {side}"):
+                with results.noting_failure(f"{lifecycle.key}, {side}", lifecycle.rows):
                     figures = lifecycle.measure(side)
                     results.add(lifecycle.rows, side, figures)
                     print(f"round {index + 1}: {side}: {figures}", file=sys.stderr, flush=True)

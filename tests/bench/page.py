@@ -45,12 +45,11 @@ def write(results: Results, rounds: int, path: Path = PAGE, *, share: float = 1)
 
 
 def render(results: Results, rounds: int, *, share: float = 1) -> str:
-    met = [outcome.is_met for outcome in results.outcomes.values()]
     parts = [
         _INTRODUCTION.format(rounds=f"{rounds} round{'s' if rounds > 1 else ''}", machine=machine(), **_versions()),
         "" if share == 1 else f"**A trial with {share:.0%} of each line's work: these figures mean nothing yet.**\n\n",
         "The lines were measured in several goes.\n\n" if results.has_taken_over else "",
-        f"## Figures\n\nOf {len(met) - met.count(None)} targets, {met.count(True)} are met.\n\n",
+        f"## Figures\n\n{_targets(results)}\n\n",
         _markdown([HEAD, *(outcome.cells() for outcome in results.outcomes.values())]),
     ]
     spread = _spread(results)
@@ -60,6 +59,14 @@ def render(results: Results, rounds: int, *, share: float = 1) -> str:
     if results.failures:
         parts.append("\n## Not measured\n\n" + "".join(f"- {text}\n" for text in results.failures))
     return "".join(parts)
+
+
+def _targets(results: Results) -> str:
+    """How many targets there are, and what became of them."""
+    met = [outcome.is_met for outcome in results.outcomes.values() if outcome.row.goal is not None]
+    unknown = f", {met.count(None)} not measured" if None in met else ""
+    why = "" if all(met) else " What is not met is explained in [performance](performance.md)."
+    return f"Of {len(met)} targets, {met.count(True)} are met{unknown}.{why}"
 
 
 def _spread(results: Results) -> list[tuple[str, ...]]:

@@ -94,7 +94,7 @@ def play(contests: Iterable[Contest], sides: list[Side], amounts: Amounts, round
     """Every contest's rounds: bare loop, one side, the other, and the other way round in every second round. What fails
     is noted in the results, and the next contest goes on."""
     for contest in contests:
-        with results.noting_failure(contest.key):
+        with results.noting_failure(contest.key, contest.rows):
             _play_one(contest, sides, amounts, rounds, results)
 
 

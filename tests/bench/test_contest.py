@@ -70,6 +70,29 @@ def test_what_fails_is_noted_and_the_rest_goes_on() -> None:
     assert "- cold: OSError: no space left" in render(found, rounds=1)
 
 
+def test_a_target_that_was_not_measured_stays_on_the_page_and_is_not_met() -> None:
+    found = results()
+    with found.noting_failure("single", (TIME, RATE)):
+        raise OSError("no space left")
+    text = render(found, rounds=1)
+    assert "| p50, ms |  |  |  |  |  | ≤ 0.35 | not measured |" in text
+    assert "Of 3 targets, 2 are met, 1 not measured. What is not met is explained in [performance]" in text
+
+
+def test_a_line_that_failed_now_is_taken_over_from_an_earlier_run() -> None:
+    earlier, later = Results(), Results()
+    earlier.add((TIME,), OURS, {"time": 0.3})
+    with later.noting_failure("single", (TIME,)):
+        raise OSError("no space left")
+    later.take_over(json.loads(json.dumps(earlier.as_json(1.0))))
+    assert later.outcomes["time"].rounds == {OURS: [0.3]}
+    assert later.has_taken_over
+
+
+def test_a_figure_without_a_unit_has_no_comma() -> None:
+    assert outcome(Row("files", "open files", ""), [31.0], []).cells()[0] == "open files"
+
+
 def test_a_fault_of_our_own_is_not_swallowed() -> None:
     with pytest.raises(TypeError), Results().noting_failure("cold"):
         raise TypeError("a bug")

@@ -54,6 +54,13 @@ def test_a_file_that_is_not_there_is_named() -> None:
         connect(command_config=Path("/nowhere/x.properties"))
 
 
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(b"\x93\xff")
+    with pytest.raises(CommandFailed, match=r"client\.properties: this is no text"):
+        connect(command_config=file)
+
+
 @pytest.mark.parametrize("entry", ["acks", "=all", " = "])
 def test_a_setting_is_a_pair(entry: str) -> None:
     with pytest.raises(CommandFailed, match="expected KEY=VALUE"):

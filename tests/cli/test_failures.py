@@ -158,6 +158,13 @@ def test_a_range_of_partitions_that_no_topic_has_is_refused_before_it_is_counted
         (("consume", "t", "--until", "now", "-o", "0:5"), "give either --offset or --since"),
         (("consume", "t", "-g", ""), "--group is empty"),
         (("groups", "reset-offsets", "", "--to-latest", "--topic", "t"), "a group's name is empty"),
+        (("consume", "t", "-o", "--5"), "--offset --5: expected earliest, latest or a number"),
+        (("consume", "t", "-o", "²"), "--offset ²: expected earliest, latest or a number"),
+        (("consume", "t", "-o", "1:²"), "--offset 1:²: the end must be an offset"),
+        (("features", "upgrade", "metadata.version=²"), "a level is a whole number"),
+        (("features", "upgrade", "metadata.version=99999"), "a level is a whole number"),
+        (("partitions", "delete-records", "t", "--yes", "--before", "soon"), "'soon' is not a time"),
+        (("metadata", "events", "--follow", "--to", "9"), "--follow has no end"),
     ],
 )
 def test_what_contradicts_itself_or_is_empty_is_refused_before_anybody_is_asked(
@@ -169,6 +176,11 @@ def test_what_contradicts_itself_or_is_empty_is_refused_before_anybody_is_asked(
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("seconds", "said"), [("nan", "expected a number of seconds"), ("inf", "not in the range")])
+def test_a_time_out_that_no_request_can_carry_is_refused(tmp_path: Path, seconds: str, said: str) -> None:
+    assert said in Command(tmp_path).run("topics", "list", "-b", "127.0.0.1:1", "--timeout", seconds, code=2)
 
 
 def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
@@ -214,6 +226,20 @@ def test_a_verb_does_without_an_input_and_without_somebody_who_hears_of_problems
     assert (done.returncode, done.stdout) == (3, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_output_that_does_not_take_all_characters_gets_them_in_ascii(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}
+    program = (
+        "import sys\n"
+        "from kraft.deploy.cli import _replace_closed_streams\n"
+        "from kraft.deploy.cli.output import print_json\n"
+        "_replace_closed_streams()\n"
+        "print('9 → 171')\n"
+        "print_json({'key': 'ü'})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.stdout, done.stderr) == ('9 \\u2192 171\n{"key": "\\u00fc"}\n', "")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -9,6 +9,7 @@ import pytest
 from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo
 from kraft.deploy.cli.group_resets import _change, _rule, _rules_of_rows, read_plan, write_plan
 from kraft.deploy.cli.output import CommandFailed
+from tests.deploy.clusters import Command
 
 
 def test_a_plan_that_was_written_is_read_again(tmp_path: Path) -> None:
@@ -42,6 +43,20 @@ def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:
     path.write_text(f"t,0,1\n{line}\n")
     with pytest.raises(CommandFailed, match=r"plan.csv, line 2: expected \[group,\]topic,partition,offset"):
         read_plan(path)
+
+
+def test_a_plan_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_bytes(b"\x93\xff")
+    with pytest.raises(CommandFailed, match=r"plan\.csv: this is no text"):
+        read_plan(path)
+
+
+def test_a_plan_without_a_line_for_a_group_that_was_named_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_text("one,t,0,5\n")
+    said = Command(tmp_path).run("groups", "reset-offsets", "one", "oen", "--from-file", path, code=2)
+    assert f"{path}: no line is for group oen" in said
 
 
 def test_exactly_one_target_must_be_given() -> None:

@@ -95,6 +95,13 @@ def test_events_between_which_there_can_be_none_are_refused(
     assert done.exception.code == code
 
 
+def test_who_follows_is_refused_an_end(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["events", "--follow", "--to", "3", "--folder", str(folder)])
+    assert isinstance(done.exception, CommandFailed)
+    assert str(done.exception) == "--follow has no end: leave out --to"
+    assert (done.output, done.exception.code) == ("", 2)
+
+
 @pytest.mark.parametrize(
     ("options", "offsets"),
     [

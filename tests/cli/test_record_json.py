@@ -38,6 +38,7 @@ def test_headers_may_be_an_object() -> None:
     ("line", "expected"),
     [
         ("nonsense", "not a record as JSON"),
+        ("[" * 100_000, "not a record as JSON"),
         ("[1]", "expected an object"),
         ('{"valu": "x"}', "there is no field valu"),
         ('{"value": 5}', "value is 5, expected text or null"),
@@ -47,6 +48,7 @@ def test_headers_may_be_an_object() -> None:
         ('{"timestamp_ms": -2}', "expected milliseconds since 1970"),
         ('{"timestamp_ms": 9223372036854775808}', "expected milliseconds since 1970"),
         ('{"headers": [["a"]]}', "headers: expected"),
+        ('{"value": null, "headers": [["\\ud800", null]]}', "surrogates not allowed"),
     ],
 )
 def test_a_line_that_is_no_record_says_why(line: str, expected: str) -> None:

@@ -21,6 +21,7 @@ from kraft.deploy.cli.record_format import compile_format
 from kraft.deploy.cli.record_json import NewRecord
 from kraft.deploy.cli.record_sending import IN_FLIGHT_MAX, Sending
 from kraft.deploy.cli.record_source import BadInput
+from kraft.deploy.cli.topics import offsets_at_time
 from tests.admin.stage import Stage, play
 
 RECORDS = {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3}
@@ -108,6 +109,19 @@ def test_printing_stops_at_the_end_or_after_so_many(only: RecordFilter, count: i
 
     play(work)
     assert screen.shown == expected.encode()
+
+
+def test_what_was_written_since_the_end_was_asked_for_is_not_meant_by_a_time() -> None:
+    """Else who deletes all that is older than now would also lose what comes in meanwhile."""
+
+    async def work(stage: Stage) -> None:
+        await stage.admin.topics.create(NewTopic("t", 1))
+        await stage.produce("t", RECORDS)
+        tp = ("t", 0)
+        for time_ms, end, expected in ((3_000, 4, 2), (9_000, 4, 4), (9_000, 3, 3), (4_000, 2, 2)):
+            assert await offsets_at_time(stage.admin, time_ms, {tp: end}) == {tp: expected}
+
+    play(work)
 
 
 def test_a_partition_that_is_shorter_than_the_start_has_nothing_to_print() -> None:

@@ -26,8 +26,10 @@ def test_both_spellings_and_the_text_of_a_properties_file_are_understood() -> No
         ({"lingerms": 5}, "did you mean linger_ms"),
         ({"nonsense_xyz": 5}, "there is no setting nonsense_xyz"),
         ({"linger.ms": "soon"}, "linger.ms=soon: expected a number"),
+        ({"linger.ms": "--5"}, "linger.ms=--5: expected a number"),
         ({"linger_ms": 1.5}, "expected a whole number"),
         ({"linger_ms": -1}, "expected 0 or more"),
+        ({"request.timeout.ms": "99999999999"}, "request_timeout_ms=99999999999: expected at most 2147483647"),
         ({"acks": "some"}, "expected all, 1 or 0"),
         ({"acks": "1", "enable_idempotence": True}, "needs acks=all"),
         ({"enable.idempotence": "yes"}, "expected true or false"),
@@ -51,6 +53,7 @@ def test_a_wrong_producer_setting_says_what_is_right(settings: dict[str, Any], t
         ({"auto.offset.reset": "by_duration:-PT1S"}, "that is not negative"),
         ({"isolation.level": "dirty"}, "read_uncommitted or read_committed"),
         ({"group_instance_id": "me"}, "needs a group_id"),
+        ({"fetch.max.bytes": 1 << 31}, "expected at most 2147483647"),
         ({"group_id": ""}, "group_id is empty"),
         ({"heartbeat_interval_ms": 50_000}, "expected less than session_timeout_ms"),
     ],
@@ -70,6 +73,10 @@ def test_one_file_serves_all_kinds_of_clients() -> None:
     shared = HERE | {"linger.ms": "5", "group.id": "billing", "key.serializer": "x", "retries": "3"}
     assert Producer(**shared).config.linger_ms == 5
     assert Consumer(**shared).config.group_id == "billing"
+
+
+def test_who_waits_for_ever_may_say_so_as_for_kafka() -> None:
+    assert ProducerConfig.of(HERE | {"max.block.ms": "9223372036854775807"}).max_block_ms == (1 << 63) - 1
 
 
 def test_acknowledgements_decide_about_idempotence() -> None:

@@ -30,3 +30,7 @@ def dies_of(seed: int) -> int:
 
 def raises(seed: int) -> int:
     raise KeyError(seed)
+
+
+def blocks_interrupts(_: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())

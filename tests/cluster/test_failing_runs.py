@@ -23,9 +23,9 @@ from kraft.sim.check.base import Finding
 from kraft.sim.cluster.run import RunResult, Signature, run_plan
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.shrink import NotFailing, Shrinker
-from kraft.sim.commands import app
+from kraft.sim.commands import SECONDS_MAX, app
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, Fault, Plan, allows
+from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, PLAN_MS_MAX, Fault, Plan, allows
 from kraft.sim.nemesis.plan_file import Recorded, read_plan, write_plan
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.wire.error_codes import ErrorCode
@@ -149,6 +149,27 @@ def test_a_file_that_is_no_plan_is_a_wrong_argument(tmp_path: Path) -> None:
         assert code == 2
         assert "no plan" in said
     assert kraft_sim("replay", tmp_path / "missing.json")[0] == 2
+
+
+def test_a_seed_in_the_place_of_a_verb_is_told_its_option() -> None:
+    code, said = kraft_sim("42")
+    assert code == 2
+    assert "A seed is given as --seed 42" in said
+    code, said = kraft_sim("repaly")
+    assert code == 2
+    assert "repaly" in said
+    assert "--seed" not in said
+
+
+def test_a_run_may_not_be_longer_than_a_plan_that_a_file_holds() -> None:
+    assert SECONDS_MAX * 1000 == PLAN_MS_MAX
+    code, said = kraft_sim("--seed", 1, "--seconds", SECONDS_MAX + 1)
+    assert code == 2
+    assert f"x<={SECONDS_MAX}" in said
+    for verb in ((), ("cores",), ("determinism",)):
+        for seconds, why in (("nan", "nan is no number of seconds"), ("inf", f"x<={SECONDS_MAX}")):
+            code, said = kraft_sim(*verb, "--seconds", seconds)
+            assert (code, why in said) == (2, True), said
 
 
 def test_a_plan_of_a_run_that_passed_has_nothing_to_shrink(tmp_path: Path) -> None:

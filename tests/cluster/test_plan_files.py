@@ -20,12 +20,14 @@ from kraft.sim.nemesis.plan import (
     DIRECTORY_MOVER,
     FAULT_KINDS,
     MOVER,
+    PLAN_MS_MAX,
     REGISTRARS,
     REREADER,
     ROLES,
     TRIMMER,
     VOTER_CHANGER,
     Fault,
+    Plan,
 )
 from kraft.sim.nemesis.plan_file import PlanFileError, Recorded, parse, read_plan, render
 from kraft.sim.nemesis.swarm import draw_plan
@@ -148,6 +150,23 @@ def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
     for kind in ("pause", "cut", "isolate", "stumble", "slow disk"):
         said = of_fault(kind=kind, node=3, other=2, role="active controller")
         assert f"fault 1 ({kind}) hits the node that it names, and not the active controller: only kill" in said
+
+
+def test_a_time_that_no_run_reaches_is_refused_with_the_name_of_the_limit() -> None:
+    long = PLAN_MS_MAX + 1
+    told = (
+        spoil(lambda data: data["faults"][0].update(at_ms=99_999_999_999)),
+        spoil(lambda data: data["faults"][0].update(duration_ms=long)),
+        spoil(lambda data: data["faults"][0].update(back_ms=long)),
+        spoil(lambda data: data["faults"][0].update(jitter_ms=long)),
+        spoil(lambda data: data["work"].update(extra=[[long, "send", 0, 0]])),
+        spoil(lambda data: data.update(duration_ms=long)),
+    )
+    for said in told:
+        assert said.endswith("it must not be beyond PLAN_MS_MAX, 86,400,000 ms (a day)")
+    assert " has a time of 99999999999 ms" in told[0]
+    kept = Plan(duration_ms=PLAN_MS_MAX, faults=(Fault(at_ms=PLAN_MS_MAX, kind="kill", node=1),))
+    assert parse(render(Recorded(kept, ""))).plan == kept
 
 
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:

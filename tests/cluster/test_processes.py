@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from kraft.sim.cores import campaign as cores_campaign
 from kraft.sim.cores.campaign import run_campaign
 from kraft.sim.cores.runs import CoresSettings
 from kraft.sim.processes import RUNS_PER_PROCESS, Died, in_processes
-from tests.cluster.process_functions import dies_of, finds_hypothesis, process_of, raises
+from tests.cluster.process_functions import blocks_interrupts, dies_of, finds_hypothesis, process_of, raises
 
 
 def test_a_process_of_runs_imports_no_test_tools() -> None:
@@ -73,3 +75,22 @@ def test_a_campaign_of_cores_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> No
     assert "raft: seed 5 failed: its process ended with exit code 1" in said
     assert "raft: 0 of 1 seeds passed, all checks on" in said
     assert said[-1] == "failed: 5"
+
+
+def test_a_process_that_begins_later_leaves_interrupts_to_the_one_that_asked_for_it_too() -> None:
+    assert list(in_processes(blocks_interrupts, (1, 2), 1, runs_per_process=1)) == [True, True]
+    assert not blocks_interrupts(0)
+
+
+def test_ctrl_c_ends_all_processes_without_a_word(tmp_path: Path) -> None:
+    arguments = ("sim", "--seeds", "1000", "--jobs", "2", "--seconds", "0.1", "--crashes", "0")
+    command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert "seed 1" in process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")

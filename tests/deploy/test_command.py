@@ -69,6 +69,9 @@ def test_all_clusters_that_were_started_are_listed(up: Command, home: Path) -> N
 def test_a_node_is_killed_and_started(up: Command) -> None:
     assert up.json("kill", "2")["done"] == "killed"
     assert "does not run" in up.run("kill", "2", code=4)
+    shown, said = up.both("logdirs")
+    assert [line.split()[0] for line in shown.splitlines()] == ["BROKER", "1"]
+    assert said == "not up, and so not shown: broker 2\n"
     assert up.json("start", "2")["done"] == "started"
     assert "already runs" in up.run("start", "2", code=1)
     assert up.json("pause", "2")["pid"] == up.json("resume", "2")["pid"]

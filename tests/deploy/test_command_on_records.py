@@ -26,6 +26,9 @@ def test_records_go_in_and_come_out(up: Command) -> None:
     assert up.run("consume", "records", "--offset", "1:2") == "b\t2\n"
     assert up.run("consume", "records:0", "--key", "[ac]", "--format", "%o=%s ") == "0=1 2=3 "
     assert up.run("consume", "records", "--until", "-1h") == ""
+    printed, said = up.both("consume", "records", "--since", "2999-01-01")
+    assert (printed, "--since 2999-01-01 has not come yet" in said) == ("", True)
+    assert up.both("consume", "records", "--since", "-1m", "-n", "1") == ("a\t1\n", "")
 
 
 def test_records_are_copied_as_json_lines_with_all_that_they_have(up: Command) -> None:

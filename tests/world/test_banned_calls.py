@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # around the worlds: fresh seeds, fresh processes, and what runs cost
     "sim/commands.py": ("os.urandom",),
     "sim/determinism.py": ("subprocess",),
-    "sim/cluster/many.py": ("time.process_time",),
+    "sim/campaign.py": ("time.process_time",),
     "sim/cores/runs.py": ("time.process_time",),
 }
 """File or folder → what it may name, by module or in full."""
