@@ -43,7 +43,7 @@ from kraft.broker.group.step import (
     After,
     Answer,
     AssignmentStored,
-    GroupCreated,
+    GoOn,
     Now,
     ReadStable,
     StaticMemberReplaced,
@@ -139,8 +139,8 @@ class GroupCoordinator:
         match after:
             case Answer(ticket, _, reply):
                 turn.reply(ticket, reply)
-            case GroupCreated(ticket, request):
-                join(self._shard, request, ticket, turn)
+            case GoOn(ticket, request):
+                HANDLERS[type(request)](self._shard, request, ticket, turn)
             case AssignmentStored():
                 assigned(self._shard, after, turn)
             case StaticMemberReplaced():
@@ -153,9 +153,7 @@ class GroupCoordinator:
         """They were not appended, or it is not known in time whether they will be committed."""
         turn = Turn(now)
         match after:
-            case Answer(ticket, request, _) | ReadStable(ticket, request):
-                turn.reply(ticket, request.refused(error))
-            case GroupCreated(ticket, request):
+            case Answer(ticket, request, _) | GoOn(ticket, request) | ReadStable(ticket, request):
                 turn.reply(ticket, request.refused(error))
             case AssignmentStored():
                 not_assigned(self._shard, after, error, turn)

@@ -10,7 +10,7 @@ from kraft.broker.group.rebalance import complete_if_none_missing, dismiss, dism
 from kraft.broker.group.records import Entry, GroupKey, GroupValue
 from kraft.broker.group.requests import NO_MEMBER_ID, JoinReply, JoinRequest, Ticket
 from kraft.broker.group.shard import Shard
-from kraft.broker.group.step import GroupCreated, StaticMemberReplaced, Turn
+from kraft.broker.group.step import GoOn, StaticMemberReplaced, Turn
 from kraft.broker.group.timers import Timer, TimerKind
 from kraft.wire.error_codes import ErrorCode
 
@@ -29,7 +29,7 @@ def join(shard: Shard, request: JoinRequest, ticket: Ticket, turn: Turn) -> None
     elif group is None:
         value = NEW_GROUP._replace(state_timestamp=turn.now.wall_ms)
         turn.write(Entry(GroupKey(request.group), value))
-        turn.then(GroupCreated(ticket, request))
+        turn.then(GoOn(ticket, request))
     elif not _has_room(shard, group, request):
         turn.reply(ticket, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED))
         if request.member_id in group.members:

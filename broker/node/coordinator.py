@@ -22,7 +22,7 @@ from kraft.broker.group.requests import (
     Ticket,
     TopicsGoneRequest,
 )
-from kraft.broker.group.shard import GroupSettings
+from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupSettings
 from kraft.broker.node.coordinator_metrics import register_group_metrics
 from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
 from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
@@ -63,6 +63,7 @@ class GroupCoordinators:
             members_max=config.integer("group.max.size"),
             metadata_chars_max=config.integer("offset.metadata.max.bytes"),
             retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
+            removal_bytes_max=min(REMOVAL_BYTES_MAX, config.integer("message.max.bytes") // 2),
         )
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self._broker = broker

@@ -14,6 +14,7 @@ from kraft.broker.group.requests import (
     ListRequest,
     OffsetDeleteRequest,
     OffsetToCommit,
+    Request,
     TopicsGoneRequest,
 )
 from kraft.wire.error_codes import ErrorCode
@@ -254,6 +255,47 @@ def test_a_group_is_deleted_with_its_offsets_only_when_it_is_empty() -> None:
     assert (bench.committed(), bench.machine.groups) == (-1, {})
     bench.move()
     assert not bench.machine.groups
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [DeleteRequest(GROUP), ExpireRequest(GROUP), TopicsGoneRequest(GROUP, frozenset({("orders", TOPIC_ID)}))],
+    ids=["delete", "expire", "topics gone"],
+)
+def test_what_no_batch_has_room_for_is_removed_batch_after_batch(request_: Request) -> None:
+    bench = Bench(removal_bytes_max=200)
+    (only,) = bench.stable(None)
+    rows = tuple(OffsetToCommit("orders", index, 1, -1, "", TOPIC_ID) for index in range(20))
+    bench.commit_offset(0, only, 1, offsets=rows)
+    bench.leave(only)
+    bench.sleep(RETENTION_MS)
+    bench.commits_at_once = False
+    batches, written = [], len(bench.log)
+    asked = bench.ask(request_)
+    while bench.waiting:
+        assert asked.is_parked
+        batches.append(bench.log[written:])
+        written = len(bench.log)
+        bench.commit()
+    batches.append(bench.log[written:])
+    bench.commit()
+    assert sum(map(len, batches)) == 20 + (not isinstance(request_, TopicsGoneRequest))
+    assert max(sum(len(record.key) for record in batch) for batch in batches) < 200
+    assert not bench.machine.committed.offsets_of(GROUP)
+    if isinstance(request_, DeleteRequest):
+        assert asked.error is ErrorCode.NONE
+
+
+def test_a_group_that_somebody_joins_while_it_is_removed_batch_after_batch_stays() -> None:
+    bench = Bench(removal_bytes_max=200, commits_at_once=True)
+    rows = tuple(OffsetToCommit("orders", index, 1, -1, "", None) for index in range(20))
+    bench.commit_offset(0, offsets=rows)
+    bench.commits_at_once = False
+    asked = bench.ask(DeleteRequest(GROUP))
+    member = bench.join()
+    bench.commit()
+    assert asked.error is ErrorCode.NON_EMPTY_GROUP
+    assert (member.error, list(bench.group.members)) == (ErrorCode.NONE, [member.reply.member_id])
 
 
 # what is told of groups

@@ -402,6 +402,20 @@ def test_groups_are_listed_described_and_deleted(run: Any) -> None:
     run(test)
 
 
+def test_a_group_is_deleted_whose_removal_no_message_has_room_for(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        member.group = "g" * 600
+        for partition in (0, 1):
+            assert await member.commit(5, partition=partition) is ErrorCode.NONE
+        deleted = await member.ask(ApiKey.DELETE_GROUPS, groups_names=[member.group])
+        assert deleted.results[0].error_code == ErrorCode.NONE
+        assert await member.committed() == -1
+        (gone,) = (await member.ask(ApiKey.DESCRIBE_GROUPS, groups=[member.group])).groups
+        assert gone.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(test, message_max_bytes="1500")
+
+
 def test_offsets_are_deleted_unless_somebody_subscribes_to_their_topic(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
