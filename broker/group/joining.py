@@ -32,9 +32,8 @@ def join(shard: Shard, request: JoinRequest, ticket: Ticket, turn: Turn) -> None
         turn.then(GoOn(ticket, request))
     elif not _has_room(shard, group, request):
         turn.reply(ticket, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED))
-        if request.member_id in group.members:
-            dismiss(shard, group, request.member_id, turn, ErrorCode.GROUP_MAX_SIZE_REACHED)
-            complete_if_none_missing(shard, group, turn)
+        dismiss(shard, group, request.member_id, turn, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        complete_if_none_missing(shard, group, turn)
     elif not group.supports(request.protocol_type, request.protocols):
         turn.reply(ticket, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     elif request.member_id:
