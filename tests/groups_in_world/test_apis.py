@@ -150,6 +150,19 @@ def test_every_version_of_sync_heartbeat_and_leave_works(run: Any, version: int)
     run(test)
 
 
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_a_sync_of_version_5_says_which_protocol_it_is_of(run: Any, missing: str) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.join()
+        names = {"protocol_type": "consumer", "protocol_name": "range", missing: None}
+        me = {"group_id": "g", "generation_id": 1, "member_id": member.member_id}
+        refused = await member.ask(ApiKey.SYNC_GROUP, 5, **me, **names)
+        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert (await member.ask(ApiKey.SYNC_GROUP, 4, **me)).error_code == ErrorCode.NONE
+
+    run(test)
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
 def test_every_version_of_offset_commit_is_read_by_every_version_of_offset_fetch(run: Any, version: int) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
