@@ -71,16 +71,14 @@ def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, turn: Turn) -> 
 
 
 def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
-    if value.expire_timestamp != NO_TIMESTAMP:
-        return group.is_empty and now_ms >= value.expire_timestamp
-    if group.protocol_type is None:
-        since_ms = value.commit_timestamp
-    elif group.is_empty:
-        since_ms = group.state_timestamp if group.state_timestamp != NO_TIMESTAMP else value.commit_timestamp
-    elif group.state is GroupState.STABLE and group.subscribed is not None and topic not in group.subscribed:
-        since_ms = value.commit_timestamp
-    else:
+    is_unsubscribed = group.subscribed is not None and topic not in group.subscribed
+    if not group.is_empty and not (group.state is GroupState.STABLE and is_unsubscribed):
         return False
+    if value.expire_timestamp != NO_TIMESTAMP:
+        return now_ms >= value.expire_timestamp
+    since_ms = value.commit_timestamp
+    if group.is_empty and group.protocol_type is not None and group.state_timestamp != NO_TIMESTAMP:
+        since_ms = group.state_timestamp
     return now_ms - since_ms >= retention_ms
 
 

@@ -170,6 +170,7 @@ def _replace_static(
     _update(new, request, ticket, turn)
     shard.reset_session(group, new, turn.now.monotonic_ms)
     if group.state is GroupState.STABLE and group.vote() == group.protocol:
+        group.find_subscribed()
         assignments = [(member.member_id, member.assignment) for member in group.members.values()]
         turn.write(Entry(GroupKey(group.group_id), group.value(assignments)))
         turn.then(StaticMemberReplaced(group.group_id, member_id, old, leader, ticket, request))
@@ -205,4 +206,5 @@ def not_replaced(shard: Shard, undone: StaticMemberReplaced, error: ErrorCode, t
     turn.reply(undone.ticket, JoinReply(error))
     shard.forget_session(group, undone.member_id)
     group.replace(undone.member_id, undone.old)
+    group.find_subscribed()
     shard.reset_session(group, undone.old, turn.now.monotonic_ms)

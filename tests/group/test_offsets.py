@@ -208,6 +208,16 @@ def test_an_offset_with_its_own_retention_goes_at_its_own_time() -> None:
     assert (bench.committed(), bench.committed("other")) == (-1, 6)
 
 
+def test_an_offset_with_its_own_retention_stays_while_its_topic_is_subscribed_to() -> None:
+    bench = Bench()
+    (only,) = bench.stable(None)
+    for topic in ("orders", "old"):
+        bench.commit_offset(5, only, 1, topic=topic, retention_ms=1_000)
+    bench.sleep(1_000)
+    expire(bench)
+    assert (bench.committed(), bench.committed("old")) == (5, -1)
+
+
 def test_offsets_of_a_deleted_topic_go_and_those_of_its_successor_stay() -> None:
     bench = Bench()
     rows = (
