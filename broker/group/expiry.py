@@ -64,7 +64,7 @@ def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, turn: Turn) -> 
         return
     retention_ms, now_ms = shard.settings.retention_ms, turn.now.wall_ms
     offsets = shard.versions.newest.offsets_of(request.group)
-    over = [key for key in sorted(offsets) if _is_over(group, key[0], offsets[key], now_ms, retention_ms)]
+    over = sorted(key for key, value in offsets.items() if _is_over(group, key[0], value, now_ms, retention_ms))
     is_all = _remove(shard, request, over, ticket, turn) and len(over) == len(offsets)
     if is_all and group.is_idle and request.group in shard.versions.newest.groups:
         turn.write(Entry(GroupKey(request.group), None))
@@ -86,5 +86,5 @@ def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, turn
     """Forget the group's offsets of topics that were deleted; a topic that was created again under the name is not
     one of them."""
     offsets = shard.versions.newest.offsets_of(request.group)
-    gone = [key for key in sorted(offsets) if (key[0], offsets[key].topic_id) in request.topics]
+    gone = sorted(key for key, value in offsets.items() if (key[0], value.topic_id) in request.topics)
     _remove(shard, request, gone, ticket, turn)

@@ -229,8 +229,8 @@ def test_offsets_of_a_deleted_topic_go_and_those_of_its_successor_stay() -> None
     bench.ask(TopicsGoneRequest(GROUP, frozenset({("orders", TOPIC_ID), ("orders", None)})))
     left = bench.ask(FetchRequest(GROUP, None)).reply.rows
     assert [(row.partition, row.offset) for row in left] == [(1, 2)]
-    assert bench.machine.groups_with_offsets_of({"orders"}) == [GROUP]
-    assert bench.machine.groups_with_offsets_of({"others"}) == []
+    assert bench.machine.topics_of(GROUP) == {("orders", UUID(int=8))}
+    assert bench.machine.offset_count(GROUP) == 1
 
 
 def test_only_offsets_that_nobody_subscribes_to_can_be_deleted() -> None:
