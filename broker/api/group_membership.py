@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 FIRST_JOIN_WITH_REBALANCE_TIMEOUT = 1
 FIRST_JOIN_WITH_KNOWN_IDS = 4
 FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT = 9
+FIRST_SYNC_WITH_PROTOCOL = 5
 
 
 def handle_join_group(broker: Broker, request: Request, session: Session) -> None:
@@ -80,7 +81,7 @@ def handle_join_group(broker: Broker, request: Request, session: Session) -> Non
 
 
 def handle_sync_group(broker: Broker, request: Request, session: Session) -> None:
-    """Answered when the leader's assignments are safe."""
+    """Answered when the leader's assignments are safe. From version 5 on the request names the protocol."""
     message = read(request)
     sync = SyncRequest(
         group=message.group_id,
@@ -104,7 +105,10 @@ def handle_sync_group(broker: Broker, request: Request, session: Session) -> Non
             ),
         )
 
-    _submit(broker, request, session, sync, reply)
+    if request.api_version >= FIRST_SYNC_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol):
+        reply(sync.refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    else:
+        _submit(broker, request, session, sync, reply)
 
 
 def handle_heartbeat(broker: Broker, request: Request, session: Session) -> None:

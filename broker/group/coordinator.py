@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from uuid import UUID
 
 from kraft.broker.group.classic_group import ClassicGroup
 from kraft.broker.group.durable import DurableState
@@ -43,7 +44,7 @@ from kraft.broker.group.step import (
     After,
     Answer,
     AssignmentStored,
-    GroupCreated,
+    GoOn,
     Now,
     ReadStable,
     StaticMemberReplaced,
@@ -139,8 +140,8 @@ class GroupCoordinator:
         match after:
             case Answer(ticket, _, reply):
                 turn.reply(ticket, reply)
-            case GroupCreated(ticket, request):
-                join(self._shard, request, ticket, turn)
+            case GoOn(ticket, request):
+                HANDLERS[type(request)](self._shard, request, ticket, turn)
             case AssignmentStored():
                 assigned(self._shard, after, turn)
             case StaticMemberReplaced():
@@ -153,9 +154,7 @@ class GroupCoordinator:
         """They were not appended, or it is not known in time whether they will be committed."""
         turn = Turn(now)
         match after:
-            case Answer(ticket, request, _) | ReadStable(ticket, request):
-                turn.reply(ticket, request.refused(error))
-            case GroupCreated(ticket, request):
+            case Answer(ticket, request, _) | GoOn(ticket, request) | ReadStable(ticket, request):
                 turn.reply(ticket, request.refused(error))
             case AssignmentStored():
                 not_assigned(self._shard, after, error, turn)
@@ -178,10 +177,14 @@ class GroupCoordinator:
         """Every group, for a round of `ExpireRequest`."""
         return list(self._shard.groups)
 
-    def groups_with_offsets_of(self, topics: set[str]) -> list[str]:
-        """The groups that have an offset of one of these topics, for a round of `TopicsGoneRequest`."""
-        offsets = self._shard.versions.newest.offsets
-        return sorted(group for group in offsets if any(topic in topics for topic, _ in offsets[group]))
+    def offset_count(self, group: str) -> int:
+        """How many offsets the group has: what a look at it costs."""
+        return len(self._shard.versions.newest.offsets_of(group))
+
+    def topics_of(self, group: str) -> set[tuple[str, UUID | None]]:
+        """Name and stored id of the topics of which the group has offsets, for a round of `TopicsGoneRequest`."""
+        offsets = self._shard.versions.newest.offsets_of(group)
+        return {(topic, value.topic_id) for (topic, _), value in offsets.items()}
 
 
 def _read_stable(shard: Shard, request: Request, ticket: Ticket, turn: Turn) -> None:

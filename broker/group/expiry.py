@@ -1,17 +1,24 @@
 """What goes by itself, or as a whole: offsets past their time, offsets of deleted topics, groups.
 
-Invariants: a group's removals are one atomic write, and the group's own record goes last, with its last offset; offsets
-of a group in a rebalance stay (KAFKA-13636). Source: coord 4.5, 4.6; KIP-211.
+Invariants: what fits into one batch of a group's removals is one atomic write, and the group's own record goes last,
+with its last offset; more goes batch after batch, each when the one before is committed, and each looked at anew, since
+members may commit in between. Offsets of a group in a rebalance stay (KAFKA-13636). Source: coord 4.5, 4.6; KIP-211.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
+from kraft.broker.group.durable import TopicPartition
 from kraft.broker.group.records import NO_TIMESTAMP, Entry, GroupKey, OffsetKey, OffsetValue
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
-from kraft.broker.group.step import Answer, Turn
+from kraft.broker.group.step import Answer, GoOn, Turn
 from kraft.wire.error_codes import ErrorCode
+
+REMOVAL_BYTES = 30
+"""A record that removes an offset, without the names in its key."""
 
 
 def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, turn: Turn) -> None:
@@ -25,10 +32,29 @@ def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, turn: Tur
     if error is not ErrorCode.NONE:
         turn.reply(ticket, DeleteReply(error))
         return
-    for topic, partition in sorted(shard.versions.newest.offsets_of(request.group)):
+    if _remove(shard, request, sorted(shard.versions.newest.offsets_of(request.group)), ticket, turn):
+        turn.write(Entry(GroupKey(request.group), None))
+        turn.then(Answer(ticket, request, DeleteReply(ErrorCode.NONE)))
+
+
+def _remove(
+    shard: Shard,
+    request: DeleteRequest | ExpireRequest | TopicsGoneRequest,
+    offsets: Iterable[TopicPartition],
+    ticket: Ticket,
+    turn: Turn,
+) -> bool:
+    """Forget these offsets of the group, at least one. False if the request must go on with those for which the batch
+    has no room; the group's own record always has."""
+    name_bytes = len(request.group.encode()) + REMOVAL_BYTES
+    room = shard.settings.removal_bytes_max - name_bytes
+    for topic, partition in offsets:
+        room -= name_bytes + len(topic)
+        if room < 0 and turn.entries:
+            turn.then(GoOn(ticket, request))
+            return False
         turn.write(Entry(OffsetKey(request.group, topic, partition), None))
-    turn.write(Entry(GroupKey(request.group), None))
-    turn.then(Answer(ticket, request, DeleteReply(ErrorCode.NONE)))
+    return True
 
 
 def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, turn: Turn) -> None:
@@ -38,27 +64,21 @@ def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, turn: Turn) -> 
         return
     retention_ms, now_ms = shard.settings.retention_ms, turn.now.wall_ms
     offsets = shard.versions.newest.offsets_of(request.group)
-    kept = 0
-    for topic, partition in sorted(offsets):
-        if _is_over(group, topic, offsets[topic, partition], now_ms, retention_ms):
-            turn.write(Entry(OffsetKey(request.group, topic, partition), None))
-        else:
-            kept += 1
-    if not kept and group.is_idle and request.group in shard.versions.newest.groups:
+    over = sorted(key for key, value in offsets.items() if _is_over(group, key[0], value, now_ms, retention_ms))
+    is_all = _remove(shard, request, over, ticket, turn) and len(over) == len(offsets)
+    if is_all and group.is_idle and request.group in shard.versions.newest.groups:
         turn.write(Entry(GroupKey(request.group), None))
 
 
 def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
-    if value.expire_timestamp != NO_TIMESTAMP:
-        return group.is_empty and now_ms >= value.expire_timestamp
-    if group.protocol_type is None:
-        since_ms = value.commit_timestamp
-    elif group.is_empty:
-        since_ms = group.state_timestamp if group.state_timestamp != NO_TIMESTAMP else value.commit_timestamp
-    elif group.state is GroupState.STABLE and group.subscribed is not None and topic not in group.subscribed:
-        since_ms = value.commit_timestamp
-    else:
+    is_unsubscribed = group.subscribed is not None and topic not in group.subscribed
+    if not group.is_empty and not (group.state is GroupState.STABLE and is_unsubscribed):
         return False
+    if value.expire_timestamp != NO_TIMESTAMP:
+        return now_ms >= value.expire_timestamp
+    since_ms = value.commit_timestamp
+    if group.is_empty and group.protocol_type is not None and group.state_timestamp != NO_TIMESTAMP:
+        since_ms = group.state_timestamp
     return now_ms - since_ms >= retention_ms
 
 
@@ -66,6 +86,5 @@ def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, turn
     """Forget the group's offsets of topics that were deleted; a topic that was created again under the name is not
     one of them."""
     offsets = shard.versions.newest.offsets_of(request.group)
-    for topic, partition in sorted(offsets):
-        if (topic, offsets[topic, partition].topic_id) in request.topics:
-            turn.write(Entry(OffsetKey(request.group, topic, partition), None))
+    gone = sorted(key for key, value in offsets.items() if (key[0], value.topic_id) in request.topics)
+    _remove(shard, request, gone, ticket, turn)

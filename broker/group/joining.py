@@ -10,7 +10,7 @@ from kraft.broker.group.rebalance import complete_if_none_missing, dismiss, dism
 from kraft.broker.group.records import Entry, GroupKey, GroupValue
 from kraft.broker.group.requests import NO_MEMBER_ID, JoinReply, JoinRequest, Ticket
 from kraft.broker.group.shard import Shard
-from kraft.broker.group.step import GroupCreated, StaticMemberReplaced, Turn
+from kraft.broker.group.step import GoOn, StaticMemberReplaced, Turn
 from kraft.broker.group.timers import Timer, TimerKind
 from kraft.wire.error_codes import ErrorCode
 
@@ -29,12 +29,11 @@ def join(shard: Shard, request: JoinRequest, ticket: Ticket, turn: Turn) -> None
     elif group is None:
         value = NEW_GROUP._replace(state_timestamp=turn.now.wall_ms)
         turn.write(Entry(GroupKey(request.group), value))
-        turn.then(GroupCreated(ticket, request))
+        turn.then(GoOn(ticket, request))
     elif not _has_room(shard, group, request):
         turn.reply(ticket, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED))
-        if request.member_id in group.members:
-            dismiss(shard, group, request.member_id, turn, ErrorCode.GROUP_MAX_SIZE_REACHED)
-            complete_if_none_missing(shard, group, turn)
+        dismiss(shard, group, request.member_id, turn, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        complete_if_none_missing(shard, group, turn)
     elif not group.supports(request.protocol_type, request.protocols):
         turn.reply(ticket, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     elif request.member_id:
@@ -171,6 +170,7 @@ def _replace_static(
     _update(new, request, ticket, turn)
     shard.reset_session(group, new, turn.now.monotonic_ms)
     if group.state is GroupState.STABLE and group.vote() == group.protocol:
+        group.find_subscribed()
         assignments = [(member.member_id, member.assignment) for member in group.members.values()]
         turn.write(Entry(GroupKey(group.group_id), group.value(assignments)))
         turn.then(StaticMemberReplaced(group.group_id, member_id, old, leader, ticket, request))
@@ -206,4 +206,5 @@ def not_replaced(shard: Shard, undone: StaticMemberReplaced, error: ErrorCode, t
     turn.reply(undone.ticket, JoinReply(error))
     shard.forget_session(group, undone.member_id)
     group.replace(undone.member_id, undone.old)
+    group.find_subscribed()
     shard.reset_session(group, undone.old, turn.now.monotonic_ms)

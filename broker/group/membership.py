@@ -36,10 +36,11 @@ def leave(shard: Shard, request: LeaveRequest, ticket: Ticket, turn: Turn) -> No
         turn.reply(ticket, LeaveReply(ErrorCode.INVALID_GROUP_ID))
         return
     group = shard.groups.get(request.group)
+    members = 0 if group is None else len(group.members)
     rows = tuple(leaver._replace(error=_leave(shard, group, leaver, turn)) for leaver in request.members)
     turn.reply(ticket, LeaveReply(ErrorCode.NONE, rows))
     if group is not None and any(row.error is ErrorCode.NONE for row in rows):
-        _look_after_leaving(shard, group, turn)
+        _look_after_leaving(shard, group, turn, is_smaller=len(group.members) < members)
 
 
 def _leave(shard: Shard, group: ClassicGroup | None, leaver: Leaver, turn: Turn) -> ErrorCode:
@@ -62,21 +63,22 @@ def session_over(shard: Shard, group: ClassicGroup, member_id: str, turn: Turn) 
     """A member, or an id that was given out, was not heard of for its session time-out."""
     if member_id in group.pending_join:
         group.remove(member_id)
-        complete_if_none_missing(shard, group, turn)
-        shard.forget_if_gone(group.group_id)
+        _look_after_leaving(shard, group, turn, is_smaller=False)
         return
     member = group.members.get(member_id)
     if member is None or (member.is_waiting and not member.is_new):
         return
     dismiss(shard, group, member_id, turn, ErrorCode.UNKNOWN_MEMBER_ID)
-    _look_after_leaving(shard, group, turn)
+    _look_after_leaving(shard, group, turn, is_smaller=True)
 
 
-def _look_after_leaving(shard: Shard, group: ClassicGroup, turn: Turn) -> None:
+def _look_after_leaving(shard: Shard, group: ClassicGroup, turn: Turn, *, is_smaller: bool) -> None:
+    """Members have gone, or (not `is_smaller`) only ids that were given out: these had no part in the generation."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_none_missing(shard, group, turn)
-    elif not group.is_empty:
+    elif is_smaller and not group.is_empty:
         rebalance(shard, group, turn)
+    shard.forget_if_gone(group.group_id)
 
 
 def shrink_if_too_large(shard: Shard, group: ClassicGroup, turn: Turn) -> None:

@@ -8,6 +8,8 @@ from kraft.broker.group.classic_group import ClassicGroup, Member
 from kraft.broker.group.durable import DurableState, StateVersions
 from kraft.broker.group.timers import Timer, TimerKind, Timers
 
+REMOVAL_BYTES_MAX = 256 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
@@ -21,6 +23,8 @@ class GroupSettings:
     retention_ms: int = 7 * 24 * 3_600_000
     first_join_timeout_ms: int = 300_000
     """How long a member may wait in its first join: its connection may have ended unnoticed (KAFKA-7610)."""
+    removal_bytes_max: int = REMOVAL_BYTES_MAX
+    """What one batch removes of a group, about: the rest goes with the next."""
 
 
 class Shard:

@@ -31,11 +31,12 @@ class Answer(NamedTuple):
     reply: Reply
 
 
-class GroupCreated(NamedTuple):
-    """After: the group exists, and who came to join it may."""
+class GoOn(NamedTuple):
+    """After: go on with this request, of which a first part is safe: a group that its founder may join now, or as much
+    of a removal as a batch holds."""
 
     ticket: Ticket
-    request: JoinRequest
+    request: Request
 
 
 class AssignmentStored(NamedTuple):
@@ -65,7 +66,7 @@ class ReadStable(NamedTuple):
     request: Request
 
 
-After = Answer | GroupCreated | AssignmentStored | StaticMemberReplaced | ReadStable
+After = Answer | GoOn | AssignmentStored | StaticMemberReplaced | ReadStable
 
 
 class Step(NamedTuple):

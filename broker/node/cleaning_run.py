@@ -39,10 +39,10 @@ async def run_round(
         while not finished:
             began_ms, io_bytes = clock.monotonic_ms(), cleaning.stats.io_bytes
             finished, replacement = await offload(_advance, steps)
-            if not is_current(partition, cleaning):
-                raise GivenUp
             if replacement is not None:
                 await _replace(manager, partition, cleaning, replacement)
+            elif not is_current(partition, cleaning):
+                raise GivenUp
             due_ms = (cleaning.stats.io_bytes - io_bytes) * 1000 / bytes_per_second_max()
             behind_ms = max(behind_ms + due_ms - (clock.monotonic_ms() - began_ms), 0.0)
             if behind_ms >= PAUSE_MS_MIN:
@@ -69,9 +69,11 @@ def _advance(steps: Generator[Replacement | None, None, None]) -> tuple[bool, Re
 async def _replace(
     manager: ReplicaManager, partition: Partition, cleaning: CleaningRound, replacement: Replacement
 ) -> None:
-    """Put a group's new segment in the place of the old ones. GivenUp if they are not the log's any more."""
+    """Put a group's new segment in the place of the old ones. GivenUp if they are not the log's any more: then the new
+    one's files go. A `.cleaned` that stayed would make recovery throw a later round's complete `.swap` away."""
     offload = manager.disk.offload
-    await offload(replacement.sync)
+    if is_current(partition, cleaning):
+        await offload(replacement.sync)
     async with partition.blocking:
         with trio.CancelScope(shield=True):  # a cancel lands before or behind all of it
             if not is_current(partition, cleaning):

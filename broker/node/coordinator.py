@@ -6,6 +6,7 @@ in the leader epoch of that image. Source: coord 1.1, 1.4, 4.5.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from kraft.broker.group.requests import (
     Ticket,
     TopicsGoneRequest,
 )
-from kraft.broker.group.shard import GroupSettings
+from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupSettings
 from kraft.broker.node.coordinator_metrics import register_group_metrics
 from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
 from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
@@ -30,14 +31,18 @@ from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from kraft.broker.group.coordinator import GroupCoordinator
     from kraft.broker.node.broker import Broker
     from kraft.image import ImageDelta, MetadataImage
 
 log = structlog.get_logger("kraft.broker.groups")
 
 MINUTE_MS = 60_000
-GROUPS_PER_STEP = 100
-"""What an expiry round looks at before others have a turn."""
+OFFSETS_PER_STEP = 2_000
+"""What a round over all groups looks at, each group counted as one more, before others have a turn."""
+
+Topic = tuple[str, UUID | None]
+"""Name and stored id; None for offsets that were stored without one."""
 
 
 class ImageWatcher(Protocol):
@@ -47,7 +52,7 @@ class ImageWatcher(Protocol):
 
 
 class GroupCoordinators:
-    """The group coordinator of one broker. All plain calls, but for `expire_forever`."""
+    """The group coordinator of one broker. Plain calls, but for the rounds."""
 
     def __init__(self, broker: Broker) -> None:
         config = broker.config
@@ -63,6 +68,7 @@ class GroupCoordinators:
             members_max=config.integer("group.max.size"),
             metadata_chars_max=config.integer("offset.metadata.max.bytes"),
             retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
+            removal_bytes_max=min(REMOVAL_BYTES_MAX, config.integer("message.max.bytes") // 2),
         )
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self._broker = broker
@@ -71,6 +77,9 @@ class GroupCoordinators:
         """Offsets that were handed on to be committed."""
         self.watchers: dict[ImageWatcher, None] = {}
         """Told, once each, when another image is in force."""
+        self._gone: set[Topic] = set()
+        """Topics that were deleted, and whose offsets the next round of `_forget_deleted` takes away."""
+        self._is_forgetting = False
 
     @property
     def shards(self) -> dict[int, CoordinatorShard]:
@@ -135,9 +144,8 @@ class GroupCoordinators:
         for watcher in watchers:
             watcher.image_changed()
         if delta.deleted_topics:
-            gone = {(name, one) for topic_id, name in delta.deleted_topics.items() for one in (topic_id, None)}
-            for shard in list(self._shards.values()):
-                self._forget_topics(shard, gone)
+            self._gone |= {(name, one) for topic_id, name in delta.deleted_topics.items() for one in (topic_id, None)}
+            self.replicas.start_task(self._forget_deleted)
 
     def _take(self, image: MetadataImage, index: int) -> None:
         """Begin, keep or end to coordinate a partition."""
@@ -161,15 +169,12 @@ class GroupCoordinators:
 
     def shard_loaded(self, shard: CoordinatorShard) -> None:
         """Topics may have gone while nobody could write that down."""
-        assert shard.machine is not None
-        topics = self._broker.image.topics
-        gone: set[tuple[str, UUID | None]] = {
-            (topic, value.topic_id)
-            for offsets in shard.machine.committed.offsets.values()
-            for (topic, _), value in offsets.items()
-            if value.topic_id is not None and topics.name_of(value.topic_id) is None
-        }
-        self._forget_topics(shard, gone)
+
+        def is_gone(topic: Topic) -> bool:
+            topic_id = topic[1]
+            return topic_id is not None and self._broker.image.topics.name_of(topic_id) is None
+
+        self.replicas.start_task(self._forget_topics, shard, is_gone)
 
     def shard_closed(self, shard: CoordinatorShard) -> None:
         index = shard.partition.index
@@ -192,19 +197,42 @@ class GroupCoordinators:
             self.replicas.request_pass()
 
     async def _expire(self, shard: CoordinatorShard) -> None:
-        if shard.state is not ShardState.ACTIVE or shard.machine is None:
-            return
-        for number, group in enumerate(shard.machine.group_ids()):
-            if number % GROUPS_PER_STEP == 0:
-                await trio.lowlevel.checkpoint()
-            shard.submit(ExpireRequest(group), _no_reply)
+        if shard.state is ShardState.ACTIVE and shard.machine is not None:
+            async for group in groups_in_steps(shard.machine):
+                shard.submit(ExpireRequest(group), _no_reply)
 
-    def _forget_topics(self, shard: CoordinatorShard, gone: set[tuple[str, UUID | None]]) -> None:
-        """Forget the offsets of topics by name and stored id."""
-        if shard.machine is not None and gone:
-            for group in shard.machine.groups_with_offsets_of({name for name, _ in gone}):
-                shard.submit(TopicsGoneRequest(group, frozenset(gone)), _no_reply)
-            self.replicas.request_pass()
+    async def _forget_deleted(self) -> None:
+        """A round for all that was deleted up to now, and another one if more was meanwhile. A shard that is being
+        loaded has one of its own."""
+        if self._is_forgetting:
+            return
+        self._is_forgetting = True
+        while self._gone:
+            gone, self._gone = self._gone, set()
+            for shard in list(self._shards.values()):
+                await self._forget_topics(shard, gone.__contains__)
+        self._is_forgetting = False
+
+    async def _forget_topics(self, shard: CoordinatorShard, is_gone: Callable[[Topic], bool]) -> None:
+        """Forget the offsets of such topics."""
+        if shard.machine is None:
+            return
+        async for group in groups_in_steps(shard.machine):
+            gone = frozenset(filter(is_gone, shard.machine.topics_of(group)))
+            if gone:
+                shard.submit(TopicsGoneRequest(group, gone), _no_reply)
+                self.replicas.request_pass()
+
+
+async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:
+    """Every group; others have a turn after OFFSETS_PER_STEP."""
+    looked_at = 0
+    for group in machine.group_ids():
+        if looked_at >= OFFSETS_PER_STEP:
+            await trio.lowlevel.checkpoint()
+            looked_at = 0
+        looked_at += 1 + machine.offset_count(group)
+        yield group
 
 
 def _no_reply(reply: object) -> None:

@@ -276,6 +276,8 @@ class GroupMember:
             generation_id=self._generation,
             member_id=self._member_id,
             group_instance_id=self._instance_id,
+            protocol_type=reply.protocol_type,
+            protocol_name=reply.protocol_name,
             assignments=assignments,
         )
         self._take(reply.assignment)

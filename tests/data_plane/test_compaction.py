@@ -484,6 +484,37 @@ def test_a_round_is_given_up_when_retention_trims_the_log_under_it() -> None:
     run(test, combined=1, **SLOW)
 
 
+def test_a_round_that_is_given_up_at_any_moment_leaves_none_of_its_files() -> None:
+    """One that stays would make recovery throw away what a later round has put in the place of old segments."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", **{**BOTH, "retention_bytes": "-1"})
+        expected: dict[str, str] = {}
+        given_up = 0
+        for moment_ms in range(10, 300, 20):
+            expected |= await storm(plane, "orders", 60, first=100 * moment_ms)
+            await segments_synced(plane, "orders")
+            plane.world.slow_disk("b1", 20)
+            outcome: list[bool] = []
+
+            async def clean(outcome: list[bool] = outcome) -> None:
+                outcome.append(await cleaner(plane).clean_dirtiest())
+
+            manager(plane).start_task(clean)
+            await plane.world.sleep_ms(moment_ms)
+            log = opened(plane, "orders")
+            log.advance_log_start(log.segments[1].base_offset)
+            await manager(plane).maintenance.apply_retention()
+            await plane.until(lambda outcome=outcome: bool(outcome))
+            given_up += not outcome[0]
+            assert not [name for name in folder(plane, "orders-0") if name.endswith((".cleaned", ".swap"))]
+            plane.world.slow_disk("b1", 0)
+        assert given_up > 5
+        assert last_values(await read_all(plane, "orders", offset=log.log_start_offset)) == expected
+
+    run(test, combined=1, **SLOW)
+
+
 def folder(plane: Plane, name: str) -> list[str]:
     node: Any = plane.world.host("b1").root
     return list(node.entries["data"].entries[name].entries)

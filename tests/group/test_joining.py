@@ -247,6 +247,18 @@ def test_a_loaded_group_that_is_too_large_pushes_the_last_ones_out() -> None:
     assert [asked.error for asked in kept] == [ErrorCode.NONE] * 2, "who was pushed out was the last one missing"
 
 
+def test_an_id_that_comes_back_to_a_full_group_is_waited_for_no_longer() -> None:
+    bench = Bench(members_max=2)
+    first, second = bench.stable(None, None)
+    waiting = bench.rejoin(first)
+    late = bench.join(requires_known_id=True).reply.member_id
+    bench.leave(second)
+    newcomer = bench.join()
+    assert waiting.is_parked, "who was given an id may come"
+    assert bench.join(late).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert (waiting.error, newcomer.error, bench.group.generation) == (ErrorCode.NONE, ErrorCode.NONE, 3)
+
+
 def test_a_static_member_returns_to_a_full_group() -> None:
     bench = Bench(members_max=1)
     bench.stable("i1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.broker.group.requests import Leaver
+from kraft.broker.group.requests import DeleteRequest, Leaver
 from kraft.wire.error_codes import ErrorCode
 from tests.group.bench import GROUP, REBALANCE_MS, SESSION_MS, Bench
 
@@ -79,6 +79,35 @@ def test_an_id_that_was_given_out_holds_the_join_phase_until_it_comes_back_or_ex
     assert waiting.is_parked, "somebody is on the way"
     bench.sleep(SESSION_MS - 1)
     assert (waiting.error, pending in bench.group.pending_join) == (ErrorCode.NONE, False)
+
+
+@pytest.mark.parametrize("phase", ["stable", "completing", "preparing"])
+def test_an_id_that_was_given_out_leaves_without_a_rebalance(phase: str) -> None:
+    bench = Bench()
+    leader, follower = bench.stable(None, None)
+    pending = bench.join(requires_known_id=True).reply.member_id
+    waiting = bench.rejoin(leader) if phase != "stable" else None
+    if phase == "completing":
+        bench.sleep(SESSION_MS)  # the id and the follower are given up
+        pending = bench.join(requires_known_id=True).reply.member_id
+    before = (bench.state, bench.group.generation, set(bench.group.members))
+    assert bench.leave(pending) == [ErrorCode.NONE]
+    assert (bench.state, bench.group.generation, set(bench.group.members)) == before
+    assert not bench.group.pending_join
+    if phase == "preparing":
+        assert waiting is not None
+        assert waiting.is_parked
+        bench.rejoin(follower)
+        assert waiting.error is ErrorCode.NONE, "nobody else is waited for"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nothing_is_left_of_a_deleted_group_when_the_last_id_that_was_given_out_is_gone(*, leaves: bool) -> None:
+    bench = Bench()
+    pending = bench.join(requires_known_id=True).reply.member_id
+    assert bench.ask(DeleteRequest(GROUP)).error is ErrorCode.NONE
+    bench.leave(pending) if leaves else bench.sleep(SESSION_MS)
+    assert not bench.machine.groups
 
 
 def test_the_join_phase_ends_without_those_that_do_not_come_but_keeps_static_members() -> None:

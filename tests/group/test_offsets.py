@@ -14,6 +14,7 @@ from kraft.broker.group.requests import (
     ListRequest,
     OffsetDeleteRequest,
     OffsetToCommit,
+    Request,
     TopicsGoneRequest,
 )
 from kraft.wire.error_codes import ErrorCode
@@ -207,6 +208,16 @@ def test_an_offset_with_its_own_retention_goes_at_its_own_time() -> None:
     assert (bench.committed(), bench.committed("other")) == (-1, 6)
 
 
+def test_an_offset_with_its_own_retention_stays_while_its_topic_is_subscribed_to() -> None:
+    bench = Bench()
+    (only,) = bench.stable(None)
+    for topic in ("orders", "old"):
+        bench.commit_offset(5, only, 1, topic=topic, retention_ms=1_000)
+    bench.sleep(1_000)
+    expire(bench)
+    assert (bench.committed(), bench.committed("old")) == (5, -1)
+
+
 def test_offsets_of_a_deleted_topic_go_and_those_of_its_successor_stay() -> None:
     bench = Bench()
     rows = (
@@ -218,13 +229,14 @@ def test_offsets_of_a_deleted_topic_go_and_those_of_its_successor_stay() -> None
     bench.ask(TopicsGoneRequest(GROUP, frozenset({("orders", TOPIC_ID), ("orders", None)})))
     left = bench.ask(FetchRequest(GROUP, None)).reply.rows
     assert [(row.partition, row.offset) for row in left] == [(1, 2)]
-    assert bench.machine.groups_with_offsets_of({"orders"}) == [GROUP]
-    assert bench.machine.groups_with_offsets_of({"others"}) == []
+    assert bench.machine.topics_of(GROUP) == {("orders", UUID(int=8))}
+    assert bench.machine.offset_count(GROUP) == 1
 
 
 def test_only_offsets_that_nobody_subscribes_to_can_be_deleted() -> None:
     bench = Bench()
     assert bench.ask(OffsetDeleteRequest(GROUP, ())).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert bench.ask(OffsetDeleteRequest("", ())).error is ErrorCode.INVALID_GROUP_ID
     (only,) = bench.stable(None)
     bench.commit_offset(5, only, 1)
     bench.commit_offset(6, only, 1, topic="old")
@@ -254,6 +266,47 @@ def test_a_group_is_deleted_with_its_offsets_only_when_it_is_empty() -> None:
     assert (bench.committed(), bench.machine.groups) == (-1, {})
     bench.move()
     assert not bench.machine.groups
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [DeleteRequest(GROUP), ExpireRequest(GROUP), TopicsGoneRequest(GROUP, frozenset({("orders", TOPIC_ID)}))],
+    ids=["delete", "expire", "topics gone"],
+)
+def test_what_no_batch_has_room_for_is_removed_batch_after_batch(request_: Request) -> None:
+    bench = Bench(removal_bytes_max=200)
+    (only,) = bench.stable(None)
+    rows = tuple(OffsetToCommit("orders", index, 1, -1, "", TOPIC_ID) for index in range(20))
+    bench.commit_offset(0, only, 1, offsets=rows)
+    bench.leave(only)
+    bench.sleep(RETENTION_MS)
+    bench.commits_at_once = False
+    batches, written = [], len(bench.log)
+    asked = bench.ask(request_)
+    while bench.waiting:
+        assert asked.is_parked
+        batches.append(bench.log[written:])
+        written = len(bench.log)
+        bench.commit()
+    batches.append(bench.log[written:])
+    bench.commit()
+    assert sum(map(len, batches)) == 20 + (not isinstance(request_, TopicsGoneRequest))
+    assert max(sum(len(record.key) for record in batch) for batch in batches) < 200
+    assert not bench.machine.committed.offsets_of(GROUP)
+    if isinstance(request_, DeleteRequest):
+        assert asked.error is ErrorCode.NONE
+
+
+def test_a_group_that_somebody_joins_while_it_is_removed_batch_after_batch_stays() -> None:
+    bench = Bench(removal_bytes_max=200, commits_at_once=True)
+    rows = tuple(OffsetToCommit("orders", index, 1, -1, "", None) for index in range(20))
+    bench.commit_offset(0, offsets=rows)
+    bench.commits_at_once = False
+    asked = bench.ask(DeleteRequest(GROUP))
+    member = bench.join()
+    bench.commit()
+    assert asked.error is ErrorCode.NON_EMPTY_GROUP
+    assert (member.error, list(bench.group.members)) == (ErrorCode.NONE, [member.reply.member_id])
 
 
 # what is told of groups

@@ -109,6 +109,20 @@ def test_the_time_outs_of_the_new_incarnation_hold() -> None:
     assert bench.state == "Empty"
 
 
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_return_with_another_subscription_counts_from_then_on(*, is_written: bool) -> None:
+    bench = Bench()
+    bench.stable("i1")
+    bench.refuses_appends = None if is_written else ErrorCode.NOT_COORDINATOR
+    bench.join(instance_id="i1", protocols=(("range", b"\0\0\0\0\0\1\0\5bills\0\0\0\0"),))
+    bench.refuses_appends = None
+    assert (bench.state, bench.group.generation) == ("Stable", 1)
+    expected = {"bills" if is_written else "orders"}
+    assert bench.group.subscribed == expected
+    bench.move()
+    assert bench.group.subscribed == expected
+
+
 def test_a_return_is_written_with_all_assignments() -> None:
     bench = Bench()
     leader, follower = bench.stable("i1", "i2")

@@ -101,6 +101,8 @@ class Member:
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
             assignments=[{"member_id": one, "assignment": data} for one, data in (assignments or {}).items()],
         )
 

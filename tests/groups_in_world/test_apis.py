@@ -150,6 +150,19 @@ def test_every_version_of_sync_heartbeat_and_leave_works(run: Any, version: int)
     run(test)
 
 
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_a_sync_of_version_5_says_which_protocol_it_is_of(run: Any, missing: str) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.join()
+        names = {"protocol_type": "consumer", "protocol_name": "range", missing: None}
+        me = {"group_id": "g", "generation_id": 1, "member_id": member.member_id}
+        refused = await member.ask(ApiKey.SYNC_GROUP, 5, **me, **names)
+        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert (await member.ask(ApiKey.SYNC_GROUP, 4, **me)).error_code == ErrorCode.NONE
+
+    run(test)
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
 def test_every_version_of_offset_commit_is_read_by_every_version_of_offset_fetch(run: Any, version: int) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
@@ -400,6 +413,20 @@ def test_groups_are_listed_described_and_deleted(run: Any) -> None:
         assert (gone.group_state, gone.error_code) == ("Dead", ErrorCode.NONE)
 
     run(test)
+
+
+def test_a_group_is_deleted_whose_removal_no_message_has_room_for(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        member.group = "g" * 600
+        for partition in (0, 1):
+            assert await member.commit(5, partition=partition) is ErrorCode.NONE
+        deleted = await member.ask(ApiKey.DELETE_GROUPS, groups_names=[member.group])
+        assert deleted.results[0].error_code == ErrorCode.NONE
+        assert await member.committed() == -1
+        (gone,) = (await member.ask(ApiKey.DESCRIBE_GROUPS, groups=[member.group])).groups
+        assert gone.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(test, message_max_bytes="1500")
 
 
 def test_offsets_are_deleted_unless_somebody_subscribes_to_their_topic(run: Any) -> None:

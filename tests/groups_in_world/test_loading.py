@@ -6,7 +6,11 @@ from typing import Any
 
 import trio
 
+from kraft.broker.group.coordinator import GroupCoordinator
+from kraft.broker.group.durable import EMPTY_STATE
 from kraft.broker.group.records import Entry, GroupKey, OffsetKey, OffsetValue, encode_entry
+from kraft.broker.group.shard import GroupSettings
+from kraft.broker.node.coordinator import groups_in_steps
 from kraft.broker.node.coordinator_shard import ShardState
 from kraft.storage.append import AppendOrigin
 from kraft.wire.api_keys import ApiKey
@@ -57,6 +61,60 @@ def test_a_partition_whose_end_is_not_committed_is_loading_and_says_so(run: Any)
         assert await member.heartbeat() is ErrorCode.NONE
 
     run(test, replica_lag_time_max_ms="60000")
+
+
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_go_as_well(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        for topic in ("orders", "others"):
+            assert await member.commit(1, topic=topic) is ErrorCode.NONE
+        shard = shard_of(cluster, member)
+        owner = cluster.node(member.broker).broker.broker.groups
+        cut_off(world, cluster, member.broker)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.commit, 2)
+            await world.sleep_ms(50)
+            nursery.cancel_scope.cancel()
+        await member.find()
+        owner.reload(shard)
+        client = await cluster.connect(member.broker, member.seam)
+        deleted = await client.ask(ApiKey.DELETE_TOPICS, 6, topics=[{"name": "others"}], timeout=5_000)
+        assert deleted.responses[0].error_code == ErrorCode.NONE
+        await world.sleep_ms(200)
+        assert owner.shards[shard.partition.index].state is ShardState.LOADING
+        world.heal_all()
+        while owner.shards[shard.partition.index].state is ShardState.LOADING:
+            await world.sleep_ms(10)
+        await world.sleep_ms(200)
+        newest = owner.shards[shard.partition.index].machine.newest
+        assert set(newest.offsets_of("g")) == {("orders", 0)}
+
+    run(test, topics=("orders", "others"), replica_lag_time_max_ms="60000")
+
+
+def test_a_round_over_many_groups_gives_others_a_turn() -> None:
+    """Deleting a topic, or looking for what has expired, must not hold a broker with many offsets up."""
+    state = EMPTY_STATE.with_entries(
+        Entry(OffsetKey(f"g{number % 100}", "orders", number), OffsetValue(1, -1, "", 1)) for number in range(10_000)
+    )
+    machine = GroupCoordinator(GroupSettings(), state, 10_000)
+    groups: list[str] = []
+    looked_at: list[int] = []
+
+    async def others() -> None:
+        while len(groups) < 100:
+            looked_at.append(len(groups))
+            await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            async for group in groups_in_steps(machine):
+                groups.append(group)
+
+    trio.run(main)
+    assert sorted(groups) == sorted(machine.group_ids())
+    assert len(looked_at) > 1
+    assert not [number for number in looked_at if number % 20], "after two thousand offsets"
 
 
 def test_requests_that_come_while_a_partition_loads_are_answered_when_it_is_loaded(run: Any) -> None:
