@@ -117,11 +117,11 @@ class _Page:
         )
 
     def _partition(self, index: int, state: PartitionState) -> Any:
-        is_led = self._reaches(state.leader)
+        """As in Kafka a partition without a leader is described like any other: -1 leads it, and that is no error."""
         return kind(KEY, "DescribeTopicPartitionsResponsePartition")(
-            error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+            error_code=ErrorCode.NONE,
             partition_index=index,
-            leader_id=state.leader if is_led else NO_LEADER,
+            leader_id=state.leader if self._reaches(state.leader) else NO_LEADER,
             leader_epoch=state.leader_epoch,
             replica_nodes=state.replicas,
             isr_nodes=state.isr,
