@@ -10,6 +10,7 @@ Source: DescribeLogDirsRequest 1 to 5, KIP-113, KIP-827.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
@@ -110,10 +111,16 @@ def _measure(
 
 
 def _log_bytes(disk: Disk, path: str) -> int:
+    """What is there of the log. It may be opened or deleted meanwhile, since a look must not hold that up: then files,
+    or the folder, are gone, and that is no failure of the device."""
     total = 0
-    for name in disk.list(path):
-        if name.endswith(LOG_SUFFIX):
-            file = disk.open(f"{path}/{name}")
-            total += file.size
-            file.close()
+    try:
+        for name in disk.list(path):
+            if name.endswith(LOG_SUFFIX):
+                file = disk.open(f"{path}/{name}")
+                total += file.size
+                file.close()
+    except DiskError as error:
+        if error.errno != ENOENT:
+            raise
     return total

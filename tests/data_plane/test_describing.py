@@ -71,6 +71,32 @@ def test_a_log_that_is_not_open_is_measured_on_the_disk() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_log_that_is_deleted_while_it_is_measured_takes_no_directory_offline(
+    monkeypatch: pytest.MonkeyPatch, *, is_listed: bool
+) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        assert not error(await plane.produce("orders", batch("x" * 100)))
+        plane.partition("orders").log = None
+        disk = plane.cluster.node(1).broker.broker.seam.disk
+        look = disk.list
+
+        def look_while_it_is_deleted(path: str) -> list[str]:
+            found = look(path) if is_listed else []
+            disk.rename(path, f"{path}.00000000000000000000000000000000-delete")
+            return found or list(look(path))
+
+        monkeypatch.setattr(disk, "list", look_while_it_is_deleted)
+        (result,) = (await log_dirs(plane)).results
+        monkeypatch.undo()
+        assert result.error_code == 0
+        assert plane.partition("orders").directory.is_online
+        assert plane.is_up(1)
+
+    run(test)
+
+
 def test_a_directory_that_is_offline_tells_its_error_and_no_sizes() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
