@@ -104,8 +104,8 @@ def cuts_while(fault: Fault) -> tuple[set[tuple[str, str]], set[tuple[str, str]]
 
     async def story(cluster: SimCluster) -> None:
         world = cluster.world
-        names = [*map(host_name, cluster.shape.node_ids), *plan.CLIENTS]
-        for name in plan.CLIENTS:
+        names = [*map(host_name, cluster.shape.node_ids), *plan.CLIENT_HOSTS]
+        for name in plan.CLIENT_HOSTS:
             world.host(name)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Disturbances(Nemesis(cluster), [fault]).run)
@@ -124,7 +124,7 @@ def test_a_run_cuts_the_links_of_the_shape_both_ways_and_then_no_more(kind: str)
     wanted = {
         (name, host_name(other))
         for one, other in pairs_of(fault, THREE_AND_THREE)
-        for name in (plan.CLIENTS if one == CLIENTS else (host_name(one),))
+        for name in (plan.CLIENT_HOSTS if one == CLIENTS else (host_name(one),))
     }
     assert during == wanted | {(target, source) for source, target in wanted}
     assert not after
@@ -133,4 +133,4 @@ def test_a_run_cuts_the_links_of_the_shape_both_ways_and_then_no_more(kind: str)
 
 def test_clients_are_cut_off_from_all_nodes_where_none_is_named() -> None:
     during, _ = cuts_while(Fault(at_ms=0, kind=plan.CLIENTS_CUT, duration_ms=150))
-    assert len(during) == 2 * 6 * len(plan.CLIENTS)
+    assert len(during) == 2 * 6 * len(plan.CLIENT_HOSTS)
