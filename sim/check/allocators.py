@@ -1,6 +1,6 @@
 """M17: what is handed out once is never handed out again, whoever is the active controller by then.
 
-Broker epochs are M7's.
+Broker epochs are M7's. Of a producer id it is the pair with its epoch that may not come twice.
 """
 
 from __future__ import annotations
@@ -9,20 +9,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import ProducerIdsRecorded, TopicRecorded
+from kraft.sim.check.observations import ProducerIdGiven, ProducerIdsRecorded, TopicRecorded
 
 
 class NothingIsHandedOutTwice(Check):
     id: ClassVar[str] = "M17"
-    statement: ClassVar[str] = "No topic id and no block of producer ids is handed out twice."
+    statement: ClassVar[str] = "No topic id, no block of producer ids and no producer id is handed out twice."
 
     def __init__(self) -> None:
         super().__init__()
         self._topic_ids: set[str] = set()
         self._next_producer_id = 0
+        self._given: dict[tuple[int, int], int] = {}
+        """(producer id, producer epoch) → the broker that gave it to a client."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {TopicRecorded: self.topic_recorded, ProducerIdsRecorded: self.producer_ids_recorded}
+        return {
+            TopicRecorded: self.topic_recorded,
+            ProducerIdsRecorded: self.producer_ids_recorded,
+            ProducerIdGiven: self.given,
+        }
 
     def topic_recorded(self, seen: TopicRecorded) -> None:
         self.count()
@@ -39,3 +45,18 @@ class NothingIsHandedOutTwice(Check):
                 known=self._next_producer_id,
             )
         self._next_producer_id = max(self._next_producer_id, seen.next_producer_id)
+
+    def given(self, seen: ProducerIdGiven) -> None:
+        self.count()
+        producer = (seen.producer_id, seen.producer_epoch)
+        if producer in self._given:
+            first = self._given[producer]
+            self.fail("a producer id was handed out twice", producer=producer, first=first, second=seen.node)
+        self._given.setdefault(producer, seen.node)
+        if seen.producer_id >= self._next_producer_id:
+            self.fail(
+                "a producer id was handed out of a block that is not committed",
+                producer=producer,
+                node=seen.node,
+                committed=self._next_producer_id,
+            )

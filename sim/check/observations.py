@@ -113,6 +113,32 @@ class VoteGranted:
 
 
 @dataclass(frozen=True, slots=True)
+class Campaigned:
+    """A request for a vote, or for a pre-vote, leaves `node`."""
+
+    node: int
+    directory_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumFetchHandled:
+    """A fetch of `voter`, of records or of a snapshot, that takes `leader` for the leader of `epoch`, is about to be
+    handled by it."""
+
+    leader: int
+    voter: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """It is a while later, whatever has happened. `frozen`: nodes whose processes stand still."""
+
+    frozen: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class PreVoteAnswered:
     """A pre-vote was answered by `node`; the two tuples are (epoch, leader id, voted id) before and after."""
 
@@ -228,6 +254,54 @@ class ProduceAnswered:
     epoch_now: int
     isr_size: int
     min_isr: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndTold:
+    """An answer to a client leaves `node`, which leads the partition: it ends at `end_offset`, by ListOffsets
+    (`is_listed`) or Fetch, for who reads what is stable (`is_stable`), or up to the high watermark. `number` counts
+    these; `asked_at` is the number of the last one when the request was about to be handled."""
+
+    node: int
+    topic_partition: TopicPartition
+    leader_epoch: int
+    end_offset: int
+    is_listed: bool
+    is_stable: bool
+    number: int
+    asked_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdGiven:
+    """A producer id leaves `node` for a client."""
+
+    node: int
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedMember:
+    """Who is to be in sync: the broker epoch that the leader names (-1: it does not know), and what the controller's
+    metadata say of that broker (-1: it is not registered)."""
+
+    broker: int
+    asked_epoch: int
+    broker_epoch: int
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAccepted:
+    """A controller has taken the in-sync set that a leader proposed. (leader, leader epoch, partition epoch): `asked`
+    by the proposal, `current` in the metadata that it was decided on, which may not be committed yet."""
+
+    controller: int
+    topic_partition: TopicPartition
+    asked: tuple[int, int, int]
+    current: tuple[int, int, int]
+    members: tuple[ProposedMember, ...]
 
 
 @dataclass(frozen=True, slots=True)

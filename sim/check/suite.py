@@ -17,6 +17,7 @@ from kraft.sim.check.failure_detection import (
     Speed,
 )
 from kraft.sim.check.images import ImageEquality, ImageIsTheFold, PublicationOrder
+from kraft.sim.check.isr_changes import AlterPartitionPrecondition
 from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
@@ -69,18 +70,28 @@ from kraft.sim.check.raft_logs import (
     SnapshotSoundness,
     StateMachineSafety,
 )
+from kraft.sim.check.raft_roles import LeadersAreHeard, OnlyVotersStand
 from kraft.sim.check.reassignments import ReassignmentSafety
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.check.throttles import ThrottleSparesTheIsr
+from kraft.sim.check.told_ends import ToldEndsRise
 from kraft.sim.check.truncation import TruncationDiscipline
 from kraft.sim.check.unclean_restarts import UncleanMembersLeave
+
+UNHEARD_MS_MAX = 5_000
+"""By Kafka's defaults: check-quorum, and a fetch time-out more."""
 
 
 class Suite:
     """The checks of one run. Shadows are written before the checks read a write, and after they read a cut."""
 
     def __init__(
-        self, voters: frozenset[int], *, link_latency_ms: int = 1, is_steady: Callable[[], bool] = lambda: False
+        self,
+        voters: frozenset[int],
+        *,
+        link_latency_ms: int = 1,
+        unheard_ms_max: int = UNHEARD_MS_MAX,
+        is_steady: Callable[[], bool] = lambda: False,
     ) -> None:
         self.shadows = Shadows()
         self.ledger = MetadataLedger()
@@ -105,8 +116,11 @@ class Suite:
             SnapshotSoundness(self.ledger),
             PersistBeforeReply(self.shadows),
             VoteRestriction(self.shadows),
+            OnlyVotersStand(voters),
+            LeadersAreHeard(voters, unheard_ms_max),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
+            ToldEndsRise(self.partitions),
             HighWatermarkJustified(self.shadows, self.partitions, self.damage),
             MarksInOrder(),
             LeaderWritesPartition(),
@@ -119,6 +133,7 @@ class Suite:
             self.leader_in_sync,
             OnlyTheActiveLead(),
             OnlyTheAbleJoin(),
+            AlterPartitionPrecondition(),
             UncleanMembersLeave(),
             NothingIsHandedOutTwice(),
             BrokerEpochsRise(),

@@ -15,19 +15,25 @@ from kraft.broker.node.partition import Partition
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.serve import Node
 from kraft.broker.replica.leader import LeaderState
-from kraft.control import Decision, FenceBrokers, FenceCause
+from kraft.control import AlterPartition, Decision, FenceBrokers, FenceCause
+from kraft.image import MetadataImage
 from kraft.image.dump import Digester
+from kraft.image.events import PartitionChange
+from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import PartitionState
 from kraft.node.controller import Controller
 from kraft.node.controller_commands import NOBODY, Waiter
+from kraft.node.publisher import PreparedImage
 from kraft.raft.identity import VoterSet
 from kraft.raft.raft import Raft
 from kraft.raft.state import Leader
 from kraft.sim.check.observations import (
     ControllerReplied,
     ImagePublished,
+    IsrAccepted,
     Observation,
     PartitionSeen,
+    ProposedMember,
     ReplicaHeldBack,
     RoleSeen,
     VotersSeen,
@@ -94,6 +100,8 @@ class NodeEye:
         self._digester = Digester()
         self._partitions: dict[Partition, _Look] = {}
         self._tags: list[_Tag] = []
+        self._decided_on = EMPTY_IMAGE
+        """What the last decision of the active controller that has events was decided on."""
         if node.controller is not None:
             self._spy(node.controller)
         if node.broker is not None:
@@ -220,7 +228,11 @@ class NodeEye:
 
     def _spy(self, controller: Controller) -> None:
         line = controller.line
-        decided, carry_out = controller.decided, line._carry_out
+        decided, carry_out, appended = controller.decided, line._carry_out, controller.appended
+
+        def spy_appended(prepared: PreparedImage) -> None:
+            self._decided_on = prepared.before
+            appended(prepared)
 
         def spy_decided(command: Any, decision: Decision) -> None:
             self._decided(controller, command, decision)
@@ -239,6 +251,7 @@ class NodeEye:
 
         # An instance's own attributes: the classes stay as they are.
         controller.decided = spy_decided  # type: ignore[method-assign]
+        controller.appended = spy_appended  # type: ignore[method-assign]
         line._carry_out = spy_carry_out  # type: ignore[method-assign]
 
     def _spy_throttle(self, quota: ReplicationQuota) -> None:
@@ -263,10 +276,39 @@ class NodeEye:
             is_fast, is_first = command.cause is FenceCause.PROCESS_DIED, command.cursor is None
             for target in command.targets:
                 self._fence_decided(self._id, FenceDecided(*target, end_offset, is_fast, is_first))
+        elif isinstance(command, AlterPartition) and decision.events:
+            self._tell_accepted(command, decision)
+
+    def _tell_accepted(self, command: AlterPartition, decision: Decision) -> None:
+        """What was taken of a leader's proposals, beside what the metadata said then."""
+        image = self._decided_on
+        changes = [event for event in decision.events if isinstance(event, PartitionChange)]
+        taken = {(change.topic_id, change.partition_id) for change in changes}
+        for proposal in command.partitions:
+            topic = image.topics.get_by_id(proposal.topic_id)
+            state = None if topic is None else topic.find(proposal.partition_id)
+            if topic is None or state is None or (proposal.topic_id, proposal.partition_id) not in taken:
+                continue
+            members = ((command.broker_id, command.broker_epoch), *proposal.new_isr)
+            self._tell(
+                IsrAccepted(
+                    self._id,
+                    (self._labels.of(topic.topic_id, topic.name), proposal.partition_id),
+                    (command.broker_id, proposal.leader_epoch, proposal.partition_epoch),
+                    (state.leader, state.leader_epoch, state.partition_epoch),
+                    tuple(_member(image, *member) for member in members),
+                )
+            )
 
     def _replies(self, tag: _Tag, waiter: Waiter, reply: Any) -> None:
         self._tell(ControllerReplied(self._id, tag.depends_on, self.node.quorum.high_watermark))
         waiter.reply(reply)
+
+
+def _member(image: MetadataImage, broker_id: int, asked_epoch: int) -> ProposedMember:
+    known = image.brokers.get(broker_id)
+    epoch, is_active = (-1, False) if known is None else (known.broker_epoch, known.is_active)
+    return ProposedMember(broker_id, asked_epoch, epoch, is_active)
 
 
 def _id(node_id: int | None) -> int:

@@ -28,6 +28,7 @@ from kraft.sim.check.observations import (
     ProduceAnswered,
     Restarted,
     RoleSeen,
+    TimePassed,
     TopicPartition,
 )
 from kraft.sim.check.suite import Suite
@@ -49,6 +50,12 @@ STEADY_MS = 100
 FETCH_GAP_MS_MAX = 1_000
 """Contact is over if the next fetch came later than this after the last one (a long poll takes half of it)."""
 
+UNHEARD_FETCH_TIMEOUTS = 2.7
+"""A leader that no majority fetches from resigns after one and a half by its own clock; it has one more, and drift."""
+
+LOOK_MS = 100
+"""Time is told so often, if anything happens at all."""
+
 LOOKS_LATE_MS = 20
 """A session's begin may be seen this much later than its controller began to count."""
 
@@ -69,7 +76,13 @@ class ClusterWatch:
 
     def __init__(self, world: World, shape: ClusterShape, *, link_latency_ms: int) -> None:
         self.shape = shape
-        self.suite = Suite(frozenset(shape.controller_ids), link_latency_ms=link_latency_ms, is_steady=self._is_steady)
+        self._config = shape.config(shape.broker_ids[0] if shape.broker_ids else shape.controller_ids[0])
+        self.suite = Suite(
+            frozenset(shape.controller_ids),
+            link_latency_ms=link_latency_ms,
+            unheard_ms_max=int(UNHEARD_FETCH_TIMEOUTS * self._config.integer("controller.quorum.fetch.timeout.ms")),
+            is_steady=self._is_steady,
+        )
         self.chronicle = Chronicle(self.suite.shadows, lambda: self.now_ms)
         self.labels = TopicLabels()
         self.fold = MetadataFold(
@@ -88,7 +101,7 @@ class ClusterWatch:
         self.altered: Counter[Change] = Counter()
         """A change of a setting that brokers handed on → how often a controller handled it while it led."""
         self._world = world
-        self._config = shape.config(shape.broker_ids[0] if shape.broker_ids else shape.controller_ids[0])
+        self._next_look_ms = 0
         self._session_timeout_ms = self._config.integer("broker.session.timeout.ms")
         self._wire = WireEye(self, self.tell, lambda: self.now_ms)
         self._disks = {
@@ -191,6 +204,8 @@ class ClusterWatch:
 
     def handled(self, node: str) -> None:
         """A pass is over, nothing has left yet."""
+        if self.now_ms >= self._next_look_ms:
+            self._tell_time()
         node_id = node_of(node)
         if node_id is None:
             return
@@ -200,6 +215,10 @@ class ClusterWatch:
         self._disks[node_id].look()
         if eye is not None:
             eye.look()
+
+    def _tell_time(self) -> None:
+        self._next_look_ms = self.now_ms + LOOK_MS
+        self.tell(TimePassed(frozenset(node for node in self.nodes if self._world.is_paused(host_name(node)))))
 
     def sending(self, endpoint: Endpoint, data: bytes) -> None:
         self._wire.sending(endpoint, data)
@@ -281,6 +300,12 @@ class ClusterWatch:
     def hosted_log(self, node: int, topic: str | UUID, partition: int) -> TopicPartition | None:
         replica = self._replica(node, topic, partition)
         return None if replica is None else (self.labels.of(replica.topic_id, replica.topic), partition)
+
+    def led_log(self, node: int, topic: str | UUID, partition: int) -> tuple[TopicPartition, int] | None:
+        replica = self._replica(node, topic, partition)
+        if replica is None or replica.leader is None:
+            return None
+        return (self.labels.of(replica.topic_id, replica.topic), partition), replica.leader.leader_epoch
 
     def log_end(self, node: int, log: TopicPartition) -> int:
         return self.suite.shadows.log(node, log).end_offset

@@ -2,7 +2,7 @@
 
 What a message promises is told when it leaves; what it changes at its receiver is told when its last byte is about to
 be handled there, so that what is lost on the way never counts. Only what the checks need is decoded: the quorum's
-messages, registrations, heartbeats and probes, and Produce.
+messages, registrations, heartbeats and probes, and Produce; what else clients are told is the client eye's.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from uuid import UUID
 
 from kraft.seam import CloseReason, DialOutcome, Peer
 from kraft.sim.check.observations import (
+    Campaigned,
     EpochClaimed,
     FetchSent,
     Observation,
     ProbeAnswered,
+    QuorumFetchHandled,
     TopicPartition,
     VoteGranted,
 )
+from kraft.sim.cluster.client_eye import CLIENT_KEYS, ClientEye, Leaders
 from kraft.sim.cluster.shape import CONTROLLER_LISTENER, node_of
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.streams import Stream
@@ -39,7 +42,7 @@ from kraft.wire.rpc_cluster import (
     RegisterBrokerRequest,
     RegisterBrokerResponse,
 )
-from kraft.wire.rpc_quorum import MetadataFetchRequest, VoteRequest, VoteResponse
+from kraft.wire.rpc_quorum import FetchSnapshotRequest, MetadataFetchRequest, VoteRequest, VoteResponse
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
@@ -113,7 +116,7 @@ class _Direction:
         self.due.append((self.sent, tell))
 
 
-class ClusterView(Protocol):
+class ClusterView(Leaders, Protocol):
     """What the eye asks of, and tells to, the run."""
 
     def incarnation_of(self, controller: int, broker: int) -> tuple[UUID, int] | None:
@@ -166,6 +169,7 @@ class WireEye:
         self._view = view
         self._tell = tell
         self._now_ms = now_ms
+        self._clients = ClientEye(view, tell)
         self._streams: dict[Stream, _Direction] = {}
         self._before: tuple[int, int, int] | None = None
 
@@ -214,6 +218,10 @@ class WireEye:
             direction.when_handled(partial(self._view.forward_handled, target, forwarded))
         elif key == ApiKey.PRODUCE and target is not None:
             self._produce_request(direction, target, correlation_id, version, body)
+        elif key in CLIENT_KEYS and source is None:
+            client_asked = self._clients.asked(key, version, body)
+            direction.asked[correlation_id] = _Asked(key, version, client_asked)
+            direction.when_handled(partial(self._clients.handled, client_asked))
 
     def _quorum_request(
         self, endpoint: Endpoint, direction: _Direction, source: int, target: int | None, message: Any
@@ -221,10 +229,13 @@ class WireEye:
         is_prevote = isinstance(message, VoteRequest) and message.pre_vote
         direction.ballots.append((direction.sent, is_prevote))
         if isinstance(message, VoteRequest):
+            self._tell(Campaigned(source, self._view.directory_of(source), message.epoch))
             if not message.pre_vote:
                 self._tell(EpochClaimed(source, message.epoch, -1))
             return
         self._tell(EpochClaimed(source, message.epoch, getattr(message, "leader_id", -1)))
+        if isinstance(message, MetadataFetchRequest | FetchSnapshotRequest) and target is not None:
+            direction.when_handled(partial(self._tell, QuorumFetchHandled(target, source, message.epoch)))
         if isinstance(message, MetadataFetchRequest) and target is not None and self._view.is_voter(source):
             self._tell(FetchSent(source, message.epoch, message.fetch_offset))
             direction.when_handled(partial(self._view.fetched, source, target, message.epoch, endpoint))
@@ -256,6 +267,9 @@ class WireEye:
     ) -> None:
         if asked.key == ApiKey.PRODUCE:
             self._produced(direction, source, asked, body)
+            return
+        if asked.key in CLIENT_KEYS:
+            self._clients.answered(source, asked.message, body)
             return
         answer = decode_rpc_response(asked.key, asked.version, body)
         if asked.key in QUORUM_KEYS:

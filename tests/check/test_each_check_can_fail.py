@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -12,11 +12,14 @@ from kraft.sim.check.observations import (
     BrokerInactive,
     BrokerRegistered,
     BrokerUnfenced,
+    Campaigned,
     ControllerReplied,
+    EndTold,
     EpochClaimed,
     FetchSent,
     HeartbeatHandled,
     ImagePublished,
+    IsrAccepted,
     LogCut,
     LogDurable,
     MetadataFolded,
@@ -29,11 +32,15 @@ from kraft.sim.check.observations import (
     ProcessDied,
     ProduceAcknowledged,
     ProduceAnswered,
+    ProducerIdGiven,
     ProducerIdsRecorded,
+    ProposedMember,
+    QuorumFetchHandled,
     ReplicaHeldBack,
     Restarted,
     RoleSeen,
     SnapshotSeen,
+    TimePassed,
     TopicDeleted,
     TopicRecorded,
     VoteDurable,
@@ -127,6 +134,31 @@ PARTITION_LOGS = replicated(5, TP, (1, 2, 3))
 COMMITTED = [*PARTITION_LOGS, partition(leo=5), partition(hw=5, leo=5)]
 ACKED = [*COMMITTED, ProduceAcknowledged(TP, 0, 5)]
 META = replicated(3)
+ISR_TAKEN = IsrAccepted(
+    101,
+    TP,
+    (1, 2, 5),
+    (1, 2, 5),
+    (ProposedMember(1, 6, 6, True), ProposedMember(2, 8, 8, True), ProposedMember(3, -1, 9, True)),
+)
+
+
+def ends(end: int, number: int = 1, *, asked: int = 0, epoch: int = 0, is_listed: bool = False) -> EndTold:
+    return EndTold(1, TP, epoch, end, is_listed, False, number, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """It is so late, or later, when the next thing happens."""
+
+    at_ms: int
+    frozen: frozenset[int] = frozenset()
+
+
+def passing(*times_ms: int) -> list[Observation]:
+    return [Later(at_ms) for at_ms in times_ms]
+
+
 IMAGE = ImagePublished(0, 1, 9, "a", 9)
 
 SHRUNK = [recorded(replicas=(1, 2, 3)), recorded(isr=(1, 2), epoch=1, replicas=(1, 2, 3))]
@@ -172,6 +204,15 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [NodeDown(102), LogCut(102, None, 0, 2), Restarted(102, 3, False, False), follower(leo=2)],
     ),
     "R12": ([*META, leader(hw=3, leo=3)], [LogCut(103, None, 0, 0), written(103, 0, 3, digest=9)]),
+    "R14": ([Campaigned(101, "d101", 1), voters_seen(3), Campaigned(101, "d101", 2)], [Campaigned(1, "d1", 3)]),
+    "R14 by one that has been taken out": (
+        [voters_seen(3), voters_seen(9, record=9, keys=(102, 103)), Campaigned(101, "d101", 2)],
+        [voters_seen(12, record=12, keys=(102,)), Campaigned(101, "d101", 3)],
+    ),
+    "R14 by one with another directory": (
+        [voters_seen(3), Campaigned(101, "d101", 2)], [Campaigned(101, "d104", 2)],
+    ),
+    "R14 by an observer that leads": ([Campaigned(101, "", 1), leader()], [leader(1, 2)]),
     "R15": (
         [*META, leader(hw=3, leo=3), ImagePublished(101, 1, 3, "a", 3), SnapshotSeen(101, 3, 1, "a")],
         [SnapshotSeen(102, 3, 1, "b")],
@@ -184,11 +225,35 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [*META, leader(hw=3, leo=3), SnapshotSeen(101, 3, 1, "a")],
         [SnapshotSeen(102, 3, 2, "a")],
     ),
+    "R18": (
+        [leader(), *passing(0, 2_000, 4_900), QuorumFetchHandled(101, 102, 1), *passing(5_000, 9_800)],
+        passing(10_000),
+    ),
+    "R18 by fetches of another epoch": (
+        [leader(), *passing(4_900)], [QuorumFetchHandled(101, 102, 0), *passing(5_100)],
+    ),
+    "R18 by too few of five": (
+        [VotersSeen(101, 1, 1, True, -1, -1, tuple((node, "") for node in range(101, 106)), -1, 0, 0), leader(),
+         QuorumFetchHandled(101, 102, 1), *passing(4_900)],
+        [QuorumFetchHandled(101, 102, 1), *passing(5_100)],
+    ),
+    "R18 after it stood still": (
+        [leader(), *passing(4_900), Later(7_000, frozenset({101})), *passing(11_900)], passing(12_100),
+    ),
     "R19": ([VoteDurable(102, "d", 2, 101), VOTE], [replace(VOTE, node=103)]),
     "R19 by a fetch": ([*META, FetchSent(102, 1, 3)], [written(102, 3, 4), FetchSent(102, 1, 4)]),
     "D1": (ACKED, [LogCut(2, TP, 0, 0), partition(node=2, epoch=1, hw=0)]),
     "D1 before commit": (ACKED, [ProduceAcknowledged(TP, 5, 6)]),
     "D2": (COMMITTED, [LogCut(2, TP, 0, 0), written(2, 0, 5, digest=9, log=TP), partition(2, 5, 5, False)]),
+    "D3": ([ends(5), ends(5, 2, asked=1), ends(4, 3, asked=0)], [ends(4, 4, asked=1)]),
+    "D3 by ListOffsets in a later epoch": (
+        [ends(5), ends(4, 2, asked=1, epoch=1), ends(5, 3, asked=2, epoch=1, is_listed=True)],
+        [ends(4, 4, asked=3, epoch=1, is_listed=True)],
+    ),
+    "D3 by ListOffsets of a leader of before": (
+        [ends(5, epoch=1), ends(4, 2, asked=1, is_listed=True), ends(4, 3, asked=2, is_listed=True)],
+        [ends(3, 4, asked=3, is_listed=True)],
+    ),
     "D4": (COMMITTED, [written(1, 5, 6, log=TP), partition(hw=6, leo=6)]),
     "D4 with one that is no replica any more": (
         [*COMMITTED, recorded(isr=(1, 2), replicas=(1, 2)), LogCut(3, TP, 0, 0),
@@ -309,6 +374,16 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "D19": ([ReplicaHeldBack(1, TP, 3, (1, 2))], [ReplicaHeldBack(1, TP, 2, (1, 2))]),
     "M2": ([MetadataFolded(5, 2, ())], [MetadataFolded(6, 1, ("partition 0: leader 1, due is leader 2",))]),
+    "M8b": ([ISR_TAKEN], [replace(ISR_TAKEN, asked=(1, 2, 4))]),
+    "M8b by another leader": ([ISR_TAKEN], [replace(ISR_TAKEN, asked=(2, 2, 5))]),
+    "M8b by a fenced member": ([ISR_TAKEN], [replace(ISR_TAKEN, members=(ProposedMember(2, 8, 8, False),))]),
+    "M8b by a member of before": ([ISR_TAKEN], [replace(ISR_TAKEN, members=(ProposedMember(2, 7, 8, True),))]),
+    "M17 by one producer id": (
+        [ProducerIdsRecorded(9), ProducerIdGiven(1, 7, 0), ProducerIdGiven(1, 7, 1)], [ProducerIdGiven(2, 7, 0)],
+    ),
+    "M17 by a block that is not committed": (
+        [ProducerIdsRecorded(9), ProducerIdGiven(1, 8, 0)], [ProducerIdGiven(1, 9, 0)],
+    ),
     "M12": (
         [ImagePublished(1, 1, 6, "a", 6), BrokerUnfenced(1, 5), ImagePublished(1, 2, 3, "b", 6)],
         [ImagePublished(1, 2, 2, "c", 6)],
@@ -358,8 +433,10 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
 
 def run(observations: list[Observation]) -> Suite:
     suite = Suite(VOTERS, is_steady=lambda: True)
+    at_ms = 0
     for observation in observations:
-        suite.observe(observation, getattr(observation, "at_ms", 0))
+        at_ms = max(at_ms, getattr(observation, "at_ms", 0))
+        suite.observe(TimePassed(observation.frozen) if isinstance(observation, Later) else observation, at_ms)
     return suite
 
 
