@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kraft.sim.cores.checks import Checks
+from kraft.sim.cores.core_alone import CoreAlone
 from kraft.sim.cores.driver import Odds
 from kraft.sim.cores.schedule import FaultSchedule, Stuck
 from kraft.sim.cores.world import World
@@ -13,6 +14,9 @@ from kraft.sim.cores.world import World
 APPEND_INTERVAL_MS = 15
 VOTERS_INTERVAL_MS = 200
 VOTERS_CHANGE_ONE_IN = 5
+CORE_ALONE_ONE_IN = 3
+MINORITY_VOTERS = 2
+"""Of so many voters none may be missing."""
 HEALED_MS_MAX = 20_000
 """A leader is found, something is committed, and everyone has caught up, each within so much time after the last fault:
 a fetch that a cut link has swallowed is missed after two seconds, and its leader may have resigned by then."""
@@ -147,12 +151,25 @@ class Chaos(FaultSchedule[World]):
         before = self._world.committed_end
         return lambda: self._world.committed_end > before
 
+    def _leaves_core_alone(self) -> bool:
+        """In one of so many runs, if a minority may be missing. Where voters come and go, it is another question of
+        whom a core is a majority."""
+        world = self._world
+        if self._changes_voters or len(world.voters) <= MINORITY_VOTERS:
+            return False
+        return not world.chance.below(CORE_ALONE_ONE_IN)
+
     def _demand_progress(self) -> None:
         """Heal, and demand progress on every node."""
         world = self._world
         world.stop_voter_changes()
-        world.heal()
         world.odds.loss = 0
+        if self._leaves_core_alone():
+            alone = CoreAlone(world)
+            self.faults.update(f"left {kind.value}" for kind in alone.outside.values())
+            alone.demand()
+            world.append_every(APPEND_INTERVAL_MS)
+        world.heal()
         world.start()
         world.run(max(0, *(node.paused_until - world.now for node in world.nodes.values())))
         if not world.run_until(world.has_active_leader, HEALED_MS_MAX):

@@ -15,6 +15,8 @@ VOTERS_MIN = 2
 class World(Driver):
     """Voters 1..n and observers n+1..n+m under one seed."""
 
+    cut_for_good: frozenset[tuple[int, int]] = frozenset()
+    """Directed pairs that `heal` leaves as they are."""
     _append_interval_ms = 0
     _voters_interval_ms = 0
 
@@ -27,7 +29,7 @@ class World(Driver):
         }
 
     def heal(self) -> None:
-        self.cut.clear()
+        self.cut = set(self.cut_for_good)
         self.refused.clear()
 
     # the client of the quorum

@@ -4,12 +4,14 @@ network, controllers that change; then everything is healed, and the replicas mu
 from __future__ import annotations
 
 from kraft.sim.cores.replicas.checks import ReplicaChecks
+from kraft.sim.cores.replicas.core_alone import ReplicasAlone
 from kraft.sim.cores.replicas.links import ReplicaOdds
 from kraft.sim.cores.replicas.witness import ReplicaWitness
 from kraft.sim.cores.replicas.world import ReplicaSettings, ReplicaWorld
 from kraft.sim.cores.schedule import FaultSchedule, Stuck
 
 WRITE_INTERVAL_MS = 8
+CORE_ALONE_ONE_IN = 3
 HEALED_MS_MAX = 20_000
 """All replicas are in sync, and later equal, within so much time after the last fault."""
 PROGRESS_MS = 1_000
@@ -137,6 +139,17 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
 
     # after the faults
 
+    def _leave_core_alone(self) -> None:
+        """In one of so many runs, if enough replicas are left."""
+        world = self._world
+        if len(world.brokers) <= world.settings.min_isr or world.chance.below(CORE_ALONE_ONE_IN):
+            return
+        alone = ReplicasAlone(world)
+        self.faults[f"left {alone.kind.value}"] += 1
+        alone.demand()
+        world.heal()
+        world.start()
+
     def _demand_progress(self) -> None:
         """Heal, and demand that everyone is in sync, that producers are served, and that all logs become equal."""
         world = self._world
@@ -152,6 +165,7 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
         world.run(PROGRESS_MS)
         if world.happened["acknowledged"] <= before:
             raise Stuck("nothing is acknowledged after healing")
+        self._leave_core_alone()
         world.stop_writing()
         if not world.run_until(lambda: world.is_whole() and world.is_equal(), HEALED_MS_MAX):
             raise Stuck("the replicas do not become equal")

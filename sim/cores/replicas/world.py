@@ -58,6 +58,8 @@ class ReplicaWorld(Links):
         config = _config(self.settings)
         self.controller = Controller(self, config, tuple(ids))
         self._write_interval_ms = 0
+        self.cut_for_good: frozenset[tuple[int, int]] = frozenset()
+        """Directed pairs that `heal` leaves as they are."""
 
     # what the parts ask of it
 
@@ -123,7 +125,7 @@ class ReplicaWorld(Links):
         self.cut = {(a, b) for a in every for b in every if a != b and not any(a in g and b in g for g in groups)}
 
     def heal(self) -> None:
-        self.cut.clear()
+        self.cut = set(self.cut_for_good)
 
     # the producers
 
