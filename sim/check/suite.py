@@ -180,12 +180,8 @@ class Suite:
 
     def _note_repair(self, node: int, log: TopicPartition) -> None:
         """A damaged replica that holds all that is committed is damaged no more."""
-        committed = self.partitions.committed.get(log)
-        shadow = self.shadows.log(node, log)
-        if committed is None or shadow.end_offset >= max(committed):
-            held = {batch.next_offset: (batch.epoch, batch.digest) for batch in shadow.batches}
-            if all(held.get(end) == entry for end, entry in (committed or {}).items() if end > shadow.start_offset):
-                self.damage.repaired(node, log)
+        if self.partitions.is_all_in(self.shadows.log(node, log), log):
+            self.damage.repaired(node, log)
 
     def finish(self, at_ms: int) -> None:
         """The run is over."""

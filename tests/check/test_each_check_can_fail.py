@@ -134,6 +134,8 @@ PARTITION_LOGS = replicated(5, TP, (1, 2, 3))
 COMMITTED = [*PARTITION_LOGS, partition(leo=5), partition(hw=5, leo=5)]
 ACKED = [*COMMITTED, ProduceAcknowledged(TP, 0, 5)]
 META = replicated(3)
+OF_BEFORE = [written(1, 5, 7, epoch=2, log=TP)]
+"""What the leader of epoch 3 has of the one before, and nobody else."""
 ISR_TAKEN = IsrAccepted(
     101,
     TP,
@@ -255,6 +257,11 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [ends(3, 4, asked=3, is_listed=True)],
     ),
     "D4": (COMMITTED, [written(1, 5, 6, log=TP), partition(hw=6, leo=6)]),
+    "D4 with one that holds something else there": (
+        [*COMMITTED, *(written(node, 5, 6, log=TP) for node in (1, 2, 3)), partition(hw=6, leo=6)],
+        [*(written(node, 6, 7, log=TP) for node in (1, 2)), written(3, 6, 7, digest=9, log=TP),
+         partition(hw=7, leo=7)],
+    ),
     "D4 with one that is no replica any more": (
         [*COMMITTED, recorded(isr=(1, 2), replicas=(1, 2)), LogCut(3, TP, 0, 0),
          *(written(node, 5, 6, log=TP) for node in (1, 2)), partition(hw=6, leo=6)],
@@ -270,6 +277,20 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "D18": ([*COMMITTED, recorded(isr=(1, 2)), recorded(epoch=1)], [LogCut(3, TP, 0, 0), recorded(isr=(1, 2), epoch=2),
             recorded(epoch=3)]),
+    "D18 by a member as long as the others": (
+        [*COMMITTED, recorded(isr=(1, 2)), LogCut(3, TP, 0, 0), written(3, 0, 5, log=TP), recorded(change=1)],
+        [recorded(isr=(1, 2), change=2), LogCut(3, TP, 0, 0), written(3, 0, 5, digest=9, log=TP), recorded(change=3)],
+    ),
+    "D18 by the start of the leader's epoch": (
+        [*COMMITTED, *OF_BEFORE, written(1, 7, 8, epoch=3, log=TP), recorded(isr=(1, 2), epoch=3),
+         written(3, 5, 7, epoch=2, log=TP), recorded(epoch=3, change=4)],
+        [recorded(isr=(1, 3), epoch=3, change=5), recorded(epoch=3, change=6)],
+    ),
+    "D18 by the end of a leader that has written nothing yet": (
+        [*COMMITTED, *OF_BEFORE, recorded(isr=(1,), epoch=3), written(2, 5, 7, epoch=2, log=TP),
+         recorded(isr=(1, 2), epoch=3, change=4)],
+        [recorded(epoch=3, change=5)],
+    ),
     "M3": ([recorded(), recorded(epoch=1)], [recorded(epoch=1)]),
     "M3 by a leader": ([recorded(), recorded(epoch=1)], [recorded(epoch=1, change=2, leader_id=2)]),
     "M6": (WITHOUT_ONE, [recorded(epoch=1, inactive=(2,))]),
@@ -424,6 +445,10 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [ProcessDied(2, frozenset({"broker"}), False, True, 2000), fenced(at_ms=3000)],
     ),
     "K7": (COMMITTED, [partition(hw=5, leo=5, isr=(1,)), partition(hw=6, leo=6, isr=(1,))]),
+    "K7 by a member as long as the others": (
+        [*COMMITTED, recorded(elr=(3,), isr=(1, 2))],
+        [LogCut(3, TP, 0, 0), written(3, 0, 5, digest=9, log=TP), recorded(elr=(3,), isr=(1, 2))],
+    ),
     "K7 by a short member": (
         [*COMMITTED, recorded(elr=(3,), isr=(1, 2))],
         [LogCut(3, TP, 0, 0), recorded(elr=(3,), isr=(1, 2))],

@@ -1,5 +1,5 @@
-"""The replicas of a partition go on while one of them is dead, deaf or mute for good; what a fault that heals would hide
-is found without any other check."""
+"""The replicas of a partition go on while one of them is dead, deaf or mute for good; what a fault that heals would
+hide is found without any other check."""
 
 from __future__ import annotations
 
