@@ -1,4 +1,4 @@
-"""D1, D2, D4, D5, D11 and K7: what the replicas of a partition may hold, promise and commit.
+"""D1, D2, D4, D11 and K7: what the replicas of a partition may hold, promise and commit.
 
 `DLEDGER[tp]` is filled when a leader's high watermark passes a batch; `ACKED[tp]` from acks=all successes that a client
 received. Exemption: a replica that lost unsynced bytes to a power loss, or a wiped one, is remembered by (node, log) as
@@ -283,29 +283,6 @@ class HighWatermarkJustified(Check):
                     replica_end=log.end_offset,
                     first_missing=missing,
                 )
-
-
-class MarksInOrder(Check):
-    id: ClassVar[str] = "D5"
-    statement: ClassVar[str] = "log start <= high watermark <= log end, and LSO <= high watermark."
-
-    def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {PartitionSeen: self.seen_partition}
-
-    def seen_partition(self, seen: PartitionSeen) -> None:
-        if seen.log_end_offset:
-            self.count()
-        ordered = seen.log_start_offset <= seen.high_watermark <= seen.log_end_offset
-        if not ordered or seen.last_stable_offset > max(seen.high_watermark, seen.log_start_offset):
-            self.fail(
-                "the marks of a log are out of order",
-                partition=seen.topic_partition,
-                node=seen.node,
-                log_start=seen.log_start_offset,
-                last_stable=seen.last_stable_offset,
-                high_watermark=seen.high_watermark,
-                log_end=seen.log_end_offset,
-            )
 
 
 class AcksAllReply(Check):

@@ -18,6 +18,7 @@ from kraft.sim.check.failure_detection import (
 )
 from kraft.sim.check.images import ImageEquality, ImageIsTheFold, PublicationOrder
 from kraft.sim.check.isr_changes import AlterPartitionPrecondition
+from kraft.sim.check.log_marks import BatchesFollowOn, MarksInOrder
 from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
@@ -45,7 +46,6 @@ from kraft.sim.check.partitions import (
     Damage,
     EligibleReplicas,
     HighWatermarkJustified,
-    MarksInOrder,
     NoDivergence,
     PartitionLedgers,
 )
@@ -118,11 +118,12 @@ class Suite:
             VoteRestriction(self.shadows),
             OnlyVotersStand(voters),
             LeadersAreHeard(voters, unheard_ms_max),
+            MarksInOrder(self.shadows, self.partitions),
+            BatchesFollowOn(self.shadows),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
             ToldEndsRise(self.partitions),
             HighWatermarkJustified(self.shadows, self.partitions, self.damage),
-            MarksInOrder(),
             LeaderWritesPartition(),
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions, self.damage),

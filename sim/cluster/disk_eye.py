@@ -18,6 +18,7 @@ from crc32c import crc32c
 from kraft.seam import Buffer, WireError
 from kraft.sim.check.observations import (
     BatchWritten,
+    BytesBroken,
     LogCut,
     LogDurable,
     Observation,
@@ -76,6 +77,8 @@ class _FileView:
     mark: int = -1
     batches: list[Seen] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+    is_broken: bool = False
+    """Behind the last batch stands something as long as one that is none."""
 
     @property
     def is_whole(self) -> bool:
@@ -98,18 +101,20 @@ class _FileView:
         return same
 
     def _parse(self, data: bytearray, start: int) -> None:
+        self.is_broken = False
         try:
             for position, header in iter_headers(data, start):
                 end = position + header.size_bytes
                 if not check_crc(data, position, header):
-                    return  # torn by a power loss
+                    self.is_broken = True
+                    return
                 digest = crc32c(bytes(data[position:end]))
                 epoch = header.partition_leader_epoch
                 voters = _voters_of(data, position) if header.is_control else None
                 self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end, voters))
                 self.ends.append(end)
         except WireError:
-            return  # torn by a power loss: not a batch until somebody writes one there
+            self.is_broken = True
 
 
 @dataclass(slots=True)
@@ -262,7 +267,7 @@ class DiskEye:
             if log is None and len(segments) < len(names):
                 view.snapshot_end = _snapshot_end(directory)
             file = view.files[last] if segments and last is not None else None
-            same = file.update() if file is not None else None
+            same = self._update(log, last, file) if file is not None and last is not None else None
             if file is not None and same is not None:
                 self._tell_tail(log, view, file, same)
             self._tell_durable(log, view, directory)
@@ -350,7 +355,7 @@ class DiskEye:
                 if known is not None:
                     replaced.add(name)
                 known = view.files[name] = _FileView(inode)
-            same = known.update()
+            same = self._update(log, name, known)
             if same is not None:
                 changed[name] = same
         for name in replaced - segments.keys():
@@ -362,6 +367,14 @@ class DiskEye:
             assert last is not None
             self._tell_tail(log, view, view.files[last], changed[last])
         self._tell_durable(log, view, directory)
+
+    def _update(self, log: TopicPartition | None, name: str, file: _FileView) -> int | None:
+        """As `_FileView.update`. A power loss tears batches, so what is broken is told of, and judged by who knows
+        whether it may be."""
+        same = file.update()
+        if same is not None and file.is_broken:
+            self._tell(BytesBroken(self._node, log, name))
+        return same
 
     @staticmethod
     def _look_at_front(log: TopicPartition | None, view: _LogView, directory: Directory) -> None:

@@ -12,6 +12,7 @@ from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address
 from kraft.sim.check.observations import (
     BatchWritten,
+    BytesBroken,
     LogCut,
     LogDurable,
     Observation,
@@ -236,7 +237,19 @@ def test_a_log_ends_where_the_first_of_its_files_is_torn() -> None:
     file = bench.disk.open(FIRST)
     file.truncate(len(batch(0)))
     file.append(bytes(len(batch(1))))
-    assert bench.look() == [LogCut(1, LOG, 0, 1)]
+    assert bench.look() == [BytesBroken(1, LOG, "00000000000000000000.log"), LogCut(1, LOG, 0, 1)]
+
+
+def test_a_batch_whose_crc_is_wrong_is_told_of_once_and_half_a_batch_is_not() -> None:
+    bench = Bench()
+    wrong = bytearray(batch(1))
+    wrong[-1] ^= 1
+    bench.write(FIRST, batch(0), batch(1)[:-1])
+    assert BytesBroken not in {type(seen) for seen in bench.look()}
+    bench.disk.open(FIRST).truncate(len(batch(0)))
+    bench.write(FIRST, bytes(wrong))
+    assert bench.look() == [BytesBroken(1, LOG, "00000000000000000000.log")]
+    assert bench.look() == []
 
 
 METADATA = "/data/1/__cluster_metadata-0"
