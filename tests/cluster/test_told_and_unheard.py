@@ -13,10 +13,9 @@ import trio
 from kraft.broker.api import list_offsets
 from kraft.broker.node.producer_ids import ProducerIds
 from kraft.client import Consumer, Producer
-from kraft.control import AlterPartition
+from kraft.control import AlterPartition, isr
 from kraft.control.commands import PartitionProposal, ProposedMember
 from kraft.control.decide import COMMANDS
-from kraft.control.isr import decide_alter_partition
 from kraft.raft import leader as raft_leader
 from kraft.raft import timers
 from kraft.raft.identity import Identity, Place, VoterSet
@@ -25,7 +24,7 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.workload.workload import TOPIC
 from kraft.wire.error_codes import ErrorCode
-from tests.bugbank.originals import Planting, plant
+from tests.bugbank.originals import plant
 
 from .stage import kill_and_settle, play, produce, state_of, wait_whole
 from .test_planted_bugs import caught
@@ -182,17 +181,18 @@ async def a_proposal_is_old(cluster: SimCluster) -> None:
 
 
 def test_an_old_proposal_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = isr.decide_alter_partition
+
     def twin(image: Any, context: Any, command: AlterPartition) -> Any:
         current = [image.topics.get_by_id(each.topic_id).partition(each.partition_id) for each in command.partitions]
         partitions = tuple(
             each._replace(leader_epoch=state.leader_epoch, partition_epoch=state.partition_epoch)
             for each, state in zip(command.partitions, current, strict=True)
         )
-        return decide_alter_partition(image, context, replace(command, partitions=partitions))
+        return original(image, context, replace(command, partitions=partitions))
 
     def planting(patch: pytest.MonkeyPatch) -> None:
-        Planting(patch, "tests/cluster/test_told_and_unheard.py::test_an_old_proposal_that_is_taken_is_found").put(
-            COMMANDS, AlterPartition, twin
-        )
+        plant(patch, isr, "decide_alter_partition", twin)
+        patch.setitem(COMMANDS, AlterPartition, twin)
 
     assert "M8b" in caught(monkeypatch, a_proposal_is_old, planting)

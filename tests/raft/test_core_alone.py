@@ -15,7 +15,7 @@ from kraft.sim.cores.schedule import Stuck
 from kraft.sim.cores.witness import Witness
 from kraft.sim.cores.world import World
 from kraft.wire.rpc_quorum import VoteRequest
-from tests.bugbank.originals import Planting, plant
+from tests.bugbank.originals import plant
 
 SEEDS = range(12)
 
@@ -58,9 +58,7 @@ def test_a_deaf_voter_that_disturbs_the_others_is_found(monkeypatch: pytest.Monk
         original(core, token, request)
 
     plant(monkeypatch, ballots, "handle_vote", twin)
-    Planting(monkeypatch, "tests/raft/test_core_alone.py::test_a_deaf_voter_that_disturbs_the_others_is_found").put(
-        raft._REQUESTS, VoteRequest, twin
-    )
+    monkeypatch.setitem(raft._REQUESTS, VoteRequest, twin)
     assert first_stuck(Outside.DEAF) in ("L1", "L2")
 
 
