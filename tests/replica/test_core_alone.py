@@ -31,7 +31,7 @@ def left_alone(seed: int, kind: Outside, *, leads: bool) -> None:
     assert world.run_until(world.is_whole, UP_MS_MAX)
     alone = ReplicasAlone(world)
     leader = world.state.leader
-    alone.kind, alone.outside = kind, leader if leads else next(one for one in world.brokers if one != leader)
+    alone.kind, alone.outside = kind, leader if leads else max({*world.brokers} - {leader})
     alone.demand()
 
 

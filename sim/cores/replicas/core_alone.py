@@ -15,14 +15,14 @@ REST_MS = 3_000
 
 
 class ReplicasAlone:
-    """A random broker is outside. Not a deaf one that leads: the controller hears it and it hears no follower, so it
-    has the partition for itself, with Kafka as well."""
+    """A random broker is outside. Not a deaf one that leads, or that the controller may hand the partition back to: the
+    controller hears it and it hears no follower, so it has the partition for itself, with Kafka as well."""
 
     def __init__(self, world: ReplicaWorld) -> None:
         chance, kinds = world.chance, [*Outside]
         self._world = world
         self.outside = 1 + chance.below(len(world.brokers))
-        if self.outside == world.state.leader:
+        if self.outside in (world.state.leader, world.state.replicas[0]):
             kinds.remove(Outside.DEAF)
         self.kind = kinds[chance.below(len(kinds))]
 
