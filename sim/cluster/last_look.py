@@ -21,6 +21,7 @@ from kraft.wire.records import BatchHeader, iter_headers
 
 STOP_MS_MAX = 5_000
 UP_MS_MAX = 30_000
+FOLLOWED_MS_MAX = 2_000
 
 Contents = dict[tuple[int, tuple[str, int]], tuple[tuple[int, int, int], ...]]
 
@@ -41,7 +42,7 @@ class LastLook:
 
     async def run(self) -> None:
         cluster = self._cluster
-        self.compare("at the end")
+        await self._compare_at_rest("at the end")
         before = self._contents()
         await self._start_all_anew()
         if not await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX):
@@ -60,7 +61,20 @@ class LastLook:
                     end_before=content[-1][0] if content else 0,
                     end_after=held[-1][0] if held else 0,
                 )
-        self.compare("after a start")
+        await self._compare_at_rest("after a start")
+
+    async def _compare_at_rest(self, when: str) -> None:
+        """A leader that is replaced, by a preferred one perhaps, forgets its epoch when it has asked the next one."""
+        await self._cluster.wait_until(lambda: not self._remembers_unwritten_epochs(), FOLLOWED_MS_MAX)
+        self.compare(when)
+
+    def _remembers_unwritten_epochs(self) -> bool:
+        return any(
+            start >= partition.log.log_end_offset
+            for _, partition in self._hosted()
+            if partition.log is not None
+            for _, start in self._known_epochs(partition, partition.log)
+        )
 
     async def _start_all_anew(self) -> None:
         """Some controllers and one broker are killed, the others stop in order; each host keeps its power. Were all
@@ -93,13 +107,18 @@ class LastLook:
 
     def compare(self, when: str) -> None:
         """What replicas remember, with what they have, as of now; `when` is said in the evidence."""
+        for broker, partition in self._hosted():
+            self._look_for(broker, partition, when)
+            if partition.log is not None:
+                self._compare_one(broker, partition, partition.log, when)
+
+    def _hosted(self) -> Iterator[tuple[int, Partition]]:
+        """Each replica, and the broker that has it."""
         for broker in self._cluster.shape.broker_ids:
             eye = self._cluster.watch.nodes.get(broker)
             node = None if eye is None else eye.node.broker
             for partition in () if node is None else node.broker.replicas.hosted:
-                self._look_for(broker, partition, when)
-                if partition.log is not None:
-                    self._compare_one(broker, partition, partition.log, when)
+                yield broker, partition
 
     def _look_for(self, broker: int, partition: Partition, when: str) -> None:
         self.hosted += 1
