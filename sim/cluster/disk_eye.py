@@ -11,6 +11,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from crc32c import crc32c
@@ -119,7 +120,8 @@ class _FileView:
 
 @dataclass(slots=True)
 class _LogView:
-    """What was told of a log. `has_holes`: offsets may be missing in it (it is compacted), between files too."""
+    """What was told of a log. `has_holes`: offsets may be missing in it (it is compacted), between files too; not where
+    a power loss has just taken them, for what stands behind such a hole is no log."""
 
     has_holes: bool
     files: dict[str, _FileView] = field(default_factory=dict)
@@ -138,6 +140,10 @@ class _LogView:
     front_durable: tuple[bool, int] = (False, 0)
     """Whether all files but the last would be kept whole and can be read, and up to which offset."""
     snapshot_end: int = 0
+
+    def may_have_holes_again(self, log: TopicPartition | None) -> None:
+        """If it can be read to its end, whoever recovers it has nothing to cut behind a hole."""
+        self.has_holes = self.has_holes or (log is not None and not self.is_broken)
 
     @property
     def last(self) -> str | None:
@@ -177,6 +183,14 @@ class DiskEye:
         """Two folders of one log, or one that does not say yet whose log it is: any entry may change what they mean."""
         self._directories: dict[TopicPartition | None, Directory] = {}
         host.when_synced = self._look_at_metadata_votes
+
+    def look_after_power_loss(self) -> None:
+        """Tell what it took, of a node that is down."""
+        for log, view in self._logs.items():
+            view.has_holes = log is not None and any(a.next_offset != b.base_offset for a, b in pairwise(view.told))
+        self.look()
+        for log, view in self._logs.items():
+            view.may_have_holes_again(log)
 
     def look(self) -> None:
         """Tell what changed."""
@@ -382,6 +396,7 @@ class DiskEye:
         view.names = sorted(view.files)
         readable = len(view.readable())
         view.is_broken = readable < len(view.names)
+        view.may_have_holes_again(log)
         front = view.names[: readable if view.is_broken else -1]
         view.count_before = sum(len(view.files[name].batches) for name in view.names[:-1])
         is_whole, end = _durable_end(view, directory, front)

@@ -271,6 +271,26 @@ def test_the_metadata_log_ends_where_the_next_file_does_not_join() -> None:
     assert ends(bench.look()) == [1, 2, 3]
 
 
+def test_a_log_ends_where_a_power_loss_has_taken_a_file_of_the_middle() -> None:
+    """Its name is there, and those behind it are whole: whoever recovers the log cuts it there."""
+    bench, third = Bench(), f"{PLACE}/{4:020}.log"
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2), batch(3))
+    bench.write(third, batch(4))
+    assert ends(bench.look()) == [1, 2, 3, 4, 5]
+    bench.disk.open(SECOND).truncate(0)
+    bench.told.clear()
+    bench.eye.look_after_power_loss()
+    assert LogCut(1, LOG, 0, 2) in bench.told
+    assert ends(bench.told) == []
+    bench.write(f"{PLACE}/{0:020}.index")
+    assert bench.look() == []
+    bench.disk.unlink(third)
+    assert bench.look() == []
+    bench.write(SECOND, batch(2))
+    assert ends(bench.look()) == [3]
+
+
 def test_a_log_that_may_be_compacted_goes_on_behind_a_hole() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))
