@@ -19,6 +19,7 @@ class BlankLog:
     log_start_offset = 0
     local_log_start_offset = 0
     log_end_offset = 0
+    recovery_point = 0
     last_stable_offset = 0
 
     def __init__(self, leader_epoch: int = -1) -> None:

@@ -16,7 +16,7 @@ ANY_EPOCH = -1
 class AlterPartitionPrecondition(Check):
     id: ClassVar[str] = "M8b"
     statement: ClassVar[str] = (
-        "An ISR is accepted only of the leader, in the epochs of now, of members active in their broker epochs."
+        "An ISR is accepted only of the leader, in the epochs of now, with members that are active in theirs."
     )
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:

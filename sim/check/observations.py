@@ -29,6 +29,16 @@ class BatchWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class BytesBroken:
+    """A file of a log has changed, and behind its last batch there now stands something as long as a batch that is
+    none: its CRC is wrong, or its header."""
+
+    node: int
+    log: TopicPartition | None
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class LogCut:
     """A log now ends at `end_offset` (truncation, or a start after power loss), and begins at `start_offset`."""
 
@@ -221,6 +231,7 @@ class PartitionSeen:
     high_watermark: int
     last_stable_offset: int
     log_end_offset: int
+    recovery_point: int = 0
 
 
 @dataclass(frozen=True, slots=True)

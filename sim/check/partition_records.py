@@ -251,40 +251,58 @@ class BrokerEpochsRise(Check):
         self._highest = max(self._highest, seen.broker_epoch)
 
 
-class HonestIsr(Check):
-    """By the disks: who joins the in-sync replicas holds everything that any leader has committed. What a power loss
-    took from a member does not count."""
+class HonestIsr(PartitionChanges):
+    """By the disks: who joins the in-sync replicas holds everything that any leader has committed, and whatever its own
+    leader had when it began to lead, committed or not. What a power loss took from a member does not count."""
 
     id: ClassVar[str] = "D18"
-    statement: ClassVar[str] = "A replica that joins the ISR holds everything committed."
+    statement: ClassVar[str] = "A replica that joins the ISR holds all that is committed, and its leader's epoch start."
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
         super().__init__()
         self._shadows = shadows
         self._ledgers = ledgers
         self._damage = damage
-        self._isr: dict[TopicPartition, tuple[int, ...]] = {}
 
-    def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {PartitionRecorded: self.recorded}
-
-    def recorded(self, seen: PartitionRecorded) -> None:
+    def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
         tp = seen.topic_partition
-        before = self._isr.get(tp)
-        self._isr[tp] = seen.isr
-        if before is None or seen.unclean or self._ledgers.is_void(tp):
+        if seen.unclean or self._ledgers.is_void(tp):
             return
-        end = max(self._ledgers.committed.get(tp, {0: (0, 0)}))
-        for member in seen.isr:
-            if member in before:
-                continue
+        for member in sorted({*seen.isr} - {*before.isr}):
             self.count()
-            held = self._shadows.log(member, tp).end_offset
-            if held < end and not self._damage.holds(member, tp):
-                self.fail(
-                    "a replica joined the ISR without all that is committed",
-                    partition=tp,
-                    replica=member,
-                    replica_end=held,
-                    committed_end=end,
-                )
+            if self._damage.holds(member, tp):
+                continue
+            self._judge_committed(tp, member)
+            if seen.leader_epoch == before.leader_epoch and seen.leader >= 0 and seen.leader != member:
+                self._judge_epoch_start(seen, member)
+
+    def _judge_committed(self, tp: TopicPartition, member: int) -> None:
+        log = self._shadows.log(member, tp)
+        missing = self._ledgers.first_missing(log, tp)
+        if missing is not None:
+            self.fail(
+                "a replica joined the ISR without all that is committed",
+                partition=tp,
+                replica=member,
+                replica_end=log.end_offset,
+                first_missing=missing,
+            )
+
+    def _judge_epoch_start(self, seen: PartitionRecorded, member: int) -> None:
+        """A leader's epoch begins with its first batch of that epoch, or where its log ends if it has none."""
+        tp = seen.topic_partition
+        log, leaders = self._shadows.log(member, tp), self._shadows.log(seen.leader, tp)
+        own = (batch.base_offset for batch in leaders.batches if batch.epoch == seen.leader_epoch)
+        start = next(own, leaders.end_offset)
+        missing = log.first_missing((batch.next_offset, batch.digest) for batch in leaders.between(0, start))
+        if missing is not None:
+            self.fail(
+                "a replica joined the ISR before it had reached the start of its leader's epoch",
+                partition=tp,
+                replica=member,
+                replica_end=log.end_offset,
+                leader=seen.leader,
+                leader_epoch=seen.leader_epoch,
+                epoch_start=start,
+                first_missing=missing,
+            )

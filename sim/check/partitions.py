@@ -1,4 +1,4 @@
-"""D1, D2, D4, D5, D11 and K7: what the replicas of a partition may hold, promise and commit.
+"""D1, D2, D4, D11 and K7: what the replicas of a partition may hold, promise and commit.
 
 `DLEDGER[tp]` is filled when a leader's high watermark passes a batch; `ACKED[tp]` from acks=all successes that a client
 received. Exemption: a replica that lost unsynced bytes to a power loss, or a wiped one, is remembered by (node, log) as
@@ -111,13 +111,14 @@ class PartitionLedgers:
         """Whether nothing is promised of this partition any more."""
         return topic_partition in self.unclean or topic_partition[0] in self.deleted
 
+    def first_missing(self, log: ShadowLog, topic_partition: TopicPartition) -> int | None:
+        """Where the first batch ends that was committed of the partition and is not in this log, from its start on."""
+        committed = self.committed.get(topic_partition, {})
+        return log.first_missing((next_offset, digest) for next_offset, (_, digest) in committed.items())
+
     def is_all_in(self, log: ShadowLog, topic_partition: TopicPartition) -> bool:
         """Whether this log holds all that was committed of the partition, from its start on."""
-        for next_offset, (_, digest) in self.committed.get(topic_partition, {}).items():
-            batch = log.at_end(next_offset)
-            if next_offset > log.start_offset and (batch is None or batch.digest != digest):
-                return False
-        return True
+        return self.first_missing(log, topic_partition) is None
 
     def commit(
         self, topic_partition: TopicPartition, next_offset: int, entry: tuple[int, int], leader_epoch: int
@@ -235,9 +236,9 @@ class NoDivergence(Check):
 
 
 class HighWatermarkJustified(Check):
-    """Followers' true log ends come from their disks. A pending shrink does not free the leader from its members. What
-    a power loss took from a replica after it had acknowledged it does not count against the leader; nor does what is
-    deleted where no replica is due any more (a reassignment), of which the leader may not have heard yet."""
+    """What followers truly hold comes from their disks. A pending shrink does not free the leader from its members.
+    What a power loss took from a replica after it had acknowledged it does not count against the leader; nor does what
+    is deleted where no replica is due any more (a reassignment), of which the leader may not have heard yet."""
 
     id: ClassVar[str] = "D4"
     statement: ClassVar[str] = "A leader's high watermark is held by every member of the maximal ISR."
@@ -265,41 +266,23 @@ class HighWatermarkJustified(Check):
         if before is None or seen.high_watermark <= before or self._ledgers.is_void(seen.topic_partition):
             return  # what a new leader knew as a follower was justified by its predecessor
         self.count()
+        own = self._shadows.log(seen.node, seen.topic_partition).between(before, seen.high_watermark)
+        newly = [(batch.next_offset, batch.digest) for batch in own]
         replicas = self._replicas.get(seen.topic_partition, ())
         for member in sorted(seen.maximal_isr.intersection(replicas) if replicas else seen.maximal_isr):
-            end = self._shadows.log(member, seen.topic_partition).end_offset
-            if end < seen.high_watermark and not self._damage.holds(member, seen.topic_partition):
+            log = self._shadows.log(member, seen.topic_partition)
+            missing = log.first_missing(newly)
+            lacks = missing is not None or log.end_offset < seen.high_watermark
+            if lacks and not self._damage.holds(member, seen.topic_partition):
                 self.fail(
                     "the high watermark passes an in-sync replica",
                     partition=seen.topic_partition,
                     leader=seen.node,
                     high_watermark=seen.high_watermark,
                     replica=member,
-                    replica_end=end,
+                    replica_end=log.end_offset,
+                    first_missing=missing,
                 )
-
-
-class MarksInOrder(Check):
-    id: ClassVar[str] = "D5"
-    statement: ClassVar[str] = "log start <= high watermark <= log end, and LSO <= high watermark."
-
-    def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {PartitionSeen: self.seen_partition}
-
-    def seen_partition(self, seen: PartitionSeen) -> None:
-        if seen.log_end_offset:
-            self.count()
-        ordered = seen.log_start_offset <= seen.high_watermark <= seen.log_end_offset
-        if not ordered or seen.last_stable_offset > max(seen.high_watermark, seen.log_start_offset):
-            self.fail(
-                "the marks of a log are out of order",
-                partition=seen.topic_partition,
-                node=seen.node,
-                log_start=seen.log_start_offset,
-                last_stable=seen.last_stable_offset,
-                high_watermark=seen.high_watermark,
-                log_end=seen.log_end_offset,
-            )
 
 
 class AcksAllReply(Check):
@@ -411,17 +394,17 @@ class EligibleReplicas(Check):
         self._recorded[tp] = seen
         if self._ledgers.is_void(tp) or seen.unclean:
             return
-        end = max(self._ledgers.committed.get(tp, {0: (0, 0)}))
         for member in seen.elr:
             self.count()
-            held = self._shadows.log(member, tp).end_offset
-            if held < end and not self._damage.holds(member, tp):
+            log = self._shadows.log(member, tp)
+            missing = self._ledgers.first_missing(log, tp)
+            if missing is not None and not self._damage.holds(member, tp):
                 self.fail(
                     "an eligible replica lacks committed records",
                     partition=tp,
                     replica=member,
-                    replica_end=held,
-                    committed_end=end,
+                    replica_end=log.end_offset,
+                    first_missing=missing,
                 )
         chosen = before is None or seen.leader_epoch != before.leader_epoch
         self._caught_up(seen.leader, tp)
@@ -453,5 +436,5 @@ class EligibleReplicas(Check):
         waiting = self._unclean_since.get(node)
         if log is None or not waiting or log not in waiting:
             return
-        if self._shadows.log(node, log).end_offset >= max(self._ledgers.committed.get(log, {0: (0, 0)})):
+        if self._ledgers.is_all_in(self._shadows.log(node, log), log):
             waiting.discard(log)

@@ -91,6 +91,16 @@ class ShadowLog:
         batches = self.batches[bisect_right(self._ends, start) :]
         return tuple((batch.next_offset, batch.epoch, batch.digest) for batch in batches)
 
+    def first_missing(self, due: Iterable[tuple[int, int]]) -> int | None:
+        """Of batches, by (end offset, digest): where the first one ends that does not stand in this log as it is, from
+        the log's start on; None if there is none."""
+        missing = [end for end, digest in due if end > self.start_offset and not self._is_held(end, digest)]
+        return min(missing, default=None)
+
+    def _is_held(self, end: int, digest: int) -> bool:
+        held = self.at_end(end)
+        return held is not None and held.digest == digest
+
     def between(self, start: int, end: int) -> list[ShadowBatch]:
         """Batches with an end in (start, end]."""
         return self.batches[bisect_right(self._ends, start) : bisect_right(self._ends, end)]

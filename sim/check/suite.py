@@ -18,6 +18,7 @@ from kraft.sim.check.failure_detection import (
 )
 from kraft.sim.check.images import ImageEquality, ImageIsTheFold, PublicationOrder
 from kraft.sim.check.isr_changes import AlterPartitionPrecondition
+from kraft.sim.check.log_marks import BatchesFollowOn, MarksInOrder
 from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
@@ -45,7 +46,6 @@ from kraft.sim.check.partitions import (
     Damage,
     EligibleReplicas,
     HighWatermarkJustified,
-    MarksInOrder,
     NoDivergence,
     PartitionLedgers,
 )
@@ -118,11 +118,12 @@ class Suite:
             VoteRestriction(self.shadows),
             OnlyVotersStand(voters),
             LeadersAreHeard(voters, unheard_ms_max),
+            MarksInOrder(self.shadows, self.partitions),
+            BatchesFollowOn(self.shadows),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
             ToldEndsRise(self.partitions),
             HighWatermarkJustified(self.shadows, self.partitions, self.damage),
-            MarksInOrder(),
             LeaderWritesPartition(),
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions, self.damage),
@@ -180,12 +181,8 @@ class Suite:
 
     def _note_repair(self, node: int, log: TopicPartition) -> None:
         """A damaged replica that holds all that is committed is damaged no more."""
-        committed = self.partitions.committed.get(log)
-        shadow = self.shadows.log(node, log)
-        if committed is None or shadow.end_offset >= max(committed):
-            held = {batch.next_offset: (batch.epoch, batch.digest) for batch in shadow.batches}
-            if all(held.get(end) == entry for end, entry in (committed or {}).items() if end > shadow.start_offset):
-                self.damage.repaired(node, log)
+        if self.partitions.is_all_in(self.shadows.log(node, log), log):
+            self.damage.repaired(node, log)
 
     def finish(self, at_ms: int) -> None:
         """The run is over."""

@@ -11,6 +11,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from crc32c import crc32c
@@ -18,6 +19,7 @@ from crc32c import crc32c
 from kraft.seam import Buffer, WireError
 from kraft.sim.check.observations import (
     BatchWritten,
+    BytesBroken,
     LogCut,
     LogDurable,
     Observation,
@@ -78,6 +80,8 @@ class _FileView:
     mark: int = -1
     batches: list[Seen] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+    is_broken: bool = False
+    """Behind the last batch stands something as long as one that is none."""
 
     @property
     def is_whole(self) -> bool:
@@ -100,18 +104,20 @@ class _FileView:
         return same
 
     def _parse(self, data: bytearray, start: int) -> None:
+        self.is_broken = False
         try:
             for position, header in iter_headers(data, start):
                 end = position + header.size_bytes
                 if not check_crc(data, position, header) or self._has_lost_offset(data, position):
-                    return  # torn by a power loss
+                    self.is_broken = True
+                    return
                 digest = crc32c(bytes(data[position:end]))
                 epoch = header.partition_leader_epoch
                 voters = _voters_of(data, position) if header.is_control else None
                 self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end, voters))
                 self.ends.append(end)
         except WireError:
-            return  # torn by a power loss: not a batch until somebody writes one there
+            self.is_broken = True
 
     def _has_lost_offset(self, data: bytearray, position: int) -> bool:
         """Whether the end of a lost sector took the first bytes of a batch, its offset, which no CRC covers."""
@@ -122,7 +128,8 @@ class _FileView:
 
 @dataclass(slots=True)
 class _LogView:
-    """What was told of a log. `has_holes`: offsets may be missing in it (it is compacted), between files too."""
+    """What was told of a log. `has_holes`: offsets may be missing in it (it is compacted), between files too; not where
+    a power loss has just taken them, for what stands behind such a hole is no log."""
 
     has_holes: bool
     files: dict[str, _FileView] = field(default_factory=dict)
@@ -141,6 +148,10 @@ class _LogView:
     front_durable: tuple[bool, int] = (False, 0)
     """Whether all files but the last would be kept whole and can be read, and up to which offset."""
     snapshot_end: int = 0
+
+    def may_have_holes_again(self, log: TopicPartition | None) -> None:
+        """If it can be read to its end, whoever recovers it has nothing to cut behind a hole."""
+        self.has_holes = self.has_holes or (log is not None and not self.is_broken)
 
     @property
     def last(self) -> str | None:
@@ -180,6 +191,14 @@ class DiskEye:
         """Two folders of one log, or one that does not say yet whose log it is: any entry may change what they mean."""
         self._directories: dict[TopicPartition | None, Directory] = {}
         host.when_synced = self._look_at_metadata_votes
+
+    def look_after_power_loss(self) -> None:
+        """Tell what it took, of a node that is down."""
+        for log, view in self._logs.items():
+            view.has_holes = log is not None and any(a.next_offset != b.base_offset for a, b in pairwise(view.told))
+        self.look()
+        for log, view in self._logs.items():
+            view.may_have_holes_again(log)
 
     def look(self) -> None:
         """Tell what changed."""
@@ -270,7 +289,7 @@ class DiskEye:
             if log is None and len(segments) < len(names):
                 view.snapshot_end = _snapshot_end(directory)
             file = view.files[last] if segments and last is not None else None
-            same = file.update() if file is not None else None
+            same = self._update(log, last, file) if file is not None and last is not None else None
             if file is not None and same is not None:
                 self._tell_tail(log, view, file, same)
             self._tell_durable(log, view, directory)
@@ -358,7 +377,7 @@ class DiskEye:
                 if known is not None:
                     replaced.add(name)
                 known = view.files[name] = _FileView(inode)
-            same = known.update()
+            same = self._update(log, name, known)
             if same is not None:
                 changed[name] = same
         for name in replaced - segments.keys():
@@ -371,12 +390,21 @@ class DiskEye:
             self._tell_tail(log, view, view.files[last], changed[last])
         self._tell_durable(log, view, directory)
 
+    def _update(self, log: TopicPartition | None, name: str, file: _FileView) -> int | None:
+        """As `_FileView.update`. A power loss tears batches, so what is broken is told of, and judged by who knows
+        whether it may be."""
+        same = file.update()
+        if same is not None and file.is_broken:
+            self._tell(BytesBroken(self._node, log, name))
+        return same
+
     @staticmethod
     def _look_at_front(log: TopicPartition | None, view: _LogView, directory: Directory) -> None:
         """What the files before the last one are, for the looks that find them unchanged."""
         view.names = sorted(view.files)
         readable = len(view.readable())
         view.is_broken = readable < len(view.names)
+        view.may_have_holes_again(log)
         front = view.names[: readable if view.is_broken else -1]
         view.count_before = sum(len(view.files[name].batches) for name in view.names[:-1])
         is_whole, end = _durable_end(view, directory, front)

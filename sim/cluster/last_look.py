@@ -21,16 +21,19 @@ from kraft.wire.records import BatchHeader, iter_headers
 
 STOP_MS_MAX = 5_000
 UP_MS_MAX = 30_000
+FOLLOWED_MS_MAX = 2_000
 
 Contents = dict[tuple[int, tuple[str, int]], tuple[tuple[int, int, int], ...]]
 
 
 class LastLook:
-    """`run` is called once, when nobody writes any more."""
+    """`run` is called once, when nobody writes any more, and `compare` whenever nobody does."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.compared = 0
         """How many logs with data were compared with what their replicas remember."""
+        self.with_producers = 0
+        """In how many of them idempotent producers have written."""
         self.hosted = 0
         """How many replicas were looked for in the metadata."""
         self._cluster = cluster
@@ -39,7 +42,7 @@ class LastLook:
 
     async def run(self) -> None:
         cluster = self._cluster
-        self._compare("at the end")
+        await self._compare_at_rest("at the end")
         before = self._contents()
         await self._start_all_anew()
         if not await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX):
@@ -58,7 +61,20 @@ class LastLook:
                     end_before=content[-1][0] if content else 0,
                     end_after=held[-1][0] if held else 0,
                 )
-        self._compare("after a start")
+        await self._compare_at_rest("after a start")
+
+    async def _compare_at_rest(self, when: str) -> None:
+        """A leader that is replaced, by a preferred one perhaps, forgets its epoch when it has asked the next one."""
+        await self._cluster.wait_until(lambda: not self._remembers_unwritten_epochs(), FOLLOWED_MS_MAX)
+        self.compare(when)
+
+    def _remembers_unwritten_epochs(self) -> bool:
+        return any(
+            start >= partition.log.log_end_offset
+            for _, partition in self._hosted()
+            if partition.log is not None
+            for _, start in self._known_epochs(partition, partition.log)
+        )
 
     async def _start_all_anew(self) -> None:
         """Some controllers and one broker are killed, the others stop in order; each host keeps its power. Were all
@@ -89,14 +105,20 @@ class LastLook:
 
     # logs and what is remembered of them
 
-    def _compare(self, when: str) -> None:
+    def compare(self, when: str) -> None:
+        """What replicas remember, with what they have, as of now; `when` is said in the evidence."""
+        for broker, partition in self._hosted():
+            self._look_for(broker, partition, when)
+            if partition.log is not None:
+                self._compare_one(broker, partition, partition.log, when)
+
+    def _hosted(self) -> Iterator[tuple[int, Partition]]:
+        """Each replica, and the broker that has it."""
         for broker in self._cluster.shape.broker_ids:
             eye = self._cluster.watch.nodes.get(broker)
             node = None if eye is None else eye.node.broker
             for partition in () if node is None else node.broker.replicas.hosted:
-                self._look_for(broker, partition, when)
-                if partition.log is not None:
-                    self._compare_one(broker, partition, partition.log, when)
+                yield broker, partition
 
     def _look_for(self, broker: int, partition: Partition, when: str) -> None:
         self.hosted += 1
@@ -110,21 +132,41 @@ class LastLook:
         headers = list(_headers(self._world.host(host_name(broker)), log.directory))
         self.compared += bool(headers)
         due = _epochs(headers, log.log_start_offset)
-        known = [entry for entry in log.epochs.entries if entry[1] < log.log_end_offset]
+        known = self._known_epochs(partition, log)
         if due != known:
             self._fail("D7", "leader epochs are not those of the log", broker, partition, when, due=due, known=known)
         end = headers[-1].next_offset if headers else log.log_start_offset
         if end != log.log_end_offset:
             self._fail("D6", "a log ends elsewhere", broker, partition, when, due=end, known=log.log_end_offset)
         if log.log_start_offset == 0:
-            states = ProducerStates(0)
-            for header in headers:
-                if header.producer_id >= 0 and not header.is_control:
-                    states.apply_batch(header, header.base_offset)
-            rows, known_rows = states.snapshot(), log.producers.snapshot()
-            if rows != known_rows:
-                text = "producer states are not those of the log"
-                self._fail("T3", text, broker, partition, when, due=rows, known=known_rows)
+            self._compare_producers(broker, partition, log, headers, when)
+
+    def _known_epochs(self, partition: Partition, log: Log) -> list[tuple[int, int]]:
+        """What is remembered. One epoch may begin where the log ends: the one in which this replica leads. So may one
+        in which it has led, but only as long as its leader has nothing from before either, and does not tell it to cut
+        its log."""
+        end, entries = log.log_end_offset, log.epochs.entries
+        own = -1 if partition.leader is None else partition.leader.leader_epoch
+        state = partition.state
+        begin = 0 if state is None else self._cluster.begin_of(state.leader, partition.topic, partition.index)
+        is_excused = (
+            bool(entries) and entries[-1][1] == end and (entries[-1][0] == own or end in (log.log_start_offset, begin))
+        )
+        return list(entries[:-1] if is_excused else entries)
+
+    def _compare_producers(
+        self, broker: int, partition: Partition, log: Log, headers: list[BatchHeader], when: str
+    ) -> None:
+        """Of a log that has lost nothing from the front: what is deleted may still be remembered."""
+        states = ProducerStates(0)
+        for header in headers:
+            if header.producer_id >= 0 and not header.is_control:
+                states.apply_batch(header, header.base_offset)
+        rows, known_rows = states.snapshot(), log.producers.snapshot()
+        self.with_producers += bool(rows)
+        if rows != known_rows:
+            text = "producer states are not those of the log"
+            self._fail("T3", text, broker, partition, when, due=rows, known=known_rows)
 
     def _fail(self, check: str, text: str, broker: int, partition: Partition, when: str, **facts: object) -> None:
         place = (partition.topic, partition.index)

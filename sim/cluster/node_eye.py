@@ -70,6 +70,7 @@ class _Look:
     log_end_offset: int
     high_watermark: int
     log_start_offset: int
+    recovery_point: int
     state: PartitionState
     leader: LeaderState | None
     maximal: frozenset[int] | None
@@ -142,6 +143,7 @@ class NodeEye:
                     or look.log_end_offset != log.log_end_offset
                     or look.high_watermark != partition.high_watermark
                     or look.log_start_offset != log.log_start_offset
+                    or look.recovery_point != log.recovery_point
                     or look.state is not partition.state
                     or look.leader is not leader
                     or (leader is not None and look.maximal is not leader.isr.maximal)
@@ -206,7 +208,8 @@ class NodeEye:
         if log is None or state is None or partition.is_truncating:  # a log that is being cut is shown to nobody
             return
         maximal = None if leader is None else leader.isr.maximal
-        look = _Look(log.log_end_offset, partition.high_watermark, log.log_start_offset, state, leader, maximal)
+        marks = (log.log_end_offset, partition.high_watermark, log.log_start_offset, log.recovery_point)
+        look = _Look(*marks, state, leader, maximal)
         self._partitions[partition] = look
         seen = PartitionSeen(
             self._id,
@@ -221,6 +224,7 @@ class NodeEye:
             look.high_watermark,
             log.last_stable_offset,
             look.log_end_offset,
+            look.recovery_point,
         )
         self._tell(seen)
 

@@ -322,7 +322,8 @@ class ClusterRun:
             "M9": self.configurer.compared,
             "L11": self.retainer.judged,
             "M10": self.last_look.hosted,
-            **dict.fromkeys(("D6", "D7", "D12", "T3"), self.last_look.compared),
+            **dict.fromkeys(("D6", "D7", "D12"), self.last_look.compared),
+            "T3": self.last_look.with_producers,
         }
 
     def _result(self) -> RunResult:

@@ -174,9 +174,12 @@ class ClusterWatch:
         was_active = self.active_controller == node_id
         self._down(node_id)
         if lost_power and not self.shape.is_durable:
-            self._look_at_loss(node_id)
+            self._losing = node_id
+        if lost_power:
+            self._disks[node_id].look_after_power_loss()
         else:
             self._disks[node_id].look()
+        self._losing = None
         if not lost_power:
             role = "controller" if node_id in self.shape.controller_ids else "broker"
             died = ProcessDied(node_id, frozenset({role}), was_active, is_noticed, self.now_ms)

@@ -152,8 +152,8 @@ class Chaos(FaultSchedule[World]):
         return lambda: self._world.committed_end > before
 
     def _leaves_core_alone(self) -> bool:
-        """In one of so many runs, if a minority may be missing. Where voters come and go, of whom a core is a majority
-        is another question."""
+        """In one of so many runs, if a minority may be missing. Where voters come and go, it is another question of
+        whom a core is a majority."""
         world = self._world
         if self._changes_voters or len(world.voters) <= MINORITY_VOTERS:
             return False

@@ -12,14 +12,15 @@ from kraft.sim.cores.world import World
 
 ELECTED_MS_MAX = 20_000
 """L1: all of the core know one leader, who has committed a record of its epoch."""
-GOES_ON_MS_MAX = 10_000
-"""Something more is committed: a fetch that a cut link has swallowed is missed after two seconds."""
+GOES_ON_MS_MAX = 20_000
+"""L1: then it commits more: a fetch that a cut link has swallowed is missed after two seconds, and the leader may have
+resigned by then."""
 CAUGHT_UP_MS_MAX = 10_000
 REST_MS = 20_000
 """L2: so long the epoch stays as it is: twenty election time-outs."""
-STEPS_PER_NODE_AND_SECOND_MAX = 60
-"""L12: of a quorum without clients, those outside included. A fetch each half second is four of them, an idle
-observer's included; who cannot be heard asks again at the backoff's pace."""
+STEPS_PER_NODE_AND_SECOND_MAX = 25
+"""L12: of a quorum without clients, those outside included. A fetch each half second is four of them, also of an idle
+observer, and who cannot be heard asks again at the backoff's pace: at most 12 were seen."""
 
 
 class Outside(Enum):

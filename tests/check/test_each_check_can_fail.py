@@ -12,6 +12,7 @@ from kraft.sim.check.observations import (
     BrokerInactive,
     BrokerRegistered,
     BrokerUnfenced,
+    BytesBroken,
     Campaigned,
     ControllerReplied,
     EndTold,
@@ -134,6 +135,19 @@ PARTITION_LOGS = replicated(5, TP, (1, 2, 3))
 COMMITTED = [*PARTITION_LOGS, partition(leo=5), partition(hw=5, leo=5)]
 ACKED = [*COMMITTED, ProduceAcknowledged(TP, 0, 5)]
 META = replicated(3)
+
+
+def begun(log_start: int) -> PartitionSeen:
+    """The leader's log, of which all is committed, begins here."""
+    return replace(partition(hw=5, leo=5), log_start_offset=log_start)
+
+
+def synced_to(recovery_point: int) -> PartitionSeen:
+    return replace(partition(hw=5, leo=9), recovery_point=recovery_point)
+
+
+OF_BEFORE = [written(1, 5, 7, epoch=2, log=TP)]
+"""What the leader of epoch 3 has of the one before, and nobody else."""
 ISR_TAKEN = IsrAccepted(
     101,
     TP,
@@ -255,6 +269,11 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [ends(3, 4, asked=3, is_listed=True)],
     ),
     "D4": (COMMITTED, [written(1, 5, 6, log=TP), partition(hw=6, leo=6)]),
+    "D4 with one that holds something else there": (
+        [*COMMITTED, *(written(node, 5, 6, log=TP) for node in (1, 2, 3)), partition(hw=6, leo=6)],
+        [*(written(node, 6, 7, log=TP) for node in (1, 2)), written(3, 6, 7, digest=9, log=TP),
+         partition(hw=7, leo=7)],
+    ),
     "D4 with one that is no replica any more": (
         [*COMMITTED, recorded(isr=(1, 2), replicas=(1, 2)), LogCut(3, TP, 0, 0),
          *(written(node, 5, 6, log=TP) for node in (1, 2)), partition(hw=6, leo=6)],
@@ -262,6 +281,34 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
          partition(hw=7, leo=7)],
     ),
     "D5": (COMMITTED, [partition(hw=7, leo=5)]),
+    "D5 by a log start that goes back": (
+        [*COMMITTED, begun(3), NodeDown(1), Restarted(1, 2, True, False), begun(0), begun(3),
+         LogCut(1, TP, 0, 0), partition()],
+        [begun(4), begun(3)],
+    ),
+    "D5 by a recovery point": (
+        [*COMMITTED, synced_to(5), written(1, 5, 9, log=TP), LogDurable(1, TP, 9), synced_to(9)],
+        [written(1, 9, 10, log=TP), synced_to(10)],
+    ),
+    "D5 by a high watermark from nowhere": (
+        [*COMMITTED, partition(2, 5, 5, is_leader=False)],
+        [written(3, 5, 6, log=TP), partition(3, 6, 6, is_leader=False)],
+    ),
+    "D6": (
+        [*COMMITTED, written(1, 5, 6, log=TP), NodeDown(2), written(2, 6, 7, log=TP), Restarted(2, 2, False, False)],
+        [written(3, 6, 7, log=TP)],
+    ),
+    "D6 by an epoch that falls": (
+        [*COMMITTED, written(1, 5, 6, epoch=2, log=TP), written(1, 6, 7, epoch=2, log=TP)],
+        [written(1, 7, 8, epoch=1, log=TP)],
+    ),
+    "D6 by a record of the quorum": ([*META, written(101, 3, 4), LogCut(101, None, 9, 9), written(101, 9, 10)],
+                                     [written(101, 11, 12)]),
+    "D6 by bytes that are no batch": (
+        [written(1, 0, 3, log=TP), written(1, 3, 5, log=TP), partition(leo=5), NodeDown(1), BytesBroken(1, TP, "0.log"),
+         Restarted(1, 2, False, False), BytesBroken(1, TP, "0.log")],
+        [partition(leo=5), BytesBroken(1, TP, "0.log")],
+    ),
     "D9": ([*COMMITTED, written(2, 5, 6, log=TP), LogCut(2, TP, 0, 5)], [LogCut(2, TP, 0, 3)]),
     "D9 by a folder that goes": (
         [*COMMITTED, LogCut(2, TP, 0, 0), TopicDeleted("orders"), follower(2)],
@@ -270,6 +317,20 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "D18": ([*COMMITTED, recorded(isr=(1, 2)), recorded(epoch=1)], [LogCut(3, TP, 0, 0), recorded(isr=(1, 2), epoch=2),
             recorded(epoch=3)]),
+    "D18 by a member as long as the others": (
+        [*COMMITTED, recorded(isr=(1, 2)), LogCut(3, TP, 0, 0), written(3, 0, 5, log=TP), recorded(change=1)],
+        [recorded(isr=(1, 2), change=2), LogCut(3, TP, 0, 0), written(3, 0, 5, digest=9, log=TP), recorded(change=3)],
+    ),
+    "D18 by the start of the leader's epoch": (
+        [*COMMITTED, *OF_BEFORE, written(1, 7, 8, epoch=3, log=TP), recorded(isr=(1, 2), epoch=3),
+         written(3, 5, 7, epoch=2, log=TP), recorded(epoch=3, change=4)],
+        [recorded(isr=(1, 3), epoch=3, change=5), recorded(epoch=3, change=6)],
+    ),
+    "D18 by the end of a leader that has written nothing yet": (
+        [*COMMITTED, *OF_BEFORE, recorded(isr=(1,), epoch=3), written(2, 5, 7, epoch=2, log=TP),
+         recorded(isr=(1, 2), epoch=3, change=4)],
+        [recorded(epoch=3, change=5)],
+    ),
     "M3": ([recorded(), recorded(epoch=1)], [recorded(epoch=1)]),
     "M3 by a leader": ([recorded(), recorded(epoch=1)], [recorded(epoch=1, change=2, leader_id=2)]),
     "M6": (WITHOUT_ONE, [recorded(epoch=1, inactive=(2,))]),
@@ -424,6 +485,10 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
         [ProcessDied(2, frozenset({"broker"}), False, True, 2000), fenced(at_ms=3000)],
     ),
     "K7": (COMMITTED, [partition(hw=5, leo=5, isr=(1,)), partition(hw=6, leo=6, isr=(1,))]),
+    "K7 by a member as long as the others": (
+        [*COMMITTED, recorded(elr=(3,), isr=(1, 2))],
+        [LogCut(3, TP, 0, 0), written(3, 0, 5, digest=9, log=TP), recorded(elr=(3,), isr=(1, 2))],
+    ),
     "K7 by a short member": (
         [*COMMITTED, recorded(elr=(3,), isr=(1, 2))],
         [LogCut(3, TP, 0, 0), recorded(elr=(3,), isr=(1, 2))],

@@ -201,7 +201,7 @@ def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = 
         record(2, (2,), 0),
         *(batch(node, *ends, epoch=0, log=TP) for ends in ((0, 4), (4, 6)) for node in (2, 1)),
         batch(3, 0, 4, epoch=0, log=TP),
-        PartitionSeen(2, 1, TP, True, 0, frozenset({2}), frozenset({2}), 1, 0, 6, 6, 6),
+        *(PartitionSeen(2, 1, TP, True, 0, frozenset({2}), frozenset({2}), 1, 0, hw, hw, 6) for hw in (0, 6)),
         *(Restarted(node, 2, False, False) for node in restarted),
         *((BrokerRegistered(2, 9),) if registers else ()),
         replace(record(-1, (), 1), elr=elr, last_known_elr=(2,)),

@@ -14,6 +14,7 @@ from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address
 from kraft.sim.check.observations import (
     BatchWritten,
+    BytesBroken,
     LogCut,
     LogDurable,
     Observation,
@@ -249,7 +250,19 @@ def test_a_log_ends_where_the_first_of_its_files_is_torn() -> None:
     file = bench.disk.open(FIRST)
     file.truncate(len(batch(0)))
     file.append(bytes(len(batch(1))))
-    assert bench.look() == [LogCut(1, LOG, 0, 1)]
+    assert bench.look() == [BytesBroken(1, LOG, "00000000000000000000.log"), LogCut(1, LOG, 0, 1)]
+
+
+def test_a_batch_whose_crc_is_wrong_is_told_of_once_and_half_a_batch_is_not() -> None:
+    bench = Bench()
+    wrong = bytearray(batch(1))
+    wrong[-1] ^= 1
+    bench.write(FIRST, batch(0), batch(1)[:-1])
+    assert BytesBroken not in {type(seen) for seen in bench.look()}
+    bench.disk.open(FIRST).truncate(len(batch(0)))
+    bench.write(FIRST, bytes(wrong))
+    assert bench.look() == [BytesBroken(1, LOG, "00000000000000000000.log")]
+    assert bench.look() == []
 
 
 METADATA = "/data/1/__cluster_metadata-0"
@@ -269,6 +282,26 @@ def test_the_metadata_log_ends_where_the_next_file_does_not_join() -> None:
     assert not [seen for seen in told if isinstance(seen, LogDurable) and seen.end_offset > 0]
     bench.write(f"{METADATA}/{0:020}.log", batch(0), batch(1))
     assert ends(bench.look()) == [1, 2, 3]
+
+
+def test_a_log_ends_where_a_power_loss_has_taken_a_file_of_the_middle() -> None:
+    """Its name is there, and those behind it are whole: whoever recovers the log cuts it there."""
+    bench, third = Bench(), f"{PLACE}/{4:020}.log"
+    bench.write(FIRST, batch(0), batch(1))
+    bench.write(SECOND, batch(2), batch(3))
+    bench.write(third, batch(4))
+    assert ends(bench.look()) == [1, 2, 3, 4, 5]
+    bench.disk.open(SECOND).truncate(0)
+    bench.told.clear()
+    bench.eye.look_after_power_loss()
+    assert LogCut(1, LOG, 0, 2) in bench.told
+    assert ends(bench.told) == []
+    bench.write(f"{PLACE}/{0:020}.index")
+    assert bench.look() == []
+    bench.disk.unlink(third)
+    assert bench.look() == []
+    bench.write(SECOND, batch(2))
+    assert ends(bench.look()) == [3]
 
 
 def test_a_log_that_may_be_compacted_goes_on_behind_a_hole() -> None:

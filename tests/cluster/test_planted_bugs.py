@@ -14,6 +14,7 @@ import trio
 
 from kraft.broker.node.partition import Partition
 from kraft.broker.replica.leader import LeaderState
+from kraft.client import Producer
 from kraft.control import FenceBrokers, FenceCause, FenceTarget, fencing, partition_change, plans
 from kraft.control.partition_change import Election
 from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
@@ -26,7 +27,9 @@ from kraft.raft.state import Leader
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.cluster.stalls import StallWatch
+from kraft.sim.workload.workload import TOPIC
 from kraft.sim.world import WorldOptions
+from kraft.storage.appending import AppendableLog
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import VoteRequest
 from tests.bugbank.originals import plant
@@ -340,3 +343,24 @@ def test_a_reply_that_leaves_before_it_is_committed_is_caught(monkeypatch: pytes
 
     planting = partial(plant, owner=CommandLine, name="_park", twin=twin)
     assert "M9" in caught(monkeypatch, some_writes, planting)
+
+
+# D5: what a log takes for synced
+
+
+async def a_segment_is_rolled(cluster: SimCluster) -> None:
+    seam = cluster.world.node("producer")
+    async with Producer(bootstrap_servers=cluster.shape.bootstrap_servers, seam=seam) as producer:
+        for _ in range(12):
+            await producer.send(TOPIC, bytes(100_000), partition=0)
+
+
+def test_a_recovery_point_that_moves_before_its_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = AppendableLog._roll
+
+    def twin(self: Any, now_ms: int) -> None:
+        original(self, now_ms)
+        self.recovery_point = max(self.recovery_point, self.active.base_offset)
+
+    planting = partial(plant, owner=AppendableLog, name="_roll", twin=twin)
+    assert "D5" in caught(monkeypatch, a_segment_is_rolled, planting, overrides={"log.segment.bytes": "1048576"})

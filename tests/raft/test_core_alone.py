@@ -67,6 +67,14 @@ def test_a_commit_that_waits_for_all_voters_is_found(monkeypatch: pytest.MonkeyP
     assert first_stuck(Outside.DEAD) == "L1"
 
 
+def test_fetches_that_do_not_wait_are_found_when_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(core: Any, role: Any, _name: object, token: int, request: Any) -> None:
+        leader._answer_fetch(core, role, token, request, None)
+
+    plant(monkeypatch, leader, "_park", twin)
+    assert first_stuck(Outside.DEAD) == "L12"
+
+
 def test_the_kinds_are_all_drawn() -> None:
     drawn = Counter(kind for seed in range(30) for kind in CoreAlone(World(seed, 5)).outside.values())
     assert set(drawn) == set(Outside)
