@@ -92,7 +92,7 @@ class Member:
 
 class ClassicGroup:
     """One group. `pending_join`: ids that were given out and have not come back; `pending_sync`: members that have not
-    asked for their assignment in this generation."""
+    asked for their assignment in this generation; `plans`: how often a leader has sent assignments."""
 
     __slots__ = (
         "generation",
@@ -104,6 +104,7 @@ class ClassicGroup:
         "new_member_came",
         "pending_join",
         "pending_sync",
+        "plans",
         "protocol",
         "protocol_type",
         "state",
@@ -125,6 +126,7 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         self.pending_join: dict[str, None] = {}
         self.pending_sync: dict[str, None] = {}
+        self.plans = 0
         self.subscribed: frozenset[str] | None = None
         self.is_initial_rebalance = False
         self.new_member_came = False

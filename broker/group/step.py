@@ -40,10 +40,11 @@ class GoOn(NamedTuple):
 
 
 class AssignmentStored(NamedTuple):
-    """After: the assignments (member id → bytes) of this generation are safe, and may be told."""
+    """After: the assignments (member id → bytes) of this generation are safe, and may be told. `plan`: their number."""
 
     group: str
     generation: int
+    plan: int
     assignments: tuple[tuple[str, bytes], ...]
 
 

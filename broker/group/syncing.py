@@ -31,8 +31,9 @@ def sync(shard: Shard, request: SyncRequest, ticket: Ticket, turn: Turn) -> None
         turn.reply(member.awaiting_sync, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
     member.awaiting_sync = ticket
     if group.leader == member.member_id:
+        group.plans += 1
         turn.write(Entry(GroupKey(group.group_id), group.value(request.assignments)))
-        turn.then(AssignmentStored(group.group_id, group.generation, request.assignments))
+        turn.then(AssignmentStored(group.group_id, group.generation, group.plans, request.assignments))
 
 
 def _sync_error(group: ClassicGroup | None, request: SyncRequest) -> ErrorCode:
@@ -72,7 +73,9 @@ def not_assigned(shard: Shard, lost: AssignmentStored, error: ErrorCode, turn: T
 
 
 def _waiting_group(shard: Shard, step: AssignmentStored) -> ClassicGroup | None:
+    """The group, if it still waits for these assignments: a leader that has asked again may have sent others, and the
+    last ones are what the log says."""
     group = shard.groups.get(step.group)
     if group is None or group.state is not GroupState.COMPLETING_REBALANCE or group.generation != step.generation:
         return None
-    return group
+    return group if group.plans == step.plan else None

@@ -85,6 +85,24 @@ def test_a_second_sync_of_a_member_takes_the_place_of_the_first() -> None:
     assert (first.error, second.reply.assignment) == (ErrorCode.REBALANCE_IN_PROGRESS, b"F")
 
 
+@pytest.mark.parametrize("is_first_lost", [False, True])
+def test_of_what_a_leader_sends_twice_the_last_counts_as_it_does_after_a_move(*, is_first_lost: bool) -> None:
+    bench, leader, follower = completing()
+    first = bench.sync(leader, 3, (leader, b"1"), (follower, b"2"))
+    if is_first_lost:
+        lost, bench.waiting = bench.waiting, []
+    second = bench.sync(leader, 3, (leader, b"2"), (follower, b"1"))
+    if is_first_lost:
+        bench.waiting, kept = lost, bench.waiting
+        bench.lose()
+        bench.waiting = kept
+    bench.commit()
+    assert (first.error, second.reply.assignment) == (ErrorCode.REBALANCE_IN_PROGRESS, b"2")
+    assert bench.sync(follower, 3).reply.assignment == b"1"
+    bench.move()
+    assert [bench.sync(one, 3).reply.assignment for one in (leader, follower)] == [b"2", b"1"]
+
+
 def test_members_that_never_sync_are_out_when_the_time_is_over_and_the_others_go_on() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     bench.sync(leader, 3, (leader, b"L"), (follower, b"F"))
