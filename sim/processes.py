@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -126,6 +127,7 @@ class _Worker:
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
     """Ctrl-C reaches every process of a terminal: the one that asked for the runs ends the others."""
+    resource_tracker.ensure_running()  # who starts the first process starts it too, and that unblocks interrupts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
