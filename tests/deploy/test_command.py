@@ -169,6 +169,8 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("consume", "t", "--offset", "5:5"), 2, "must be more than 5"),
         (("consume", "t", "--offset", ":0"), 2, "must be more than 0"),
         (("consume", "t", "--since", "now", "--until", "-1h"), 2, "--until must be later than --since"),
+        (("quorum", "-b", NOWHERE, "remove-controller", "1", "--yes"), 2, "--bootstrap-server stands before remove-contr"),
+        (("quorum", "--json", "add-controller", "--config", "/nowhere"), 2, "--json stands before add-controller"),
     ],
 )
 def test_what_cannot_be_done_says_why(kraft: Command, arguments: tuple[str, ...], code: int, expected: str) -> None:
