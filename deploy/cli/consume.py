@@ -149,7 +149,8 @@ def _check_membership(group: str, topics: list[str], wanted: Range) -> None:
     """CommandFailed for what a member cannot do: the group says where to go on, `--offset` only where to begin."""
     if not group:
         raise CommandFailed("--group is empty: name a group, or leave it out to read without one", code=EXIT_USAGE)
-    if wanted.start not in ("earliest", "latest") or wanted.end is not None or wanted.since_ms or wanted.until_ms:
+    bounds = (wanted.end, wanted.since_ms, wanted.until_ms)
+    if wanted.start not in ("earliest", "latest") or any(bound is not None for bound in bounds):
         raise CommandFailed(
             "--group reads on where the group stands: --offset may be earliest or latest, and there is no end (see "
             "kraft groups reset-offsets)",

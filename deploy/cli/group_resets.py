@@ -79,6 +79,10 @@ def reset_offsets(
     """Set the committed offsets of groups; shows the plan, and does nothing without --execute."""
     if not all(group):
         raise CommandFailed("a group's name is empty; see kraft groups list", code=EXIT_USAGE)
+    if from_file is not None and (topic or all_topics):
+        raise CommandFailed(
+            "--from-file names the partitions itself: leave out --topic and --all-topics", code=EXIT_USAGE
+        )
     rows = None if from_file is None else read_plan(from_file)
     for name in group if rows is not None else ():
         if not _rules_of_rows(rows or (), name):

@@ -17,7 +17,7 @@ import typer
 
 from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import CommandFailed, JsonOption, print_json, progress
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, progress
 from kraft.deploy.cli.producer_options import AcksOption, CompressionOption
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ RECORD_SIZE_MAX = 1 << 28
 """More than brokers take, and little enough to be made in an instant."""
 
 SizeOption = Annotated[int, typer.Option("--record-size", min=1, max=RECORD_SIZE_MAX, help="Bytes per value.")]
-PartitionsOption = Annotated[int, typer.Option(min=1, help="Of the topic of its own.")]
-ReplicationOption = Annotated[int, typer.Option(help="Of the topic of its own. -1: the brokers' default.")]
+PartitionsOption = Annotated[int | None, typer.Option(min=1, help="Of the topic of its own. [1]")]
+ReplicationOption = Annotated[int | None, typer.Option(help="Of the topic of its own. -1: the brokers' default. [-1]")]
 
 VALUES = 1_000
 VALUES_BYTES_MAX = 16 << 20
@@ -67,16 +67,17 @@ def perf_produce(
     ] = None,
     acks: AcksOption = None,
     compression: CompressionOption = None,
-    partitions: PartitionsOption = 1,
-    replication_factor: ReplicationOption = -1,
+    partitions: PartitionsOption = None,
+    replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send records; tell how many per second, and how long their acknowledgements took. Without --rate that is mostly
     the wait in the sender's own queue."""
+    shape = _shape(topic, partitions, replication_factor)
     settings = connection.producer_settings(acks=acks, compression_type=compression)
 
     async def work() -> dict[str, Any]:
-        async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
+        async with _topic(connection, topic, shape) as name:
             return await _measure_produce(settings, name, records, _values(record_size), rate)
 
     _report(connection.run_async(work), as_json)
@@ -91,14 +92,15 @@ def perf_consume(
     topic: TopicArgument = None,
     records: Annotated[int, typer.Option("--records", "-n", min=1)] = 100_000,
     record_size: SizeOption = 1_000,
-    partitions: PartitionsOption = 1,
-    replication_factor: ReplicationOption = -1,
+    partitions: PartitionsOption = None,
+    replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read records from the start of a topic; tell how many per second. A topic of its own is filled first."""
+    shape = _shape(topic, partitions, replication_factor)
 
     async def work() -> dict[str, Any]:
-        async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
+        async with _topic(connection, topic, shape) as name:
             if topic is None:
                 await _measure_produce(connection.producer_settings(), name, records, _values(record_size), None)
             return await _measure_consume(connection, name, records)
@@ -117,11 +119,12 @@ def perf_e2e(
     records: Annotated[int, typer.Option("--records", "-n", min=1)] = 1_000,
     record_size: SizeOption = 100,
     acks: AcksOption = None,
-    partitions: PartitionsOption = 1,
-    replication_factor: ReplicationOption = -1,
+    partitions: PartitionsOption = None,
+    replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send records one by one; tell how long each took until a consumer had it."""
+    shape = _shape(topic, partitions, replication_factor)
     sending, reading = connection.producer_settings(acks=acks), connection.consumer_settings()
 
     async def work() -> dict[str, Any]:
@@ -129,7 +132,7 @@ def perf_e2e(
         from kraft.client.admin import LATEST
         from kraft.deploy.cli.topics import choose_partitions
 
-        async with _topic(connection, topic, Shape(partitions, replication_factor)) as name:
+        async with _topic(connection, topic, shape) as name:
             async with connection.admin() as admin:
                 chosen = await choose_partitions(admin, [name])
                 ends = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST))
@@ -138,6 +141,17 @@ def perf_e2e(
                 return await _measure_e2e(producer, consumer, name, records, _values(record_size))
 
     _report(connection.run_async(work), as_json)
+
+
+def _shape(topic: str | None, partitions: int | None, replication_factor: int | None) -> Shape:
+    """CommandFailed for the shape of a topic that is there already, or is made by its brokers."""
+    if topic is not None and (partitions is not None or replication_factor is not None):
+        raise CommandFailed(
+            f"--partitions and --replication-factor are for a topic of the measurement's own, not for {topic}: leave "
+            f"them out (kraft topics create {topic} makes it as you like)",
+            code=EXIT_USAGE,
+        )
+    return Shape(1 if partitions is None else partitions, -1 if replication_factor is None else replication_factor)
 
 
 async def _measure_produce(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from kraft.deploy.cli.record_sending import Sending
 
 EXIT_INTERRUPTED = 130
+
+_EXCLUSIVE = (
+    ("--file", "--from-json", "the first sends whole files, the second lines"),
+    ("--file", "--key-separator", "the first sends whole files, the second is for lines"),
+    ("--file", "--null", "the first sends whole files, the second is for lines"),
+    ("--from-json", "--key-separator", "a line of JSON has its key as a field"),
+    ("--from-json", "--null", "a line of JSON says null itself"),
+    ("--key", "--key-separator", "the first is the key of every record, the second takes it from each line"),
+    ("--partition", "--keep-partitions", "the first sends all to one, the second each to its own"),
+)
+"""Options that exclude each other, and why."""
 
 
 @over_network
@@ -67,8 +78,17 @@ def produce(
     """Send each line of standard input as a record."""
     if key_separator == "":
         raise CommandFailed("--key-separator is empty; leave it out if lines are values only", code=EXIT_USAGE)
-    if file and json_lines:
-        raise CommandFailed("--file sends whole files, --from-json lines: give one of them", code=EXIT_USAGE)
+    _require_effect(
+        {
+            "--key": key is not None,
+            "--key-separator": key_separator is not None,
+            "--partition": partition is not None,
+            "--null": null is not None,
+            "--from-json": json_lines,
+            "--keep-partitions": keep_partitions,
+            "--file": bool(file),
+        }
+    )
     common = _common(key, header or (), partition, timestamp)
     from kraft.deploy.cli.record_sending import Sending
     from kraft.deploy.cli.record_source import json_reader, line_reader, records_of_files, records_of_lines
@@ -88,6 +108,15 @@ def produce(
     _report(sending)
     if was_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _require_effect(given: Mapping[str, bool]) -> None:
+    """CommandFailed for an option that would have no effect beside another one."""
+    for option, other, why in _EXCLUSIVE:
+        if given[option] and given[other]:
+            raise CommandFailed(f"{option} and {other}: {why}; give one of them", code=EXIT_USAGE)
+    if given["--keep-partitions"] and not given["--from-json"]:
+        raise CommandFailed("--keep-partitions is for the lines of --from-json", code=EXIT_USAGE)
 
 
 def _common(key: str | None, headers: Iterable[str], partition: int | None, timestamp: str | None) -> NewRecord:
