@@ -112,7 +112,7 @@ def alter(
     connection.run(lambda admin: admin.configs.alter(resource, changes, validate_only=validate_only))
     names = [change.name for change in changes]
     if as_json:
-        print_json({"changed": names})
+        print_json({"changed": [], "could_be_changed": names} if validate_only else {"changed": names})
     else:
         print(f"{'could be changed' if validate_only else 'changed'}: {', '.join(names)}")
 

@@ -92,8 +92,9 @@ def create(
 
     def row(name: str, got: CreatedTopic | None) -> dict[str, object]:
         if got is None:
-            return {"topic": name, "exists": True}
-        return {"topic": name, "partitions": got.partitions, "replication_factor": got.replication_factor}
+            return {"topic": name, "created": False, "exists": True}
+        shape = {"partitions": got.partitions, "replication_factor": got.replication_factor}
+        return {"topic": name, "created": not validate_only, **shape}
 
     def line(name: str, got: CreatedTopic | None) -> str:
         if got is None:

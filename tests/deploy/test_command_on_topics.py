@@ -11,7 +11,7 @@ from tests.deploy.clusters import Command
 
 def test_a_topic_is_created_described_grown_and_deleted(up: Command) -> None:
     created = up.json("topics", "create", "life", "--replication-factor", "2", "--config", "retention.ms=1000")
-    assert created == {"topic": "life", "partitions": 2, "replication_factor": 2}
+    assert created == {"topic": "life", "created": True, "partitions": 2, "replication_factor": 2}
     described = up.json("topics", "describe", "life")
     assert described["settings"] == {"retention.ms": "1000"}
     assert [sorted(part["replicas"]) for part in described["partitions"]] == [[1, 2], [1, 2]]
@@ -44,6 +44,17 @@ def test_a_topic_that_exists_is_refused(up: Command) -> None:
     assert "TOPIC_ALREADY_EXISTS" in said
     assert "--if-not-exists" in said
     assert "is there already" in up.run("topics", "create", "twice", "--if-not-exists")
+
+
+def test_json_tells_what_was_only_asked_from_what_was_done(up: Command) -> None:
+    assert up.json("topics", "create", "perhaps", "--validate-only")["created"] is False
+    assert up.json("topics", "list", "perhaps") == []
+    assert up.json("topics", "create", "perhaps")["created"] is True
+    assert up.json("topics", "create", "perhaps", "--if-not-exists")["created"] is False
+    change = ("configs", "alter", "--topic", "perhaps", "--set", "retention.ms=5")
+    assert up.json(*change, "--validate-only") == {"changed": [], "could_be_changed": ["retention.ms"]}
+    assert up.json("topics", "describe", "perhaps")["settings"] == {}
+    assert up.json(*change) == {"changed": ["retention.ms"]}
 
 
 def test_partitions_are_chosen_and_their_offsets_shown(up: Command) -> None:

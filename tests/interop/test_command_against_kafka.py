@@ -30,7 +30,7 @@ def kraft(tmp_path: Path, servers: str, monkeypatch: pytest.MonkeyPatch) -> Comm
 
 def test_topics_partitions_and_configs(kraft: Command) -> None:
     created = kraft.json("topics", "create", "t", "--partitions", "2", "--config", "retention.ms=777000")
-    assert created == {"topic": "t", "partitions": 2, "replication_factor": 1}
+    assert created == {"topic": "t", "created": True, "partitions": 2, "replication_factor": 1}
     assert kraft.json("topics", "describe", "t")["settings"] == {"retention.ms": "777000"}
     kraft.run("topics", "alter", "t", "--partitions", "3")
     kraft.run("configs", "alter", "--topic", "t", "--set", "segment.ms=60000", "--delete", "retention.ms")
