@@ -11,6 +11,7 @@ from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.group_resets import reset_offsets
 from kraft.deploy.cli.output import (
+    EXIT_NOT_FOUND,
     EXIT_USAGE,
     CommandFailed,
     JsonOption,
@@ -18,8 +19,8 @@ from kraft.deploy.cli.output import (
     plain,
     plural,
     print_json,
-    print_table,
     show,
+    table,
     warn,
 )
 from kraft.deploy.cli.several import Outcome, attempt_each, tell
@@ -62,6 +63,9 @@ class PartitionLag:
         if self.committed is None or self.end_offset is None:
             return None
         return max(0, self.end_offset - self.committed)
+
+
+Described = tuple["GroupDescription", list[PartitionLag]]
 
 
 def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list[str]:
@@ -111,24 +115,28 @@ def describe(
 ) -> None:
     """Show how far groups are: committed offset, end, lag and reader of each partition."""
 
-    async def work(admin: Admin) -> list[tuple[GroupDescription, list[PartitionLag]]]:
+    async def work(admin: Admin) -> list[Outcome[Described]]:
+        async def describe_one(name: str) -> Described:
+            described = await admin.groups.describe(name)
+            return described, await _lags(admin, described, topic)
+
         if topic:
             await admin.topics.describe(topic)  # one that is not there is not one in which nothing is committed
-        chosen = group or [one.group_id for one in await admin.groups.list()]
-        described = [await admin.groups.describe(name) for name in chosen]
-        return [(one, await _lags(admin, one, topic)) for one in described]
+        if group:
+            return await attempt_each(list(dict.fromkeys(group)), describe_one)
+        outcomes = await attempt_each([one.group_id for one in await admin.groups.list()], describe_one)
+        return [one for one in outcomes if one.problem is None or one.problem.code != EXIT_NOT_FOUND]  # gone meanwhile
 
     found = connection.run(work)
-    if as_json:
-        values = [_json_of(*one) for one in found]
-        print_json(values[0] if group and len(group) == 1 else values)
-        return
-    for number, (one, lags) in enumerate(found):
-        if number:
-            print()
-        _print_group(one, lags)
-        if group and topic and not lags:
-            warn(f"group {one.group_id} does not read {', '.join(topic)} and has no offset there")
+    told = [one.name for one in found if one.value is not None]
+
+    def line(name: str, described: Described) -> str:
+        return ("" if name == told[0] else "\n") + _text_of(*described)
+
+    for one in found:
+        if group and topic and one.value is not None and not one.value[1]:
+            warn(f"group {one.name} does not read {', '.join(topic)} and has no offset there")
+    tell(found, "group_id", as_json, lambda name, described: _json_of(*described), line, as_list=not group)
 
 
 @app.command()
@@ -257,7 +265,7 @@ def _total(lags: list[PartitionLag]) -> int | None:
     return sum(known) if known else None
 
 
-def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> object:
+def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> dict[str, object]:
     rows = [
         {
             "topic": one.topic,
@@ -272,7 +280,7 @@ def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> object:
     return {**plain(group), "lag": _total(lags), "partitions": rows}
 
 
-def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
+def _text_of(group: GroupDescription, lags: list[PartitionLag]) -> str:
     total = _total(lags)
     facts = [
         f"group {emphasized(group.group_id)}",
@@ -283,7 +291,7 @@ def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
         f"members {len(group.members)}",
         f"total lag {'-' if total is None else f'{total:,}'}",
     ]
-    print("  ".join(facts))
+    head = "  ".join(facts)
     rows = [
         (
             one.topic,
@@ -297,5 +305,5 @@ def _print_group(group: GroupDescription, lags: list[PartitionLag]) -> None:
         )
         for one in lags
     ]
-    if rows:
-        print_table(["topic", "partition", "committed", "end_offset", "lag", "member", "client_id", "host"], rows)
+    columns = ["topic", "partition", "committed", "end_offset", "lag", "member", "client_id", "host"]
+    return f"{head}\n{table(columns, rows)}" if rows else head

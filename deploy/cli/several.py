@@ -42,11 +42,14 @@ def tell(
     as_json: bool,
     row: Callable[[str, T], Mapping[str, Any]],
     line: Callable[[str, T], str],
+    *,
+    as_list: bool = False,
 ) -> None:
     """Print what was done with each `what`, as text or as JSON, and what was not on standard error; then end with the
-    exit code of the failures, if there were any. A single name is one JSON object, several are a list."""
+    exit code of the failures, if there were any. A single name is one JSON object, several are a list; a list in any
+    case where nobody named them (`as_list`)."""
     failed = [one.problem for one in outcomes if one.problem is not None]
-    if failed and len(outcomes) == 1:
+    if failed and len(outcomes) == 1 and not as_list:
         raise failed[0]
     rows: list[Mapping[str, Any]] = []
     for one in outcomes:
@@ -59,7 +62,7 @@ def tell(
             if not as_json:
                 print(line(one.name, value))
     if as_json:
-        print_json(rows[0] if len(rows) == 1 else rows)
+        print_json(rows[0] if len(rows) == 1 and not as_list else rows)
     if failed:
         codes = {problem.code for problem in failed}
         raise typer.Exit(codes.pop() if len(codes) == 1 else EXIT_FAILED)

@@ -142,6 +142,24 @@ def test_an_empty_group_has_no_members_left_to_remove(up: Command) -> None:
     assert "(members: none)" in up.run("groups", "remove-members", "deserted", "--member", "x", code=1)
 
 
+def test_each_of_several_groups_is_described_also_when_one_is_not_there(up: Command) -> None:
+    up.run("topics", "create", "halfway", "--partitions", "1")
+    for group in ("first", "second"):
+        up.run("groups", "reset-offsets", group, "--topic", "halfway", "--to-earliest", "--execute")
+    names = ("first", "nobody", "second")
+    shown = up.printed("groups", "describe", *names, code=4)
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith("group ")] == ["first", "second"]
+    assert "\n\ngroup second" in shown
+    told = json.loads(up.printed("groups", "describe", *names, "--json", code=4))
+    assert [(row["group_id"], "error" in row) for row in told] == [
+        ("first", False),
+        ("nobody", True),
+        ("second", False),
+    ]
+    assert up.json("groups", "describe", "first")["group_id"] == "first"
+    assert {"first", "second"} <= {row["group_id"] for row in up.json("groups", "describe")}
+
+
 def test_a_topic_that_is_not_there_is_not_one_in_which_a_group_has_nothing(up: Command) -> None:
     up.run("topics", "create", "heeded", "--partitions", "1")
     up.run("topics", "create", "unread", "--partitions", "1")
