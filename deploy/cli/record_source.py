@@ -17,6 +17,9 @@ from kraft.deploy.cli.record_json import NewRecord, from_json
 from kraft.deploy.cli.record_text import typed_bytes
 
 READ_BYTES_MAX = 1 << 16
+LINE_BYTES_MAX = 1 << 28
+"""More than brokers take, and little enough to be held: input without line ends must not fill the memory."""
+TOO_LONG = f"longer than {LINE_BYTES_MAX >> 20} MiB, which is no record; --file sends a file as one"
 
 
 class BadInput(CommandFailed):
@@ -29,12 +32,19 @@ async def records_of_lines(read: Callable[[bytes], NewRecord]) -> AsyncGenerator
     It is read below Python's own buffer, whose lock a thread that still waits would hold when the command ends.
     """
     given = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
-    number, rest = 0, b""
+    number, size = 0, 0
+    begun: list[bytes] = []  # parts of a line whose end was not read yet
     while True:
         data = await trio.to_thread.run_sync(given.read, READ_BYTES_MAX, abandon_on_cancel=True)
-        *lines, rest = (rest + data).split(b"\n")
-        if not data and rest:
-            lines.append(rest)
+        *lines, rest = data.split(b"\n")
+        if lines or not data:
+            first = b"".join([*begun, *lines[:1]])
+            lines = [first, *lines[1:]] if lines or first else []
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > LINE_BYTES_MAX:
+            raise BadInput(f"line {number + 1}: {TOO_LONG}", code=EXIT_USAGE)
         for line in lines:
             number += 1
             try:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import aclosing
 from unittest import mock
 
 import pytest
@@ -32,6 +33,24 @@ async def test_lines_are_read_as_they_come(typing: int) -> None:
     os.write(typing, b"2\r\nnone\n")
     assert (await anext(records)).value == b"2"
     with pytest.raises(BadInput, match="line 3: no ':' between key and value: b'none'"):
+        await anext(records)
+
+
+async def test_a_line_that_comes_in_many_parts_is_one_record(typing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.deploy.cli.record_source.READ_BYTES_MAX", 4)
+    os.write(typing, b"0123456789\n\nabc\n\r\nabcd\nx\ny\n")
+    async with aclosing(records_of_lines(line_reader(NewRecord(None), None, None))) as records:
+        for expected in (b"0123456789", b"", b"abc", b"", b"abcd", b"x", b"y"):
+            assert (await anext(records)).value == expected
+
+
+async def test_input_without_line_ends_does_not_fill_the_memory(typing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.deploy.cli.record_source.LINE_BYTES_MAX", 10)
+    records = records_of_lines(line_reader(NewRecord(None), None, None))
+    os.write(typing, b"1\n")
+    assert (await anext(records)).value == b"1"
+    os.write(typing, b"2" * 11)
+    with pytest.raises(BadInput, match="line 2: longer than 256 MiB, which is no record"):
         await anext(records)
 
 
