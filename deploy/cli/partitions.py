@@ -3,6 +3,7 @@ moving replicas, seeing producers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,15 @@ import typer
 from kraft.deploy.cli import reassign
 from kraft.deploy.cli.completing import complete_broker, complete_topic, one_of
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import EXIT_FAILED, JsonOption, YesOption, confirm, show
+from kraft.deploy.cli.output import (
+    EXIT_FAILED,
+    EXIT_NOT_FOUND,
+    CommandFailed,
+    JsonOption,
+    YesOption,
+    confirm,
+    show,
+)
 from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
@@ -123,11 +132,23 @@ def delete_records(
         if time_ms is not None:
             wanted = await offsets_at_time(admin, time_ms, wanted)
         elif before != "latest":
+            _require_within(int(before), wanted)
             wanted = dict.fromkeys(chosen, int(before))
         first = await admin.partitions.delete_records(wanted)
         return [(*tp, offset) for tp, offset in sorted(first.items())]
 
     show(as_json, ["topic", "partition", "first_offset"], connection.run(work))
+
+
+def _require_within(before: int, ends: Mapping[tuple[str, int], int]) -> None:
+    """CommandFailed for an offset behind the end of one of the partitions: known before any record is deleted."""
+    short = next((tp for tp in ends if before > ends[tp]), None)
+    if short is not None:
+        raise CommandFailed(
+            f"--before {before}: {short[0]}-{short[1]} ends at {ends[short]}; nothing was deleted (--before latest "
+            "deletes all, and TOPIC:0,2 names partitions)",
+            code=EXIT_NOT_FOUND,
+        )
 
 
 @app.command()

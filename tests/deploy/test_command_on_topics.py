@@ -71,6 +71,17 @@ def test_partitions_are_chosen_and_their_offsets_shown(up: Command) -> None:
     assert [row["partition"] for row in up.json("partitions", "producers", "parts")] == [1]
 
 
+def test_records_are_deleted_from_all_partitions_that_are_named_or_from_none(up: Command) -> None:
+    up.run("topics", "create", "uneven", "--partitions", "2")
+    up.run("produce", "uneven", "--partition", "0", text="a\nb\nc\n")
+    up.run("produce", "uneven", "--partition", "1", text="a\n")
+    for before in ("3", "99999999999999999999"):
+        said = up.run("partitions", "delete-records", "uneven", "--before", before, "--yes", code=4)
+        assert "nothing was deleted" in said
+    assert "uneven-1 ends at 1" in up.run("partitions", "delete-records", "uneven", "--before", "3", "--yes", code=4)
+    assert [row["first_offset"] for row in up.json("partitions", "list", "uneven")] == [0, 0]
+
+
 def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "movable", "--replica-assignment", "1,1,1,1")
     up.run("produce", "movable", text="a\nb\n")
