@@ -182,7 +182,11 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("groups", "reset-offsets", "g", "--from-file", "x", "--all-topics"), 2, "--from-file names the partitions"),
         (("perf", "produce", "t", "--partitions", "3"), 2, "for a topic of the measurement's own, not for t"),
         (("perf", "e2e", "t", "--replication-factor", "1"), 2, "for a topic of the measurement's own, not for t"),
-        (("quorum", "-b", NOWHERE, "remove-controller", "1", "--yes"), 2, "--bootstrap-server stands before remove-contr"),
+        (
+            ("quorum", "-b", NOWHERE, "remove-controller", "1", "--yes"),
+            2,
+            "--bootstrap-server stands before remove-contr",
+        ),
         (("quorum", "--json", "add-controller", "--config", "/nowhere"), 2, "--json stands before add-controller"),
     ],
 )
