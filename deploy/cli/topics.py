@@ -39,6 +39,8 @@ PARTITIONS_MAX = 1_000_000
 INT32_MAX = (1 << 31) - 1
 INT16_MAX = (1 << 15) - 1
 
+MIN_ISR = "min.insync.replicas"
+
 _PARTITION_COLUMNS = ["topic", "partition", "leader", "epoch", "replicas", "isr", "offline"]
 
 
@@ -145,21 +147,32 @@ def describe(
         bool, typer.Option("--under-replicated", help="Only partitions that have replicas out of sync.")
     ] = False,
     unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
+    under_min_isr: Annotated[
+        bool,
+        typer.Option("--under-min-isr", help="Only partitions with fewer replicas in sync than min.insync.replicas."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show partitions: leader, replicas, in-sync replicas; and the settings that are a topic's own."""
 
-    if topic and not (under_replicated or unavailable):
+    if topic and not (under_replicated or unavailable or under_min_isr):
         _describe_each(connection, topic, as_json)
         return
 
-    async def work(admin: Admin) -> tuple[TopicDescription, ...]:
-        return await admin.topics.describe(topic) if topic else await admin.topics.list()
+    async def work(admin: Admin) -> tuple[tuple[TopicDescription, ...], dict[str, int]]:
+        found = await admin.topics.describe(topic) if topic else await admin.topics.list()
+        return found, await _least_in_sync(admin, found) if under_min_isr else {}
+
+    found, least = connection.run(work)
 
     def is_wanted(part: PartitionDescription) -> bool:
-        return not (under_replicated and not part.is_under_replicated) and not (unavailable and part.leader is not None)
+        return (
+            (part.is_under_replicated or not under_replicated)
+            and (part.leader is None or not unavailable)
+            and (len(part.isr) < least.get(part.topic, 0) or not under_min_isr)
+        )
 
-    rows = [_partition_row(part) for one in connection.run(work) for part in one.partitions if is_wanted(part)]
+    rows = [_partition_row(part) for one in found for part in one.partitions if is_wanted(part)]
     show(as_json, _PARTITION_COLUMNS, rows)
 
 
@@ -309,6 +322,24 @@ def _describe_each(connection: Connection, topics: list[str], as_json: bool) -> 
         return f"{head}\n{table(columns, [_partition_row(part)[1:] for part in topic.partitions])}"
 
     tell(connection.run(work), "topic", as_json, row, lines)
+
+
+async def _least_in_sync(admin: Admin, topics: Iterable[TopicDescription]) -> dict[str, int]:
+    """min.insync.replicas of each topic; not of one that went meanwhile."""
+    from kraft.client import KafkaError
+    from kraft.client.admin import ConfigResource, ResourceType
+    from kraft.wire.error_codes import ErrorCode
+
+    least: dict[str, int] = {}
+    for topic in topics:
+        try:
+            entries = await admin.configs.describe(ConfigResource(ResourceType.TOPIC, topic.name))
+        except KafkaError as problem:
+            if problem.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            continue
+        least[topic.name] = next((int(entry.value or 0) for entry in entries if entry.name == MIN_ISR), 0)
+    return least
 
 
 async def _own_settings(admin: Admin, topic: str) -> dict[str, str]:

@@ -82,6 +82,13 @@ def test_records_are_deleted_from_all_partitions_that_are_named_or_from_none(up:
     assert [row["first_offset"] for row in up.json("partitions", "list", "uneven")] == [0, 0]
 
 
+def test_partitions_that_refuse_writes_for_want_of_replicas_are_found(up: Command) -> None:
+    up.run("topics", "create", "short", "--replica-assignment", "1", "--config", "min.insync.replicas=2")
+    up.run("topics", "create", "enough", "--replica-assignment", "1:2", "--config", "min.insync.replicas=2")
+    assert {row["topic"] for row in up.json("topics", "describe", "--under-min-isr")} == {"short"}
+    assert up.json("topics", "describe", "enough", "--under-min-isr") == []
+
+
 def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "movable", "--replica-assignment", "1,1,1,1")
     up.run("produce", "movable", text="a\nb\n")
