@@ -94,8 +94,12 @@ class ShadowLog:
     def first_missing(self, due: Iterable[tuple[int, int]]) -> int | None:
         """Of batches, by (end offset, digest): where the first one ends that does not stand in this log as it is, from
         the log's start on; None if there is none."""
-        missing = [end for end, digest in due if end > self.start_offset and not self._is_held(end, digest)]
+        missing = [end for end, digest in due if not self.holds(end, digest)]
         return min(missing, default=None)
+
+    def holds(self, end: int, digest: int) -> bool:
+        """Whether the batch that ends there stands in this log as it is, or lay before its start."""
+        return end <= self.start_offset or self._is_held(end, digest)
 
     def _is_held(self, end: int, digest: int) -> bool:
         held = self.at_end(end)
