@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from kraft.client import Consumer, KafkaError, LogTruncated
 from kraft.wire.api_keys import ApiKey
@@ -129,6 +130,39 @@ def test_a_reset_by_duration_goes_to_the_end_where_no_record_is_so_new() -> None
             await consumer.assign([PLACE])
             assert await consumer.poll(timeout_ms=300) == []
             assert consumer.position(PLACE) == 10
+
+    run(test)
+
+
+def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", factor=1, leader=1)
+        await stage.create_topic("payments", factor=1, leader=2)
+        await fill(stage, 3)
+        stage.world.kill(stage.cluster.name(2))
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([PLACE, ("payments", 0)])
+            with trio.fail_after(10):
+                assert await offsets(consumer, 3) == [0, 1, 2]
+            await consumer.seek_to([PLACE, ("payments", 0)], at=TIME_MS + 1_000)
+            with trio.fail_after(10):
+                assert await offsets(consumer, 2) == [1, 2]
+
+    three(test)
+
+
+def test_a_position_is_looked_for_until_somebody_can_be_asked() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 3)
+        async with stage.consumer(default_api_timeout_ms=2_000) as consumer:
+            await consumer.assign([PLACE], at="latest")
+            stage.world.isolate("consumer")
+            await consumer.seek_to([PLACE], at="earliest")
+            assert await consumer.poll(timeout_ms=10_000) == []
+            stage.world.heal_all()
+            with trio.fail_after(10):
+                assert await offsets(consumer, 3) == [0, 1, 2]
 
     run(test)
 
