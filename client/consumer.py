@@ -57,6 +57,8 @@ class Consumer:
         self._membership: trio.CancelScope | None = None
         self._failures: dict[str, Exception] = {}
         """What the application has not been told of, in order; of those in the same words the first."""
+        self._end: Exception | None = None
+        """Why nothing can come any more, unless something else is subscribed or assigned."""
         self._arrived = trio.Event()
         self._last: Assigned | None = None
         self._credit = 0
@@ -122,7 +124,7 @@ class Consumer:
             topics = re.compile(topics) if topics.startswith("^") else [topics]
         await self.unsubscribe()
         wanted = Topics(self._cluster, topics, may_create=self.config.allow_auto_create_topics)
-        self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed)
+        self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail)
         self._group.listener = listener or RebalanceListener()
         self._commits = self._fetcher.commits = self._group.commits
         self._membership = trio.CancelScope()
@@ -151,10 +153,11 @@ class Consumer:
             except* (KafkaError, VersionMismatch, WireError) as problems:
                 self._assignment.replace(())
                 error = sole_error(problems)
-                self._fail(error if isinstance(error, Exception) else problems)
+                self._end = error if isinstance(error, Exception) else problems
+                self._announce()
 
     async def _leave(self, *, is_done: bool) -> None:
-        group, self._group = self._group, None
+        group, self._group, self._end = self._group, None, None
         if self._membership is not None:
             self._membership.cancel()
             self._membership = None
@@ -238,14 +241,17 @@ class Consumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return bool(self._failures) or (self._group is not None and self._group.turnstile.is_wanted)
+        is_wanted = self._group is not None and self._group.turnstile.is_wanted
+        return is_wanted or bool(self._failures) or self._end is not None
 
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(next(iter(self._failures)))
+        if self._end is not None:
+            raise self._end
 
     def _fail(self, failure: Exception) -> None:
-        self._failures.setdefault(str(failure), failure)
+        self._failures.setdefault(repr(failure), failure)
         self._announce()
 
     def _announce(self) -> None:

@@ -442,8 +442,12 @@ def test_a_group_that_may_not_be_joined_is_told_to_the_application() -> None:
         )
         async with stage.consumer("a", group_id="billing", **FAST) as consumer:
             await consumer.subscribe(["orders"])
-            with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED: group billing"):
-                await consumer.poll()
+            for _ in range(2):
+                with trio.fail_after(10), pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED: group billing"):
+                    await consumer.poll()
+            await consumer.subscribe(["orders"])
+            assert await consumer.poll(timeout_ms=1_000) == []
+            assert len(consumer.assignment) == 6
 
     alone(test)
 
@@ -508,6 +512,55 @@ def test_the_listener_may_seek_and_commit() -> None:
         async with stage.consumer("b", group_id="billing", **FAST) as consumer:
             await consumer.subscribe(["orders"])
             assert (await anext(consumer)).offset == 29
+
+    alone(test)
+
+
+class Committing(RebalanceListener):
+    """Commits what it holds by number, whatever has happened."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        await self.consumer.commit({PLACE: 5})
+
+
+def test_what_a_listener_raises_is_told_by_poll_and_the_member_stays() -> None:
+    """The partitions are lost, and so the commit that the listener tries is refused."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+            await consumer.subscribe(["orders"], listener=Committing(consumer))
+            read: list[ConsumerRecord] = []
+            while len(read) < 10:
+                read += await consumer.poll()
+            expelled = ErrorCode.UNKNOWN_MEMBER_ID
+            stage.fault(api_key=ApiKey.HEARTBEAT, action=ReplyAction.ERROR, error=expelled, times=1)
+            with trio.fail_after(10), pytest.raises(CommitFailed):
+                await consumer.poll()
+            with trio.fail_after(10):
+                assert (await anext(consumer)).offset == 0
+
+    alone(test)
+
+
+def test_a_member_leaves_its_group_though_its_listener_raises() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(KafkaError, match=refused.name):
+            async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+                await consumer.subscribe(["orders"], listener=Committing(consumer))
+                await consumer.poll()
+                stage.fault(api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=refused, times=1)
+        async with stage.consumer("b", group_id="billing", **FAST) as consumer:
+            await consumer.subscribe(["orders"])
+            with trio.fail_after(3):  # the session of a member that is just gone would last for longer
+                assert (await anext(consumer)).offset == 0
 
     alone(test)
 
