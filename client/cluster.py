@@ -138,6 +138,8 @@ class Cluster:
                     nobody.is_refused = True
                     raise nobody
                 await clock.sleep_ms(backoff_ms)
+                if self.links.is_closed:
+                    raise ClusterUnreachable("the client is closed")
                 backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
         raise self.unreachable(timeout_ms, problem)
 

@@ -82,6 +82,8 @@ class Consumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave(is_done=kind is None)
         finally:
+            self._end = RuntimeError("the consumer is closed")
+            self._announce()
             try:
                 await self._stack.__aexit__(kind, error, trace)
             except BaseExceptionGroup as group:

@@ -19,7 +19,7 @@ from kraft.client.core.accumulator import Accumulator
 from kraft.client.core.batch import Batch, ProducerIdentity
 from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.produce_errors import VERDICTS, Verdict
-from kraft.client.core.records import TopicPartition
+from kraft.client.core.records import DeliveryFailed, TopicPartition
 from kraft.client.core.requests import ProduceAnswer, produce_request, produce_version, read_produce_response
 from kraft.seam import Seam, WireError
 from kraft.wire import messages
@@ -29,6 +29,7 @@ from kraft.wire.error_codes import ErrorCode
 NOBODY = -1
 """The slot of the search for a producer id among the slots of brokers that are being dialled."""
 CLOSED = "the producer was closed before the acknowledgement"
+SHUT = "the producer is closed"
 LOST = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION, -1, -1, "the connection ended", None, None)
 UNTOLD = ProduceAnswer(ErrorCode.NONE, -1, -1, None, None, None)
 
@@ -57,7 +58,7 @@ class Sender:
         self._wake = trio.Event()
         self._room = trio.Event()
         self._metadata_wanted = trio.Event()
-        self._closed = False
+        self.is_closed = False
 
     def start(self) -> None:
         self._nursery.start_soon(self._run)
@@ -78,9 +79,14 @@ class Sender:
 
     def close(self) -> None:
         """Nothing leaves any more; what is not settled is told so."""
-        self._closed = True
+        self.is_closed = True
         self._accumulator.fail_all(ErrorCode.REQUEST_TIMED_OUT, CLOSED)
         self._announce_room()
+
+    def require_open(self) -> None:
+        """DeliveryFailed once it is closed: nobody would ever say how a record ended."""
+        if self.is_closed:
+            raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, SHUT, certain=True)
 
     def _announce_room(self) -> None:
         self._room.set()
@@ -178,7 +184,7 @@ class Sender:
     # answers
 
     def _on_answer(self, batches: dict[TopicPartition, Batch], answers: dict[TopicPartition, ProduceAnswer]) -> None:
-        if self._closed:
+        if self.is_closed:
             return
         for topic_partition, batch in batches.items():
             self._on_told(batch, answers.get(topic_partition, LOST))

@@ -6,9 +6,12 @@ import pytest
 import trio
 
 from kraft.client import Consumer, KafkaError, LogTruncated
+from kraft.client.connections import Disconnected, Links
+from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
+from tests.broker.world_cluster import BROKER_PORT
 from tests.data_plane.plane import batch
 from tests.data_plane.test_fetch import write_in_transaction, write_marker
 
@@ -233,6 +236,37 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed() -> None:
             assert read == {1}
             consumer.resume([PLACE])
             assert {record.partition for record in await consumer.poll()} == {0}
+
+    run(test)
+
+
+def test_a_closed_consumer_says_so() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE], at="earliest")
+        with trio.fail_after(10), pytest.raises(RuntimeError, match="the consumer is closed"):
+            await consumer.poll()
+
+    run(test)
+
+
+def test_a_connection_that_is_being_made_when_its_client_ends_is_closed() -> None:
+    async def test(stage: Stage) -> None:
+        seam = stage.world.node("client")
+        links = Links(seam, client_id="client")
+        stage.fault(api_key=ApiKey.API_VERSIONS, action=ReplyAction.DELAY, delay_ms=50)
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+
+                @nursery.start_soon
+                async def dial() -> None:
+                    with pytest.raises(Disconnected, match="the client is closed"):
+                        await links.get(Address(stage.cluster.name(1), BROKER_PORT), "metadata")
+
+                await stage.world.sleep_ms(20)
+                links.close()
+            await stage.until(lambda: seam.network.stats.connections == 0)
 
     run(test)
 

@@ -110,6 +110,36 @@ def test_leaving_the_block_delivers_what_was_handed_over_and_an_exception_gives_
     run(test)
 
 
+def test_a_producer_that_is_closed_takes_nothing_and_keeps_nobody_waiting() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        producer = stage.producer(buffer_memory=1_000)
+
+        async def send_in_vain() -> None:
+            """The first waits for room when the producer is closed, the others come later."""
+            for topic in ("orders", "orders", "unknown"):
+                with pytest.raises(DeliveryFailed, match="closed") as told:
+                    await producer.send(topic, b"x" * 400)
+                assert told.value.certain
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                with trio.CancelScope() as scope:
+                    async with producer:
+                        await producer.send("orders", b"first")
+                        stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP)
+                        for _ in range(2):
+                            await producer.enqueue("orders", b"x" * 400)
+                        nursery.start_soon(send_in_vain)
+                        await stage.world.sleep_ms(50)
+                        scope.cancel()
+                        await trio.lowlevel.checkpoint()
+            with pytest.raises(DeliveryFailed, match="closed"):
+                await producer.partitions_for("unknown")
+
+    run(test)
+
+
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
     async def test(stage: Stage) -> None:
