@@ -100,6 +100,12 @@ class Commits:
             self._moved.set()
             self._moved = trio.Event()
 
+    async def finish(self, *, timeout_ms: float) -> None:
+        """Wait until what was asked for is committed or refused, but no longer than this."""
+        with trio.move_on_after(timeout_ms / 1000):
+            while self._line:
+                await self._moved.wait()
+
     async def _commit(self, asked: _Asked, timeout_ms: float) -> None:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         pause_ms = self._config.retry_backoff_ms

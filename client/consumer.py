@@ -165,10 +165,12 @@ class Consumer:
             self._membership = None
         if group is not None:
             await group.leave(is_done=is_done)
-        elif self._commits is not None and self.config.enable_auto_commit and self._assignment.partitions:
-            if is_done:
-                self._assignment.come_back()
-            await self._commits.commit_consumed(timeout_ms=CLOSE_TIMEOUT_MS)
+        elif self._commits is not None:
+            await self._commits.finish(timeout_ms=CLOSE_TIMEOUT_MS)
+            if self.config.enable_auto_commit and self._assignment.partitions:
+                if is_done:
+                    self._assignment.come_back()
+                await self._commits.commit_consumed(timeout_ms=CLOSE_TIMEOUT_MS)
 
     def _need_commits(self) -> None:
         """A consumer that assigns itself commits for its group too, as nobody in particular."""
@@ -335,7 +337,8 @@ class Consumer:
         await self._commits.commit(chosen)
 
     def commit_nowait(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """The same without waiting: a failure is raised by a later `poll`. Commits keep their order."""
+        """The same without waiting: a failure is raised by a later `poll`. Commits keep their order, and are done before
+        the consumer leaves its group or ends."""
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
         chosen = self._assignment.given() if offsets is None else _committed(offsets)

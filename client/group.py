@@ -263,6 +263,7 @@ class Group:
             self._assignment.come_back()
         failures: list[Exception] = []
         self._failed = failures.append
+        await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
         owned = frozenset(self._assignment.partitions)
         if owned:
             await self._part_with(owned, commit_ms=LEAVE_TIMEOUT_MS)

@@ -306,6 +306,28 @@ def test_commits_keep_their_order_and_may_carry_a_note() -> None:
     alone(test)
 
 
+@pytest.mark.parametrize("is_member", [True, False])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_commit_that_nobody_waits_for_is_done_before_the_consumer_ends(is_member: bool, is_left: bool) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        settings = {"group_id": "billing", "enable_auto_commit": False, **FAST}
+        async with stage.consumer("a", **settings) as consumer:
+            if is_member:
+                await consumer.subscribe(["orders"])
+            else:
+                await consumer.assign([PLACE], at="earliest")
+            (record,) = await consumer.poll(records_max=1)
+            consumer.commit_nowait()
+            if is_left:
+                await consumer.unsubscribe()
+        async with stage.consumer("b", **settings) as consumer:
+            assert await consumer.committed([PLACE]) == {PLACE: CommittedOffset(record.offset + 1, 0)}
+
+    alone(test)
+
+
 def test_a_commit_that_is_cancelled_anywhere_is_done_or_not_done() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
