@@ -236,6 +236,8 @@ class Consumer:
         if last is not None and last.records and not last.is_paused and self._credit > 0 and not self._is_interrupted:
             # The next record of the same batch, with no checkpoint: what a loop over records does nearly always.
             last.consumed = last.given
+            if self._group is not None:
+                self._group.is_iterated = True
             record = last.records.pop()
             last.give(record)
             return record

@@ -67,6 +67,8 @@ class Group:
         self._had: tuple[TopicPartition, ...] = ()
         """What was assigned last, also when it has been given up to join again."""
         self._polled_ms: int | None = seam.clock.monotonic_ms()
+        self.is_iterated = False
+        """The application has asked for a record, beside `poll`, since this was last looked at."""
         self._told: list[str] = []
         """The topics that the last join named."""
 
@@ -236,6 +238,9 @@ class Group:
         self._polled_ms = None if value else self._clock.monotonic_ms()
 
     def _is_deserted(self) -> bool:
+        if self.is_iterated and not self.is_polled:
+            self.is_polled = False  # since now
+        self.is_iterated = False
         last_ms = self._polled_ms
         return last_ms is not None and self._clock.monotonic_ms() - last_ms > self._config.max_poll_interval_ms
 

@@ -245,6 +245,29 @@ def test_an_application_that_does_not_come_back_loses_its_partitions_and_may_ret
     alone(test)
 
 
+def test_an_application_that_asks_for_one_record_after_the_other_has_not_gone_away() -> None:
+    """All of them come in one batch, and dealing with that takes longer than it may be away."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=100) as producer:
+            for number in range(20):
+                await producer.enqueue("orders", b"%d" % number)
+        told = Member(stage, "unused")
+        read: list[int] = []
+        async with stage.consumer("a", group_id="billing", max_poll_interval_ms=2_000, **FAST) as consumer:
+            await consumer.subscribe(["orders"], listener=told)
+            async for record in consumer:
+                read.append(record.offset)
+                if len(read) == 20:
+                    break
+                await stage.world.sleep_ms(400)
+            assert [kind for kind, _ in told.events] == ["assigned"]
+        assert read == list(range(20))
+
+    alone(test)
+
+
 def test_offsets_are_committed_for_what_the_application_came_back_from_and_no_further() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
