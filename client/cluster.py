@@ -48,7 +48,8 @@ class TopicMetadata:
 
 class Cluster:
     """Connections and metadata of one client. Not for use by two trio runs. Where every address has refused every dial
-    for `refused_ms` there is nobody, and `ask_any` waits no longer (None: as long as for those that do not answer)."""
+    for `refused_ms` there is nobody, and `ask_any` waits no longer (None: as long as for those that do not answer).
+    `may_create_topics`: whether brokers that do so may make a topic that is asked for and is not there."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Cluster:
         client_id: str,
         tls: object | None = None,
         refused_ms: float | None = None,
+        may_create_topics: bool = True,
     ) -> None:
         self.seam = seam
         self.links = Links(seam, client_id=client_id, tls=tls)
@@ -66,6 +68,7 @@ class Cluster:
         self.controller_id = -1
         self._bootstrap = list(bootstrap)
         self._refused_ms = refused_ms
+        self._may_create_topics = may_create_topics
         self._topics: dict[str, TopicMetadata] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._turn = seam.random.stream("bootstrap").below(len(self._bootstrap))
@@ -152,14 +155,14 @@ class Cluster:
         return problem
 
     async def refresh(
-        self, topics: Iterable[str] | None, *, timeout_ms: float = REQUEST_TIMEOUT_MS, allow_auto_creation: bool = True
+        self, topics: Iterable[str] | None, *, timeout_ms: float = REQUEST_TIMEOUT_MS
     ) -> dict[str, ErrorCode]:
         """Ask for these topics (None: all) and remember the answer. Gives the error of each topic that had one."""
         request_class = messages.request_class(ApiKey.METADATA)
         wanted = None
         if topics is not None:
             wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
-        request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=allow_auto_creation)
+        request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=self._may_create_topics)
         answer = await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms)
         if topics is None:
             there = {str(topic.name) for topic in answer.topics}

@@ -68,7 +68,13 @@ class Consumer:
             background = open_background(self._given_seam)
             self._seam, self._nursery = await stack.enter_async_context(background)
             config = self.config
-            self._cluster = Cluster(config.addresses, self._seam, client_id=config.client_id, tls=self._tls)
+            self._cluster = Cluster(
+                config.addresses,
+                self._seam,
+                client_id=config.client_id,
+                tls=self._tls,
+                may_create_topics=config.allow_auto_create_topics,
+            )
             stack.callback(self._cluster.close)
             self._fetcher = Fetcher(config, self._cluster, self._assignment, self._nursery, self._announce, self._fail)
             self._nursery.start_soon(self._fetcher.run)
@@ -125,7 +131,7 @@ class Consumer:
         if isinstance(topics, str):
             topics = re.compile(topics) if topics.startswith("^") else [topics]
         await self.unsubscribe()
-        wanted = Topics(self._cluster, topics, may_create=self.config.allow_auto_create_topics)
+        wanted = Topics(self._cluster, topics)
         self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail)
         self._group.listener = listener or RebalanceListener()
         self._commits = self._fetcher.commits = self._group.commits

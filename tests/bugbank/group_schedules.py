@@ -182,7 +182,7 @@ def a_late_refusal(seed: int) -> None:
         seam = world.node("member")
         config = ConsumerConfig(bootstrap_servers="nobody:9092", group_id=GROUP)
         cluster = Cluster(parse_bootstrap("nobody:9092"), seam, client_id="member")
-        topics = Topics(cluster, ("orders",), may_create=False)
+        topics = Topics(cluster, ("orders",))
         group = Group(config, seam, cluster, Assignment(), topics, lambda: None, lambda _: None)
         group.member = Member("m", 6, "range")
         group._on_refused(Member("m", 5, "range"), Reaction.FORGET_GENERATION)

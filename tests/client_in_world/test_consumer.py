@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from kraft.client import Consumer, KafkaError, LogTruncated
-from kraft.client.connections import Disconnected, Links
+from kraft.client.admin import Admin
+from kraft.client.connections import Disconnected, Links, TimedOut
 from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -267,6 +268,24 @@ def test_a_connection_that_is_being_made_when_its_client_ends_is_closed() -> Non
                 await stage.world.sleep_ms(20)
                 links.close()
             await stage.until(lambda: seam.network.stats.connections == 0)
+
+    run(test)
+
+
+def test_a_consumer_that_may_not_create_topics_creates_none() -> None:
+    async def test(stage: Stage) -> None:
+        settings = {"allow_auto_create_topics": False, "default_api_timeout_ms": 500, "metadata_max_age_ms": 300}
+        async with stage.consumer(**settings) as consumer:
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic nowhere"):
+                await consumer.assign([("nowhere", 0)])
+            with pytest.raises(TimedOut, match="no offsets of nowhere-0"):
+                await consumer.offsets([("nowhere", 0)])
+            await stage.create_topic("orders")
+            await consumer.assign([PLACE], at="earliest")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.delete("orders")
+                assert await consumer.poll(timeout_ms=3_000) == []
+                assert await admin.topics.list() == ()
 
     run(test)
 
