@@ -161,9 +161,8 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until every record that was handed over before is delivered or given up."""
-        self._accumulator.hurry(True)
-        self._sender.wake()
-        try:
+        with self._accumulator.hurrying():
+            self._sender.wake()
             for batch in list(self._accumulator.pending()):
                 for delivery in batch.deliveries:
                     assert isinstance(delivery, Delivery)
@@ -171,8 +170,6 @@ class Producer:
             await trio.lowlevel.checkpoint()
             if self.config.required_acks == 0:
                 await self._sender.wait_sent()
-        finally:
-            self._accumulator.hurry(False)
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
         """The topic's partitions, asked for if they are not known yet."""
@@ -190,13 +187,16 @@ class Producer:
                 f"{self.config.buffer_memory}",
                 certain=True,
             )
+        deadline = trio.current_time() + self.config.handover_ms / 1000
         metadata = self._cluster.topic(topic)
         if metadata is None:
             metadata = await self._metadata(topic)
-        with trio.move_on_after(self.config.handover_ms / 1000):
-            while not self._accumulator.has_room(size):
-                await self._sender.wait_room()
-                self._sender.require_open()
+        if not self._accumulator.has_room(size):
+            with trio.move_on_at(deadline), self._accumulator.hurrying():
+                while not self._accumulator.has_room(size):
+                    self._sender.wake()
+                    await self._sender.wait_room()
+                    self._sender.require_open()
         if not self._accumulator.has_room(size):
             limit = "max.block.ms" if self.config.handover_ms == self.config.max_block_ms else "delivery.timeout.ms"
             text = f"no room in buffer.memory={self.config.buffer_memory} within {limit}={self.config.handover_ms}"

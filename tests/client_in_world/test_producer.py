@@ -245,6 +245,35 @@ def test_a_full_buffer_holds_the_sender_up_and_not_for_ever() -> None:
     run(test)
 
 
+def test_who_waits_for_room_does_not_wait_for_the_linger() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(buffer_memory=1_000, linger_ms=50_000) as producer:
+            with trio.fail_after(10):
+                deliveries = [await producer.enqueue("orders", b"x" * 300) for _ in range(10)]
+            assert sum(delivery.is_done for delivery in deliveries) >= 7
+
+    run(test)
+
+
+def test_metadata_and_room_are_waited_for_within_one_time() -> None:
+    async def test(stage: Stage) -> None:
+        for topic in ("orders", "payments"):
+            await stage.create_topic(topic)
+        async with stage.producer(buffer_memory=1_000, max_block_ms=500) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DELAY, delay_ms=2_000, times=1)
+            for _ in range(2):
+                await producer.enqueue("orders", b"x" * 400)
+            stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.DELAY, delay_ms=300, times=1)
+            began_ns = stage.world.now_ns
+            with pytest.raises(DeliveryFailed, match="no room"):
+                await producer.enqueue("payments", b"y" * 400)
+            assert (stage.world.now_ns - began_ns) / 1e6 == pytest.approx(500, abs=60)
+
+    run(test)
+
+
 def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
