@@ -229,6 +229,8 @@ class Sender:
             self._wake.set()
 
     async def _connect(self, node_id: int) -> None:
+        if self._config.required_acks == 0:
+            self._metadata_wanted.set()  # only the end of its connection tells that a broker does not lead any more
         try:
             await self._cluster.link(node_id, "produce")
         except (*CONNECTION_FAILURES, WireError, KeyError):

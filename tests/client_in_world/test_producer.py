@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kraft.client import Delivery, DeliveryFailed, DeliveryReport, KafkaError, Producer
-from kraft.client.admin import Admin
+from kraft.client.admin import Admin, ElectionType
 from kraft.client.core.partitioner import partition_for_key
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -151,6 +151,25 @@ def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
         assert await stage.values() == [b"0", b"1", b"2", b"3", b"4"]
 
     run(test)
+
+
+def test_without_acknowledgements_records_go_to_the_new_leader_when_the_old_one_lives_on() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", leader=1)
+        async with stage.producer(acks=0) as producer:
+            await producer.send("orders", b"first")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.partitions.reassign({PLACE: [2, 3, 1]})
+                await admin.partitions.elect_leaders(ElectionType.PREFERRED, [PLACE])
+            await stage.until(lambda: stage.leader("orders") == 2)
+            for number in range(100):
+                await producer.send("orders", b"%d" % number)
+                await stage.world.sleep_ms(20)
+        found = await stage.values()
+        assert b"99" in found
+        assert len(found) > 50
+
+    three(test)
 
 
 def test_lost_answers_neither_lose_nor_double_nor_reorder() -> None:
