@@ -359,12 +359,14 @@ class Consumer:
             self._fail(failure)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
-        """What the group has committed; None where it has nothing."""
+        """What the group has committed; None where it has nothing. TimedOut or KafkaError if nobody tells."""
         if self._commits is None:
             self._need_commits()
         if self._commits is None:
             raise ValueError("committed needs a group_id")
-        return await self._commits.fetch(partitions)
+        with trio.move_on_after(self.config.default_api_timeout_ms / 1000):
+            return await self._commits.fetch(partitions)
+        raise TimedOut(f"what group {self.config.group_id} has committed was not told in time")
 
 
 def _committed(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:

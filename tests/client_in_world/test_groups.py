@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from kraft.client import CommitFailed, CommittedOffset, Consumer, KafkaError, RebalanceListener
+from kraft.client.connections import TimedOut
 from kraft.client.core.records import ConsumerRecord, TopicPartition
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -369,6 +370,26 @@ def test_a_commit_that_is_cancelled_anywhere_is_done_or_not_done() -> None:
                 before = found
                 step, cancelled, done = (step + 1, cancelled + 1, done) if is_cancelled else (0, cancelled, done + 1)
             assert cancelled >= 2 * done
+
+    alone(test)
+
+
+def test_a_commit_that_reaches_nobody_ends_in_time() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        quick = {"default_api_timeout_ms": 2_000, "request_timeout_ms": 1_000, "enable_auto_commit": False}
+        async with stage.consumer("a", group_id="billing", **quick, **FAST) as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            await consumer.poll(records_max=1)
+            stage.world.isolate("a")
+            with trio.fail_after(5), pytest.raises(TimedOut):
+                await consumer.commit()
+            with trio.fail_after(5), pytest.raises(TimedOut):
+                await consumer.committed([PLACE])
+            stage.world.heal_all()
+            await consumer.commit()
+            assert (await consumer.committed([PLACE]))[PLACE] == CommittedOffset(1, 0)
 
     alone(test)
 
