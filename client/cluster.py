@@ -13,7 +13,7 @@ from uuid import UUID
 
 import trio
 
-from kraft.client.connections import CONNECTION_FAILURES, Link, Links
+from kraft.client.connections import CONNECTION_FAILURES, Link, Links, TimedOut
 from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.topology import Broker, Leader
@@ -134,6 +134,8 @@ class Cluster:
                         return await link.request(key, message, timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS))
                     except (*CONNECTION_FAILURES, WireError) as failure:
                         problem = failure
+                        if isinstance(failure, TimedOut):
+                            self._close_silent(address)
                         if not (isinstance(failure, DialFailed) and failure.outcome is DialOutcome.REFUSED):
                             heard_ms = clock.monotonic_ms()
                 if self._refused_ms is not None and clock.monotonic_ms() - heard_ms >= self._refused_ms:
@@ -145,6 +147,12 @@ class Cluster:
                     raise ClusterUnreachable("the client is closed")
                 backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
         raise self.unreachable(timeout_ms, problem)
+
+    def _close_silent(self, address: Address) -> None:
+        """Who did not answer on a connection would not on the next question: dialled anew, it is found out sooner."""
+        link = self.links.live(address, "metadata")
+        if link is not None:
+            link.close()
 
     def unreachable(self, timeout_ms: float, last: Exception | None) -> ClusterUnreachable:
         """What to raise when all tries failed within this time."""

@@ -7,6 +7,7 @@ import trio
 
 from kraft.client import Consumer, KafkaError, LogTruncated
 from kraft.client.admin import Admin
+from kraft.client.cluster import Cluster, parse_bootstrap
 from kraft.client.connections import Disconnected, Links, TimedOut
 from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
@@ -288,6 +289,21 @@ def test_a_consumer_that_may_not_create_topics_creates_none() -> None:
                 assert await admin.topics.list() == ()
 
     run(test)
+
+
+def test_a_broker_that_hangs_is_waited_for_once_by_those_who_ask_for_metadata() -> None:
+    async def test(stage: Stage) -> None:
+        cluster = Cluster(parse_bootstrap(stage.bootstrap), stage.world.node("client"), client_id="client")
+        for _ in range(6):
+            await cluster.refresh([])
+        stage.world.pause(stage.cluster.name(1))
+        began_ns = stage.world.now_ns
+        for _ in range(9):
+            await cluster.refresh([], timeout_ms=60_000)
+        assert (stage.world.now_ns - began_ns) / 1e9 < 45
+        cluster.close()
+
+    three(test)
 
 
 def test_lag_and_position_follow_what_was_given() -> None:
