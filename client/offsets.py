@@ -12,6 +12,7 @@ from kraft.client.core.assigned import EARLIEST, LATEST
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.requests import list_offsets_request, read_list_offsets_response
+from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -102,7 +103,7 @@ class OffsetLookup:
             answer = await link.request(
                 ApiKey.LIST_OFFSETS, request, timeout_ms=min(self._config.request_timeout_ms, 5_000)
             )
-        except (*CONNECTION_FAILURES, KeyError):
+        except (*CONNECTION_FAILURES, WireError, KeyError):
             for tp in targets:
                 self._cluster.forget_leader(tp)
             return
