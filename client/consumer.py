@@ -345,8 +345,8 @@ class Consumer:
         await self._commits.commit(chosen)
 
     def commit_nowait(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """The same without waiting: a failure is raised by a later `poll`. Commits keep their order, and are done before
-        the consumer leaves its group or ends."""
+        """The same without waiting: a failure is raised by a later `poll`. Commits keep their order, and are done
+        before the consumer leaves its group or ends."""
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
         chosen = self._assignment.given() if offsets is None else _committed(offsets)

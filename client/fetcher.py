@@ -146,8 +146,8 @@ class Fetcher:
     # first positions
 
     async def _find_positions(self) -> None:
-        """A position for each partition without one: as it was asked for, else committed, else by the reset policy. Each
-        is used when it is known: a partition that nobody leads holds up no other."""
+        """A position for each partition without one: as it was asked for, else committed, else by the reset policy.
+        Each is used when it is known: a partition that nobody leads holds up no other."""
         unknown = {tp: a for tp, a in self._assignment.partitions.items() if a.fetch is None and not a.is_stuck}
         versions = {tp: assigned.version for tp, assigned in unknown.items()}
 

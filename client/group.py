@@ -150,7 +150,7 @@ class Group:
         application too: it does not keep the member from going on."""
         try:
             await hear(partitions)
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - `poll` raises it
             self._failed(failure)
 
     def _hold(self, partitions: frozenset[TopicPartition]) -> None:

@@ -76,8 +76,8 @@ class OffsetLookup:
                 raise KafkaError(code, f"topic {topic} is not available")
 
     async def ask(self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, int]) -> None:
-        """Ask each leader that is known, once; what it tells is put into `found`. KafkaError, when all have answered, for
-        what asking again does not cure."""
+        """Ask each leader that is known, once; what it tells is put into `found`. KafkaError, once all have answered,
+        for what asking again does not cure."""
         by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
         for tp, timestamp in wanted.items():
             leader = self._cluster.leader(tp)

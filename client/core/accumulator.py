@@ -246,7 +246,7 @@ class Accumulator:
 
     @contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Somebody waits for deliveries, or for the memory that they give back: in here batches do not linger. Nests."""
+        """Somebody waits for deliveries, or for the memory that they give back: in here no batch lingers. Nests."""
         self._hurried += 1
         try:
             yield
