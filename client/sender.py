@@ -259,12 +259,16 @@ class Sender:
 
     async def _run_metadata(self) -> None:
         failures = 0
+        due_ms = self._clock.monotonic_ms() + self._config.metadata_max_age_ms
         while True:
-            with trio.move_on_after(self._config.metadata_max_age_ms / 1000):
+            with trio.move_on_after(max(due_ms - self._clock.monotonic_ms(), 0) / 1000):
                 await self._metadata_wanted.wait()
             self._metadata_wanted = trio.Event()
             wanted = self._accumulator.partitions()
-            topics: Any = {topic for topic, _ in wanted} or self.topics
+            topics: Any = {topic for topic, _ in wanted}
+            now_ms = self._clock.monotonic_ms()
+            if not topics or now_ms >= due_ms:  # also those that nothing waits for now: they may have grown
+                topics, due_ms = self.topics, now_ms + self._config.metadata_max_age_ms
             if not topics:
                 continue
             errors = await self._cluster.refresh(topics, timeout_ms=float("inf"))

@@ -153,6 +153,22 @@ def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
     run(test)
 
 
+def test_a_topic_that_has_grown_is_noticed_while_another_has_records_on_their_way() -> None:
+    async def test(stage: Stage) -> None:
+        for topic in ("busy", "orders"):
+            await stage.create_topic(topic)
+        async with stage.producer(metadata_max_age_ms=300, delivery_timeout_ms=5_000) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP, topic="busy")
+            await producer.enqueue("busy", b"stuck")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.add_partitions("orders", 3)
+            await stage.world.sleep_ms(1_000)
+            assert await producer.partitions_for("orders") == (0, 1, 2)
+
+    run(test)
+
+
 def test_without_acknowledgements_records_go_to_the_new_leader_when_the_old_one_lives_on() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1)
