@@ -215,13 +215,18 @@ class Cluster:
         """The topic's metadata, asked for until it exists. KafkaError with the last refusal when the time is over."""
         backoff_ms: float = RETRY_BACKOFF_MS
         deadline_ms = self.seam.clock.monotonic_ms() + timeout_ms
+        code: ErrorCode | None = None
         while True:
             known = self._topics.get(name)
             if known is not None:
                 return known
             left_ms = deadline_ms - self.seam.clock.monotonic_ms()
-            errors = await self.refresh([name], timeout_ms=max(left_ms, 1))
-            code = errors.get(name)
+            try:
+                code = (await self.refresh([name], timeout_ms=max(left_ms, 1))).get(name)
+            except ClusterUnreachable:
+                if code is None:
+                    raise
+                left_ms = 0  # brokers have answered, only not to the last question
             if code is None:
                 continue
             if code not in RETRIABLE or left_ms <= 0:

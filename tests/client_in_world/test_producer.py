@@ -327,8 +327,11 @@ def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
     run(test)
 
 
-def test_a_topic_that_never_appears_is_given_up_after_max_block_ms() -> None:
+@pytest.mark.parametrize("slow_ms", [0, 70])
+def test_a_topic_that_never_appears_is_given_up_after_max_block_ms(slow_ms: int) -> None:
     async def test(stage: Stage) -> None:
+        if slow_ms:
+            stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.DELAY, delay_ms=slow_ms)
         async with stage.producer(max_block_ms=300) as producer:
             began_ns = stage.world.now_ns
             with pytest.raises(KafkaError, match="topic nowhere"):
