@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
+import structlog
 import trio
 
 from kraft.client.background import open_background
@@ -39,6 +40,8 @@ from kraft.seam import Seam, WireError, sole_error
 from kraft.wire.error_codes import ErrorCode
 
 __all__ = ["Consumer"]
+
+log = structlog.get_logger("kraft.client")
 
 RECORDS_BETWEEN_CHECKPOINTS = 500
 CLOSE_TIMEOUT_MS = 3_000
@@ -88,6 +91,8 @@ class Consumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave(is_done=kind is None)
         finally:
+            for failure in self._failures.values():
+                log.warning("the consumer has ended before its application was told", problem=str(failure))
             self._end = RuntimeError("the consumer is closed")
             self._announce()
             try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.client import CommitFailed, CommittedOffset, Consumer, KafkaError, RebalanceListener
 from kraft.client.connections import TimedOut
@@ -348,6 +349,24 @@ def test_a_commit_that_nobody_waits_for_is_done_before_the_consumer_ends(is_memb
                 await consumer.unsubscribe()
         async with stage.consumer("b", **settings) as consumer:
             assert await consumer.committed([PLACE]) == {PLACE: CommittedOffset(record.offset + 1, 0)}
+
+    alone(test)
+
+
+def test_a_refused_commit_of_a_consumer_that_ends_is_logged() -> None:
+    """No `poll` comes that could raise it."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with capture_logs() as logs:
+            async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+                await consumer.assign([PLACE], at="earliest")
+                await consumer.poll()
+                stage.fault(api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=refused, times=1)
+                consumer.commit_nowait()
+        assert [entry for entry in logs if refused.name in entry.get("problem", "")]
 
     alone(test)
 
