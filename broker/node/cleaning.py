@@ -184,8 +184,11 @@ class LogCleaner:
 
     async def _clean(self, worker: int, chosen: Candidate) -> bool:
         manager, partition = self._manager, chosen.partition
+        cleanable = await self._find_range(partition, chosen.log)  # it may have been cleaned, cut or trimmed meanwhile
+        if cleanable is None or not cleanable.is_due(chosen.log.config):
+            return False
         began_ms = manager.clock.monotonic_ms()
-        cleaning = CleaningRound(chosen.log, chosen.cleanable, self.settings.limits, manager.clock.wall_ms())
+        cleaning = CleaningRound(chosen.log, cleanable, self.settings.limits, manager.clock.wall_ms())
         try:
             await run_round(manager, partition, cleaning, lambda: self.settings.bytes_per_second_max)
         except GivenUp:
@@ -196,7 +199,7 @@ class LogCleaner:
             return False
         except (StorageCorrupt, WireError) as error:
             if is_current(partition, cleaning):
-                self.state.uncleanable[partition] = chosen.cleanable.dirty_bytes
+                self.state.uncleanable[partition] = cleanable.dirty_bytes
                 log.error("log is not compacted", topic=partition.topic, partition=partition.index, error=str(error))
             return False
         took_ms = manager.clock.monotonic_ms() - began_ms

@@ -156,6 +156,24 @@ def test_the_dirtiest_log_comes_first() -> None:
     run(test, combined=1, **SLOW)
 
 
+def test_a_log_that_changed_since_it_was_looked_at_is_looked_at_again() -> None:
+    """The look at all logs takes long when much of them is not in memory."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", **COMPACTED)
+        last = await storm(plane, "orders", 200)
+        await segments_synced(plane, "orders")
+        chosen = await cleaner(plane)._choose()
+        assert chosen is not None
+        assert await cleaner(plane).clean_dirtiest(), "another worker is faster"
+        await plane.world.sleep_ms(2_000)  # the files that it replaced are gone
+        assert not await cleaner(plane)._clean(0, chosen)
+        assert manager(plane).directories.are_all_online
+        assert last_values(await read_all(plane, "orders")) == last
+
+    run(test, brokers=1, **SLOW)
+
+
 def test_every_replica_compacts_for_itself_and_all_hold_the_same_last_values() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, **COMPACTED)
