@@ -124,11 +124,12 @@ class VoteGranted:
 
 @dataclass(frozen=True, slots=True)
 class Campaigned:
-    """A request for a vote, or for a pre-vote, leaves `node`."""
+    """A request for a vote, or for a pre-vote, leaves `node`. `asked`: whom, if it is for a pre-vote."""
 
     node: int
     directory_id: str
     epoch: int
+    asked: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

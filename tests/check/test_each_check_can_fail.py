@@ -480,6 +480,11 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "K4": ([PreVoteAnswered(102, (1, 101, -1), (1, 101, -1))], [PreVoteAnswered(102, (1, 101, -1), (2, 101, -1))]),
     "K4b": ([EpochClaimed(101, 1, 101)], [EpochClaimed(103, 2, -1)]),
     "K5": ([probe("SAME", 1)], [probe("SAME", 2)] * 30),
+    "K5 by pre-votes": (
+        [Campaigned(102, "d", 1, 101)] * 20 + [Campaigned(102, "d", 1, 103)] * 20 + [Campaigned(102, "d", 1)] * 30
+        + [NodeDown(102)] + [Campaigned(102, "d", 1, 101)] * 20 + passing(2_000) + [Campaigned(102, "d", 1, 101)] * 20,
+        [Campaigned(102, "d", 1, 101)] * 6,
+    ),
     "K6": (
         [*PROOF, ProcessDied(2, frozenset({"broker"}), False, True, 900), fenced(at_ms=1000)],
         [ProcessDied(2, frozenset({"broker"}), False, True, 2000), fenced(at_ms=3000)],
