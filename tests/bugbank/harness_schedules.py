@@ -74,7 +74,7 @@ def no_survivors_of_power_losses(seed: int) -> None:
 
 
 def no_survivor_outside_the_core(seed: int) -> None:
-    """A pre-vote that raises epochs disturbs a settled quorum only if who asks hears nobody for good; no check of safety
+    """A pre-vote that raises epochs disturbs a settled quorum only if who asks hears nobody for good. No safety check
     looks."""
     (disruptive,) = [one for one in MUTATIONS if one.id == "B15"]
     alone = _follower_goes_deaf(seed)
