@@ -97,11 +97,6 @@ JUDGED_ELSEWHERE: Mapping[str, Elsewhere] = {
     "T10": _of_transactions("No two callers get one producer id and epoch."),
     "T11": _of_transactions("Offsets of a transaction are committed with it, and only then."),
     "T12": _of_transactions("A transaction writes only to partitions that are enrolled in it."),
-    "G5": Elsewhere("A generation has one leader, and each member gets what this one sent.", "reported as G1"),
-    "G6": Elsewhere(
-        "Only who leads a group's partition answers for it.",
-        "a coordinator of what is led elsewhere is reported as G7, an answer that was not so as G3b",
-    ),
     "C3": Elsewhere("A client never goes back to an older leader epoch.", "tests/client, and B69 of the bank of bugs"),
     "C4": Elsewhere("Each record is settled once.", "of producers by L7; tests/client"),
     "C6": Elsewhere("An answer goes to the request that it is for.", "tests/wire/test_client_connection.py"),
