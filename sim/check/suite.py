@@ -50,6 +50,7 @@ from kraft.sim.check.partitions import (
     PartitionLedgers,
 )
 from kraft.sim.check.prefix_deletion import OnlyCommittedPrefixesGo
+from kraft.sim.check.producers import NoSequenceTwice, ProducerEpochsRise, SequencesFollow
 from kraft.sim.check.raft_elections import (
     ElectionSafety,
     EpochsRise,
@@ -128,6 +129,9 @@ class Suite:
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions, self.damage),
             OnlyCommittedPrefixesGo(self.shadows),
+            NoSequenceTwice(self.shadows, self.partitions),
+            SequencesFollow(self.shadows, self.partitions),
+            ProducerEpochsRise(self.shadows, self.partitions),
             HonestIsr(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
             ShapeOfIsr(),
