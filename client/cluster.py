@@ -13,7 +13,7 @@ from uuid import UUID
 
 import trio
 
-from kraft.client.connections import CONNECTION_FAILURES, Link, Links
+from kraft.client.connections import CONNECTION_FAILURES, Link, Links, TimedOut
 from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.topology import Broker, Leader
@@ -48,7 +48,8 @@ class TopicMetadata:
 
 class Cluster:
     """Connections and metadata of one client. Not for use by two trio runs. Where every address has refused every dial
-    for `refused_ms` there is nobody, and `ask_any` waits no longer (None: as long as for those that do not answer)."""
+    for `refused_ms` there is nobody, and `ask_any` waits no longer (None: as long as for those that do not answer).
+    `may_create_topics`: whether brokers that do so may make a topic that is asked for and is not there."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Cluster:
         client_id: str,
         tls: object | None = None,
         refused_ms: float | None = None,
+        may_create_topics: bool = True,
     ) -> None:
         self.seam = seam
         self.links = Links(seam, client_id=client_id, tls=tls)
@@ -66,6 +68,7 @@ class Cluster:
         self.controller_id = -1
         self._bootstrap = list(bootstrap)
         self._refused_ms = refused_ms
+        self._may_create_topics = may_create_topics
         self._topics: dict[str, TopicMetadata] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._turn = seam.random.stream("bootstrap").below(len(self._bootstrap))
@@ -131,6 +134,8 @@ class Cluster:
                         return await link.request(key, message, timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS))
                     except (*CONNECTION_FAILURES, WireError) as failure:
                         problem = failure
+                        if isinstance(failure, TimedOut):
+                            self._close_silent(address)
                         if not (isinstance(failure, DialFailed) and failure.outcome is DialOutcome.REFUSED):
                             heard_ms = clock.monotonic_ms()
                 if self._refused_ms is not None and clock.monotonic_ms() - heard_ms >= self._refused_ms:
@@ -138,8 +143,16 @@ class Cluster:
                     nobody.is_refused = True
                     raise nobody
                 await clock.sleep_ms(backoff_ms)
+                if self.links.is_closed:
+                    raise ClusterUnreachable("the client is closed")
                 backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
         raise self.unreachable(timeout_ms, problem)
+
+    def _close_silent(self, address: Address) -> None:
+        """Who did not answer on a connection would not on the next question: dialled anew, it is found out sooner."""
+        link = self.links.live(address, "metadata")
+        if link is not None:
+            link.close()
 
     def unreachable(self, timeout_ms: float, last: Exception | None) -> ClusterUnreachable:
         """What to raise when all tries failed within this time."""
@@ -150,14 +163,14 @@ class Cluster:
         return problem
 
     async def refresh(
-        self, topics: Iterable[str] | None, *, timeout_ms: float = REQUEST_TIMEOUT_MS, allow_auto_creation: bool = True
+        self, topics: Iterable[str] | None, *, timeout_ms: float = REQUEST_TIMEOUT_MS
     ) -> dict[str, ErrorCode]:
         """Ask for these topics (None: all) and remember the answer. Gives the error of each topic that had one."""
         request_class = messages.request_class(ApiKey.METADATA)
         wanted = None
         if topics is not None:
             wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
-        request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=allow_auto_creation)
+        request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=self._may_create_topics)
         answer = await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms)
         if topics is None:
             there = {str(topic.name) for topic in answer.topics}
@@ -202,13 +215,18 @@ class Cluster:
         """The topic's metadata, asked for until it exists. KafkaError with the last refusal when the time is over."""
         backoff_ms: float = RETRY_BACKOFF_MS
         deadline_ms = self.seam.clock.monotonic_ms() + timeout_ms
+        code: ErrorCode | None = None
         while True:
             known = self._topics.get(name)
             if known is not None:
                 return known
             left_ms = deadline_ms - self.seam.clock.monotonic_ms()
-            errors = await self.refresh([name], timeout_ms=max(left_ms, 1))
-            code = errors.get(name)
+            try:
+                code = (await self.refresh([name], timeout_ms=max(left_ms, 1))).get(name)
+            except ClusterUnreachable:
+                if code is None:
+                    raise
+                left_ms = 0  # brokers have answered, only not to the last question
             if code is None:
                 continue
             if code not in RETRIABLE or left_ms <= 0:

@@ -91,14 +91,24 @@ class Commits:
     async def _commit_in_turn(self, asked: _Asked, timeout_ms: float) -> None:
         try:
             await trio.lowlevel.checkpoint()
-            while self._line[0] is not asked:
-                await self._moved.wait()
-            if asked.offsets:
-                await self._commit(asked, timeout_ms)
+            # A slow answer is waited for, also when there is no time for another try; a search without end is not.
+            with trio.move_on_after(max(timeout_ms, self._config.request_timeout_ms) / 1000) as waited:
+                while self._line[0] is not asked:
+                    await self._moved.wait()
+                if asked.offsets:
+                    await self._commit(asked, timeout_ms)
+            if waited.cancelled_caught:
+                raise TimedOut(f"offsets of group {self._coordinator.group_id} are not known to be committed in time")
         finally:
             self._line.remove(asked)
             self._moved.set()
             self._moved = trio.Event()
+
+    async def finish(self, *, timeout_ms: float) -> None:
+        """Wait until what was asked for is committed or refused, but no longer than this."""
+        with trio.move_on_after(timeout_ms / 1000):
+            while self._line:
+                await self._moved.wait()
 
     async def _commit(self, asked: _Asked, timeout_ms: float) -> None:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms

@@ -151,11 +151,13 @@ class Links:
         self._tls = tls
         self._links: dict[tuple[Address, str], Link] = {}
         self._dialling: dict[tuple[Address, str], trio.Event] = {}
+        self.is_closed = False
 
     async def get(self, address: Address, purpose: str, *, timeout_ms: float = DIAL_TIMEOUT_MS) -> Link:
         """A live link. DialFailed, Disconnected or TimedOut if there cannot be one now."""
         slot = (address, purpose)
         while True:
+            self._require_open()
             link = self._links.get(slot)
             if link is not None and not link.is_closed:
                 return link
@@ -184,6 +186,7 @@ class Links:
             )
             try:
                 link = Link(connection, await _negotiate(connection, timeout_ms))
+                self._require_open()
             except BaseException:
                 connection.close("the broker did not tell its versions")
                 raise
@@ -193,8 +196,13 @@ class Links:
             del self._dialling[slot]
             finished.set()
 
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise Disconnected("the client is closed")
+
     def close(self) -> None:
-        """End every link."""
+        """End every link, and let there be no others."""
+        self.is_closed = True
         for link in self._links.values():
             link.close()
         self._links.clear()

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
+import structlog
 import trio
 
 from kraft.client.background import open_background
@@ -40,6 +41,8 @@ from kraft.wire.error_codes import ErrorCode
 
 __all__ = ["Consumer"]
 
+log = structlog.get_logger("kraft.client")
+
 RECORDS_BETWEEN_CHECKPOINTS = 500
 CLOSE_TIMEOUT_MS = 3_000
 
@@ -57,6 +60,8 @@ class Consumer:
         self._membership: trio.CancelScope | None = None
         self._failures: dict[str, Exception] = {}
         """What the application has not been told of, in order; of those in the same words the first."""
+        self._end: Exception | None = None
+        """Why nothing can come any more, unless something else is subscribed or assigned."""
         self._arrived = trio.Event()
         self._last: Assigned | None = None
         self._credit = 0
@@ -66,7 +71,13 @@ class Consumer:
             background = open_background(self._given_seam)
             self._seam, self._nursery = await stack.enter_async_context(background)
             config = self.config
-            self._cluster = Cluster(config.addresses, self._seam, client_id=config.client_id, tls=self._tls)
+            self._cluster = Cluster(
+                config.addresses,
+                self._seam,
+                client_id=config.client_id,
+                tls=self._tls,
+                may_create_topics=config.allow_auto_create_topics,
+            )
             stack.callback(self._cluster.close)
             self._fetcher = Fetcher(config, self._cluster, self._assignment, self._nursery, self._announce, self._fail)
             self._nursery.start_soon(self._fetcher.run)
@@ -80,6 +91,10 @@ class Consumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave(is_done=kind is None)
         finally:
+            for failure in self._failures.values():
+                log.warning("the consumer has ended before its application was told", problem=str(failure))
+            self._end = RuntimeError("the consumer is closed")
+            self._announce()
             try:
                 await self._stack.__aexit__(kind, error, trace)
             except BaseExceptionGroup as group:
@@ -121,8 +136,8 @@ class Consumer:
         if isinstance(topics, str):
             topics = re.compile(topics) if topics.startswith("^") else [topics]
         await self.unsubscribe()
-        wanted = Topics(self._cluster, topics, may_create=self.config.allow_auto_create_topics)
-        self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed)
+        wanted = Topics(self._cluster, topics)
+        self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail)
         self._group.listener = listener or RebalanceListener()
         self._commits = self._fetcher.commits = self._group.commits
         self._membership = trio.CancelScope()
@@ -151,19 +166,22 @@ class Consumer:
             except* (KafkaError, VersionMismatch, WireError) as problems:
                 self._assignment.replace(())
                 error = sole_error(problems)
-                self._fail(error if isinstance(error, Exception) else problems)
+                self._end = error if isinstance(error, Exception) else problems
+                self._announce()
 
     async def _leave(self, *, is_done: bool) -> None:
-        group, self._group = self._group, None
+        group, self._group, self._end = self._group, None, None
         if self._membership is not None:
             self._membership.cancel()
             self._membership = None
         if group is not None:
             await group.leave(is_done=is_done)
-        elif self._commits is not None and self.config.enable_auto_commit and self._assignment.partitions:
-            if is_done:
-                self._assignment.come_back()
-            await self._commits.commit_consumed(timeout_ms=CLOSE_TIMEOUT_MS)
+        elif self._commits is not None:
+            await self._commits.finish(timeout_ms=CLOSE_TIMEOUT_MS)
+            if self.config.enable_auto_commit and self._assignment.partitions:
+                if is_done:
+                    self._assignment.come_back()
+                await self._commits.commit_consumed(timeout_ms=CLOSE_TIMEOUT_MS)
 
     def _need_commits(self) -> None:
         """A consumer that assigns itself commits for its group too, as nobody in particular."""
@@ -229,6 +247,8 @@ class Consumer:
         if last is not None and last.records and not last.is_paused and self._credit > 0 and not self._is_interrupted:
             # The next record of the same batch, with no checkpoint: what a loop over records does nearly always.
             last.consumed = last.given
+            if self._group is not None:
+                self._group.is_iterated = True
             record = last.records.pop()
             last.give(record)
             return record
@@ -238,14 +258,17 @@ class Consumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        return bool(self._failures) or (self._group is not None and self._group.turnstile.is_wanted)
+        is_wanted = self._group is not None and self._group.turnstile.is_wanted
+        return is_wanted or bool(self._failures) or self._end is not None
 
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(next(iter(self._failures)))
+        if self._end is not None:
+            raise self._end
 
     def _fail(self, failure: Exception) -> None:
-        self._failures.setdefault(str(failure), failure)
+        self._failures.setdefault(repr(failure), failure)
         self._announce()
 
     def _announce(self) -> None:
@@ -327,7 +350,8 @@ class Consumer:
         await self._commits.commit(chosen)
 
     def commit_nowait(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """The same without waiting: a failure is raised by a later `poll`. Commits keep their order."""
+        """The same without waiting: a failure is raised by a later `poll`. Commits keep their order, and are done
+        before the consumer leaves its group or ends."""
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
         chosen = self._assignment.given() if offsets is None else _committed(offsets)
@@ -340,12 +364,14 @@ class Consumer:
             self._fail(failure)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
-        """What the group has committed; None where it has nothing."""
+        """What the group has committed; None where it has nothing. TimedOut or KafkaError if nobody tells."""
         if self._commits is None:
             self._need_commits()
         if self._commits is None:
             raise ValueError("committed needs a group_id")
-        return await self._commits.fetch(partitions)
+        with trio.move_on_after(self.config.default_api_timeout_ms / 1000):
+            return await self._commits.fetch(partitions)
+        raise TimedOut(f"what group {self.config.group_id} has committed was not told in time")
 
 
 def _committed(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:

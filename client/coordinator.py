@@ -13,7 +13,7 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.records import KafkaError
 from kraft.client.core.topology import Broker
-from kraft.seam import Address
+from kraft.seam import Address, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -63,7 +63,7 @@ class Coordinator:
         try:
             link = await self._cluster.links.get(node.address, purpose)
             return await link.request(key, request, timeout_ms=timeout_ms)
-        except CONNECTION_FAILURES:
+        except (*CONNECTION_FAILURES, WireError):
             link_now = self._cluster.links.live(node.address, purpose)
             if link_now is not None:
                 link_now.close()  # an answer that comes too late would be taken for nobody's

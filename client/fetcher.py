@@ -10,7 +10,7 @@ KIP-1106 (reset by duration).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -71,6 +71,7 @@ class Fetcher:
         self._busy: set[int] = set()
         self._refreshed_ms = self._clock.monotonic_ms()
         self._refresh_pause_ms = config.retry_backoff_ms
+        self._position_pause_ms = config.retry_backoff_ms
         self._kicked = trio.Event()
 
     def kick(self) -> None:
@@ -145,25 +146,54 @@ class Fetcher:
     # first positions
 
     async def _find_positions(self) -> None:
-        """A position for each partition without one: as it was asked for, else committed, else by the reset policy."""
+        """A position for each partition without one: as it was asked for, else committed, else by the reset policy.
+        Each is used when it is known: a partition that nobody leads holds up no other."""
         unknown = {tp: a for tp, a in self._assignment.partitions.items() if a.fetch is None and not a.is_stuck}
         versions = {tp: assigned.version for tp, assigned in unknown.items()}
-        found = await self._committed([tp for tp, assigned in unknown.items() if assigned.start is None])
+
+        def use(found: Mapping[TopicPartition, FetchPosition]) -> None:
+            for tp, position in found.items():
+                assigned = unknown[tp]
+                if self._assignment.partitions.get(tp) is assigned and assigned.version == versions[tp]:
+                    assigned.seek(position)
+            self.kick()
+
+        committed = await self._committed([tp for tp, assigned in unknown.items() if assigned.start is None])
+        use(committed)
         targets: dict[TopicPartition, int] = {}
         for tp, assigned in unknown.items():
-            if tp not in found:
+            if tp not in committed:
                 timestamp = self._reset_timestamp(tp, assigned) if assigned.start is None else assigned.start
                 if timestamp is not None:
                     targets[tp] = timestamp
+        if targets:
+            await self._look_up(targets, use)
+
+    async def _look_up(
+        self, targets: Mapping[TopicPartition, int], use: Callable[[Mapping[TopicPartition, FetchPosition]], None]
+    ) -> None:
+        """Ask for the offsets at these timestamps once, and pause if not all are told."""
+        ends: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, FetchPosition] = {}
+        await self.lookup.hear_of(targets, timeout_ms=float("inf"))
         # Ends first: a record that comes while its time is looked for lies behind the end that it then counts from.
         timed = {tp: LATEST for tp, timestamp in targets.items() if timestamp not in (EARLIEST, LATEST)}
-        ends = await self.lookup.find(timed) if timed else {}
-        offsets = await self.lookup.find(targets) if targets else {}
-        found |= {tp: FetchPosition(offset if offset >= 0 else ends[tp]) for tp, offset in offsets.items()}
-        for tp, position in found.items():
-            assigned = unknown[tp]
-            if self._assignment.partitions.get(tp) is assigned and assigned.version == versions[tp]:
-                assigned.seek(position)
+        try:
+            if timed:
+                await self.lookup.ask(timed, ends)
+            await self.lookup.ask(targets, offsets)
+        finally:
+            for tp, offset in offsets.items():
+                if offset >= 0 or tp in ends:
+                    found[tp] = FetchPosition(offset if offset >= 0 else ends[tp])
+            use(found)
+        missing = targets.keys() - found
+        first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
+        if missing:
+            await self.lookup.refresh({topic for topic, _ in missing}, timeout_ms=float("inf"))
+            await self._clock.sleep_ms(self._position_pause_ms)
+        self._position_pause_ms = min(2 * self._position_pause_ms, most) if missing else first
 
     async def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, FetchPosition]:
         if self.commits is None or not partitions:

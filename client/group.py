@@ -8,7 +8,7 @@ before a join. Source: coordinators-spec 11.2; KIP-345, KIP-429.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -33,7 +33,8 @@ LEAVE_TIMEOUT_MS = 1_500
 
 
 class Group:
-    """This consumer's membership. `member` is who it is; `changed()` is called when the assignment has changed."""
+    """This consumer's membership. `member` is who it is; `changed()` is called when the assignment has changed,
+    `failed(error)` with what a listener raised."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Group:
         assignment: Assignment,
         topics: Topics,
         changed: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         assert config.group_id is not None
         self.member = Member()
@@ -55,6 +57,7 @@ class Group:
         self._assignment = assignment
         self._topics = topics
         self._changed = changed
+        self._failed = failed
         assignors = assignors_named(config.assignors)
         self._is_cooperative = is_cooperative(assignors)
         self._joining = Joining(config, cluster, self.coordinator, assignment, assignors)
@@ -64,6 +67,8 @@ class Group:
         self._had: tuple[TopicPartition, ...] = ()
         """What was assigned last, also when it has been given up to join again."""
         self._polled_ms: int | None = seam.clock.monotonic_ms()
+        self.is_iterated = False
+        """The application has asked for a record, beside `poll`, since this was last looked at."""
         self._told: list[str] = []
         """The topics that the last join named."""
 
@@ -133,10 +138,20 @@ class Group:
         owned = frozenset(self._assignment.partitions)
         if self._has_lost:
             self._hold(frozenset())
-            await self.listener.on_partitions_lost(owned)
+            await self._tell(self.listener.on_partitions_lost, owned)
         else:
-            await self.listener.on_partitions_revoked(going)
+            await self._tell(self.listener.on_partitions_revoked, going)
             self._hold(owned - going)
+
+    async def _tell(
+        self, hear: Callable[[frozenset[TopicPartition]], Awaitable[None]], partitions: frozenset[TopicPartition]
+    ) -> None:
+        """Let the application act. What it raises, such as CommitFailed for what it wanted to commit, is for the
+        application too: it does not keep the member from going on."""
+        try:
+            await hear(partitions)
+        except Exception as failure:  # noqa: BLE001 - `poll` raises it
+            self._failed(failure)
 
     def _hold(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment.replace(sorted(partitions))
@@ -180,7 +195,7 @@ class Group:
             if self.member != member:
                 return  # expelled meanwhile, and about to join again
             self._hold(assigned)
-            await self.listener.on_partitions_assigned(coming)
+            await self._tell(self.listener.on_partitions_assigned, coming)
             self._changed()
         if going:
             self.rejoin()
@@ -223,6 +238,9 @@ class Group:
         self._polled_ms = None if value else self._clock.monotonic_ms()
 
     def _is_deserted(self) -> bool:
+        if self.is_iterated and not self.is_polled:
+            self.is_polled = False  # since now
+        self.is_iterated = False
         last_ms = self._polled_ms
         return last_ms is not None and self._clock.monotonic_ms() - last_ms > self._config.max_poll_interval_ms
 
@@ -244,13 +262,19 @@ class Group:
     # leaving
 
     async def leave(self, *, is_done: bool) -> None:
-        """Commit, let the application act, and leave. `is_done`: what the application was given last is dealt with."""
+        """Commit, let the application act, and leave. `is_done`: what the application was given last is dealt with.
+        Raises what the listener raised, when it has left."""
         if is_done:
             self._assignment.come_back()
+        failures: list[Exception] = []
+        self._failed = failures.append
+        await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
         owned = frozenset(self._assignment.partitions)
         if owned:
             await self._part_with(owned, commit_ms=LEAVE_TIMEOUT_MS)
         await self._send_leave()
+        if failures:
+            raise failures[0]
 
     async def _send_leave(self) -> None:
         """A static member stays: it is expected back under its name."""

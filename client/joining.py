@@ -119,8 +119,7 @@ class Joining:
 
     async def _count(self) -> dict[str, int]:
         """How many partitions each wanted topic has now, where it exists."""
-        may_create = self._config.allow_auto_create_topics
-        await self._cluster.refresh(self._wanted, timeout_ms=float("inf"), allow_auto_creation=may_create)
+        await self._cluster.refresh(self._wanted, timeout_ms=float("inf"))
         found = ((topic, self._cluster.topic(topic)) for topic in self._wanted)
         return {topic: len(known.partitions) for topic, known in found if known is not None}
 

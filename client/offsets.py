@@ -12,6 +12,7 @@ from kraft.client.core.assigned import EARLIEST, LATEST
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.requests import list_offsets_request, read_list_offsets_response
+from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -46,29 +47,37 @@ class OffsetLookup:
         limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._clock.monotonic_ms() + limit_ms
         pause_ms = self._config.retry_backoff_ms
-        unknown = {topic for topic, _ in wanted if self._cluster.topic(topic) is None}
-        if unknown:
-            await self._cluster.refresh(unknown, timeout_ms=limit_ms)
+        await self.hear_of(wanted, timeout_ms=limit_ms)
         while True:
             missing = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
-            await self._ask(missing, found)
+            await self.ask(missing, found)
             missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
             if not missing:
                 return found
             if self._clock.monotonic_ms() >= deadline_ms:
                 names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
                 raise TimedOut(f"no offsets of {names} within {limit_ms:g} ms")
-            await self._refresh({topic for topic, _ in missing}, deadline_ms)
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            await self.refresh({topic for topic, _ in missing}, timeout_ms=max(left_ms, 1))
             await self._clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
 
-    async def _refresh(self, topics: Iterable[str], deadline_ms: float) -> None:
-        errors = await self._cluster.refresh(topics, timeout_ms=max(deadline_ms - self._clock.monotonic_ms(), 1))
+    async def hear_of(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> None:
+        """Ask for those topics that are not known yet."""
+        unknown = {topic for topic, _ in partitions if self._cluster.topic(topic) is None}
+        if unknown:
+            await self._cluster.refresh(unknown, timeout_ms=timeout_ms)
+
+    async def refresh(self, topics: Iterable[str], *, timeout_ms: float) -> None:
+        """Ask for these topics and their leaders. KafkaError for one that asking again does not bring."""
+        errors = await self._cluster.refresh(topics, timeout_ms=timeout_ms)
         for topic, code in errors.items():
             if code not in RETRIABLE:
                 raise KafkaError(code, f"topic {topic} is not available")
 
-    async def _ask(self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, int]) -> None:
+    async def ask(self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, int]) -> None:
+        """Ask each leader that is known, once; what it tells is put into `found`. KafkaError, once all have answered,
+        for what asking again does not cure."""
         by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
         for tp, timestamp in wanted.items():
             leader = self._cluster.leader(tp)
@@ -94,7 +103,7 @@ class OffsetLookup:
             answer = await link.request(
                 ApiKey.LIST_OFFSETS, request, timeout_ms=min(self._config.request_timeout_ms, 5_000)
             )
-        except (*CONNECTION_FAILURES, KeyError):
+        except (*CONNECTION_FAILURES, WireError, KeyError):
             for tp in targets:
                 self._cluster.forget_leader(tp)
             return

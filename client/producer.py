@@ -90,6 +90,7 @@ class Producer:
                 await self.flush()
         finally:
             self._sender.close()
+            self._credit = 0
             try:
                 await self._stack.__aexit__(kind, error, trace)
             except BaseExceptionGroup as group:
@@ -124,8 +125,8 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> Delivery:
         """Hand a record over. Waits only for room (`buffer.memory`) and for the topic's metadata, at most
-        `max.block.ms` and no longer than `delivery.timeout.ms`; DeliveryFailed after that. Cancelled, it has handed
-        over nothing."""
+        `max.block.ms` and no longer than `delivery.timeout.ms`; DeliveryFailed after that, and once the producer is
+        closed. Cancelled, it has handed over nothing."""
         kept: Headers = tuple(headers) if headers else ()
         size = record_bytes_max(key, value, kept)
         metadata = self._cluster.topic(topic)
@@ -160,9 +161,8 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until every record that was handed over before is delivered or given up."""
-        self._accumulator.hurry(True)
-        self._sender.wake()
-        try:
+        with self._accumulator.hurrying():
+            self._sender.wake()
             for batch in list(self._accumulator.pending()):
                 for delivery in batch.deliveries:
                     assert isinstance(delivery, Delivery)
@@ -170,8 +170,6 @@ class Producer:
             await trio.lowlevel.checkpoint()
             if self.config.required_acks == 0:
                 await self._sender.wait_sent()
-        finally:
-            self._accumulator.hurry(False)
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
         """The topic's partitions, asked for if they are not known yet."""
@@ -180,6 +178,7 @@ class Producer:
     async def _wait(self, topic: str, size: int) -> TopicMetadata:
         """Let the sender work, then wait for what is missing."""
         await trio.lowlevel.checkpoint()
+        self._sender.require_open()
         self._credit = self.config.batch_size
         if size > self._size_max:
             raise DeliveryFailed(
@@ -188,19 +187,25 @@ class Producer:
                 f"{self.config.buffer_memory}",
                 certain=True,
             )
+        deadline = trio.current_time() + self.config.handover_ms / 1000
         metadata = self._cluster.topic(topic)
         if metadata is None:
             metadata = await self._metadata(topic)
-        with trio.move_on_after(self.config.handover_ms / 1000):
-            while not self._accumulator.has_room(size):
-                await self._sender.wait_room()
+        if not self._accumulator.has_room(size):
+            with trio.move_on_at(deadline), self._accumulator.hurrying():
+                while not self._accumulator.has_room(size):
+                    self._sender.wake()
+                    await self._sender.wait_room()
+                    self._sender.require_open()
         if not self._accumulator.has_room(size):
             limit = "max.block.ms" if self.config.handover_ms == self.config.max_block_ms else "delivery.timeout.ms"
             text = f"no room in buffer.memory={self.config.buffer_memory} within {limit}={self.config.handover_ms}"
             raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, text, certain=True)
+        self._sender.require_open()
         return self._cluster.topic(topic) or metadata
 
     async def _metadata(self, topic: str) -> TopicMetadata:
+        self._sender.require_open()
         self._sender.topics[topic] = None
         try:
             return await self._cluster.wait_topic(topic, timeout_ms=self.config.handover_ms)

@@ -15,7 +15,8 @@ from kraft.client.core.records import TopicPartition
 
 
 class RebalanceListener:
-    """Override what you need. The consumer's other methods may be called here, but not `poll`."""
+    """Override what you need. The consumer's other methods may be called here, but not `poll`; what is raised here is
+    raised by `poll`, and the rebalance goes on."""
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         """These partitions are read from now on, beside those that are kept. The place to `seek`."""

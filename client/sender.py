@@ -19,7 +19,7 @@ from kraft.client.core.accumulator import Accumulator
 from kraft.client.core.batch import Batch, ProducerIdentity
 from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.produce_errors import VERDICTS, Verdict
-from kraft.client.core.records import TopicPartition
+from kraft.client.core.records import DeliveryFailed, TopicPartition
 from kraft.client.core.requests import ProduceAnswer, produce_request, produce_version, read_produce_response
 from kraft.seam import Seam, WireError
 from kraft.wire import messages
@@ -29,6 +29,7 @@ from kraft.wire.error_codes import ErrorCode
 NOBODY = -1
 """The slot of the search for a producer id among the slots of brokers that are being dialled."""
 CLOSED = "the producer was closed before the acknowledgement"
+SHUT = "the producer is closed"
 LOST = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION, -1, -1, "the connection ended", None, None)
 UNTOLD = ProduceAnswer(ErrorCode.NONE, -1, -1, None, None, None)
 
@@ -57,7 +58,7 @@ class Sender:
         self._wake = trio.Event()
         self._room = trio.Event()
         self._metadata_wanted = trio.Event()
-        self._closed = False
+        self.is_closed = False
 
     def start(self) -> None:
         self._nursery.start_soon(self._run)
@@ -78,9 +79,14 @@ class Sender:
 
     def close(self) -> None:
         """Nothing leaves any more; what is not settled is told so."""
-        self._closed = True
+        self.is_closed = True
         self._accumulator.fail_all(ErrorCode.REQUEST_TIMED_OUT, CLOSED)
         self._announce_room()
+
+    def require_open(self) -> None:
+        """DeliveryFailed once it is closed: nobody would ever say how a record ended."""
+        if self.is_closed:
+            raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, SHUT, certain=True)
 
     def _announce_room(self) -> None:
         self._room.set()
@@ -178,7 +184,7 @@ class Sender:
     # answers
 
     def _on_answer(self, batches: dict[TopicPartition, Batch], answers: dict[TopicPartition, ProduceAnswer]) -> None:
-        if self._closed:
+        if self.is_closed:
             return
         for topic_partition, batch in batches.items():
             self._on_told(batch, answers.get(topic_partition, LOST))
@@ -223,6 +229,8 @@ class Sender:
             self._wake.set()
 
     async def _connect(self, node_id: int) -> None:
+        if self._config.required_acks == 0:
+            self._metadata_wanted.set()  # only the end of its connection tells that a broker does not lead any more
         try:
             await self._cluster.link(node_id, "produce")
         except (*CONNECTION_FAILURES, WireError, KeyError):
@@ -251,12 +259,16 @@ class Sender:
 
     async def _run_metadata(self) -> None:
         failures = 0
+        due_ms = self._clock.monotonic_ms() + self._config.metadata_max_age_ms
         while True:
-            with trio.move_on_after(self._config.metadata_max_age_ms / 1000):
+            with trio.move_on_after(max(due_ms - self._clock.monotonic_ms(), 0) / 1000):
                 await self._metadata_wanted.wait()
             self._metadata_wanted = trio.Event()
             wanted = self._accumulator.partitions()
-            topics: Any = {topic for topic, _ in wanted} or self.topics
+            topics: Any = {topic for topic, _ in wanted}
+            now_ms = self._clock.monotonic_ms()
+            if not topics or now_ms >= due_ms:  # also those that nothing waits for now: they may have grown
+                topics, due_ms = self.topics, now_ms + self._config.metadata_max_age_ms
             if not topics:
                 continue
             errors = await self._cluster.refresh(topics, timeout_ms=float("inf"))

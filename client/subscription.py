@@ -11,11 +11,10 @@ from kraft.client.cluster import Cluster
 class Topics:
     """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed."""
 
-    def __init__(self, cluster: Cluster, wanted: Iterable[str] | re.Pattern[str], *, may_create: bool) -> None:
+    def __init__(self, cluster: Cluster, wanted: Iterable[str] | re.Pattern[str]) -> None:
         self._cluster = cluster
         self._pattern = wanted if isinstance(wanted, re.Pattern) else None
         self._listed = [] if isinstance(wanted, re.Pattern) else sorted(set(wanted))
-        self._may_create = may_create
         self._is_known = False
 
     async def names(self) -> list[str]:
@@ -29,5 +28,5 @@ class Topics:
     async def refresh(self) -> None:
         """Ask what there is now."""
         wanted = None if self._pattern is not None else self._listed
-        await self._cluster.refresh(wanted, timeout_ms=float("inf"), allow_auto_creation=self._may_create)
+        await self._cluster.refresh(wanted, timeout_ms=float("inf"))
         self._is_known = True

@@ -52,6 +52,10 @@ class Campaign:
         self._say = say
         self._seen: Counter[str] = Counter()
         self._checks: set[str] = set()
+        self._acknowledged: list[int] = []
+        """Of each seed."""
+        self._faults: list[tuple[int, int]] = []
+        """(faults that happened, their kinds) of each seed that is not free of them."""
         self._virtual_ms = 0
         self._cpu_s = 0.0
 
@@ -95,6 +99,10 @@ class Campaign:
     def _add(self, result: RunResult, took_s: float) -> None:
         self._virtual_ms += result.virtual_ms
         self._cpu_s += took_s
+        self._acknowledged.append(result.counters.get("acknowledged", 0))
+        if result.plan.faults:
+            happened = [count for name, count in result.counters.items() if name.startswith(FAULT) and count]
+            self._faults.append((sum(happened), len(happened)))
         self._seen.update(result.counters)
         self._checks.update(result.unseen)
         self.coverage.update(result.coverage)
@@ -140,9 +148,18 @@ class Campaign:
         self._say(f"{seeds - len(self.failed)} of {seeds} seeds passed; {speed:.1f} virtual seconds per CPU second")
         self._tell_coverage()
         self._say(faults)
+        self._tell_least()
         self._tell_seen()
         if self.failed:
             self._say(f"failed: {', '.join(map(str, self.failed))}")
+
+    def _tell_least(self) -> None:
+        """What the poorest seeds had: a campaign is as good as those."""
+        told = [f"{min(self._acknowledged, default=0)} records acknowledged"]
+        if self._faults:
+            counts, kinds = zip(*self._faults, strict=True)
+            told.append(f"{min(counts)} faults, {min(kinds)} kinds of faults (of seeds that are not free of them)")
+        self._say(f"least of a seed: {', '.join(told)}")
 
     def _tell_one(self) -> None:
         """What one run was judged by, without the codes of the checks: it leaves some with nothing to judge."""

@@ -27,6 +27,7 @@ def handle_describe_producers(broker: Broker, request: Request, session: Session
     closed = [
         found
         for topic in message.topics
+        if broker.gates.authorize_topic(session, Operation.READ, topic.name)
         for index in topic.partition_indexes
         if (found := broker.replicas.find(topic.name, index)) is not None
         and found.readable is None

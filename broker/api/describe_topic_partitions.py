@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from kraft.broker.api.answers import answer, kind, part, read, respond
 from kraft.broker.api.metadata import INTERNAL_TOPICS
 from kraft.broker.api.metadata_partitions import PartitionsWriter
-from kraft.broker.node.gates import Operation, topic_resource
+from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation, topic_resource
+from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID
 from kraft.broker.node.session import Session
-from kraft.control.topic_names import topic_name_problem
+from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import MetadataImage, PartitionState, TopicImage
 from kraft.image.partitions import NO_LEADER
 from kraft.wire.api_keys import ApiKey
@@ -88,16 +89,29 @@ class _Page:
                     yield _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
             topic = self._image.topics.get(name)
-            if topic is None:
+            is_metadata = name == METADATA_TOPIC and self._broker.metadata_topic.may_read(self._session)
+            if topic is None and not is_metadata:
                 bad = topic_name_problem(name) is not None
                 yield _failed(name, ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             if self._left == 0:
                 self._next = (name, 0)
                 return
-            yield self._described(topic, start)
+            yield self._metadata_topic() if topic is None else self._described(topic, start)
             if self._next is not None:
                 return
+
+    def _metadata_topic(self) -> Any:
+        """The cluster's own log: told to who may read it and names it, never listed."""
+        self._left -= 1
+        alive = [broker_id for broker_id in self._image.broker_ids() if self._reaches(broker_id)]
+        return part(KEY, "DescribeTopicPartitionsResponseTopic")(
+            name=METADATA_TOPIC,
+            topic_id=METADATA_TOPIC_ID,
+            is_internal=True,
+            partitions=(self._partition(0, self._broker.metadata_topic.state(alive)),),
+            topic_authorized_operations=AUTHORIZED_OPERATIONS_OMITTED,
+        )
 
     def _described(self, topic: TopicImage, start: int) -> Any:
         """The topic's partitions from `start` on, as far as there is room."""

@@ -1,5 +1,6 @@
 """OffsetForLeaderEpoch: where a leader epoch ended, so that the asker can tell whether its log or position is still
-part of the history. Source: KIP-101, KIP-279, KIP-320; OffsetForLeaderEpochRequest 2 to 4, broker-spec 4.5."""
+part of the history; of the cluster's own log, too, if it may read that.
+Source: KIP-101, KIP-279, KIP-320; OffsetForLeaderEpochRequest 2 to 4, broker-spec 4.5."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.node.gates import Operation
+from kraft.broker.node.metadata_topic import PARTITION
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
+from kraft.control.topic_names import METADATA_TOPIC
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -38,18 +41,18 @@ def handle_offset_for_leader_epoch(broker: BrokerServices, request: Request, ses
         and partition.readable is None
     ]
     if not closed:
-        _answer(broker, request, message, allowed)
+        _answer(broker, request, session, message, allowed)
         return
 
     async def when_open() -> None:
         for partition in closed:
             await broker.replicas.wait_open(partition)
-        _answer(broker, request, message, allowed)
+        _answer(broker, request, session, message, allowed)
 
     broker.answer_later(request, when_open)
 
 
-def _answer(broker: BrokerServices, request: Request, message: Any, allowed: dict[str, bool]) -> None:
+def _answer(broker: BrokerServices, request: Request, session: Session, message: Any, allowed: dict[str, bool]) -> None:
     row_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "EpochEndOffset")
     topic_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderTopicResult")
     topics = []
@@ -57,9 +60,7 @@ def _answer(broker: BrokerServices, request: Request, message: Any, allowed: dic
         rows = []
         for row in topic.partitions:
             if allowed[topic.topic]:
-                error, epoch, end = _end_of_epoch(
-                    broker, topic.topic, row.partition, row.current_leader_epoch, row.leader_epoch
-                )
+                error, epoch, end = _end_of_epoch(broker, session, topic.topic, row)
             else:
                 error, epoch, end = ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1
             rows.append(row_class(error_code=error, partition=row.partition, leader_epoch=epoch, end_offset=end))
@@ -67,15 +68,18 @@ def _answer(broker: BrokerServices, request: Request, message: Any, allowed: dic
     answer(request, respond(ApiKey.OFFSET_FOR_LEADER_EPOCH, topics=tuple(topics)))
 
 
-def _end_of_epoch(broker: BrokerServices, topic: str, index: int, current_epoch: int, epoch: int) -> EpochAnswer:
-    found = broker.replicas.locate(topic, index)
+def _end_of_epoch(broker: BrokerServices, session: Session, topic: str, asked: Any) -> EpochAnswer:
+    """`asked`: the request's row for one partition."""
+    if topic == METADATA_TOPIC and asked.partition == PARTITION and broker.metadata_topic.may_read(session):
+        return broker.metadata_topic.end_of_epoch(asked.leader_epoch)
+    found = broker.replicas.locate(topic, asked.partition)
     if isinstance(found, ErrorCode):
         return found, -1, -1
-    error = leader_epoch_error(found, current_epoch)
+    error = leader_epoch_error(found, asked.current_leader_epoch)
     log = found.readable
     if error == ErrorCode.NONE and (found.leader is None or log is None):
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if error != ErrorCode.NONE or log is None:
         return error, -1, -1
-    answered_epoch, end = log.epochs.end_offset_for(epoch, log.log_end_offset)
+    answered_epoch, end = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
     return ErrorCode.NONE, answered_epoch, end

@@ -34,7 +34,7 @@ async def load_state(
 ) -> tuple[DurableState, int] | None:
     """What the log says and where it ends, all of it committed; None if it is not wanted any more. StorageCorrupt: a
     batch is damaged; WireError: one that is not holds what does not parse; DiskError."""
-    await replicas.wait_open(partition)
+    await replicas.wait_settled(partition)
     state, offset = EMPTY_STATE, 0
     while is_wanted():
         log = partition.log

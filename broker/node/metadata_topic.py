@@ -3,12 +3,15 @@
 Read by name or id with ALTER or CLUSTER_ACTION on the cluster; never listed, never written. Every broker observes the
 log and can serve it; all of them name the same one as its leader, the lowest that is alive. Secrets are hidden, so what
 leaves is bytes and no file range. A broker that has not got as far as another says OFFSET_NOT_AVAILABLE, and the
-consumer asks again. Source: DESIGN 4.
+consumer asks again. What anybody has read is committed and is never cut: no answer here says otherwise.
+Source: DESIGN 4.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -29,6 +32,9 @@ METADATA_TOPIC_ID = UUID(int=1)
 """Kafka's own id of it, which no other topic has."""
 PARTITION = 0
 WAITING_KEPT_MAX = 64
+OPEN_END = 2**63 - 1
+"""Where an epoch ends that is in force, as far as is known here. Another broker may have told of more of it, and a
+smaller number would be taken for a loss."""
 
 
 def is_metadata_topic(key: str | UUID) -> bool:
@@ -93,6 +99,16 @@ class MetadataTopic:
         """The first committed record that was appended at this time or later."""
         hit = await self._quorum.offset_at(timestamp)
         return hit if hit is not None and hit.offset < self.high_watermark else None
+
+    def end_of_epoch(self, epoch: int) -> tuple[ErrorCode, int, int]:
+        """(error, the newest committed epoch that is not above `epoch`, its end): what a consumer asks after a change
+        of the leader. -1 and -1 with the error."""
+        epochs = self._quorum.committed_epochs
+        if not epochs or epoch > epochs[-1][0]:
+            return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
+        after = bisect_right(epochs, epoch, key=itemgetter(0))
+        end = epochs[after][1] if after < len(epochs) else OPEN_END
+        return ErrorCode.NONE, epochs[after - 1][0] if after else epoch, end
 
     # waiting
 

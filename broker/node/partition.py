@@ -146,6 +146,11 @@ class Partition:
         )
 
     @property
+    def is_settled(self) -> bool:
+        """The log is open and nobody cuts it, so that a leadership that was taken has begun; or it never will be."""
+        return (self.log is not None and not self.is_truncating) or self.is_offline or self.is_removed
+
+    @property
     def leads(self) -> bool:
         """By the newest metadata that were taken, be the log open or not."""
         return self.state is not None and self.state.leader == self.host.node_id and not self.is_offline
@@ -211,6 +216,9 @@ class Partition:
             self._begin_to_lead(state)
         self.is_blank = False
         self.host.changed[self] = None
+        self._resume_waiters()
+
+    def _resume_waiters(self) -> None:
         waiters, self.opening_waiters = self.opening_waiters, []
         for resume in waiters:
             resume()
@@ -234,9 +242,10 @@ class Partition:
             self._prepare_to_append()
 
     def when_open(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once the log is open, or never will be (then `log` is None still)."""
+        """Call `resume` once the log is open and not being cut, or never will be (then `log` is None still)."""
         self.opening_waiters.append(resume)
-        self.host.want_open(self)
+        if self.log is None:
+            self.host.want_open(self)
 
     def failed(self) -> None:
         """The directory is offline: the log is dropped without another write (56)."""
@@ -257,9 +266,7 @@ class Partition:
         self.appendable = False
         self._fail_waiting(error)
         self.host.changed[self] = None
-        waiters, self.opening_waiters = self.opening_waiters, []
-        for resume in waiters:
-            resume()
+        self._resume_waiters()
 
     # roles
 
@@ -420,6 +427,7 @@ class Partition:
         if self.log is not None and state is not None and state.leader == self.host.node_id and self.leader is None:
             self._begin_to_lead(state)
         self.host.changed[self] = None
+        self._resume_waiters()
 
     # followers, as the leader sees them
 

@@ -288,6 +288,14 @@ class ReplicaManager:
         partition.when_open(event.set)
         await event.wait()
 
+    async def wait_settled(self, partition: Partition) -> None:
+        """As `wait_open`, and until nobody cuts the log: whoever is to lead does then."""
+        await self.wait_open(partition)
+        while not partition.is_settled:
+            event = trio.Event()
+            partition.when_open(event.set)
+            await event.wait()
+
     def endpoint_of(self, broker_id: int) -> Endpoint | None:
         """Where a broker's inter-broker listener is reached."""
         broker = self.services.image.brokers.get(broker_id)

@@ -50,7 +50,12 @@ class Admin:
         async with AsyncExitStack() as stack:
             seam = await stack.enter_async_context(default_seam(self._given_seam))
             cluster = Cluster(
-                self._addresses, seam, client_id=self._client_id, tls=self._tls, refused_ms=self._refused_ms
+                self._addresses,
+                seam,
+                client_id=self._client_id,
+                tls=self._tls,
+                refused_ms=self._refused_ms,
+                may_create_topics=False,
             )
             stack.callback(cluster.close)
             router = Router(cluster, timeout_ms=self._timeout_ms)

@@ -41,18 +41,20 @@ class Configs:
     async def alter(
         self, resource: ConfigResource, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Change settings, all or none."""
+        """Change settings, all or none. A broker sets the levels of its loggers itself."""
         configs = [
             {"name": change.name, "config_operation": int(change.operation), "value": change.value}
             for change in changes
         ]
         row = {"resource_type": int(resource.type), "resource_name": resource.name, "configs": configs}
-        answer = await self._router.change(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            lambda told: told.responses[0].error_code,
-            resources=(row,),
-            validate_only=validate_only,
-        )
+        fields = {"resources": (row,), "validate_only": validate_only}
+        key = ApiKey.INCREMENTAL_ALTER_CONFIGS
+        if resource.type is ResourceType.BROKER_LOGGER:
+            answer = await self._router.ask_node(
+                int(resource.name), key, lambda told: told.responses[0].error_code, **fields
+            )
+        else:
+            answer = await self._router.change(key, lambda told: told.responses[0].error_code, **fields)
         require_success(answer.responses[0], str(resource))
 
     async def resources(self, types: Iterable[ResourceType] = ()) -> tuple[ConfigResource, ...]:

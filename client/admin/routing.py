@@ -80,7 +80,7 @@ class Router:
     async def refresh(self, topics: Iterable[str]) -> dict[str, ErrorCode]:
         """Learn brokers and leaders anew; gives the error of each topic that had one."""
         wanted = list(topics)
-        return await self._patiently(lambda ms: self.cluster.refresh(wanted, allow_auto_creation=False, timeout_ms=ms))
+        return await self._patiently(lambda ms: self.cluster.refresh(wanted, timeout_ms=ms))
 
     async def _patiently(self, ask: Callable[[int], Awaitable[Found]]) -> Found:
         """`ask(timeout in ms)` again when it was in vain: it then begins with another broker."""

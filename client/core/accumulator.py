@@ -9,6 +9,7 @@ Source: coordinators-spec 10.1 and 10.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity, RecordInBatch
@@ -243,9 +244,14 @@ class Accumulator:
                 self._free(batch)
             self._restart_if_due(queue)
 
-    def hurry(self, on: bool) -> None:
-        """Between `hurry(True)` and `hurry(False)` batches do not linger. Calls nest."""
-        self._hurried += 1 if on else -1
+    @contextmanager
+    def hurrying(self) -> Iterator[None]:
+        """Somebody waits for deliveries, or for the memory that they give back: in here no batch lingers. Nests."""
+        self._hurried += 1
+        try:
+            yield
+        finally:
+            self._hurried -= 1
 
     def pending(self) -> Iterator[Batch]:
         """Every batch that is not over."""

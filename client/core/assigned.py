@@ -3,7 +3,8 @@
 Three positions are told apart. `given`: the offset after the last record that the application was given; what `commit`
 commits. `consumed`: what `given` was when the application last came back for more; what auto-commit commits (C5).
 `fetch`: the next offset to ask a broker for. Invariants: an answer is used only if the partition is still assigned and
-its position has not been set since the request left (`version`, C2); records are handed out in offset order; a damaged
+its `fetch` has not moved since the request left (`version`, C2), by a seek or by the answer of another broker, for who
+is asked changes while a request is under way; records are handed out in offset order; a damaged
 batch is told when there is nothing before it to hand out, and is asked for anew: another replica may have it whole.
 Source: coordinators-spec 11.1.
 """
@@ -83,7 +84,10 @@ class Assigned:
 
     def arrived(self, fetched: FetchedBytes) -> bool:
         """Take in what a fetch brought. True if there may be records in it. WireError if it is damaged."""
-        self.fetch = fetched.end_position()
+        end = fetched.end_position()
+        if end != self.fetch:
+            self.fetch = end
+            self.version += 1
         self.is_doubtful = False
         self.waiting.append(fetched)
         return fetched.bytes_left > 0

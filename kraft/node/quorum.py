@@ -229,6 +229,15 @@ class Quorum:
         """What is below it, a snapshot holds; 0 at start."""
         return 0 if self._driver is None else self._driver.raft.log.start_offset
 
+    @property
+    def committed_epochs(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) of every epoch that has begun below the high watermark, ascending; the first stands for
+        what is before the log."""
+        if self._driver is None:
+            return []
+        high_watermark = self.high_watermark
+        return [entry for entry in self._driver.raft.log.epochs if entry[1] < high_watermark]
+
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Whole committed batches from `offset` on (log start <= `offset` < high watermark), at least one. ColdRead."""
         require(self._driver is not None, "the metadata log is not open")

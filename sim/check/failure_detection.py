@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from kraft.sim.check.base import Check
 from kraft.sim.check.observations import (
     BrokerFenced,
+    Campaigned,
     ControllerReplied,
     EpochClaimed,
     HeartbeatHandled,
@@ -29,6 +30,8 @@ NOBODY = -1
 Incarnation = tuple[int, int, int]
 """(controller that asks, broker, broker epoch)."""
 PROBES_PER_BROKER_AND_SECOND_MAX = 25
+PRE_VOTES_PER_VOTER_AND_SECOND_MAX = 25
+"""Of each voter that is asked. Who asks again after 20 to 50 ms, and never waits longer, asks about thirty times."""
 FENCE_MS_MAX = 200
 CONTROLLER_MS_MAX = 500
 GREETED_MS_MAX = 500
@@ -191,24 +194,44 @@ class NoUncleanElectionFromFastFence(Check):
 
 
 class BoundedCuriosity(Check):
+    """In one life of who asks: each begins with its first probe, or its first pre-vote, at once."""
+
     id: ClassVar[str] = "K5"
-    statement: ClassVar[str] = "Probes per broker and second stay below a named limit."
+    statement: ClassVar[str] = "Probes of a broker, and pre-votes asked of a voter, stay below named limits per second."
 
     def __init__(self) -> None:
         super().__init__()
-        self._recent: dict[tuple[int, int], deque[int]] = {}
+        self._probes: dict[tuple[int, int], deque[int]] = {}
+        self._pre_votes: dict[tuple[int, int], deque[int]] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {ProbeAnswered: self.probed}
+        return {ProbeAnswered: self.probed, Campaigned: self.campaigned, NodeDown: self.down}
+
+    def down(self, seen: NodeDown) -> None:
+        self._pre_votes = {pair: times for pair, times in self._pre_votes.items() if pair[0] != seen.node}
 
     def probed(self, seen: ProbeAnswered) -> None:
+        count = self._in_a_second(self._probes, (seen.controller, seen.broker))
+        if count > PROBES_PER_BROKER_AND_SECOND_MAX:
+            self.fail("too many probes of one broker", broker=seen.broker, in_the_last_second=count)
+
+    def campaigned(self, seen: Campaigned) -> None:
+        if seen.asked is None:
+            return
+        count = self._in_a_second(self._pre_votes, (seen.node, seen.asked))
+        if count > PRE_VOTES_PER_VOTER_AND_SECOND_MAX:
+            self.fail(
+                "too many pre-votes asked of one voter", node=seen.node, voter=seen.asked, in_the_last_second=count
+            )
+
+    def _in_a_second(self, asked: dict[tuple[int, int], deque[int]], pair: tuple[int, int]) -> int:
+        """How often in the last second, this time included."""
         self.count()
-        recent = self._recent.setdefault((seen.controller, seen.broker), deque())
-        recent.append(seen.at_ms)
-        while recent[0] <= seen.at_ms - 1000:
+        recent = asked.setdefault(pair, deque())
+        recent.append(self.at_ms)
+        while recent[0] <= self.at_ms - 1000:
             recent.popleft()
-        if len(recent) > PROBES_PER_BROKER_AND_SECOND_MAX:
-            self.fail("too many probes of one broker", broker=seen.broker, in_the_last_second=len(recent))
+        return len(recent)
 
 
 class Speed(Check):

@@ -83,15 +83,14 @@ class CoordinatorSeen:
     leads: bool
 
 
-class OnePlanPerGeneration(Check):
-    """G1 and G5. Members hear of a generation at different times, but each of them of one after the other."""
+class GenerationsRise(Check):
+    """Members hear of a generation at different times, but each of them of one after the other."""
 
     id = "G1"
-    statement = "a generation has one plan, of one leader, of which each member gets its own part; generations rise"
+    statement = "the generations that a member is told of rise, whoever coordinates its group"
 
     def __init__(self) -> None:
         super().__init__()
-        self._plans: dict[tuple[str, int], str] = {}
         self._generations: dict[tuple[str, str], int] = {}
         """(group, member) → the last that it was told of."""
 
@@ -108,6 +107,25 @@ class OnePlanPerGeneration(Check):
             self.fail(
                 "a generation went back", group=told.group, member=told.member, before=before, now=told.generation
             )
+
+
+class OnePlanPerGeneration(Check):
+    """Also across coordinators: what one of them gave out as a generation is no other's."""
+
+    id = "G5"
+    statement = "a generation has one plan, of one leader, of which each member gets its own part"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._plans: dict[tuple[str, int], str] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {AssignmentTold: self._told}
+
+    def _told(self, told: AssignmentTold) -> None:
+        if told.plan is None:
+            return
+        self.count()
         known = self._plans.setdefault((told.group, told.generation), told.plan)
         if known != told.plan:
             self.fail(
@@ -174,18 +192,30 @@ class Fenced(Check):
                 )
 
 
-class StateIsReplay(Check):
-    """G6 and G7."""
+class CoordinatorsLead(Check):
+    """By what is in office at rest. An answer of one who is not in office any more is judged by `histories` (G3b)."""
 
-    id = "G7"
-    statement = "a coordinator leads its partition, and remembers what a replay of its log says"
+    id = "G6"
+    statement = "who coordinates groups leads the partition that they are in"
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {CoordinatorSeen: self._seen}
 
     def _seen(self, seen: CoordinatorSeen) -> None:
+        if seen.remembered.groups or seen.remembered.offsets:
+            self.count()
         if not seen.leads:
             self.fail("a coordinator of a partition that is led elsewhere", node=seen.node, partition=seen.partition)
+
+
+class StateIsReplay(Check):
+    id = "G7"
+    statement = "a coordinator remembers what a replay of its log says"
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {CoordinatorSeen: self._seen}
+
+    def _seen(self, seen: CoordinatorSeen) -> None:
         if seen.replayed.groups or seen.replayed.offsets:
             self.count()
         if seen.remembered != seen.replayed:
@@ -221,4 +251,5 @@ class OneOwner(Check):
 
 def group_checks() -> Checks:
     """All checks of groups, over one run."""
-    return Checks([OnePlanPerGeneration(), CommitsStick(), Fenced(), StateIsReplay(), OneOwner()])
+    every = (GenerationsRise, CommitsStick, Fenced, OnePlanPerGeneration, CoordinatorsLead, StateIsReplay, OneOwner)
+    return Checks(check() for check in every)

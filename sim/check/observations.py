@@ -9,16 +9,26 @@ named otherwise. Digests are integers over the bytes that may not change (base o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 TopicPartition = tuple[str, int]
 VoterKeys = tuple[tuple[int, str], ...]
 """Voters in order of their ids: (node id, directory id, "" where voters are set by configuration)."""
 
 
+class ProducedBy(NamedTuple):
+    """The idempotent producer of a batch, and the sequences of its first and last record."""
+
+    producer_id: int
+    epoch: int
+    first_sequence: int
+    last_sequence: int
+
+
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
-    """A batch appeared at the end of a log. `log` is None for the metadata log."""
+    """A batch appeared at the end of a log. `log` is None for the metadata log. `producer`: if it holds data of an
+    idempotent producer."""
 
     node: int
     log: TopicPartition | None
@@ -26,6 +36,7 @@ class BatchWritten:
     base_offset: int
     next_offset: int
     digest: int
+    producer: ProducedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +135,12 @@ class VoteGranted:
 
 @dataclass(frozen=True, slots=True)
 class Campaigned:
-    """A request for a vote, or for a pre-vote, leaves `node`."""
+    """A request for a vote, or for a pre-vote, leaves `node`. `asked`: whom, if it is for a pre-vote."""
 
     node: int
     directory_id: str
     epoch: int
+    asked: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,12 @@ class Damage:
         """A new incarnation is known: what the one before it has told counts no more."""
         self._to_register.discard(node)
 
+    def may_be_repaired(self, node: int, topic_partition: TopicPartition) -> bool:
+        """Whether it has lost something, and is whole again as soon as it holds all that is committed."""
+        return (node, topic_partition) in self._nodes and node not in self._to_register
+
     def repaired(self, node: int, topic_partition: TopicPartition) -> None:
-        if node not in self._to_register:
-            self._nodes.discard((node, topic_partition))
+        self._nodes.discard((node, topic_partition))
 
     def anyone(self) -> bool:
         """Whether any replica is damaged now."""
@@ -117,8 +120,10 @@ class PartitionLedgers:
         return log.first_missing((next_offset, digest) for next_offset, (_, digest) in committed.items())
 
     def is_all_in(self, log: ShadowLog, topic_partition: TopicPartition) -> bool:
-        """Whether this log holds all that was committed of the partition, from its start on."""
-        return self.first_missing(log, topic_partition) is None
+        """Whether this log holds all that was committed of the partition, from its start on. Who catches up lacks the
+        newest, so these are looked at first: this is asked at each batch that a damaged replica writes."""
+        committed = self.committed.get(topic_partition, {})
+        return all(log.holds(next_offset, digest) for next_offset, (_, digest) in reversed(committed.items()))
 
     def commit(
         self, topic_partition: TopicPartition, next_offset: int, entry: tuple[int, int], leader_epoch: int

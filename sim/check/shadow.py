@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, TopicPartition
+from kraft.sim.check.observations import BatchWritten, LogCut, LogDurable, ProducedBy, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class ShadowBatch:
     digest: int
     before: tuple[int, int, int] | None
     """(end offset, epoch, digest) of the batch before it; None for the first of a log."""
+    producer: ProducedBy | None = None
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class ShadowLog:
     def write(self, seen: BatchWritten) -> ShadowBatch:
         last = self.batches[-1] if self.batches else None
         before = None if last is None else (last.next_offset, last.epoch, last.digest)
-        batch = ShadowBatch(seen.epoch, seen.base_offset, seen.next_offset, seen.digest, before)
+        batch = ShadowBatch(seen.epoch, seen.base_offset, seen.next_offset, seen.digest, before, seen.producer)
         self.batches.append(batch)
         self._ends.append(seen.next_offset)
         return batch
@@ -94,8 +95,12 @@ class ShadowLog:
     def first_missing(self, due: Iterable[tuple[int, int]]) -> int | None:
         """Of batches, by (end offset, digest): where the first one ends that does not stand in this log as it is, from
         the log's start on; None if there is none."""
-        missing = [end for end, digest in due if end > self.start_offset and not self._is_held(end, digest)]
+        missing = [end for end, digest in due if not self.holds(end, digest)]
         return min(missing, default=None)
+
+    def holds(self, end: int, digest: int) -> bool:
+        """Whether the batch that ends there stands in this log as it is, or lay before its start."""
+        return end <= self.start_offset or self._is_held(end, digest)
 
     def _is_held(self, end: int, digest: int) -> bool:
         held = self.at_end(end)

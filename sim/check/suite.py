@@ -50,6 +50,7 @@ from kraft.sim.check.partitions import (
     PartitionLedgers,
 )
 from kraft.sim.check.prefix_deletion import OnlyCommittedPrefixesGo
+from kraft.sim.check.producers import NoSequenceTwice, ProducerEpochsRise, SequencesFollow
 from kraft.sim.check.raft_elections import (
     ElectionSafety,
     EpochsRise,
@@ -128,6 +129,9 @@ class Suite:
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions, self.damage),
             OnlyCommittedPrefixesGo(self.shadows),
+            NoSequenceTwice(self.shadows, self.partitions),
+            SequencesFollow(self.shadows, self.partitions),
+            ProducerEpochsRise(self.shadows, self.partitions),
             HonestIsr(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
             ShapeOfIsr(),
@@ -159,7 +163,7 @@ class Suite:
     def observe(self, observation: Observation, at_ms: int) -> None:
         if isinstance(observation, BatchWritten):
             self.shadows.on_written(observation)
-            if observation.log is not None and self.damage.holds(observation.node, observation.log):
+            if observation.log is not None:
                 self._note_repair(observation.node, observation.log)
         elif isinstance(observation, LogDurable):
             self.shadows.on_durable(observation)
@@ -169,8 +173,7 @@ class Suite:
             self.partitions.deleted.add(observation.topic)
         elif isinstance(observation, PartitionRecorded):
             for member in observation.isr:
-                if self.damage.holds(member, observation.topic_partition):
-                    self._note_repair(member, observation.topic_partition)
+                self._note_repair(member, observation.topic_partition)
         self.checks.observe(observation, at_ms)
         if isinstance(observation, LogCut):
             self.shadows.on_cut(observation)
@@ -181,6 +184,8 @@ class Suite:
 
     def _note_repair(self, node: int, log: TopicPartition) -> None:
         """A damaged replica that holds all that is committed is damaged no more."""
+        if not self.damage.may_be_repaired(node, log):
+            return
         if self.partitions.is_all_in(self.shadows.log(node, log), log):
             self.damage.repaired(node, log)
 

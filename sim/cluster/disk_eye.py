@@ -23,6 +23,7 @@ from kraft.sim.check.observations import (
     LogCut,
     LogDurable,
     Observation,
+    ProducedBy,
     SnapshotSeen,
     TopicPartition,
     VoteDurable,
@@ -36,7 +37,7 @@ from kraft.sim.world.filesystem import SECTOR_BYTES, Directory, Inode
 from kraft.sim.world.host import Host
 from kraft.storage.snapshots import SnapshotId
 from kraft.wire.control_records import ControlRecordType, decode_controls
-from kraft.wire.records import check_crc, iter_headers
+from kraft.wire.records import BatchHeader, check_crc, iter_headers
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
@@ -58,6 +59,7 @@ class Seen:
     end: int = field(compare=False)
     voters: VoterKeys | None = None
     """If it is a Voters record."""
+    producer: ProducedBy | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ class _FileView:
                 digest = crc32c(bytes(data[position:end]))
                 epoch = header.partition_leader_epoch
                 voters = _voters_of(data, position) if header.is_control else None
-                self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end, voters))
+                producer = _producer_of(header)
+                self.batches.append(Seen(header.base_offset, header.next_offset, epoch, digest, end, voters, producer))
                 self.ends.append(end)
         except WireError:
             self.is_broken = True
@@ -445,7 +448,8 @@ class DiskEye:
 
     def _write(self, log: TopicPartition | None, view: _LogView, batches: list[Seen]) -> None:
         for batch in batches:
-            self._tell(BatchWritten(self._node, log, batch.epoch, batch.base_offset, batch.next_offset, batch.digest))
+            offsets = (batch.base_offset, batch.next_offset)
+            self._tell(BatchWritten(self._node, log, batch.epoch, *offsets, batch.digest, batch.producer))
             if batch.voters is not None:
                 self._tell(VotersWritten(self._node, batch.base_offset, batch.epoch, batch.voters))
             view.told.append(batch)
@@ -486,6 +490,13 @@ class DiskEye:
         state = json.loads(bytes(inode.durable))
         voted = (int(state["leaderEpoch"]), int(state["votedId"]))
         self._tell(VoteDurable(self._node, str(state.get("votedDirectoryId", "")), *voted))
+
+
+def _producer_of(header: BatchHeader) -> ProducedBy | None:
+    """Who wrote this batch, if it holds data of an idempotent producer."""
+    if header.producer_id < 0 or header.is_control:
+        return None
+    return ProducedBy(header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
 
 
 def _voters_of(data: Buffer, position: int) -> VoterKeys | None:

@@ -1,6 +1,6 @@
 """The last look at a run that is at rest: what each replica remembers of its log is compared with the log itself, then
-every node is started anew and nothing may have changed (D6, D7, D12, T3). And each replica must be one that the
-metadata give to its broker (M10).
+every node is started anew and nothing may have changed (D6, D7, D12, D13, T3). Each replica must be one that the
+metadata give to its broker (M10), and nothing may wait at a broker that nobody asks for anything (N3).
 
 The log is read from the simulated disk. What a replica remembers must be a function of it: leader epochs where the
 batches say so, and the producers' states as all batches in order give them.
@@ -16,11 +16,17 @@ from kraft.sim.cluster.shape import host_name
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.host import Host
 from kraft.storage.log import Log
+from kraft.storage.offset_index import ENTRY as INDEX_ENTRY
 from kraft.storage.producers import ProducerStates
 from kraft.wire.records import BatchHeader, iter_headers
 
 STOP_MS_MAX = 5_000
 UP_MS_MAX = 30_000
+FETCHES_UNDER_WAY = 2
+"""Of a follower at one leader."""
+LEFT_BY_READERS_MAX = 6
+"""Fetches of readers whose connections have ended a moment ago: they stay until their time is over."""
+SEGMENT_SUFFIX, INDEX_SUFFIX = ".log", ".index"
 FOLLOWED_MS_MAX = 2_000
 
 Contents = dict[tuple[int, tuple[str, int]], tuple[tuple[int, int, int], ...]]
@@ -34,6 +40,10 @@ class LastLook:
         """How many logs with data were compared with what their replicas remember."""
         self.with_producers = 0
         """In how many of them idempotent producers have written."""
+        self.indexed = 0
+        """How many entries of offset indexes were held against their logs."""
+        self.parked = 0
+        """How many operations were parked at brokers at rest."""
         self.hosted = 0
         """How many replicas were looked for in the metadata."""
         self._cluster = cluster
@@ -111,6 +121,8 @@ class LastLook:
             self._look_for(broker, partition, when)
             if partition.log is not None:
                 self._compare_one(broker, partition, partition.log, when)
+        for broker in self._cluster.shape.broker_ids:
+            self._look_at_queues(broker, when)
 
     def _hosted(self) -> Iterator[tuple[int, Partition]]:
         """Each replica, and the broker that has it."""
@@ -119,6 +131,25 @@ class LastLook:
             node = None if eye is None else eye.node.broker
             for partition in () if node is None else node.broker.replicas.hosted:
                 yield broker, partition
+
+    def _look_at_queues(self, broker: int, when: str) -> None:
+        """What waits where no client asks for anything: fetches of the other brokers, and what readers have left."""
+        eye = self._cluster.watch.nodes.get(broker)
+        if eye is None or eye.node.broker is None:
+            return
+        parked, memory = len(eye.node.broker.broker.replicas.deadlines), eye.node.gates.memory
+        self.parked += parked
+        parked_max = FETCHES_UNDER_WAY * (len(self._cluster.shape.broker_ids) - 1) + LEFT_BY_READERS_MAX
+        if parked > parked_max or memory.has_waiters:
+            self._cluster.report.fail(
+                "N3",
+                "a broker at rest has more requests waiting than its followers send",
+                node=broker,
+                when=when,
+                parked=parked,
+                parked_max=parked_max,
+                waits_for_memory=memory.has_waiters,
+            )
 
     def _look_for(self, broker: int, partition: Partition, when: str) -> None:
         self.hosted += 1
@@ -129,7 +160,9 @@ class LastLook:
             self._fail("M10", "a broker has a replica that is not its own", broker, partition, when, topic_id=topic_id)
 
     def _compare_one(self, broker: int, partition: Partition, log: Log, when: str) -> None:
-        headers = list(_headers(self._world.host(host_name(broker)), log.directory))
+        folder = _folder(self._world.host(host_name(broker)), log.directory)
+        batches = {name: dict(iter_headers(file.data)) for name, file in _files(folder, SEGMENT_SUFFIX)}
+        headers = [header for segment in batches.values() for header in segment.values()]
         self.compared += bool(headers)
         due = _epochs(headers, log.log_start_offset)
         known = self._known_epochs(partition, log)
@@ -140,6 +173,8 @@ class LastLook:
             self._fail("D6", "a log ends elsewhere", broker, partition, when, due=end, known=log.log_end_offset)
         if log.log_start_offset == 0:
             self._compare_producers(broker, partition, log, headers, when)
+        for name, file in _files(folder, INDEX_SUFFIX):
+            self._compare_index(broker, partition, (name, file.data), batches.get(name, {}), when)
 
     def _known_epochs(self, partition: Partition, log: Log) -> list[tuple[int, int]]:
         """What is remembered. One epoch may begin where the log ends: the one in which this replica leads. So may one
@@ -168,22 +203,43 @@ class LastLook:
             text = "producer states are not those of the log"
             self._fail("T3", text, broker, partition, when, due=rows, known=known_rows)
 
+    def _compare_index(
+        self,
+        broker: int,
+        partition: Partition,
+        index: tuple[str, bytearray],
+        batches: dict[int, BatchHeader],
+        when: str,
+    ) -> None:
+        """What of an offset index is in its file; `index` is the name of its segment and its bytes."""
+        base = int(index[0])
+        for relative, position in INDEX_ENTRY.iter_unpack(index[1]):
+            self.indexed += 1
+            batch = batches.get(position)
+            due = None if batch is None else batch.next_offset - 1
+            if due != base + relative:
+                text = "an index entry names no batch of the log"
+                facts = {"segment": index[0], "position": position, "offset": base + relative, "due": due}
+                self._fail("D13", text, broker, partition, when, **facts)
+
     def _fail(self, check: str, text: str, broker: int, partition: Partition, when: str, **facts: object) -> None:
         place = (partition.topic, partition.index)
         self._cluster.report.fail(check, text, partition=place, node=broker, when=when, **facts)
 
 
-def _headers(host: Host, path: str) -> Iterator[BatchHeader]:
-    """The headers of a log's batches, from its files in order."""
+def _folder(host: Host, path: str) -> Directory | None:
+    """The folder of a log on its host."""
     directory: Directory | Inode | None = host.root
     for name in path.strip("/").split("/"):
         directory = directory.entries.get(name) if isinstance(directory, Directory) else None
-    entries = directory.entries if isinstance(directory, Directory) else {}
-    for name in sorted(entries):
-        inode = entries[name]
-        if name.endswith(".log") and isinstance(inode, Inode):
-            for _, header in iter_headers(inode.data):
-                yield header
+    return directory if isinstance(directory, Directory) else None
+
+
+def _files(folder: Directory | None, suffix: str) -> Iterator[tuple[str, Inode]]:
+    """The files with this suffix in order, by their names without it."""
+    for name, inode in sorted(folder.entries.items() if folder is not None else ()):
+        if name.endswith(suffix) and isinstance(inode, Inode):
+            yield name.removesuffix(suffix), inode
 
 
 def _epochs(headers: list[BatchHeader], log_start: int) -> list[tuple[int, int]]:

@@ -324,6 +324,8 @@ class ClusterRun:
             "M10": self.last_look.hosted,
             **dict.fromkeys(("D6", "D7", "D12"), self.last_look.compared),
             "T3": self.last_look.with_producers,
+            "D13": self.last_look.indexed,
+            "N3": self.last_look.parked,
         }
 
     def _result(self) -> RunResult:

@@ -229,7 +229,8 @@ class WireEye:
         is_prevote = isinstance(message, VoteRequest) and message.pre_vote
         direction.ballots.append((direction.sent, is_prevote))
         if isinstance(message, VoteRequest):
-            self._tell(Campaigned(source, self._view.directory_of(source), message.epoch))
+            asked = target if message.pre_vote else None
+            self._tell(Campaigned(source, self._view.directory_of(source), message.epoch, asked))
             if not message.pre_vote:
                 self._tell(EpochClaimed(source, message.epoch, -1))
             return

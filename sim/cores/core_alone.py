@@ -53,7 +53,7 @@ class CoreAlone:
         self._leave_outside()
         world.start(*self._inside)
         world.run(max(0, *(world.nodes[node].paused_until - world.now for node in self._inside)))
-        if not world.run_until(self._is_led, ELECTED_MS_MAX):
+        if not world.run_until(self.is_led, ELECTED_MS_MAX):
             raise Stuck(f"L1: the core {self._core} has no leader while {self._told} are outside")
         before = world.committed_end
         if not world.run_until(lambda: world.committed_end > before, GOES_ON_MS_MAX):
@@ -83,7 +83,8 @@ class CoreAlone:
     def _epoch(self) -> int:
         return max(raft.epoch for node in self._core if (raft := self._world.nodes[node].raft) is not None)
 
-    def _is_led(self) -> bool:
+    def is_led(self) -> bool:
+        """Whether all of the core know one leader of their own, who has committed a record of its epoch."""
         world, leader = self._world, self._world.leader
         if leader is None or leader.raft is None or leader.node_id not in self._core:
             return False
@@ -101,7 +102,7 @@ class CoreAlone:
     def _demand_rest(self) -> None:
         world, epoch, steps = self._world, self._epoch(), self._world.steps
         world.run(REST_MS)
-        if self._epoch() != epoch or not self._is_led():
+        if self._epoch() != epoch or not self.is_led():
             raise Stuck(f"L2: the core {self._core} went from epoch {epoch} to {self._epoch()}; outside: {self._told}")
         rate = (world.steps - steps) * 1_000 // (REST_MS * len(world.nodes))
         if rate > STEPS_PER_NODE_AND_SECOND_MAX:

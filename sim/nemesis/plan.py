@@ -14,7 +14,7 @@ from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
-SCHEDULE_VERSION = 11
+SCHEDULE_VERSION = 12
 """Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
 
 PLAN_MS_MAX = 24 * 60 * 60 * 1000

@@ -37,7 +37,7 @@ T = TypeVar("T")
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (1, 3), (3, 4), (3, 5), (5, 3))
 """(controllers, brokers)."""
 
-RHYTHMS = ((1200, 24), (1200, 24), (600, 12), (300, 6))
+RHYTHMS = ((1200, 24), (1200, 24), (1200, 24), (600, 12), (600, 12), (300, 6))
 """(pause_ms_max, burst_max) of producers: all of them send as many records."""
 SMALL_BATCH_BYTES = 300
 """So that a burst is several batches, which are under way at the same time; more by what values are filled up to."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kraft.sim.check.base import Finding
+from kraft.sim.check.invariants import RUN_JUDGES
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
@@ -108,7 +109,10 @@ def _is_about_logs(finding: Finding) -> bool:
 
 
 def _statement(run: ClusterRun, check_id: str) -> str:
-    return next((check.statement for check in run.checks if check.id == check_id), "")
+    statements = [check.statement for check in run.checks if check.id == check_id]
+    if check_id in RUN_JUDGES:
+        statements.append(RUN_JUDGES[check_id].statement)
+    return next(iter(statements), "")
 
 
 def _held_logs(cluster: SimCluster, partition: TopicPartition | None) -> Iterator[HeldLog]:

@@ -150,6 +150,17 @@ def test_settings_are_changed_one_by_one() -> None:
     play(work)
 
 
+def test_each_broker_is_asked_to_set_its_own_loggers() -> None:
+    async def work(stage: Stage) -> None:
+        for node in ("1", "1", "2", "2"):
+            loggers = ConfigResource(ResourceType.BROKER_LOGGER, node)
+            entry = (await stage.admin.configs.describe(loggers))[0]
+            change = ConfigChange(ConfigOperation.SET, entry.name, entry.value)
+            await stage.admin.configs.alter(loggers, [change], validate_only=True)
+
+    play(work)
+
+
 def test_leadership_returns_to_the_preferred_replica_by_election() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))

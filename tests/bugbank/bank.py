@@ -29,8 +29,6 @@ NOT_OPEN = {
     "B57": TRANSACTIONS,
     "B58": TRANSACTIONS,
     "B62": TRANSACTIONS,
-    "X09": "the liveness phase heals every node on purpose; a voter that is deaf for ever is a story of its own, "
-    "a_voter_loses_its_leader in tests/cluster/test_planted_bugs.py (K4b)",
 }
 """Numbers of the bank without a mutation, and why."""
 EVERY_ID = (*(f"B{number:02}" for number in range(1, 70)), *(f"X{number:02}" for number in range(1, 11)))

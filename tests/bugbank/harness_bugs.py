@@ -1,4 +1,4 @@
-"""The harness: X01 to X08 and X10. These twins stand in for code of the simulator and its checks."""
+"""The harness: X01 to X10. These twins stand in for code of the simulator and its checks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from kraft.seam import File
 from kraft.sim.check import client_histories
 from kraft.sim.check.partitions import Damage
+from kraft.sim.cores.core_alone import CoreAlone
 from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
 from kraft.sim.workload import group_work
@@ -160,6 +161,18 @@ def over_a_set_of_nodes(plant: Planting) -> None:
                 self.partition(name, other.name)
 
     plant.replace(world.World, "isolate", twin)
+
+
+@bug(
+    "X09",
+    "when the faults are over, nodes outside the core are healed too",
+    part=PART,
+    expected=("kill matrix",),
+    directed=play.no_survivor_outside_the_core,
+    no_swarm=NO_SEEDS,
+)
+def heal_everybody(plant: Planting) -> None:
+    plant.replace(CoreAlone, "_leave_outside", lambda self: self._world.heal())
 
 
 @bug(

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from kraft.sim.check.groups import CommitBegun, CommitEnded, OffsetRead, group_checks
 from kraft.sim.cluster.findings import Report
+from kraft.sim.cores.core_alone import CoreAlone, Outside
 from kraft.sim.cores.node import Node
+from kraft.sim.cores.schedule import Stuck
 from kraft.sim.workload import group_work
 from kraft.sim.world import World
 from kraft.sim.world.world import Deadlock
@@ -14,6 +16,7 @@ from tests.bugbank.judging import judge
 from tests.bugbank.mutation import MUTATIONS, Violation, require
 from tests.check.test_each_check_can_fail import CASES, run
 from tests.cluster.test_judge import CANARIES, finished
+from tests.raft.test_core_alone import left_alone
 from tests.raft.test_fast_elections import settled
 from tests.world import scenario, test_links_and_clocks
 
@@ -68,6 +71,29 @@ def no_survivors_of_power_losses(seed: int) -> None:
         with mutation.planted():
             outcome = judge(mutation.directed, seed)
         require("kill matrix", outcome.is_caught, f"{mutation.id} survives")
+
+
+def no_survivor_outside_the_core(seed: int) -> None:
+    """A pre-vote that raises epochs disturbs a settled quorum only if who asks hears nobody for good. No safety check
+    looks."""
+    (disruptive,) = [one for one in MUTATIONS if one.id == "B15"]
+    alone = _follower_goes_deaf(seed)
+    missing = ""
+    with disruptive.planted():
+        try:
+            alone.demand()
+        except Stuck as stuck:
+            missing = str(stuck)
+    require("kill matrix", missing.startswith(("L1", "L2")), "B15 survives")
+
+
+def _follower_goes_deaf(seed: int) -> CoreAlone:
+    """A quorum of which the leader is in the core."""
+    for number in range(10):
+        alone = left_alone(10 * seed + number, Outside.DEAF)
+        if alone.is_led():
+            return alone
+    raise Violation("clean run", "no leader is in the core")
 
 
 def what_a_partition_holds(seed: int) -> None:

@@ -10,6 +10,7 @@ from statistics import median
 from tests.bugbank.bank import NOT_OPEN
 from tests.bugbank.campaign import Kill, Verdict, name_of
 from tests.bugbank.mutation import Mutation
+from tests.cluster.test_clauses_of_failure_detection import CLAUSES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bugbank.md"
 
@@ -29,7 +30,7 @@ A digest of the source that each twin replaces is kept in `tests/bugbank/digests
 none is planted when that has changed: look whether it still means the same bug, then `python -m tests.bugbank
 --digests`, which notes the sources of now where the bug is still caught.
 
-Each clause of fast failure detection has planted bugs of its own: tests/cluster/test_clauses_of_failure_detection.py.
+Each clause of fast failure detection has planted bugs of its own, which `make test` catches: they stand below.
 
 The checks are those of the simulator: R the metadata quorum, M the controller, D partition data, T idempotence,
 G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node's own invariant stopped
@@ -43,7 +44,7 @@ def render(mutations: Sequence[Mutation], verdicts: Sequence[Verdict]) -> str:
     parts = [HEAD, _summary(mutations, verdicts)]
     for part in dict.fromkeys(mutation.part for mutation in mutations):
         parts.append(_table(part, [(one, by_id[one.id]) for one in mutations if one.part == part]))
-    parts += [_matrix(verdicts), _weak(mutations, by_id), _not_open()]
+    parts += [_clauses(), _matrix(verdicts), _weak(mutations, by_id), _not_open()]
     return "\n".join(parts)
 
 
@@ -97,6 +98,21 @@ def _seeds(verdict: Verdict, kills: Sequence[Kill]) -> str:
 
 def _checks(kill: Kill) -> str:
     return ", ".join(kill.checks) if kill.seeds else "**nothing**"
+
+
+def _clauses() -> str:
+    """Fast failure detection, clause by clause."""
+    lines = [
+        "\n## Fast failure detection\n",
+        f"{len(CLAUSES)} clauses, each with a bug that breaks it and that a test catches ([what they are",
+        "for](deviations.md)).\n",
+        "| clause | the bugs, and where they are planted |",
+        "|---|---|",
+    ]
+    for clause, bugs in CLAUSES.items():
+        planted = "; ".join(f"`{name}` in [{file}](../tests/{file})" for file, name in bugs)
+        lines.append(f"| {clause} | {planted} |")
+    return "\n".join(lines) + "\n"
 
 
 def _matrix(verdicts: Sequence[Verdict]) -> str:

@@ -10,7 +10,9 @@ from tests.bugbank.campaign import outcome_of, unexpected
 from tests.bugbank.judging import judge
 from tests.bugbank.mutation import Mutation
 from tests.bugbank.originals import Rotten, digest_now, is_test, planter_of, read_digests
+from tests.bugbank.page import PAGE
 from tests.bugbank.refreshing import exists
+from tests.cluster.test_clauses_of_failure_detection import CLAUSES
 
 QUICK = [
     mutation
@@ -82,6 +84,14 @@ def test_a_check_that_nobody_expects_is_no_catch() -> None:
     assert not unexpected(mutation, ())
     assert not unexpected(mutation, ("D14", mutation.expected[-1]))
     assert "D14 fired and none of R9" in unexpected(mutation, ("D14",))
+
+
+def test_the_page_says_of_each_mutation_and_each_clause_where_it_is_caught() -> None:
+    """It is written by a campaign; a mutation that came later is missing until the next one."""
+    text = PAGE.read_text()
+    assert [mutation.id for mutation in BANK if f"| {mutation.id} | {mutation.title} |" not in text] == []
+    assert [clause for clause in CLAUSES if f"| {clause} |" not in text] == []
+    assert [number for number in NOT_OPEN if f"- {number}: " not in text] == []
 
 
 def test_everything_is_put_back_after_a_run() -> None:

@@ -33,6 +33,7 @@ from kraft.sim.check.observations import (
     ProcessDied,
     ProduceAcknowledged,
     ProduceAnswered,
+    ProducedBy,
     ProducerIdGiven,
     ProducerIdsRecorded,
     ProposedMember,
@@ -171,6 +172,28 @@ class Later:
 
 def passing(*times_ms: int) -> list[Observation]:
     return [Later(at_ms) for at_ms in times_ms]
+
+
+Sequences = tuple[int, int, int]
+"""(producer epoch, first sequence, last sequence) of a batch."""
+
+
+def written_by(node: int, base: int, sequences: Sequences) -> BatchWritten:
+    """A batch of producer 7."""
+    _, first, last = sequences
+    batch = written(node, base, base + last - first + 1, log=TP, digest=base)
+    return replace(batch, producer=ProducedBy(7, *sequences))
+
+
+def of_producer(*batches: Sequences, start: int = 0) -> list[Observation]:
+    """A leader writes these batches of one producer from offset `start` on, and commits them."""
+    log: list[Observation] = []
+    end = start
+    for sequences in batches:
+        batch = written_by(1, end, sequences)
+        log.append(batch)
+        end = batch.next_offset
+    return [*log, partition(hw=end, leo=end)]
 
 
 IMAGE = ImagePublished(0, 1, 9, "a", 9)
@@ -480,6 +503,22 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "K4": ([PreVoteAnswered(102, (1, 101, -1), (1, 101, -1))], [PreVoteAnswered(102, (1, 101, -1), (2, 101, -1))]),
     "K4b": ([EpochClaimed(101, 1, 101)], [EpochClaimed(103, 2, -1)]),
     "K5": ([probe("SAME", 1)], [probe("SAME", 2)] * 30),
+    "K5 by pre-votes": (
+        [Campaigned(102, "d", 1, 101)] * 20 + [Campaigned(102, "d", 1, 103)] * 20 + [Campaigned(102, "d", 1)] * 30
+        + [NodeDown(102)] + [Campaigned(102, "d", 1, 101)] * 20 + passing(2_000) + [Campaigned(102, "d", 1, 101)] * 20,
+        [Campaigned(102, "d", 1, 101)] * 6,
+    ),
+    "T1": (of_producer((0, 0, 4), (0, 5, 5), (1, 0, 4)), of_producer((1, 0, 4), start=11)),
+    "T1 in a partition that is emptied meanwhile": (
+        [*of_producer((0, 0, 4), (0, 5, 5)), LogCut(1, TP, 6, 6)],
+        [written_by(1, 6, (0, 0, 4)), partition(hw=11, leo=11)],
+    ),
+    "T2": (of_producer((0, 0, 4), (0, 5, 5), (1, 0, 0)), of_producer((1, 2, 2), start=7)),
+    "T2 by an epoch that does not begin at 0": (of_producer((0, 0, 4), (1, 0, 0)), of_producer((2, 5, 5), start=6)),
+    "T2 of what is committed": (
+        [written_by(1, 0, (0, 0, 4)), written_by(1, 5, (0, 7, 7)), partition(hw=5, leo=6)], [partition(hw=6, leo=6)],
+    ),
+    "T4": (of_producer((0, 0, 4), (1, 0, 0)), of_producer((0, 5, 5), start=6)),
     "K6": (
         [*PROOF, ProcessDied(2, frozenset({"broker"}), False, True, 900), fenced(at_ms=1000)],
         [ProcessDied(2, frozenset({"broker"}), False, True, 2000), fenced(at_ms=3000)],

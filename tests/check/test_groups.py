@@ -41,15 +41,15 @@ GOOD: list[list[Any]] = [
     [GroupAtRest("g", {P: ("a",)}, frozenset({3}))],
 ]
 BAD: list[tuple[str, list[Any]]] = [
-    ("G1", [AssignmentTold("g", "a", 1, "plan", "a"), AssignmentTold("g", "b", 1, "other", "b")]),
-    ("G1", [AssignmentTold("g", "a", 1, "plan", "b")]),
+    ("G5", [AssignmentTold("g", "a", 1, "plan", "a"), AssignmentTold("g", "b", 1, "other", "b")]),
+    ("G5", [AssignmentTold("g", "a", 1, "plan", "b")]),
     ("G1", [AssignmentTold("g", "a", 5, "plan", "a"), AssignmentTold("g", "a", 2, "other", "a")]),
     ("G3", [*commit(5, True), OffsetRead("g", P, -1, 5)]),
     ("G3", [*commit(4, True), *commit(5, True), OffsetRead("g", P, 4, 5)]),
     ("G3", [*commit(4, False), *commit(5, True), OffsetRead("g", P, 4, 5)]),
     ("G4", commit(5, True, generation=1, newest=2)),
     ("G7", [CoordinatorSeen(1, 0, EMPTY_STATE, STATE, True)]),
-    ("G7", [CoordinatorSeen(1, 0, STATE, STATE, False)]),
+    ("G6", [CoordinatorSeen(1, 0, STATE, STATE, False)]),
     ("G9", [GroupAtRest("g", {P: ()}, frozenset({3}))]),
     ("G9", [GroupAtRest("g", {P: ("a", "b")}, frozenset({3}))]),
     ("G9", [GroupAtRest("g", {P: ("a",)}, frozenset({3, 4}))]),

@@ -64,9 +64,8 @@ def test_a_batch_waits_for_its_linger_unless_somebody_is_in_a_hurry() -> None:
     assert made.ready(49) == []
     assert made.next_deadline_ms() == 50
     assert made.ready(50) == [TP]
-    made.hurry(True)
-    assert made.ready(0) == [TP]
-    made.hurry(False)
+    with made.hurrying():
+        assert made.ready(0) == [TP]
     assert made.ready(0) == []
 
 

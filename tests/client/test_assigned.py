@@ -112,6 +112,15 @@ def test_a_seek_drops_what_was_fetched() -> None:
     assert made.partitions[A].version > version
 
 
+def test_what_arrives_makes_other_answers_to_the_same_question_void() -> None:
+    made = reading(A)
+    version = made.partitions[A].version
+    arrive(made, A, b"")
+    assert made.partitions[A].version == version, "it still asks from there"
+    arrive(made, A, batch(0, 3))
+    assert made.partitions[A].version > version
+
+
 def test_a_seek_by_time_has_no_position_until_it_is_found() -> None:
     made = reading(A)
     made.partitions[A].seek_by_time(-2)

@@ -171,7 +171,9 @@ def test_of_two_claims_of_one_generation_neither_counts() -> None:
     both = [member(name, ["a"], assignor, [("a", 0)], 3) for name in ("m0", "m1")]
     third = member("m2", ["a"], assignor, [], 3)
     assigned = assignor.assign({"a": 1}, [*both, third])
-    assert sum(map(len, assigned.values())) == 1
+    assert assigned == {"m0": [], "m1": [], "m2": []}, "both may still read it"
+    given_up = [member(name, ["a"], assignor, [], 4) for name in assigned]
+    assert sum(map(len, assignor.assign({"a": 1}, given_up).values())) == 1
 
 
 def test_a_member_that_tells_its_generation_in_its_user_data_is_understood() -> None:

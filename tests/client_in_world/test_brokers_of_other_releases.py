@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from kraft.broker.api.table import HANDLERS
 from kraft.broker.node.broker import Broker
@@ -70,6 +71,41 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_told_of_as_such() -> None
         assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *[ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT],
+        *[ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT, ApiKey.LIST_OFFSETS],
+    ],
+)
+def test_a_member_outlives_answers_that_do_not_parse(key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    handle = HANDLERS[key]
+
+    def answer(broker: Broker, request: Request, session: Session) -> None:
+        nonlocal asked
+        asked += 1
+        if asked <= 2:
+            request.respond(b"\xff")
+        else:
+            handle(broker, request, session)
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        settings = {"auto_commit_interval_ms": 200, "heartbeat_interval_ms": 300, "auto_offset_reset": "earliest"}
+        async with stage.producer() as producer, stage.consumer(group_id="billing", **settings) as consumer:
+            await consumer.subscribe(["orders"])
+            for value in (b"a", b"b"):
+                await producer.send("orders", value)
+                with trio.fail_after(30):
+                    assert [record.value for record in await consumer.poll()] == [value]
+                await consumer.poll(timeout_ms=2_000)
+        assert asked > 2
+
+    monkeypatch.setitem(HANDLERS, key, answer)  # type: ignore[arg-type]
+    run(test, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0")
 
 
 @pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS])

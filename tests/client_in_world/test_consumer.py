@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from kraft.client import Consumer, KafkaError, LogTruncated
+from kraft.client.admin import Admin
+from kraft.client.cluster import Cluster, parse_bootstrap
+from kraft.client.connections import Disconnected, Links, TimedOut
+from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
+from tests.broker.world_cluster import BROKER_PORT
 from tests.data_plane.plane import batch
 from tests.data_plane.test_fetch import write_in_transaction, write_marker
 
@@ -133,6 +139,39 @@ def test_a_reset_by_duration_goes_to_the_end_where_no_record_is_so_new() -> None
     run(test)
 
 
+def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", factor=1, leader=1)
+        await stage.create_topic("payments", factor=1, leader=2)
+        await fill(stage, 3)
+        stage.world.kill(stage.cluster.name(2))
+        async with stage.consumer(auto_offset_reset="earliest") as consumer:
+            await consumer.assign([PLACE, ("payments", 0)])
+            with trio.fail_after(10):
+                assert await offsets(consumer, 3) == [0, 1, 2]
+            await consumer.seek_to([PLACE, ("payments", 0)], at=TIME_MS + 1_000)
+            with trio.fail_after(10):
+                assert await offsets(consumer, 2) == [1, 2]
+
+    three(test)
+
+
+def test_a_position_is_looked_for_until_somebody_can_be_asked() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 3)
+        async with stage.consumer(default_api_timeout_ms=2_000) as consumer:
+            await consumer.assign([PLACE], at="latest")
+            stage.world.isolate("consumer")
+            await consumer.seek_to([PLACE], at="earliest")
+            assert await consumer.poll(timeout_ms=10_000) == []
+            stage.world.heal_all()
+            with trio.fail_after(10):
+                assert await offsets(consumer, 3) == [0, 1, 2]
+
+    run(test)
+
+
 def test_without_a_policy_the_application_is_told_once_and_may_seek() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -201,6 +240,70 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed() -> None:
             assert {record.partition for record in await consumer.poll()} == {0}
 
     run(test)
+
+
+def test_a_closed_consumer_says_so() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE], at="earliest")
+        with trio.fail_after(10), pytest.raises(RuntimeError, match="the consumer is closed"):
+            await consumer.poll()
+
+    run(test)
+
+
+def test_a_connection_that_is_being_made_when_its_client_ends_is_closed() -> None:
+    async def test(stage: Stage) -> None:
+        seam = stage.world.node("client")
+        links = Links(seam, client_id="client")
+        stage.fault(api_key=ApiKey.API_VERSIONS, action=ReplyAction.DELAY, delay_ms=50)
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+
+                @nursery.start_soon
+                async def dial() -> None:
+                    with pytest.raises(Disconnected, match="the client is closed"):
+                        await links.get(Address(stage.cluster.name(1), BROKER_PORT), "metadata")
+
+                await stage.world.sleep_ms(20)
+                links.close()
+            await stage.until(lambda: seam.network.stats.connections == 0)
+
+    run(test)
+
+
+def test_a_consumer_that_may_not_create_topics_creates_none() -> None:
+    async def test(stage: Stage) -> None:
+        settings = {"allow_auto_create_topics": False, "default_api_timeout_ms": 500, "metadata_max_age_ms": 300}
+        async with stage.consumer(**settings) as consumer:
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic nowhere"):
+                await consumer.assign([("nowhere", 0)])
+            with pytest.raises(TimedOut, match="no offsets of nowhere-0"):
+                await consumer.offsets([("nowhere", 0)])
+            await stage.create_topic("orders")
+            await consumer.assign([PLACE], at="earliest")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.delete("orders")
+                assert await consumer.poll(timeout_ms=3_000) == []
+                assert await admin.topics.list() == ()
+
+    run(test)
+
+
+def test_a_broker_that_hangs_is_waited_for_once_by_those_who_ask_for_metadata() -> None:
+    async def test(stage: Stage) -> None:
+        cluster = Cluster(parse_bootstrap(stage.bootstrap), stage.world.node("client"), client_id="client")
+        for _ in range(6):
+            await cluster.refresh([])
+        stage.world.pause(stage.cluster.name(1))
+        began_ns = stage.world.now_ns
+        for _ in range(9):
+            await cluster.refresh([], timeout_ms=60_000)
+        assert (stage.world.now_ns - began_ns) / 1e9 < 45
+        cluster.close()
+
+    three(test)
 
 
 def test_lag_and_position_follow_what_was_given() -> None:

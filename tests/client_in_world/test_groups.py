@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.client import CommitFailed, CommittedOffset, Consumer, KafkaError, RebalanceListener
+from kraft.client.connections import TimedOut
 from kraft.client.core.records import ConsumerRecord, TopicPartition
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -245,6 +247,29 @@ def test_an_application_that_does_not_come_back_loses_its_partitions_and_may_ret
     alone(test)
 
 
+def test_an_application_that_asks_for_one_record_after_the_other_has_not_gone_away() -> None:
+    """All of them come in one batch, and dealing with that takes longer than it may be away."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=100) as producer:
+            for number in range(20):
+                await producer.enqueue("orders", b"%d" % number)
+        told = Member(stage, "unused")
+        read: list[int] = []
+        async with stage.consumer("a", group_id="billing", max_poll_interval_ms=2_000, **FAST) as consumer:
+            await consumer.subscribe(["orders"], listener=told)
+            async for record in consumer:
+                read.append(record.offset)
+                if len(read) == 20:
+                    break
+                await stage.world.sleep_ms(400)
+            assert [kind for kind, _ in told.events] == ["assigned"]
+        assert read == list(range(20))
+
+    alone(test)
+
+
 def test_offsets_are_committed_for_what_the_application_came_back_from_and_no_further() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -306,6 +331,46 @@ def test_commits_keep_their_order_and_may_carry_a_note() -> None:
     alone(test)
 
 
+@pytest.mark.parametrize("is_member", [True, False])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_commit_that_nobody_waits_for_is_done_before_the_consumer_ends(is_member: bool, is_left: bool) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        settings = {"group_id": "billing", "enable_auto_commit": False, **FAST}
+        async with stage.consumer("a", **settings) as consumer:
+            if is_member:
+                await consumer.subscribe(["orders"])
+            else:
+                await consumer.assign([PLACE], at="earliest")
+            (record,) = await consumer.poll(records_max=1)
+            consumer.commit_nowait()
+            if is_left:
+                await consumer.unsubscribe()
+        async with stage.consumer("b", **settings) as consumer:
+            assert await consumer.committed([PLACE]) == {PLACE: CommittedOffset(record.offset + 1, 0)}
+
+    alone(test)
+
+
+def test_a_refused_commit_of_a_consumer_that_ends_is_logged() -> None:
+    """No `poll` comes that could raise it."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with capture_logs() as logs:
+            async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+                await consumer.assign([PLACE], at="earliest")
+                await consumer.poll()
+                stage.fault(api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=refused, times=1)
+                consumer.commit_nowait()
+        assert [entry for entry in logs if refused.name in entry.get("problem", "")]
+
+    alone(test)
+
+
 def test_a_commit_that_is_cancelled_anywhere_is_done_or_not_done() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -324,6 +389,26 @@ def test_a_commit_that_is_cancelled_anywhere_is_done_or_not_done() -> None:
                 before = found
                 step, cancelled, done = (step + 1, cancelled + 1, done) if is_cancelled else (0, cancelled, done + 1)
             assert cancelled >= 2 * done
+
+    alone(test)
+
+
+def test_a_commit_that_reaches_nobody_ends_in_time() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        quick = {"default_api_timeout_ms": 2_000, "request_timeout_ms": 1_000, "enable_auto_commit": False}
+        async with stage.consumer("a", group_id="billing", **quick, **FAST) as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            await consumer.poll(records_max=1)
+            stage.world.isolate("a")
+            with trio.fail_after(5), pytest.raises(TimedOut):
+                await consumer.commit()
+            with trio.fail_after(5), pytest.raises(TimedOut):
+                await consumer.committed([PLACE])
+            stage.world.heal_all()
+            await consumer.commit()
+            assert (await consumer.committed([PLACE]))[PLACE] == CommittedOffset(1, 0)
 
     alone(test)
 
@@ -442,8 +527,12 @@ def test_a_group_that_may_not_be_joined_is_told_to_the_application() -> None:
         )
         async with stage.consumer("a", group_id="billing", **FAST) as consumer:
             await consumer.subscribe(["orders"])
-            with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED: group billing"):
-                await consumer.poll()
+            for _ in range(2):
+                with trio.fail_after(10), pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED: group billing"):
+                    await consumer.poll()
+            await consumer.subscribe(["orders"])
+            assert await consumer.poll(timeout_ms=1_000) == []
+            assert len(consumer.assignment) == 6
 
     alone(test)
 
@@ -508,6 +597,55 @@ def test_the_listener_may_seek_and_commit() -> None:
         async with stage.consumer("b", group_id="billing", **FAST) as consumer:
             await consumer.subscribe(["orders"])
             assert (await anext(consumer)).offset == 29
+
+    alone(test)
+
+
+class Committing(RebalanceListener):
+    """Commits what it holds by number, whatever has happened."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        await self.consumer.commit({PLACE: 5})
+
+
+def test_what_a_listener_raises_is_told_by_poll_and_the_member_stays() -> None:
+    """The partitions are lost, and so the commit that the listener tries is refused."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+            await consumer.subscribe(["orders"], listener=Committing(consumer))
+            read: list[ConsumerRecord] = []
+            while len(read) < 10:
+                read += await consumer.poll()
+            expelled = ErrorCode.UNKNOWN_MEMBER_ID
+            stage.fault(api_key=ApiKey.HEARTBEAT, action=ReplyAction.ERROR, error=expelled, times=1)
+            with trio.fail_after(10), pytest.raises(CommitFailed):
+                await consumer.poll()
+            with trio.fail_after(10):
+                assert (await anext(consumer)).offset == 0
+
+    alone(test)
+
+
+def test_a_member_leaves_its_group_though_its_listener_raises() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(KafkaError, match=refused.name):
+            async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+                await consumer.subscribe(["orders"], listener=Committing(consumer))
+                await consumer.poll()
+                stage.fault(api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=refused, times=1)
+        async with stage.consumer("b", group_id="billing", **FAST) as consumer:
+            await consumer.subscribe(["orders"])
+            with trio.fail_after(3):  # the session of a member that is just gone would last for longer
+                assert (await anext(consumer)).offset == 0
 
     alone(test)
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kraft.client import Delivery, DeliveryFailed, DeliveryReport, KafkaError, Producer
-from kraft.client.admin import Admin
+from kraft.client.admin import Admin, ElectionType
 from kraft.client.core.partitioner import partition_for_key
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -110,6 +110,36 @@ def test_leaving_the_block_delivers_what_was_handed_over_and_an_exception_gives_
     run(test)
 
 
+def test_a_producer_that_is_closed_takes_nothing_and_keeps_nobody_waiting() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        producer = stage.producer(buffer_memory=1_000)
+
+        async def send_in_vain() -> None:
+            """The first waits for room when the producer is closed, the others come later."""
+            for topic in ("orders", "orders", "unknown"):
+                with pytest.raises(DeliveryFailed, match="closed") as told:
+                    await producer.send(topic, b"x" * 400)
+                assert told.value.certain
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                with trio.CancelScope() as scope:
+                    async with producer:
+                        await producer.send("orders", b"first")
+                        stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP)
+                        for _ in range(2):
+                            await producer.enqueue("orders", b"x" * 400)
+                        nursery.start_soon(send_in_vain)
+                        await stage.world.sleep_ms(50)
+                        scope.cancel()
+                        await trio.lowlevel.checkpoint()
+            with pytest.raises(DeliveryFailed, match="closed"):
+                await producer.partitions_for("unknown")
+
+    run(test)
+
+
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
     async def test(stage: Stage) -> None:
@@ -121,6 +151,41 @@ def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
         assert await stage.values() == [b"0", b"1", b"2", b"3", b"4"]
 
     run(test)
+
+
+def test_a_topic_that_has_grown_is_noticed_while_another_has_records_on_their_way() -> None:
+    async def test(stage: Stage) -> None:
+        for topic in ("busy", "orders"):
+            await stage.create_topic(topic)
+        async with stage.producer(metadata_max_age_ms=300, delivery_timeout_ms=5_000) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP, topic="busy")
+            await producer.enqueue("busy", b"stuck")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.add_partitions("orders", 3)
+            await stage.world.sleep_ms(1_000)
+            assert await producer.partitions_for("orders") == (0, 1, 2)
+
+    run(test)
+
+
+def test_without_acknowledgements_records_go_to_the_new_leader_when_the_old_one_lives_on() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", leader=1)
+        async with stage.producer(acks=0) as producer:
+            await producer.send("orders", b"first")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.partitions.reassign({PLACE: [2, 3, 1]})
+                await admin.partitions.elect_leaders(ElectionType.PREFERRED, [PLACE])
+            await stage.until(lambda: stage.leader("orders") == 2)
+            for number in range(100):
+                await producer.send("orders", b"%d" % number)
+                await stage.world.sleep_ms(20)
+        found = await stage.values()
+        assert b"99" in found
+        assert len(found) > 50
+
+    three(test)
 
 
 def test_lost_answers_neither_lose_nor_double_nor_reorder() -> None:
@@ -215,6 +280,35 @@ def test_a_full_buffer_holds_the_sender_up_and_not_for_ever() -> None:
     run(test)
 
 
+def test_who_waits_for_room_does_not_wait_for_the_linger() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(buffer_memory=1_000, linger_ms=50_000) as producer:
+            with trio.fail_after(10):
+                deliveries = [await producer.enqueue("orders", b"x" * 300) for _ in range(10)]
+            assert sum(delivery.is_done for delivery in deliveries) >= 7
+
+    run(test)
+
+
+def test_metadata_and_room_are_waited_for_within_one_time() -> None:
+    async def test(stage: Stage) -> None:
+        for topic in ("orders", "payments"):
+            await stage.create_topic(topic)
+        async with stage.producer(buffer_memory=1_000, max_block_ms=500) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DELAY, delay_ms=2_000, times=1)
+            for _ in range(2):
+                await producer.enqueue("orders", b"x" * 400)
+            stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.DELAY, delay_ms=300, times=1)
+            began_ns = stage.world.now_ns
+            with pytest.raises(DeliveryFailed, match="no room"):
+                await producer.enqueue("payments", b"y" * 400)
+            assert (stage.world.now_ns - began_ns) / 1e6 == pytest.approx(500, abs=60)
+
+    run(test)
+
+
 def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -233,8 +327,11 @@ def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
     run(test)
 
 
-def test_a_topic_that_never_appears_is_given_up_after_max_block_ms() -> None:
+@pytest.mark.parametrize("slow_ms", [0, 70])
+def test_a_topic_that_never_appears_is_given_up_after_max_block_ms(slow_ms: int) -> None:
     async def test(stage: Stage) -> None:
+        if slow_ms:
+            stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.DELAY, delay_ms=slow_ms)
         async with stage.producer(max_block_ms=300) as producer:
             began_ns = stage.world.now_ns
             with pytest.raises(KafkaError, match="topic nowhere"):

@@ -15,7 +15,7 @@ from kraft.sim.campaign import COVERING_SEEDS, LARGE_SEEDS, Campaign, CampaignSe
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.chronicle import STATES
 from kraft.sim.cluster.run import RunResult, run_plan
-from kraft.sim.nemesis.plan import FAULT_CLASSES, Plan
+from kraft.sim.nemesis.plan import FAULT_CLASSES, Fault, Plan
 
 
 def result(*, undecided: int) -> RunResult:
@@ -89,6 +89,26 @@ def test_of_one_seed_it_is_told_how_its_checks_fared_in_words(monkeypatch: pytes
         "checks: all that had something to judge held; 2 had nothing to judge in this one run (--seeds 20 tells "
         "which); histories whose judgement took too long and was given up: 1",
     ]
+
+
+def test_a_campaign_tells_what_its_poorest_seeds_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = result(undecided=0)
+    faulty = replace(plain, plan=replace(plain.plan, faults=(Fault(at_ms=1, kind="kill"),)))
+
+    def ran(base: RunResult, **counters: int) -> tuple[RunResult, float]:
+        named = {name.replace("fault_", "fault: "): count for name, count in counters.items()}
+        return replace(base, counters=Counter({**named, "acknowledged": counters["acknowledged"]})), 1.0
+
+    runs = [
+        ran(faulty, acknowledged=50, fault_kill=1, fault_cut=2, fault_pause=3),
+        ran(faulty, acknowledged=70, fault_kill=9, fault_cut=0),
+        ran(plain, acknowledged=60),
+    ]
+    monkeypatch.setattr(campaign, "in_processes", lambda _run, _chosen, _jobs: iter(runs))
+    said: list[str] = []
+    assert Campaign(CampaignSettings(range(3)), said.append).run()
+    (line,) = [each for each in said if each.startswith("least of a seed: ")]
+    assert "50 records acknowledged, 6 faults, 1 kinds" in line
 
 
 def test_a_campaign_goes_on_where_the_plan_of_a_failing_run_cannot_be_written(

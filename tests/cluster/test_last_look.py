@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kraft.broker.node.partition import Partition
+from kraft.broker.node.purgatory import Deadlines
 from kraft.client import Producer
 from kraft.image.partitions import NO_LEADER
 from kraft.sim.cluster.cluster import SimCluster
@@ -17,6 +18,7 @@ from kraft.sim.cluster.last_look import LastLook
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.workload.workload import TOPIC
 from kraft.storage.log import Log
+from tests.bugbank.originals import plant
 
 from .stage import checks_of, kill_and_settle, play, produce, state_of, wait_whole
 
@@ -49,6 +51,12 @@ async def look_at(cluster: SimCluster, *, tamper: Tamper, of_leader: bool = Fals
     assert last_look.with_producers == 3 * is_idempotent or log_starts(cluster) != {0}
 
 
+def index_entry(log: Log, relative_offset: int, position: int) -> None:
+    """Write this entry to the offset index of the log's only segment."""
+    log.segments[0].index.append(relative_offset, position)
+    log.segments[0].index.write_tail()
+
+
 def log_starts(cluster: SimCluster) -> set[int]:
     return {replica(cluster, broker)[1].log_start_offset for broker in cluster.shape.broker_ids}
 
@@ -66,11 +74,59 @@ def test_nothing_is_wrong_with_replicas_that_were_left_alone() -> None:
         ("D7", lambda partition, log: log.epochs.assign(7, 1)),
         ("T3", lambda partition, log: log.producers.entries.clear()),
         ("M10", lambda partition, log: setattr(partition, "topic_id", UNKNOWN_TOPIC)),
+        ("D13", lambda partition, log: index_entry(log, 1, 0)),
+        ("D13", lambda partition, log: index_entry(log, 0, 7)),
     ],
-    ids=["an end", "an epoch that is forgotten", "an epoch that nobody wrote in", "a producer", "a topic"],
+    ids=[
+        "an end",
+        "an epoch that is forgotten",
+        "an epoch that nobody wrote in",
+        "a producer",
+        "a topic",
+        "an index entry with another offset",
+        "an index entry that leads into a batch",
+    ],
 )
 def test_what_a_replica_remembers_wrongly_is_found(check: str, tamper: Tamper) -> None:
     assert checks_of(play(partial(look_at, tamper=tamper))) == {check}
+
+
+def test_an_index_entry_that_names_a_batch_is_counted() -> None:
+    looks: list[LastLook] = []
+
+    async def story(cluster: SimCluster) -> None:
+        await produce(cluster, 1)
+        await wait_whole(cluster)
+        index_entry(replica(cluster, 1)[1], 0, 0)
+        looks.append(LastLook(cluster))
+        looks[0].compare("now")
+
+    assert not play(story)
+    assert looks[0].indexed == 1
+
+
+async def many_records_then_nobody_asks(cluster: SimCluster) -> None:
+    await produce(cluster, 30)
+    await wait_whole(cluster)
+    look = LastLook(cluster)
+    look.compare("now")
+    assert look.parked
+
+
+def test_requests_that_wait_though_they_were_answered_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each produce has a time-out of seconds, and none of them takes itself off the timer."""
+    assert not play(many_records_then_nobody_asks)
+    plant(monkeypatch, Deadlines, "remove", lambda self, operation: None)
+    assert checks_of(play(many_records_then_nobody_asks)) == {"N3"}
+
+
+def test_requests_that_wait_for_memory_when_nobody_asks_are_found() -> None:
+    async def story(cluster: SimCluster) -> None:
+        memory = cluster.watch.nodes[1].node.gates.memory
+        memory.when_free(memory.total_bytes, lambda: None)
+        LastLook(cluster).compare("now")
+
+    assert checks_of(play(story)) == {"N3"}
 
 
 def test_the_epoch_in_which_a_replica_leads_may_begin_where_its_log_ends_and_no_other() -> None:

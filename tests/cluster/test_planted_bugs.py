@@ -30,7 +30,9 @@ from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.workload.workload import TOPIC
 from kraft.sim.world import WorldOptions
 from kraft.storage.appending import AppendableLog
+from kraft.storage.producers import ProducerStates
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyAction, rule_from
 from kraft.wire.rpc_quorum import VoteRequest
 from tests.bugbank.originals import plant
 
@@ -307,6 +309,25 @@ def test_a_high_watermark_that_does_not_move_is_caught(monkeypatch: pytest.Monke
 
     planting = partial(plant, owner=LeaderState, name="_advance", twin=twin)
     assert caught(monkeypatch, writes_that_wait, planting) == {"L6"}
+
+
+# T1 and T2: what idempotent producers write
+
+
+async def an_answer_is_lost(cluster: SimCluster) -> None:
+    """The batch is written, and comes again."""
+    rule = rule_from({"api": "Produce", "action": ReplyAction.DROP, "times": 1, "after": True})
+    servers, seam = cluster.shape.bootstrap_servers, cluster.world.node("producer")
+    async with Producer(bootstrap_servers=servers, request_timeout_ms=1_000, seam=seam) as producer:
+        await producer.send(TOPIC, b"1", partition=0)
+        cluster.replies[state_of(cluster).leader].add(rule)
+        await producer.send(TOPIC, b"2", partition=0)
+        await producer.send(TOPIC, b"3", partition=0)
+
+
+def test_a_leader_that_takes_a_batch_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    planting = partial(plant, owner=ProducerStates, name="check", twin=lambda *_: None)
+    assert {"T1", "T2"} <= caught(monkeypatch, an_answer_is_lost, planting)
 
 
 # R and M: promises before the disk, and what is not committed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.broker.node.cleaning import LogCleaner
+from kraft.broker.node.cleaning import LOOKS_PER_STEP, LogCleaner
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.replica_manager import ReplicaManager
 from kraft.seam import DialFailed
@@ -154,6 +154,48 @@ def test_the_dirtiest_log_comes_first() -> None:
         assert not await cleaner(plane).clean_dirtiest()
 
     run(test, combined=1, **SLOW)
+
+
+def test_a_look_at_many_logs_gives_others_a_turn() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", partitions=3 * LOOKS_PER_STEP, **COMPACTED)
+        for index in range(3 * LOOKS_PER_STEP):
+            assert not error(await plane.produce("orders", keyed(("k", "v")), index))
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            await trio.lowlevel.checkpoint()
+            before = turns
+            assert not await cleaner(plane).clean_dirtiest()
+            assert turns - before >= 2
+            nursery.cancel_scope.cancel()
+
+    run(test, brokers=1, **SLOW)
+
+
+def test_a_log_that_changed_since_it_was_looked_at_is_looked_at_again() -> None:
+    """The look at all logs takes long when much of them is not in memory."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", **COMPACTED)
+        last = await storm(plane, "orders", 200)
+        await segments_synced(plane, "orders")
+        chosen = await cleaner(plane)._choose()
+        assert chosen is not None
+        assert await cleaner(plane).clean_dirtiest(), "another worker is faster"
+        await plane.world.sleep_ms(2_000)  # the files that it replaced are gone
+        assert not await cleaner(plane)._clean(0, chosen)
+        assert manager(plane).directories.are_all_online
+        assert last_values(await read_all(plane, "orders")) == last
+
+    run(test, brokers=1, **SLOW)
 
 
 def test_every_replica_compacts_for_itself_and_all_hold_the_same_last_values() -> None:

@@ -162,3 +162,32 @@ def test_each_partition_that_is_not_here_fails_alone() -> None:
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     three(test)
+
+
+class Nobody:
+    """The authorizer that refuses everything."""
+
+    def authorize(self, session: object, operation: object, resource: object) -> bool:
+        return False
+
+    def authorize_any(self, session: object, operation: object, type: object) -> bool:
+        return False
+
+
+def test_who_may_not_read_a_topic_opens_no_log_by_asking_for_its_producers() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        assert not error(await plane.produce("orders", batch("a")))
+        partition = plane.partition("orders")
+        partition.log = None  # as after a restart
+        node = plane.cluster.node(1)
+        authorizer, node.gates.authorizer = node.gates.authorizer, Nobody()
+        (row,) = await producers(plane, "orders", 0)
+        assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        await plane.world.sleep_ms(100)
+        assert partition.log is None
+        node.gates.authorizer = authorizer
+        (row,) = await producers(plane, "orders", 0)
+        assert row.error_code == ErrorCode.NONE
+
+    run(test, brokers=1)

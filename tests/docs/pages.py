@@ -12,6 +12,7 @@ import typer.main
 from kraft.config.document import render_table
 from kraft.deploy.cli.app import application
 from kraft.deploy.cli.connection import SHARED_OPTIONS
+from tests.docs.invariants import render_invariants
 from tests.docs.protocol import render_protocol
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/configuration.md": render_table,
     "docs/commands.md": render_commands,
     "docs/protocol.md": render_protocol,
+    "docs/invariants.md": render_invariants,
 }
 
 

@@ -12,7 +12,14 @@ from tests.docs.kafka_apis import KAFKA_APIS, KafkaApi
 _WITHOUT_TRANSACTIONS = (
     "transactional ids: refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, after which clients do not try again"
 )
-_PARTS_MISSING = {ApiKey.FIND_COORDINATOR: _WITHOUT_TRANSACTIONS, ApiKey.INIT_PRODUCER_ID: _WITHOUT_TRANSACTIONS}
+_WITHOUT_GROUP_CONFIGS = "configs of groups (KIP-848) and of client metrics (KIP-714): refused with INVALID_REQUEST"
+_PARTS_MISSING = {
+    ApiKey.FIND_COORDINATOR: f"{_WITHOUT_TRANSACTIONS}; keys of share groups: refused with INVALID_REQUEST",
+    ApiKey.INIT_PRODUCER_ID: _WITHOUT_TRANSACTIONS,
+    ApiKey.DESCRIBE_CONFIGS: "configs of groups (KIP-848) and of client metrics (KIP-714): there are none",
+    ApiKey.ALTER_CONFIGS: _WITHOUT_GROUP_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _WITHOUT_GROUP_CONFIGS,
+}
 """What is not there within the versions that are served."""
 
 _HEAD = """# The protocol

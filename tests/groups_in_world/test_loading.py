@@ -252,3 +252,34 @@ def test_where_nobody_else_could_load_them_groups_are_not_loaded_from_damage_unt
         assert world.is_running(cluster.name(first))
 
     run(test)
+
+
+def cut_nothing(replicas: Any, partition: Any) -> None:
+    """The follower cuts its log at its end, as after a leader's hint that turns out to be void."""
+    followed = [found for one in replicas.roles.fetchers if (found := one.followed(partition)) is not None]
+    followed[0]._cut(partition.log.log_end_offset, fully=False)
+
+
+def test_groups_are_loaded_by_a_new_leader_whose_log_is_still_being_cut(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        await member.settle()
+        assert await member.commit(7) is ErrorCode.NONE
+        first, led = member.broker, shard_of(cluster, member).partition
+        followers = [cluster.node(one).broker.broker.replicas for one in cluster.broker_ids if one != first]
+        partitions = [replicas.find(led.topic, led.index) for replicas in followers]
+        for replicas, partition in zip(followers, partitions, strict=True):
+            await partition.blocking.acquire()  # the cut takes its time
+            cut_nothing(replicas, partition)
+        world.kill(cluster.name(first))
+        while not any(partition.leads for partition in partitions):
+            await world.sleep_ms(10)
+        await world.sleep_ms(1_000)
+        assert not any(partition.leader for partition in partitions)
+        for partition in partitions:
+            partition.blocking.release()
+        await world.sleep_ms(1_000)
+        await member.find()
+        assert await member.heartbeat() is ErrorCode.NONE
+        assert await member.committed() == 7
+
+    run(test)

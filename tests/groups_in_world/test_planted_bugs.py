@@ -147,8 +147,8 @@ def an_append_is_remembered_by_halves(patch: pytest.MonkeyPatch) -> None:
         (a_new_coordinator_begins_with_nothing, 2, "G3"),
         (reads_are_of_nothing, 1, "G3"),
         (old_generations_may_commit, 0, "G4"),
-        (a_generation_number_stays, 0, "G1"),
-        (everybody_gets_the_leaders_part, 0, "G1"),
+        (a_generation_number_stays, 0, "G5"),
+        (everybody_gets_the_leaders_part, 0, "G5"),
         (an_append_is_remembered_by_halves, 0, "G7"),
     ],
 )

@@ -85,6 +85,27 @@ def test_a_partition_lasts_until_it_is_healed_also_for_a_broker_that_is_started_
     stage.play(story)
 
 
+def test_who_rejoins_is_back_in_sync_while_another_partition_lasts(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        leader, follower = await stage.write(1), stage.follower()
+        (third,) = set(cluster.broker_ids) - {leader, follower}
+        cluster.partition({follower}, {leader})
+        cluster.partition({third}, {leader})
+        async with stage.producer(acks="1") as producer:
+            await producer.send("orders", b"what both miss", partition=0)
+            await stage.wait_until(lambda: cluster.isr("orders") == [leader])
+            cluster.rejoin({follower}, {leader})
+            assert not cluster.is_cut(follower, leader)
+            assert cluster.is_cut(third, leader)
+            await stage.wait_until(lambda: cluster.isr("orders") == sorted([leader, follower]))
+            await producer.send("orders", b"what one misses", partition=0)
+        cluster.rejoin({third}, {leader})
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    stage.play(story)
+
+
 def test_a_broker_without_controllers_is_fenced_and_mend_brings_everything_back(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster

@@ -216,6 +216,66 @@ def test_it_is_described_by_name_and_by_id_and_is_in_no_list() -> None:
     run(test)
 
 
+async def described(plane: Plane, **options: Any) -> Any:
+    """The answer of DescribeTopicPartitions for it and another topic."""
+    topic_class = messages.nested_class(messages.request_class(ApiKey.DESCRIBE_TOPIC_PARTITIONS), "topics")
+    named = [messages.build(topic_class, name=name) for name in (NAME, "orders")]
+    client = await plane.client()
+    fields = {"topics": named, "response_partition_limit": 2000, "cursor": None, **options}
+    return await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, **fields)
+
+
+def test_admin_clients_find_it_by_its_name_too() -> None:
+    """Newer ones describe topics with DescribeTopicPartitions."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        topic, orders = (await described(plane)).topics
+        assert (topic.error_code, topic.name, topic.topic_id, topic.is_internal) == (0, NAME, METADATA_TOPIC_ID, True)
+        assert [(one.partition_index, one.leader_id, one.replica_nodes) for one in topic.partitions] == [(0, 1, (1, 2))]
+        assert (orders.name, orders.error_code) == ("orders", 0)
+        page = await described(plane, response_partition_limit=1)
+        assert [one.name for one in page.topics] == [NAME]
+        assert (page.next_cursor.topic_name, page.next_cursor.partition_index) == ("orders", 0)
+        assert [one.name for one in (await described(plane, topics=[])).topics] == ["orders"]
+
+    run(test)
+
+
+async def end_of_epoch(plane: Plane, epoch: int, partition: int = 0) -> tuple[int, int, int]:
+    """(error, epoch, end offset)."""
+    topic_class = messages.nested_class(messages.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH), "topics")
+    row_class = messages.nested_class(topic_class, "partitions")
+    row = messages.build(row_class, partition=partition, current_leader_epoch=-1, leader_epoch=epoch)
+    topic = messages.build(topic_class, topic=NAME, partitions=[row])
+    client = await plane.client()
+    answer = await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=[topic])
+    ((found,),) = [topic.partitions for topic in answer.topics]
+    return found.error_code, found.leader_epoch, found.end_offset
+
+
+def test_whoever_asks_after_a_change_of_the_leader_hears_that_nothing_of_it_is_lost() -> None:
+    """Clients ask so before they go on, and again until they are answered."""
+
+    async def test(plane: Plane) -> None:
+        quorum = plane.cluster.node(1).quorum
+        old, end = quorum.leader_and_epoch[1], quorum.high_watermark
+        assert (await end_of_epoch(plane, old))[:2] == (0, old)
+        assert (await end_of_epoch(plane, old))[2] >= end
+        plane.world.kill("c101")
+        plane.cluster.start(101)
+        await plane.until(lambda: quorum.committed_epochs[-1][0] > old)
+        new, begin = quorum.committed_epochs[-1]
+        assert begin >= end
+        assert await end_of_epoch(plane, old) == (0, old, begin)
+        assert (await end_of_epoch(plane, new))[:2] == (0, new)
+        assert (await end_of_epoch(plane, new))[2] >= quorum.high_watermark
+        assert await end_of_epoch(plane, new + 1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)
+        assert await end_of_epoch(plane, new, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+    run(test)
+
+
 class Only:
     """Allows these operations on the cluster, and everything on topics."""
 
@@ -241,7 +301,9 @@ def test_only_who_may_change_the_cluster_or_acts_for_it_reads_it(
         client = await plane.client()
         told = (await client.ask(ApiKey.METADATA, 12, topics=[wanted(NAME)])).topics[0]
         result, offset = await fetch(plane, 0), await plane.list_offset(NAME, -1)
-        codes = {told.error_code, result.error_code, offset.error_code}
+        end = await end_of_epoch(plane, plane.cluster.node(1).quorum.leader_and_epoch[1])
+        topic = (await described(plane)).topics[0]
+        codes = {told.error_code, result.error_code, offset.error_code, end[0], topic.error_code}
         assert codes == ({ErrorCode.NONE} if allowed else {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
         assert (await fetch(plane, 0, version=13)).error_code == (0 if allowed else ErrorCode.UNKNOWN_TOPIC_ID)
 

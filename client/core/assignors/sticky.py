@@ -42,7 +42,8 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Members keep what they have. What is to move is first taken away, and given out in the rebalance after."""
+    """Members keep what they have. What is to move, or is claimed by two, is first taken away, and given out in the
+    rebalance after."""
 
     name = "cooperative-sticky"
     is_cooperative = True
@@ -53,9 +54,10 @@ class CooperativeStickyAssignor(Assignor):
     def assign(self, counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignments:
         claims = {m.member_id: (m.subscription.owned, _generation(m.subscription)) for m in members}
         owners = _owners(claims)
+        claimed = {partition for owned, _ in claims.values() for partition in owned}
         assigned = _balance(counts, members, owners)
         for member_id, partitions in assigned.items():
-            assigned[member_id] = [tp for tp in partitions if owners.get(tp, member_id) == member_id]
+            assigned[member_id] = [tp for tp in partitions if tp not in claimed or owners.get(tp) == member_id]
         return assigned
 
 

@@ -1,0 +1,122 @@
+"""T1, T2 and T4: what idempotent producers have written, by the committed log of each partition.
+
+A batch is judged once, when the first high watermark of its partition passes it: what is cut before that is promised
+to nobody, and D2 judges that all replicas commit the same. What is deleted from the front is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kraft.sim.check.base import Check
+from kraft.sim.check.observations import PartitionSeen, ProducedBy, TopicPartition
+from kraft.sim.check.partitions import PartitionLedgers
+from kraft.sim.check.shadow import ShadowBatch, Shadows
+
+SEQUENCES = 1 << 31
+"""So many there are; then they begin at 0 again."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of a producer in a partition: its newest epoch, and the sequence that comes next in it."""
+
+    epoch: int
+    next_sequence: int
+
+
+class CommittedProducers(Check):
+    """A check of each batch of an idempotent producer that is committed, beside what is committed of it before."""
+
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
+        super().__init__()
+        self._shadows = shadows
+        self._ledgers = ledgers
+        self._upto: dict[TopicPartition, int] = {}
+        self._known: dict[tuple[TopicPartition, int], _Known] = {}
+
+    def readers(self) -> Mapping[type, Callable[[Any], None]]:
+        return {PartitionSeen: self.seen_partition}
+
+    def seen_partition(self, seen: PartitionSeen) -> None:
+        tp = seen.topic_partition
+        if seen.high_watermark <= self._upto.get(tp, 0):
+            return
+        is_void = self._ledgers.is_void(tp)
+        for batch, producer in self._newly(seen):
+            known = self._known.get((tp, producer.producer_id))
+            if not is_void:
+                self.judge(tp, batch, producer, known)
+            if known is None or producer.epoch > known.epoch:
+                known = self._known[tp, producer.producer_id] = _Known(producer.epoch, 0)
+            if producer.epoch == known.epoch:
+                known.next_sequence = (producer.last_sequence + 1) % SEQUENCES
+
+    def _newly(self, seen: PartitionSeen) -> Iterator[tuple[ShadowBatch, ProducedBy]]:
+        start = self._upto.get(seen.topic_partition, 0)
+        self._upto[seen.topic_partition] = seen.high_watermark
+        for batch in self._shadows.log(seen.node, seen.topic_partition).between(start, seen.high_watermark):
+            if batch.producer is not None:
+                yield batch, batch.producer
+
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
+        """What is wrong with this batch; `known`: of what its producer has committed here before, None if nothing."""
+        raise AssertionError(f"{type(self).__name__} judges nothing")
+
+    def tell(self, text: str, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, **facts: object) -> None:
+        self.fail(
+            text,
+            partition=tp,
+            offset=batch.base_offset,
+            producer_id=producer.producer_id,
+            epoch=producer.epoch,
+            sequences=(producer.first_sequence, producer.last_sequence),
+            **facts,
+        )
+
+
+class NoSequenceTwice(CommittedProducers):
+    """Of records by their values, whoever wrote them: `client_histories`."""
+
+    id: ClassVar[str] = "T1"
+    statement: ClassVar[str] = "In a committed log each (producer id, epoch, sequence) stands once."
+
+    def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
+        super().__init__(shadows, ledgers)
+        self._first: dict[tuple[TopicPartition, int, int], dict[int, int]] = {}
+        """(partition, producer id, epoch) → first sequence of a batch → its offset."""
+
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
+        first = self._first.setdefault((tp, producer.producer_id, producer.epoch), {})
+        if first:
+            self.count()
+        before = first.setdefault(producer.first_sequence, batch.base_offset)
+        if before != batch.base_offset:
+            self.tell("a producer's sequence is committed twice", tp, batch, producer, committed_at=before)
+
+
+class SequencesFollow(CommittedProducers):
+    id: ClassVar[str] = "T2"
+    statement: ClassVar[str] = "In a committed log a producer's sequences follow on each other, from 0 in each epoch."
+
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
+        if known is not None and producer.epoch < known.epoch:
+            return  # T4's
+        self.count()
+        due = known.next_sequence if known is not None and known.epoch == producer.epoch else 0
+        if producer.first_sequence != due:
+            self.tell("a producer's sequences do not follow on each other", tp, batch, producer, due=due)
+
+
+class ProducerEpochsRise(CommittedProducers):
+    id: ClassVar[str] = "T4"
+    statement: ClassVar[str] = "In a committed log a producer's epoch never goes back."
+
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
+        if known is None:
+            return
+        self.count()
+        if producer.epoch < known.epoch:
+            self.tell("a producer's epoch went back", tp, batch, producer, known_epoch=known.epoch)
