@@ -254,8 +254,8 @@ class Log(AppendableLog):
     def truncate_to(self, offset: int, now_ms: int) -> bool:
         """Forget everything at `offset` and above, durably; a batch that reaches over it goes too. *Blocking.*
 
-        True if the log end moved. The epoch cache is cut in any case. The owner must save both recovery points before
-        the next append. StorageCorrupt if what is left does not read; DiskError.
+        True if the log end moved. The epoch cache is cut in any case. The owner must save both recovery points, and log
+        start if that fell, before the next append. StorageCorrupt if what is left does not read; DiskError.
         """
         if offset < self.local_log_start_offset:
             self.truncate_fully(offset, now_ms)
