@@ -392,7 +392,9 @@ class _Produce:
         append = PendingAppend(run, ready=False)
 
         async def open_batch() -> None:
-            prepared.append(await self._broker.replicas.disk.offload(prepare_batch, source, header, partition.rules))
+            now_ms = self._broker.replicas.clock.wall_ms()
+            disk, rules = self._broker.replicas.disk, partition.rules
+            prepared.append(await disk.offload(prepare_batch, source, header, rules, now_ms))
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()

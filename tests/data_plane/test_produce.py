@@ -269,6 +269,19 @@ def test_a_batch_with_a_time_beyond_64_bits_is_not_converted() -> None:
     run(test)
 
 
+def test_a_conversion_does_not_let_a_time_in_that_the_header_was_silent_of() -> None:
+    """A segment whose largest timestamp lies far ahead is never old enough for retention."""
+    day_ms = 86_400_000
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("small", compression_type="lz4")
+        await plane.create_topic("stamped", compression_type="lz4", message_timestamp_type="LogAppendTime")
+        assert error(await plane.produce("small", far_apart(day_ms))) == ErrorCode.INVALID_TIMESTAMP
+        assert error(await plane.produce("stamped", far_apart(day_ms))) == NONE
+
+    run(test)
+
+
 def test_what_comes_behind_a_conversion_keeps_its_place() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("small", compression_type="gzip")
