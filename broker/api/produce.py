@@ -52,7 +52,7 @@ def handle_produce(broker: BrokerServices, request: Request, session: Session) -
     produce = decode_produce_request(request.api_version, request.body)
     topics = produce.topics
     if len(topics) != 1 or len(topics[0][2]) != 1 or not _append_plain(broker, request, session, produce):
-        _Produce(broker, request, session, produce).run()
+        _Produce(broker, request, session, produce).run(produce)
 
 
 def _append_plain(broker: BrokerServices, request: Request, session: Session, produce: ProduceRequest) -> bool:
@@ -94,7 +94,7 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
     except AppendRefused:
         return False
     except (ColdRead, DiskError) as trouble:
-        _Produce(broker, request, session, produce).take_over(partition, data, header, trouble)
+        _Produce(broker, request, session, produce).take_over(produce, partition, data, header, trouble)
         return True
     _answer_plain(broker, request, session, produce, partition, header, info)
     return True
@@ -148,21 +148,22 @@ def _answer_plain(
 
 
 class _Produce:
-    """The long way: every partition in the order of the table."""
+    """The long way: every partition in the order of the table. Batches that wait hold on to this, but not to the frame:
+    the request's views into it go no further than `run` and `take_over`."""
 
     def __init__(self, broker: BrokerServices, request: Request, session: Session, produce: ProduceRequest) -> None:
         self._broker = broker
         self._request = request
         self._session = session
-        self._produce = produce
+        self._acks = produce.acks
         self._operation = ProduceOperation(broker, request, session, produce.acks)
 
-    def run(self) -> None:
+    def run(self, produce: ProduceRequest) -> None:
         """Try every partition, then answer or wait."""
         operation = self._operation
-        transactional = [found for found in self._headers() if found.is_transactional]
-        whole = self._whole_request_error(transactional)
-        for name, topic_id, partitions in self._produce.topics:
+        transactional = [found for found in self._headers(produce) if found.is_transactional]
+        whole = self._whole_request_error(produce.transactional_id, transactional)
+        for name, topic_id, partitions in produce.topics:
             rows = operation.topic(name, topic_id)
             topic_name, error = self._topic(name, topic_id)
             for index, data in partitions:
@@ -178,28 +179,29 @@ class _Produce:
         )
         if operation.throttle_ms:
             mute(self._broker, self._request, operation.throttle_ms)
-        operation.settle(self._produce.timeout_ms)
+        operation.settle(produce.timeout_ms)
 
-    def take_over(self, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception) -> None:
+    def take_over(
+        self, produce: ProduceRequest, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception
+    ) -> None:
         """A plain batch whose append failed after all checks: wait for the files, or refuse."""
-        name, topic_id, _ = self._produce.topics[0]
+        name, topic_id, _ = produce.topics[0]
         slot = self._operation.slot(self._operation.topic(name, topic_id), partition.index)
         self._in_trouble(slot, partition, data, header, trouble)
-        self._operation.settle(self._produce.timeout_ms)
+        self._operation.settle(produce.timeout_ms)
 
     # request level: rows 1 to 4 and 7
 
-    def _headers(self) -> Iterator[BatchHeader]:
-        for _, _, partitions in self._produce.topics:
+    def _headers(self, produce: ProduceRequest) -> Iterator[BatchHeader]:
+        for _, _, partitions in produce.topics:
             for _, data in partitions:
                 found = read_batch(data, self._request.api_version)
                 if not isinstance(found, BatchRefused):
                     yield found[0]
 
-    def _whole_request_error(self, transactional: list[BatchHeader]) -> ErrorCode | None:
+    def _whole_request_error(self, transactional_id: str | None, transactional: list[BatchHeader]) -> ErrorCode | None:
         if not transactional:
             return None
-        transactional_id = self._produce.transactional_id
         if transactional_id is None or not self._broker.gates.authorize(
             self._session, _WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
         ):
@@ -240,7 +242,7 @@ class _Produce:
                 "this cluster has no transaction coordinator that could have begun the transaction",
             )
             return
-        if self._produce.acks not in ACKS:
+        if self._acks not in ACKS:
             slot.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
             return
         if topic in INTERNAL_TOPICS and self._session.client_id != ADMIN_CLIENT_ID:
@@ -261,7 +263,7 @@ class _Produce:
         leader = partition.leader
         readable = partition.readable
         log_start = -1 if readable is None else readable.log_start_offset
-        if self._produce.acks == ACKS_ALL and leader is not None and not leader.has_enough_replicas:
+        if self._acks == ACKS_ALL and leader is not None and not leader.has_enough_replicas:
             slot.finish(
                 ProduceResult(
                     slot.index,
@@ -315,12 +317,12 @@ class _Produce:
         log, leader = partition.log, partition.leader
         assert log is not None
         assert leader is not None
-        if self._produce.acks == ACKS_ALL:
+        if self._acks == ACKS_ALL:
             if partition.high_watermark >= required:
                 slot.acknowledged(partition, leader.acknowledgement_error())
             else:
                 partition.waiting.append((required, slot))
-        elif partition.waits_for_disk and self._produce.acks != ACKS_NONE and log.synced_end_offset < required:
+        elif partition.waits_for_disk and self._acks != ACKS_NONE and log.synced_end_offset < required:
             partition.waiting_for_disk.append((required, slot))
         else:
             slot.acknowledged(partition, ErrorCode.NONE)
@@ -390,7 +392,9 @@ class _Produce:
         append = PendingAppend(run, ready=False)
 
         async def open_batch() -> None:
-            prepared.append(await self._broker.replicas.disk.offload(prepare_batch, source, header, partition.rules))
+            now_ms = self._broker.replicas.clock.wall_ms()
+            disk, rules = self._broker.replicas.disk, partition.rules
+            prepared.append(await disk.offload(prepare_batch, source, header, rules, now_ms))
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()

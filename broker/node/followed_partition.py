@@ -1,8 +1,8 @@
 """FollowedPartition: one partition in a fetcher. It carries out what `kraft.broker.replica.follower` decides.
 
-Invariants: while the log is being cut nothing is fetched, appended or led; what a cut leaves has its recovery point
-checkpointed before anything is appended again; where appends wait for the disk, the next fetch offset (which
-acknowledges) is not sent before the sync. Source: broker-spec 3.1 to 3.3, 2.10 mode C.
+Invariants: while the log is being cut nothing is fetched, appended or led; what a cut leaves has its recovery point,
+and its log start if that is another, checkpointed before anything is appended again; where appends wait for the disk,
+the next fetch offset (which acknowledges) is not sent before the sync. Source: broker-spec 3.1 to 3.3, 2.10 mode C.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class FollowedPartition:
             opened = partition.log
             if opened is None:
                 return
-            now_ms = manager.clock.wall_ms()
+            now_ms, start = manager.clock.wall_ms(), opened.log_start_offset
             try:
                 if fully:
                     await manager.disk.offload(opened.truncate_fully, offset, now_ms)
@@ -321,7 +321,7 @@ class FollowedPartition:
             directory = partition.directory
             if directory is not None and directory.is_online:
                 await manager.maintenance.write_recovery_points_of(directory)
-                if fully:
+                if opened.log_start_offset != start:
                     await manager.maintenance.write_log_starts_of(directory)
         partition.cut_done()
         self._resume()

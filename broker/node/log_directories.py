@@ -141,15 +141,15 @@ class HostedDirectory:
         return dict(self.index_recovery_points)
 
     def collect_log_starts(self) -> dict[TopicPartition, int]:
-        """Only of logs whose start is above their first segment's base."""
+        """Only of logs whose folder does not say it."""
         for partition in self.open_logs:
             if partition.log is None:
                 continue
-            key = (partition.topic, partition.index)
-            if partition.log.log_start_offset > partition.log.segments[0].base_offset:
-                self.log_starts[key] = partition.log.log_start_offset
-            else:
+            key, start = (partition.topic, partition.index), partition.log.start_to_save
+            if start is None:
                 self.log_starts.pop(key, None)
+            else:
+                self.log_starts[key] = start
         return dict(self.log_starts)
 
     def collect_cleaner_offsets(self) -> dict[TopicPartition, int]:

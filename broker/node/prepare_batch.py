@@ -12,7 +12,7 @@ from kraft.seam import WireError
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.record_codec import decode_batch, encode_batch
-from kraft.wire.record_validation import BatchRefused, check_records
+from kraft.wire.record_validation import BatchRefused, check_records, check_timestamps
 from kraft.wire.records import BatchHeader, read_header
 
 OPENED_AT_ONCE_BYTES_MAX = 16 * 1024
@@ -25,18 +25,24 @@ def needs_opening(header: BatchHeader, rules: BatchRules) -> bool:
     return rules.compacted and header.codec != Compression.NONE and header.batch_length > OPENED_AT_ONCE_BYTES_MAX
 
 
-def prepare_batch(data: bytes, header: BatchHeader, rules: BatchRules) -> tuple[memoryview, BatchHeader] | BatchRefused:
-    """The batch to append, writable, and its header; or why it is refused after all. *Blocking.*"""
+def prepare_batch(
+    data: bytes, header: BatchHeader, rules: BatchRules, now_ms: int
+) -> tuple[memoryview, BatchHeader] | BatchRefused:
+    """The batch to append, writable, and its header; or why it is refused after all. `now_ms` is wall clock.
+    *Blocking.*"""
     if rules.compacted:
         refused = check_records(data, header, output_bytes_max=OPENED_BYTES_MAX, keys_required=True)
         if refused is not None:
             return refused
     if needs_conversion(header, rules):
-        return _convert(data, header, rules)
+        return _convert(data, header, rules, now_ms)
     return memoryview(bytearray(data)), header
 
 
-def _convert(data: bytes, header: BatchHeader, rules: BatchRules) -> tuple[memoryview, BatchHeader] | BatchRefused:
+def _convert(
+    data: bytes, header: BatchHeader, rules: BatchRules, now_ms: int
+) -> tuple[memoryview, BatchHeader] | BatchRefused:
+    """The new header tells the records' own timestamps, so they are held to what the old one was held to."""
     codec = rules.codec
     assert codec is not None
     try:
@@ -49,6 +55,12 @@ def _convert(data: bytes, header: BatchHeader, rules: BatchRules) -> tuple[memor
         )
     if not all(TIMESTAMP_MIN <= record.timestamp <= TIMESTAMP_MAX for record in records):
         return BatchRefused(ErrorCode.INVALID_RECORD, "a record's timestamp does not fit into 64 bits")
+    if not rules.log_append_time:
+        refused = check_timestamps(
+            records, now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+        )
+        if refused is not None:
+            return refused
     converted = encode_batch(
         records,
         base_offset=0,

@@ -9,8 +9,10 @@ from crc32c import crc32c
 
 from kraft.seam import Buffer, WireError
 from kraft.storage.append import AppendRefused
+from kraft.storage.markers import read_marker
+from kraft.storage.segment import RELATIVE_OFFSET_MAX
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.records import BATCH_PREFIX_BYTES, CRC_START, BatchHeader, iter_headers
+from kraft.wire.records import ATTRIBUTE_CONTROL, BATCH_PREFIX_BYTES, CRC_START, BatchHeader, iter_headers
 
 Placed = tuple[int, BatchHeader]
 """A batch's position in the fetched bytes, and its header."""
@@ -27,32 +29,36 @@ class FollowerBatches:
     def verify(
         data: Buffer, *, leader_epoch: int | None, log_end_offset: int, latest_epoch: int, unaligned_start: bool
     ) -> FollowerBatches:
-        """Check CRC, shape, rising offsets and epochs. Batches from an epoch above `leader_epoch` end it (the leader
-        was elected again in between). `unaligned_start`: the log is empty, so the first batch may begin below its end.
-        AppendRefused names what is wrong."""
+        """Check CRC, shape, rising offsets and epochs, and that markers parse. Batches from an epoch above
+        `leader_epoch` end it (the leader was elected again in between). `unaligned_start`: the log is empty, so the
+        first batch may begin below its end. All must fit into one segment that begins at the log's end: what a leader
+        sends at once stands in one of its own. AppendRefused names what is wrong."""
         headers: list[Placed] = []
         view = memoryview(data)
         expected, epoch = log_end_offset, max(latest_epoch, 0)
+        last_max = log_end_offset + RELATIVE_OFFSET_MAX
         try:
             for placed in iter_headers(view):
                 position, header = placed
-                base, length, batch_epoch, _, crc, _, delta, *_ = header
+                base, length, batch_epoch, _, crc, attributes, delta, *_ = header
                 if leader_epoch is not None and batch_epoch > leader_epoch:
                     break
                 if crc32c(view[position + CRC_START : position + length + BATCH_PREFIX_BYTES]) != crc:
                     raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {base} fails its CRC")
                 last = base + delta
                 inside = unaligned_start and not headers and last >= expected
-                if delta < 0 or (base < expected and not inside):
+                if delta < 0 or (base < expected and not inside) or last > last_max:
                     raise AppendRefused(
                         ErrorCode.OFFSET_OUT_OF_RANGE,
-                        f"a batch spans {base} to {last}, expected {expected} or above",
+                        f"a batch spans {base} to {last}, expected {expected} or above, up to {last_max}",
                     )
                 if batch_epoch < epoch:
                     raise AppendRefused(
                         ErrorCode.CORRUPT_MESSAGE,
                         f"the batch at offset {base} has leader epoch {batch_epoch}, the one before it {epoch}",
                     )
+                if attributes & ATTRIBUTE_CONTROL:
+                    read_marker(view, position, header)
                 headers.append(placed)
                 expected, epoch = last + 1, batch_epoch
         except WireError as error:

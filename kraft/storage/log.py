@@ -127,6 +127,15 @@ class Log(AppendableLog):
     # durability
 
     @property
+    def start_to_save(self) -> int | None:
+        """What the log start checkpoint must say; None if nothing, for the folder says it: the oldest file on the
+        device is the one that begins there. Names that were taken away may come back with a crash until they are
+        synced."""
+        start, base = self.log_start_offset, self.segments[0].base_offset
+        is_named = start == base and (start == 0 or self._directory_synced == self._directory_changes)
+        return None if is_named else start
+
+    @property
     def index_recovery_point(self) -> int:
         """The indexes of the segments below it are on the device. Those of the active segment, and of one that was just
         closed, get there later than the records: a segment that ends at the recovery point may be one of them."""
@@ -254,8 +263,8 @@ class Log(AppendableLog):
     def truncate_to(self, offset: int, now_ms: int) -> bool:
         """Forget everything at `offset` and above, durably; a batch that reaches over it goes too. *Blocking.*
 
-        True if the log end moved. The epoch cache is cut in any case. The owner must save both recovery points before
-        the next append. StorageCorrupt if what is left does not read; DiskError.
+        True if the log end moved. The epoch cache is cut in any case. The owner must save both recovery points, and log
+        start if that fell, before the next append. StorageCorrupt if what is left does not read; DiskError.
         """
         if offset < self.local_log_start_offset:
             self.truncate_fully(offset, now_ms)

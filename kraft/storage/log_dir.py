@@ -162,7 +162,7 @@ class LogDirectory:
         return self._read(LOG_START_CHECKPOINT)
 
     def write_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Only of logs whose start is above their first segment's base."""
+        """Only of logs whose folder does not say it (`Log.start_to_save`)."""
         write_offsets(self.disk, f"{self.path}/{LOG_START_CHECKPOINT}", offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kraft.seam import Disk, File, StorageCorrupt
+from kraft.seam import Disk, File, StorageCorrupt, WireError
 from kraft.storage.recovery import SegmentScan
 from kraft.wire.control_records import ControlRecord, ControlRecordType, decode_controls, encode_control
-from kraft.wire.records import decode_values, encode_values
+from kraft.wire.records import BatchHeader, decode_values, encode_values
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"
@@ -240,8 +240,8 @@ class SnapshotReader:
                 raise self._corrupt(position, "there are batches behind the footer")
             if header.partition_leader_epoch != self._snapshot.epoch:
                 raise self._corrupt(position, f"the batch's epoch is {header.partition_leader_epoch}")
+            values, controls = self._records(position, header, view)
             if header.is_control:
-                controls = tuple(decode_controls(view))
                 kind = controls[0].type if controls else None
                 if (number == 0) != (kind is ControlRecordType.SNAPSHOT_HEADER):
                     raise self._corrupt(position, "the header is not the first batch, or not the only one")
@@ -251,18 +251,29 @@ class SnapshotReader:
                 continue
             if number == 0:
                 raise self._corrupt(position, "the first batch is not the header")
-            values = decode_values(view, output_bytes_max=BATCH_OUTPUT_BYTES_MAX)
-            yield SnapshotBatch(tuple(values), (), header.max_timestamp)
+            yield SnapshotBatch(values, (), header.max_timestamp)
         if scan.damage is not None:
             raise self._corrupt(scan.damage.position, scan.damage.reason)
         if not footer:
             raise self._corrupt(self._file.size, "the footer is missing")
 
+    def _records(
+        self, position: int, header: BatchHeader, view: memoryview
+    ) -> tuple[tuple[bytes, ...], tuple[ControlRecord, ...]]:
+        """A batch's values, or its control records. StorageCorrupt if they do not parse: whoever sent the snapshot may
+        have made it so, CRC and all."""
+        try:
+            if header.is_control:
+                return (), tuple(decode_controls(view))
+            return tuple(decode_values(view, output_bytes_max=BATCH_OUTPUT_BYTES_MAX)), ()
+        except WireError as error:
+            raise self._corrupt(position, str(error)) from error
+
     def last_contained_log_timestamp(self) -> int:
         """What the header says. StorageCorrupt if there is none."""
         scan = SegmentScan(self._file, expected_offset=0, epoch=self._snapshot.epoch, contiguous=True)
-        for _, header, view in scan:
-            controls = decode_controls(view) if header.is_control else []
+        for position, header, view in scan:
+            controls = self._records(position, header, view)[1] if header.is_control else ()
             if controls and controls[0].type is ControlRecordType.SNAPSHOT_HEADER:
                 return controls[0].last_contained_log_timestamp
             break

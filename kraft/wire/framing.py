@@ -45,7 +45,7 @@ class Block:
     CLOSED = 32
 
 
-_EMPTY = memoryview(bytearray())
+EMPTY = memoryview(bytearray())
 
 _FOREIGN_PROTOCOLS = (
     (b"GET ", "an HTTP request came to a Kafka port"),
@@ -140,7 +140,7 @@ class FramedConnection(ABC):
         if self._unhandled and not self._blocked:
             self._run_frames()
         if self._blocked:
-            return _EMPTY
+            return EMPTY
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
@@ -358,7 +358,7 @@ class FramedConnection(ABC):
             self._waiter.cancel()
             self._waiter = None
         self._buffer = bytearray()
-        self._view = _EMPTY
+        self._view = EMPTY
         given, self._taken_bytes = self._taken_bytes, 0
         budget = self._budget
         if budget is not None:

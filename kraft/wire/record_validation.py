@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kraft.seam import Buffer, WireError
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.record_codec import NO_TIMESTAMP, decode_batch
+from kraft.wire.record_codec import NO_TIMESTAMP, Record, decode_batch
 from kraft.wire.record_header import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
@@ -150,23 +150,33 @@ def check_records(
     except WireError as error:
         return _invalid(str(error))
     keyless: list[int] = []
-    untimely: list[int] = []
     for index, record in enumerate(records):
         if record.offset != header.base_offset + index:
             return _invalid(f"record {index} of the batch has offset delta {record.offset - header.base_offset}")
         if keys_required and record.key is None:
             keyless.append(index)
-        if record.timestamp != NO_TIMESTAMP and not timestamp_min <= record.timestamp <= timestamp_max:
-            untimely.append(index)
-    if untimely:
-        what = f"timestamps of {_some(untimely)} are not within {timestamp_min} to {timestamp_max}"
-        return BatchRefused(
-            ErrorCode.INVALID_TIMESTAMP, what, tuple((i, "its timestamp is out of range") for i in untimely)
-        )
+    refused = check_timestamps(records, timestamp_min, timestamp_max)
+    if refused is not None:
+        return refused
     if keyless:
         what = f"{_some(keyless)} have no key, which a compacted topic needs"
         return BatchRefused(ErrorCode.INVALID_RECORD, what, tuple((i, "it has no key") for i in keyless))
     return None
+
+
+def check_timestamps(records: list[Record], timestamp_min: int, timestamp_max: int) -> BatchRefused | None:
+    """Row 20 on every record; -1 is exempt."""
+    untimely = [
+        index
+        for index, record in enumerate(records)
+        if record.timestamp != NO_TIMESTAMP and not timestamp_min <= record.timestamp <= timestamp_max
+    ]
+    if not untimely:
+        return None
+    what = f"timestamps of {_some(untimely)} are not within {timestamp_min} to {timestamp_max}"
+    return BatchRefused(
+        ErrorCode.INVALID_TIMESTAMP, what, tuple((i, "its timestamp is out of range") for i in untimely)
+    )
 
 
 def _some(indexes: list[int]) -> str:

@@ -26,6 +26,7 @@ from kraft.wire.api_keys import (
 )
 from kraft.wire.budget import MemoryBudget
 from kraft.wire.framing import (
+    EMPTY,
     FRAME_BYTES_MAX,
     IDLE_BUFFER_BYTES,
     JOIN_BYTES_MAX,
@@ -102,7 +103,8 @@ EVERY_TABLE = ApiTable({**CONTROLLER_APIS, **BROKER_APIS}, tuple(InternalKey))
 
 class Request:
     """One request. `body` is a writable view into the receive buffer, valid until the handler returns: who answers
-    later copies what it keeps first."""
+    later copies what it keeps first. It is empty from then on, for a request that waits would hold a buffer that the
+    connection has given back to its budget."""
 
     __slots__ = (
         "_answer",
@@ -283,11 +285,12 @@ class ServerConnection(FramedConnection):
                 # one zero byte is the usual case: no tagged fields
                 body_start = skip_tagged_fields(view, body_start, body_end) if buffer[body_start] else body_start + 1
             start = self._start = body_end
-            request = Request(
-                self, key, version, correlation_id, client_id, view[body_start:body_end], has_tagged_answer
-            )
+            body = view[body_start:body_end]
+            request = Request(self, key, version, correlation_id, client_id, body, has_tagged_answer)
             on_request(request)
             if request._state != _ANSWERED:
+                if request.body is body:
+                    request.body = EMPTY
                 slots.append(request)
                 if len(slots) >= self._outstanding_requests_max:
                     self._blocked |= Block.SLOTS

@@ -8,8 +8,8 @@ from kraft.broker.node.partition import Partition
 from kraft.broker.node.replica_manager import ReplicaManager
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, decode_offsets
-from tests.data_plane.plane import Plane, batch, error, run, values
-from tests.data_plane.replicas import NONE, produce_numbers
+from tests.data_plane.plane import Plane, batch, error, run, three, values
+from tests.data_plane.replicas import NONE, produce_numbers, restart, settled
 
 LAYOUT = {"controllers": 1, "brokers": 1, "log_dirs": "/more,/data", "metadata_log_dir": "/data"}
 KEY = ("orders", 0)
@@ -129,3 +129,32 @@ def test_a_replica_that_is_removed_while_its_checkpoint_is_lowered_leaves_no_lin
         assert on_disk(plane) is None
 
     run(test, **LAYOUT)
+
+
+def test_a_log_that_was_cut_below_its_start_begins_there_also_after_a_crash() -> None:
+    """The checkpoint said the old start still: what was fetched below it would not have been in the log any more."""
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await produce_numbers(plane, 5)
+        await settled(plane)
+        node: Any = plane.cluster.node(2)
+        manager: ReplicaManager = node.broker.broker.replicas
+        partition = plane.partition("orders", 2)
+        opened, directory = partition.log, partition.directory
+        assert opened is not None
+        assert directory is not None
+        opened.advance_log_start(3)
+        await manager.maintenance.write_log_starts_of(directory)
+        (followed,) = [one.followed(partition) for one in manager.roles.fetchers if len(one)]
+        assert followed is not None
+        followed._cut(1, fully=False)
+        await plane.until(lambda: opened.truncations == 1)
+        await settled(plane)
+        assert opened.log_start_offset == 1
+        plane.world.kill("b2")
+        await restart(plane, 2)
+        await plane.until(lambda: plane.partition("orders", 2).log is not None)
+        assert plane.partition("orders", 2).log.log_start_offset == 1
+
+    three(test)

@@ -8,12 +8,16 @@ from random import Random
 
 import pytest
 
+from kraft.broker.api.produce import handle_produce
+from kraft.broker.node.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import decode_produce_response, encode_produce_request
 from kraft.wire.records import read_header, write_crc
+from kraft.wire.server import Request, ServerConnection, ServerLimits
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, far_apart, records, run, values
+from tests.wire.fakes import RecordingTransport
 
 NONE = ErrorCode.NONE
 
@@ -265,6 +269,19 @@ def test_a_batch_with_a_time_beyond_64_bits_is_not_converted() -> None:
     run(test)
 
 
+def test_a_conversion_does_not_let_a_time_in_that_the_header_was_silent_of() -> None:
+    """A segment whose largest timestamp lies far ahead is never old enough for retention."""
+    day_ms = 86_400_000
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("small", compression_type="lz4")
+        await plane.create_topic("stamped", compression_type="lz4", message_timestamp_type="LogAppendTime")
+        assert error(await plane.produce("small", far_apart(day_ms))) == ErrorCode.INVALID_TIMESTAMP
+        assert error(await plane.produce("stamped", far_apart(day_ms))) == NONE
+
+    run(test)
+
+
 def test_what_comes_behind_a_conversion_keeps_its_place() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("small", compression_type="gzip")
@@ -365,5 +382,22 @@ def test_a_large_compressed_batch_for_a_compacted_topic_is_opened_off_the_loop()
         assert len(result.record_errors) == 20
         assert error(await plane.produce("latest", batch(*noise, key=b"k", compression=Compression.LZ4))) == NONE
         assert values((await plane.fetch("latest", 0)).records) == noise
+
+    run(test)
+
+
+def test_a_batch_that_waits_for_its_partition_does_not_hold_the_frame_in_which_it_came() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        broker, partition = plane.cluster.node(1).broker.broker, plane.partition("orders")
+        partition.becoming_ready = True  # and stays so
+        body = encode_produce_request(9, acks=-1, timeout_ms=60_000, topics=[("orders", None, [(0, batch("x"))])])
+        frame = bytearray(b"".join(body))
+        connection = ServerConnection(RecordingTransport(), lambda _: None, limits=ServerLimits(), budget=None)
+        request = Request(connection, ApiKey.PRODUCE, 9, 1, "client", memoryview(frame), True)
+        handle_produce(broker, request, Session("PLAINTEXT", "PLAINTEXT", "User:ANONYMOUS", "here", "client"))
+        assert len(partition.pending) == 1
+        request.body = memoryview(b"")
+        frame.append(0)  # BufferError while a view of it is held
 
     run(test)

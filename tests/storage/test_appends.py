@@ -7,8 +7,8 @@ import pytest
 from kraft.seam import DiskError, InvariantError
 from kraft.storage.log import AppendRefused, Log, LogConfig
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.records import check_crc, read_header
-from tests.storage.batches import LOG, NOW_MS, batch, follow, headers, lead, open_log, read_all, sync
+from kraft.wire.records import check_crc, pack_header, read_header, write_crc
+from tests.storage.batches import LOG, NOW_MS, batch, follow, headers, lead, marker, open_log, read_all, sync
 from tests.storage.machine import Machine
 
 
@@ -208,6 +208,26 @@ def test_a_follower_refuses_damaged_and_misplaced_batches() -> None:
     wrong_magic = batch(1, base=3, epoch=2)
     wrong_magic[16] = 1
     assert refusal(log, wrong_magic) == ErrorCode.CORRUPT_MESSAGE
+
+
+def spoiled_marker() -> bytearray:
+    """A control batch whose CRC matches, and whose record is no marker's."""
+    data = marker(5, 0, commit=True)
+    pack_header(data, 0, read_header(data)._replace(base_offset=1, partition_leader_epoch=0))
+    data[-10:] = bytes(10)
+    write_crc(data, 0)
+    return data
+
+
+@pytest.mark.parametrize("beyond", [batch(1, base=1 + 2**31, epoch=0), spoiled_marker()])
+def test_what_no_leader_sends_is_refused_and_breaks_no_rule_of_ours(beyond: bytearray) -> None:
+    log = open_log(Machine(), LogConfig(index_interval_bytes=0))
+    follow(log, batch(1, base=0, epoch=0))
+    for _ in range(2):
+        with pytest.raises(AppendRefused):
+            follow(log, beyond)
+    follow(log, batch(2, base=1, epoch=0))
+    assert (log.log_end_offset, bases(log)) == (3, [0])
 
 
 def test_an_empty_follower_whose_start_lies_inside_a_batch_begins_at_the_batch() -> None:

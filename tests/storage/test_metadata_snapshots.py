@@ -13,7 +13,7 @@ from kraft.storage.snapshots import (
     SnapshotStore,
 )
 from kraft.wire.control_records import ControlRecord, ControlRecordType
-from kraft.wire.records import iter_headers
+from kraft.wire.records import BATCH_HEADER_BYTES, iter_headers, write_crc
 from tests.storage.batches import NOW_MS
 from tests.storage.machine import FOLDER, Machine
 
@@ -158,3 +158,21 @@ def test_a_snapshot_cut_anywhere_or_changed_anywhere_is_none() -> None:
         assert not target.files(FOLDER)
         refused += 1
     assert refused == len(changed)
+
+
+def test_a_snapshot_whose_batches_do_not_parse_is_none_though_their_crcs_match() -> None:
+    source = Machine()
+    write(source)
+    whole = bytes(source.content(f"{FOLDER}/{NAME}"))
+    refused = 0
+    for position, header in iter_headers(whole):
+        for at in range(position + BATCH_HEADER_BYTES, position + header.size_bytes):
+            data = bytearray(whole)
+            data[at] ^= 0xFF
+            write_crc(data, position)
+            _, receiver = received(bytes(data))
+            try:
+                receiver.finish()
+            except StorageCorrupt:
+                refused += 1
+    assert refused > 30

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -181,6 +182,22 @@ def test_a_late_answer_wakes_the_driver_and_one_inside_the_handler_does_not() ->
     feed(server.connection, frame())
     server.requests[-1].respond(b"late")
     assert server.transport.wakes == 1
+
+
+def test_requests_that_wait_hold_no_memory_that_the_budget_does_not_count() -> None:
+    parked: list[Request] = []
+    budget = MemoryBudget(64 << 20)
+    connection = ServerConnection(RecordingTransport(), parked.append, limits=ServerLimits(), budget=budget)
+    large = frame(bytes(4 << 20))
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            feed(connection, large)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(parked) == connection.in_flight == 5
+    assert held_bytes <= budget.used_bytes + (1 << 20)
 
 
 def test_a_second_answer_is_a_bug_of_ours() -> None:
