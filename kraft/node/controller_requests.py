@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kraft.config import SecurityProtocol
 from kraft.control import (
     AdminRequest,
     AllocateProducerIds,
@@ -74,16 +73,17 @@ def leader_id(controller: Controller) -> int:
 def handle_register_broker(controller: Controller, request: Request) -> None:
     """Register a broker. If another incarnation's session is live, its address is asked first (DESIGN 12a)."""
     asked = _read(rpc_cluster.RegisterBrokerRequest, request)
-    problem = _endpoints_problem(asked)
-    if problem is not None:
-        code = ErrorCode.INVALID_REGISTRATION
-        _answer(request, rpc_cluster.RegisterBrokerResponse(error_code=code, error_message=problem))
+    endpoints = tuple(Endpoint(*row) for row in asked.endpoints)
+    problem = controller.prober.problem_with(endpoints)
+    if problem is not None:  # once it is in the log, every controller would meet it there
+        code, text = ErrorCode.INVALID_REGISTRATION, f"broker {asked.broker_id}: {problem}"
+        _answer(request, rpc_cluster.RegisterBrokerResponse(error_code=code, error_message=text))
         return
     command = RegisterBrokerCommand(
         cluster_id=asked.cluster_id,
         broker_id=asked.broker_id,
         incarnation_id=asked.incarnation_id,
-        endpoints=tuple(Endpoint(*row) for row in asked.endpoints),
+        endpoints=endpoints,
         rack=asked.rack,
         host_id=asked.host_id,
         log_dirs=asked.log_dirs,
@@ -101,15 +101,6 @@ def handle_register_broker(controller: Controller, request: Request) -> None:
     waiter = _waiter(controller, request, rpc_cluster.RegisterBrokerResponse, registered)
     if not _ask_the_old_one(controller, command, waiter):
         controller.line.submit(command, waiter)
-
-
-def _endpoints_problem(asked: rpc_cluster.RegisterBrokerRequest) -> str | None:
-    """Why this broker could not be probed."""
-    for listener, _, _, protocol in asked.endpoints:
-        if protocol not in SecurityProtocol.__members__:
-            known = ", ".join(SecurityProtocol.__members__)
-            return f"broker {asked.broker_id}: listener {listener} has the security protocol {protocol}, not {known}"
-    return None
 
 
 def _ask_the_old_one(controller: Controller, command: RegisterBrokerCommand, waiter: Waiter) -> bool:

@@ -38,9 +38,9 @@ from tests.controller.cluster import CLUSTER_ID, PORT, Cluster
 Scenario = Callable[[Cluster, Seam], Awaitable[None]]
 
 
-def play(scenario: Scenario, *, controllers: int = 3, brokers: int = 1) -> None:
+def play(scenario: Scenario, *, controllers: int = 3, brokers: int = 1, **extra: str) -> None:
     async def main(world: World) -> None:
-        cluster = Cluster(world, controllers, brokers)
+        cluster = Cluster(world, controllers, brokers, **extra)
         cluster.start()
         await cluster.ready()
         await cluster.wait(lambda: set(cluster.image.controllers) == set(cluster.controllers))
@@ -198,25 +198,50 @@ def test_a_dead_broker_is_unregistered() -> None:
     play(scenario, brokers=2)
 
 
-def test_a_broker_whose_listener_could_not_be_probed_is_not_registered() -> None:
+@pytest.mark.parametrize(
+    ("listener", "protocol", "extra", "expected"),
+    [
+        ("PLAINTEXT", "QUIC", {}, "QUIC"),
+        ("BROKERS", "SSL", {"ssl_truststore_location": "/no/pem.jks"}, "ssl.truststore.type"),
+    ],
+)
+def test_a_broker_whose_listener_could_not_be_probed_is_not_registered(
+    listener: str, protocol: str, extra: dict[str, str], expected: str
+) -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
-        request = RegisterBrokerRequest(
-            cluster_id=CLUSTER_ID,
-            broker_id=9,
-            incarnation_id=UUID(int=9),
-            endpoints=(("PLAINTEXT", "b9", 9092, "QUIC"),),
-            log_dirs=(UUID(int=9 << 64),),
-            features=tuple(tuple(feature) for feature in SUPPORTED_FEATURES),  # type: ignore[misc]
-        )
-        refused = await client.tell(request)
+        refused = await client.tell(registration(listener, protocol))
         client.connection.close("the broker dies")
         await cluster.world.sleep_ms(20_000)
         assert refused.error_code == ErrorCode.INVALID_REGISTRATION
-        assert "QUIC" in refused.error_message
+        assert expected in refused.error_message
         assert cluster.image.broker_ids() == [1]
 
+    play(scenario, **extra)
+
+
+def test_a_broker_whose_listener_has_tls_where_a_controllers_of_that_name_has_none_harms_nobody() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        answer = await client.tell(registration("CONTROLLER", "SSL"))
+        assert answer.error_code == ErrorCode.NONE
+        await cluster.world.sleep_ms(1_000)
+        assert cluster.image.broker_ids() == [1, 9]
+        again = await client.tell(registration("CONTROLLER", "SSL", incarnation=10))
+        assert again.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION, "nobody answers there, which proves nothing"
+
     play(scenario)
+
+
+def registration(listener: str, protocol: str, incarnation: int = 9) -> RegisterBrokerRequest:
+    return RegisterBrokerRequest(
+        cluster_id=CLUSTER_ID,
+        broker_id=9,
+        incarnation_id=UUID(int=incarnation),
+        endpoints=((listener, "b9", 9092, protocol),),
+        log_dirs=(UUID(int=9 << 64),),
+        features=tuple(tuple(feature) for feature in SUPPORTED_FEATURES),  # type: ignore[misc]
+    )
 
 
 def broker_messages() -> list[RpcMessage]:
