@@ -92,20 +92,24 @@ def handle_register_broker(controller: Controller, request: Request) -> None:
     )
 
     def registered(reply: Any) -> RpcMessage:
-        if reply.error_code is ErrorCode.NONE:
+        # On a connection that has ended since nothing more is heard, and its end is not told twice.
+        if reply.error_code is ErrorCode.NONE and request.connection.closed_because is None:
             controller.heard(asked.broker_id, reply.broker_epoch, request.connection.number)
         return rpc_cluster.RegisterBrokerResponse(
             error_code=int(reply.error_code), error_message=reply.error_message, broker_epoch=reply.broker_epoch
         )
 
     waiter = _waiter(controller, request, rpc_cluster.RegisterBrokerResponse, registered)
-    if not _ask_the_old_one(controller, command, waiter):
+    if not _ask_the_old_one(controller, request, command, waiter):
         controller.line.submit(command, waiter)
 
 
-def _ask_the_old_one(controller: Controller, command: RegisterBrokerCommand, waiter: Waiter) -> bool:
+def _ask_the_old_one(
+    controller: Controller, request: Request, command: RegisterBrokerCommand, waiter: Waiter
+) -> bool:
     """Probe the incarnation that this registration would replace, and decide when it is known; False if there is none
-    with a live session, or the answer is awaited already."""
+    with a live session, or the answer is awaited already. Whoever has gone meanwhile replaces nobody: one that lives
+    asks again."""
     image = controller.line.image
     old = None if image is None else image.brokers.get(command.broker_id)
     if old is None or old.incarnation_id == command.incarnation_id:
@@ -118,6 +122,8 @@ def _ask_the_old_one(controller: Controller, command: RegisterBrokerCommand, wai
 
     def answered(outcome: ProbeOutcome) -> None:
         controller.registrations_probed.discard(old.broker_id)
+        if request.connection.closed_because is not None:
+            return
         is_dead = outcome in (ProbeOutcome.OTHER, ProbeOutcome.REFUSED, ProbeOutcome.CLOSED)
         dead_epoch = old.broker_epoch if is_dead else None
         controller.line.submit(replace(command, dead_broker_epoch=dead_epoch), waiter)

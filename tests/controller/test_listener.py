@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -72,6 +73,9 @@ class Client:
         self.connection.send(key, version, [body], on_reply)
         await over.wait()
         return answers[0]
+
+    def send_and_forget(self, message: RpcMessage) -> None:
+        self.connection.send(message.api_key, 0, [encode_rpc(message)], lambda _: None)
 
     async def ask(self, key: int, version: int, **fields: Any) -> Any:
         request = messages.build(messages.request_class(key), **fields)
@@ -229,6 +233,40 @@ def test_a_broker_whose_listener_has_tls_where_a_controllers_of_that_name_has_no
         assert cluster.image.broker_ids() == [1, 9]
         again = await client.tell(registration("CONTROLLER", "SSL", incarnation=10))
         assert again.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION, "nobody answers there, which proves nothing"
+
+    play(scenario)
+
+
+def test_a_process_that_dies_before_its_registration_is_committed_does_not_count_as_connected() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        client = await Client.to(seam, active.config.node_id)
+        client.send_and_forget(registration("PLAINTEXT", "PLAINTEXT"))
+        await cluster.wait(lambda: 9 in active.image.brokers)
+        client.connection.close("the broker dies")
+        await cluster.wait(lambda: 9 in cluster.image.brokers)
+        assert not active.sessions.view[9].is_connected
+        assert 9 not in {broker_id for broker_id, _ in active.probing._connections.values()}, "they are forgotten"
+
+    play(scenario)
+
+
+def test_a_process_that_dies_while_the_one_before_it_is_asked_replaces_nobody() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        epoch = cluster.image.brokers[1].broker_epoch
+        cluster.world.pause("b1")
+        client = await Client.to(seam, active.config.node_id)
+        client.send_and_forget(replace(registration("PLAINTEXT", "PLAINTEXT"), broker_id=1))
+        await cluster.wait(lambda: active.registrations_probed)
+        client.connection.close("the second process dies")
+        await cluster.world.sleep_ms(20)
+        cluster.kill_broker(1)
+        await cluster.wait(lambda: not active.registrations_probed)
+        await cluster.world.sleep_ms(20)
+        assert active.image.brokers[1].broker_epoch == epoch
 
     play(scenario)
 
