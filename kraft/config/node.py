@@ -131,7 +131,8 @@ class NodeConfig:
         protocol = protocol or protocol_of(self, listener_name)
         if not protocol.uses_tls:
             return None
-        is_bound = any(listener.name == listener_name for listener in self.listeners)
+        own = next((listener for listener in self.listeners if listener.name == listener_name), None)
+        is_bound = own is not None and own.security_protocol.uses_tls  # else there need be no key for it
         return tls_config(ListenerConfig(listener_name, "", 0, protocol), self.values, is_bound=is_bound)
 
     def _value(self, key: str) -> ConfigValue:

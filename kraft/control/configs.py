@@ -7,6 +7,7 @@ stays set for the cluster and is never set for a single broker.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 """Kafka's operation codes of IncrementalAlterConfigs."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+BROKER_ID_DIGITS_MAX = 10
+"""Of a 32-bit number; Python refuses to read very long ones."""
 
 Values = Mapping[str, str]
 
@@ -46,8 +49,9 @@ def _alter(
     events: list[Event] = []
     results: list[tuple[_Resource, ErrorCode, str | None]] = []
     reported: set[_Resource] = set()
+    times = Counter(asked)
     for resource, one in zip(asked, command.request.resources, strict=True):
-        if asked.count(resource) > 1:
+        if times[resource] > 1:
             if resource not in reported:
                 reported.add(resource)
                 results.append((resource, ErrorCode.INVALID_REQUEST, f"{resource.name} stands more than once"))
@@ -106,7 +110,7 @@ def _refuse_resource(
         return Refused(ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no configuration here")
     if resource.name == "":
         return None
-    if not (resource.name.isascii() and resource.name.isdigit()):
+    if not (resource.name.isascii() and resource.name.isdigit() and len(resource.name) <= BROKER_ID_DIGITS_MAX):
         return Refused(ErrorCode.INVALID_REQUEST, f"{resource.name!r} is no broker id; '' stands for all brokers")
     known = int(resource.name) in image.brokers or int(resource.name) in image.controllers
     return None if known else Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {resource.name} is not registered")
@@ -114,10 +118,10 @@ def _refuse_resource(
 
 def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:
     values = dict(now)
-    names = [config.name for config in asked.configs]
+    times = Counter(config.name for config in asked.configs)
     for config in asked.configs:
         name, operation = config.name, config.config_operation
-        if not name or names.count(name) > 1:
+        if not name or times[name] > 1:
             return Refused(ErrorCode.INVALID_REQUEST, f"each key must be named once; {name!r} is not")
         if operation == DELETE:
             values.pop(name, None)

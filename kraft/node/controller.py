@@ -368,14 +368,20 @@ class Controller:
         times = [self.clock.monotonic_ms() + IDLE_MS]
         if self._probe_deadline_ms is not None:
             times.append(self._probe_deadline_ms)
-        if not self.line.is_taken:
+        if self._may_decide:
             times += self.periodic.deadlines_ms()
         return min(times)
+
+    @property
+    def _may_decide(self) -> bool:
+        """The line is free, and the log would take what is decided: while a resignation waits for the disk it would
+        not, and what is due stays due until leadership is lost."""
+        return self.line.image is not None and not self.line.is_taken and self.quorum.is_leader
 
     def run_due_timers(self) -> None:
         """Do all that is due by now."""
         now_ms = self.clock.monotonic_ms()
         if self._probe_deadline_ms is not None and self._probe_deadline_ms <= now_ms:
             self.probe(Tick())
-        if self.line.image is not None and not self.line.is_taken:
+        if self._may_decide:
             self.periodic.run_due(now_ms)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kraft.config import SecurityProtocol
 from kraft.control import (
     AdminRequest,
     AllocateProducerIds,
@@ -74,16 +73,17 @@ def leader_id(controller: Controller) -> int:
 def handle_register_broker(controller: Controller, request: Request) -> None:
     """Register a broker. If another incarnation's session is live, its address is asked first (DESIGN 12a)."""
     asked = _read(rpc_cluster.RegisterBrokerRequest, request)
-    problem = _endpoints_problem(asked)
-    if problem is not None:
-        code = ErrorCode.INVALID_REGISTRATION
-        _answer(request, rpc_cluster.RegisterBrokerResponse(error_code=code, error_message=problem))
+    endpoints = tuple(Endpoint(*row) for row in asked.endpoints)
+    problem = controller.prober.problem_with(endpoints)
+    if problem is not None:  # once it is in the log, every controller would meet it there
+        code, text = ErrorCode.INVALID_REGISTRATION, f"broker {asked.broker_id}: {problem}"
+        _answer(request, rpc_cluster.RegisterBrokerResponse(error_code=code, error_message=text))
         return
     command = RegisterBrokerCommand(
         cluster_id=asked.cluster_id,
         broker_id=asked.broker_id,
         incarnation_id=asked.incarnation_id,
-        endpoints=tuple(Endpoint(*row) for row in asked.endpoints),
+        endpoints=endpoints,
         rack=asked.rack,
         host_id=asked.host_id,
         log_dirs=asked.log_dirs,
@@ -92,29 +92,24 @@ def handle_register_broker(controller: Controller, request: Request) -> None:
     )
 
     def registered(reply: Any) -> RpcMessage:
-        if reply.error_code is ErrorCode.NONE:
+        # On a connection that has ended since nothing more is heard, and its end is not told twice.
+        if reply.error_code is ErrorCode.NONE and request.connection.closed_because is None:
             controller.heard(asked.broker_id, reply.broker_epoch, request.connection.number)
         return rpc_cluster.RegisterBrokerResponse(
             error_code=int(reply.error_code), error_message=reply.error_message, broker_epoch=reply.broker_epoch
         )
 
     waiter = _waiter(controller, request, rpc_cluster.RegisterBrokerResponse, registered)
-    if not _ask_the_old_one(controller, command, waiter):
+    if not _ask_the_old_one(controller, request, command, waiter):
         controller.line.submit(command, waiter)
 
 
-def _endpoints_problem(asked: rpc_cluster.RegisterBrokerRequest) -> str | None:
-    """Why this broker could not be probed."""
-    for listener, _, _, protocol in asked.endpoints:
-        if protocol not in SecurityProtocol.__members__:
-            known = ", ".join(SecurityProtocol.__members__)
-            return f"broker {asked.broker_id}: listener {listener} has the security protocol {protocol}, not {known}"
-    return None
-
-
-def _ask_the_old_one(controller: Controller, command: RegisterBrokerCommand, waiter: Waiter) -> bool:
+def _ask_the_old_one(
+    controller: Controller, request: Request, command: RegisterBrokerCommand, waiter: Waiter
+) -> bool:
     """Probe the incarnation that this registration would replace, and decide when it is known; False if there is none
-    with a live session, or the answer is awaited already."""
+    with a live session, or the answer is awaited already. Whoever has gone meanwhile replaces nobody: one that lives
+    asks again."""
     image = controller.line.image
     old = None if image is None else image.brokers.get(command.broker_id)
     if old is None or old.incarnation_id == command.incarnation_id:
@@ -127,6 +122,8 @@ def _ask_the_old_one(controller: Controller, command: RegisterBrokerCommand, wai
 
     def answered(outcome: ProbeOutcome) -> None:
         controller.registrations_probed.discard(old.broker_id)
+        if request.connection.closed_because is not None:
+            return
         is_dead = outcome in (ProbeOutcome.OTHER, ProbeOutcome.REFUSED, ProbeOutcome.CLOSED)
         dead_epoch = old.broker_epoch if is_dead else None
         controller.line.submit(replace(command, dead_broker_epoch=dead_epoch), waiter)

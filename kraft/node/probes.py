@@ -5,10 +5,10 @@ The judgement is in `kraft.control.probing`; nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from kraft.config import NodeConfig, SecurityProtocol
+from kraft.config import ConfigError, NodeConfig, SecurityProtocol
 from kraft.control.probing import PROBE_TIMEOUT_MS, ProbeOutcome
 from kraft.image import BrokerRegistration, Endpoint
 from kraft.node.peers import Failed, Outcome, Peers
@@ -49,7 +49,24 @@ class Prober:
 
     def endpoint_of(self, broker: BrokerRegistration) -> Endpoint:
         """Where this broker is probed: its inter-broker listener, or the first one that it registered."""
-        return broker.endpoint(self._config.inter_broker_listener_name) or broker.endpoints[0]
+        return self._choose(broker.endpoints)
+
+    def _choose(self, endpoints: Sequence[Endpoint]) -> Endpoint:
+        wanted = self._config.inter_broker_listener_name
+        return next((endpoint for endpoint in endpoints if endpoint.name == wanted), endpoints[0])
+
+    def problem_with(self, endpoints: Sequence[Endpoint]) -> str | None:
+        """Why a broker with these endpoints could not be probed from here, whoever answers; None if it could."""
+        for endpoint in endpoints:
+            if endpoint.security_protocol not in SecurityProtocol.__members__:
+                known = ", ".join(SecurityProtocol.__members__)
+                return f"listener {endpoint.name} has the security protocol {endpoint.security_protocol}, not {known}"
+        try:
+            if endpoints:
+                self._tls(self._choose(endpoints))
+        except ConfigError as problem:
+            return f"the active controller cannot reach its listener: {problem}"
+        return None
 
     def probe(
         self, broker_id: int, incarnation_id: UUID, endpoint: Endpoint, on_outcome: Callable[[ProbeOutcome], None]

@@ -176,3 +176,30 @@ def test_too_many_changes_are_a_policy_violation() -> None:
     codes = alter(cluster, *resources)
     assert set(codes) == {ErrorCode.POLICY_VIOLATION}
     assert not cluster.image.topic_configs("t1")
+
+
+class CountedName(str):
+    """Counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        type(self).compared += 1
+        return str.__eq__(self, other)
+
+
+def test_a_request_with_very_many_resources_or_keys_is_looked_through_once() -> None:
+    cluster = cluster_with_topics()
+    CountedName.compared = 0
+    codes = alter(cluster, *(altered(TOPIC, CountedName(f"topic-{number}"), ("k", SET, "1")) for number in range(2_000)))
+    assert set(codes) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    keys = [(CountedName(f"key-{number}"), SET, "1") for number in range(2_000)]
+    assert alter(cluster, altered(TOPIC, "orders", *keys)) == [ErrorCode.INVALID_CONFIG]
+    assert CountedName.compared < 20_000
+
+
+def test_a_broker_id_of_very_many_digits_is_no_broker_id() -> None:
+    assert alter(cluster_with_topics(), altered(BROKER, "9" * 5_000, ("background.threads", SET, "1"))) == [
+        ErrorCode.INVALID_REQUEST
+    ]

@@ -13,7 +13,8 @@ from kraft.control import ActivateController, FenceBrokers, fencing, heartbeats
 from kraft.control.commands import ShutDownBroker
 from kraft.control.decide import COMMANDS
 from kraft.image import digest
-from kraft.seam import InvariantError, Seam
+from kraft.node.quorum_driver import QuorumDriver
+from kraft.seam import InvariantError, Seam, require
 from kraft.seam.errors import sole_error
 from kraft.sim.world import World
 from kraft.wire.api_keys import ApiKey
@@ -468,6 +469,34 @@ def test_while_a_command_has_the_line_timers_wait_and_afterwards_they_look_again
         large = cluster.image.topics.get("large")
         assert large is not None
         assert large.partition_count == 3_000
+
+    play(scenario)
+
+
+def test_timers_do_not_run_hot_while_a_resignation_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log takes nothing then, so a broker whose session is over cannot be fenced."""
+
+    async def scenario(cluster: Cluster, _client: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        honest, looks = active.run_due_timers, 0
+
+        def counted() -> None:
+            nonlocal looks
+            looks += 1
+            require(looks < 100, "virtual time stands still while the timers look around")
+            honest()
+
+        cluster.world.pause("b3")
+        await cluster.world.sleep_ms(8_000)
+        active.run_due_timers = counted  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(QuorumDriver, "is_blocked", property(lambda _: True))
+            patch.setattr(QuorumDriver, "append", lambda *_: None)
+            await cluster.world.sleep_ms(2_000)
+        assert cluster.unfenced() == {1, 2, 3}
+        active.timers_changed()
+        await cluster.wait(lambda: cluster.unfenced() == {1, 2}, limit_ms=200)
 
     play(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -38,9 +39,9 @@ from tests.controller.cluster import CLUSTER_ID, PORT, Cluster
 Scenario = Callable[[Cluster, Seam], Awaitable[None]]
 
 
-def play(scenario: Scenario, *, controllers: int = 3, brokers: int = 1) -> None:
+def play(scenario: Scenario, *, controllers: int = 3, brokers: int = 1, **extra: str) -> None:
     async def main(world: World) -> None:
-        cluster = Cluster(world, controllers, brokers)
+        cluster = Cluster(world, controllers, brokers, **extra)
         cluster.start()
         await cluster.ready()
         await cluster.wait(lambda: set(cluster.image.controllers) == set(cluster.controllers))
@@ -72,6 +73,9 @@ class Client:
         self.connection.send(key, version, [body], on_reply)
         await over.wait()
         return answers[0]
+
+    def send_and_forget(self, message: RpcMessage) -> None:
+        self.connection.send(message.api_key, 0, [encode_rpc(message)], lambda _: None)
 
     async def ask(self, key: int, version: int, **fields: Any) -> Any:
         request = messages.build(messages.request_class(key), **fields)
@@ -198,25 +202,84 @@ def test_a_dead_broker_is_unregistered() -> None:
     play(scenario, brokers=2)
 
 
-def test_a_broker_whose_listener_could_not_be_probed_is_not_registered() -> None:
+@pytest.mark.parametrize(
+    ("listener", "protocol", "extra", "expected"),
+    [
+        ("PLAINTEXT", "QUIC", {}, "QUIC"),
+        ("BROKERS", "SSL", {"ssl_truststore_location": "/no/pem.jks"}, "ssl.truststore.type"),
+    ],
+)
+def test_a_broker_whose_listener_could_not_be_probed_is_not_registered(
+    listener: str, protocol: str, extra: dict[str, str], expected: str
+) -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
-        request = RegisterBrokerRequest(
-            cluster_id=CLUSTER_ID,
-            broker_id=9,
-            incarnation_id=UUID(int=9),
-            endpoints=(("PLAINTEXT", "b9", 9092, "QUIC"),),
-            log_dirs=(UUID(int=9 << 64),),
-            features=tuple(tuple(feature) for feature in SUPPORTED_FEATURES),  # type: ignore[misc]
-        )
-        refused = await client.tell(request)
+        refused = await client.tell(registration(listener, protocol))
         client.connection.close("the broker dies")
         await cluster.world.sleep_ms(20_000)
         assert refused.error_code == ErrorCode.INVALID_REGISTRATION
-        assert "QUIC" in refused.error_message
+        assert expected in refused.error_message
         assert cluster.image.broker_ids() == [1]
 
+    play(scenario, **extra)
+
+
+def test_a_broker_whose_listener_has_tls_where_a_controllers_of_that_name_has_none_harms_nobody() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        answer = await client.tell(registration("CONTROLLER", "SSL"))
+        assert answer.error_code == ErrorCode.NONE
+        await cluster.world.sleep_ms(1_000)
+        assert cluster.image.broker_ids() == [1, 9]
+        again = await client.tell(registration("CONTROLLER", "SSL", incarnation=10))
+        assert again.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION, "nobody answers there, which proves nothing"
+
     play(scenario)
+
+
+def test_a_process_that_dies_before_its_registration_is_committed_does_not_count_as_connected() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        client = await Client.to(seam, active.config.node_id)
+        client.send_and_forget(registration("PLAINTEXT", "PLAINTEXT"))
+        await cluster.wait(lambda: 9 in active.image.brokers)
+        client.connection.close("the broker dies")
+        await cluster.wait(lambda: 9 in cluster.image.brokers)
+        assert not active.sessions.view[9].is_connected
+        assert 9 not in {broker_id for broker_id, _ in active.probing._connections.values()}, "they are forgotten"
+
+    play(scenario)
+
+
+def test_a_process_that_dies_while_the_one_before_it_is_asked_replaces_nobody() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        active = cluster.active
+        assert active is not None
+        epoch = cluster.image.brokers[1].broker_epoch
+        cluster.world.pause("b1")
+        client = await Client.to(seam, active.config.node_id)
+        client.send_and_forget(replace(registration("PLAINTEXT", "PLAINTEXT"), broker_id=1))
+        await cluster.wait(lambda: active.registrations_probed)
+        client.connection.close("the second process dies")
+        await cluster.world.sleep_ms(20)
+        cluster.kill_broker(1)
+        await cluster.wait(lambda: not active.registrations_probed)
+        await cluster.world.sleep_ms(20)
+        assert active.image.brokers[1].broker_epoch == epoch
+
+    play(scenario)
+
+
+def registration(listener: str, protocol: str, incarnation: int = 9) -> RegisterBrokerRequest:
+    return RegisterBrokerRequest(
+        cluster_id=CLUSTER_ID,
+        broker_id=9,
+        incarnation_id=UUID(int=incarnation),
+        endpoints=((listener, "b9", 9092, protocol),),
+        log_dirs=(UUID(int=9 << 64),),
+        features=tuple(tuple(feature) for feature in SUPPORTED_FEATURES),  # type: ignore[misc]
+    )
 
 
 def broker_messages() -> list[RpcMessage]:
