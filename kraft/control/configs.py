@@ -110,9 +110,10 @@ def _refuse_resource(
         return Refused(ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no configuration here")
     if resource.name == "":
         return None
-    if not (resource.name.isascii() and resource.name.isdigit() and len(resource.name) <= BROKER_ID_DIGITS_MAX):
+    if not (resource.name.isascii() and resource.name.isdigit()):
         return Refused(ErrorCode.INVALID_REQUEST, f"{resource.name!r} is no broker id; '' stands for all brokers")
-    known = int(resource.name) in image.brokers or int(resource.name) in image.controllers
+    node_id = int(resource.name) if len(resource.name) <= BROKER_ID_DIGITS_MAX else None
+    known = node_id is not None and (node_id in image.brokers or node_id in image.controllers)
     return None if known else Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {resource.name} is not registered")
 
 

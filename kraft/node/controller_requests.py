@@ -104,9 +104,7 @@ def handle_register_broker(controller: Controller, request: Request) -> None:
         controller.line.submit(command, waiter)
 
 
-def _ask_the_old_one(
-    controller: Controller, request: Request, command: RegisterBrokerCommand, waiter: Waiter
-) -> bool:
+def _ask_the_old_one(controller: Controller, request: Request, command: RegisterBrokerCommand, waiter: Waiter) -> bool:
     """Probe the incarnation that this registration would replace, and decide when it is known; False if there is none
     with a live session, or the answer is awaited already. Whoever has gone meanwhile replaces nobody: one that lives
     asks again."""

@@ -295,7 +295,10 @@ def handle_fetch_snapshot(core: Core, token: int, request: FetchSnapshotRequest)
 
 
 def _record_fetch(core: Core, leader: Leader, key: ReplicaKey, request: MetadataFetchRequest) -> None:
-    """A valid fetch at N acknowledges everything below N."""
+    """A valid fetch at N acknowledges everything below N. One that reaches where our log ended at the fetch before was
+    caught up then, and not now."""
+    known = leader.progress.get(replica_name(key))
+    fetched_before_ms = -1 if known is None else known.last_fetch_ms
     progress = _hear(core, leader, key)
     if progress is None:
         return
@@ -303,7 +306,7 @@ def _record_fetch(core: Core, leader: Leader, key: ReplicaKey, request: Metadata
     if request.fetch_offset >= end:
         progress.last_caught_up_ms = core.now_ms
     elif request.fetch_offset >= progress.leader_end_at_last_fetch >= 0:
-        progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
+        progress.last_caught_up_ms = max(progress.last_caught_up_ms, fetched_before_ms)
     progress.leader_end_at_last_fetch = end
     progress.end_offset = request.fetch_offset
     if core.voters.includes(key):

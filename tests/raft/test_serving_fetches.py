@@ -21,7 +21,7 @@ from kraft.raft.ready import (
     ReplyWithSnapshot,
 )
 from kraft.raft.settings import RaftSettings
-from kraft.raft.state import Leader
+from kraft.raft.state import Leader, replica_name
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import (
     FetchSnapshotRequest,
@@ -44,6 +44,27 @@ def test_a_new_leader_commits_only_with_a_record_of_its_own_epoch_on_a_majority(
     assert committed(single) is None
     single.fetch_of(A, 11, 2)
     assert committed(single) == 11
+
+
+def test_a_replica_that_is_always_one_batch_behind_was_caught_up_at_its_fetch_before() -> None:
+    single = leading()
+    single.sync()
+
+    def caught_up_ms() -> int:
+        role = single.raft.role
+        assert isinstance(role, Leader)
+        return role.progress[replica_name(key(A))].last_caught_up_ms
+
+    single.fetch_of(A, 1, 1)
+    first_ms = single.now
+    assert caught_up_ms() == first_ms
+    single.append(3)
+    single.now += 100
+    single.fetch_of(A, 1, 1)
+    single.append(3)
+    single.now += 100
+    single.fetch_of(A, 4, 1)
+    assert caught_up_ms() == first_ms + 100
 
 
 def test_the_leader_counts_its_own_log_only_when_it_is_synced() -> None:
