@@ -87,14 +87,16 @@ class HostedDirectory:
     def forget(self, topic: str, index: int) -> None:
         """The log is gone from here: so are its checkpoints' lines, at their next writing, which must come before
         another log of this name (`LogMaintenance.drop_forgotten`)."""
-        key = (topic, index)
-        for marks in (
-            self.recovery_points,
-            self.index_recovery_points,
-            self.log_starts,
-            self.high_watermarks,
-            self.cleaner_offsets,
-        ):
+        self._forget((topic, index), self.log_starts, self.high_watermarks)
+        self.forget_synced(topic, index)
+
+    def forget_synced(self, topic: str, index: int) -> None:
+        """What is said of how much of a log is on the device, and compacted, is of another one: as `forget`, but where
+        it starts and what is committed of it stay."""
+        self._forget((topic, index), self.recovery_points, self.index_recovery_points, self.cleaner_offsets)
+
+    def _forget(self, key: TopicPartition, *checkpoints: dict[TopicPartition, int]) -> None:
+        for marks in checkpoints:
             if marks.pop(key, None) is not None:
                 self.forgotten.add(key)
 

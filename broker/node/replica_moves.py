@@ -14,13 +14,15 @@ Invariants:
 - of several requests for a replica the last one counts.
 A move that was under way when the process ended begins anew at the next start, by what is in the directories: if only
 the copy is there, the metadata name its directory, and no directory is offline that may have more, the copy is the
-replica (a crash fell between two renames).
+replica (a crash fell between two renames). A copy that is not needed any more is marked so at once: no directory has
+more than one of a replica.
 Source: broker-spec 2.11.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import structlog
 import trio
@@ -29,6 +31,7 @@ from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.topic_rules import log_config
 from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.append import AppendRefused
+from kraft.storage.checkpoints import TopicPartition
 from kraft.storage.handles import ColdRead
 from kraft.storage.log import Log
 from kraft.storage.log_names import (
@@ -38,6 +41,7 @@ from kraft.storage.log_names import (
     parse_marked_directory,
 )
 from kraft.storage.log_slice import OffsetOutOfRange
+from kraft.storage.partition_metadata import read_partition_metadata
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -155,23 +159,43 @@ class ReplicaMoves:
     def take_found(self, image: MetadataImage) -> None:
         """Deal with the copies that an earlier life left: before the roles are taken."""
         for directory in self._manager.directories.online:
-            storage = directory.storage
-            for path in directory.found.future if storage is not None else ():
-                key = parse_marked_directory(path.rpartition("/")[2])
-                topic = None if key is None else image.topics.get(key[0])
-                state = None if topic is None or key is None else topic.find(key[1])
-                if key is None or state is None or self._manager.node_id not in state.replicas:
-                    self._manager.retirement.remove_later([path])
-                elif self._manager.directories.holding(*key) is not None:
-                    self._manager.retirement.remove_later([path])
-                    self._manager.directories.interrupted[key] = directory
-                elif state.directory_of(self._manager.node_id) == directory.directory_id and storage is not None:
-                    if self._manager.directories.are_all_online:  # else one of the others may have more than the copy
-                        self._manager.disk.rename(path, storage.partition_path(*key))
-                        directory.held.add(key)
-                        log.warning("copy of a replica takes its place", topic=key[0], partition=key[1], path=path)
-                else:
-                    self._manager.retirement.remove_later([path])
+            for path in directory.found.future:
+                try:
+                    self._take_copy(image, directory, path)
+                except DiskError as error:
+                    self._manager.directory_failed(directory, error)
+                if not directory.is_online:
+                    break
+
+    def _take_copy(self, image: MetadataImage, directory: HostedDirectory, path: str) -> None:
+        """It is the replica now, or marked as one that is to be removed. DiskError."""
+        directories, storage = self._manager.directories, directory.storage
+        assert storage is not None
+        key, assigned = self._replica_of(image, path)
+        if key is not None and directories.holding(*key) is not None:
+            directories.interrupted[key] = directory
+        elif key is not None and assigned == directory.directory_id:
+            if directories.are_all_online:  # else one of the others may have more than the copy
+                directory.forget_synced(*key)  # it is not said of the copy
+                self._manager.disk.rename(path, storage.partition_path(*key))
+                directory.held.add(key)
+                log.warning("copy of a replica takes its place", topic=key[0], partition=key[1], path=path)
+            return
+        self._manager.retirement.discard_copy(directory, path)
+
+    def _replica_of(self, image: MetadataImage, path: str) -> tuple[TopicPartition | None, UUID | None]:
+        """Which of this broker's replicas the copy is of, and in which directory the metadata have that; (None, None)
+        if of none. A long topic's name is cut off in the name of the folder: the topic id in it counts. DiskError."""
+        named = parse_marked_directory(path.rpartition("/")[2])
+        try:
+            topic_id = read_partition_metadata(self._manager.disk, path)
+        except StorageCorrupt:
+            return None, None
+        topic = None if topic_id is None else image.topics.get_by_id(topic_id)
+        state = None if topic is None or named is None else topic.find(named[1])
+        if topic is None or named is None or state is None or self._manager.node_id not in state.replicas:
+            return None, None
+        return (topic.name, named[1]), state.directory_of(self._manager.node_id)
 
     def begin_again(self, partition: Partition) -> None:
         """A replica has come to be: a move that its last life had begun goes on, from the beginning."""
@@ -188,14 +212,15 @@ class ReplicaMoves:
                 continue
             move = self._moves[partition] = Move(partition, target)
             log.info("replica moves", topic=partition.topic, partition=partition.index, target=target.path)
-            is_done = False
+            is_done, goes_on_later = False, True
             try:
                 with move.scope:
                     is_done = await self._move(move)
+                goes_on_later = False  # else the process ends
             finally:
                 del self._moves[partition]
                 if not is_done:
-                    self._abandon(move)
+                    self._abandon(move, goes_on_later=goes_on_later)
 
     async def _move(self, move: Move) -> bool:
         """True if the replica is in its new directory."""
@@ -389,14 +414,15 @@ class ReplicaMoves:
         partition.replaced(future)
         return old_path, directory
 
-    def _abandon(self, move: Move) -> None:
-        """Take the copy away, and tell the controller where the replica is, if it may think otherwise."""
+    def _abandon(self, move: Move, *, goes_on_later: bool) -> None:
+        """Take the copy away, and tell the controller where the replica is, if it may think otherwise. `goes_on_later`:
+        the next start begins anew by the copy that it finds."""
         manager, partition, future = self._manager, move.partition, move.future
         if future is not None and future is not partition.log:
             future.release()
             move.target.forget(partition.topic, partition.index)
-            if move.target.is_online:
-                manager.retirement.remove_later([future.directory])
+            if move.target.is_online and not goes_on_later:
+                manager.retirement.discard_copy(move.target, future.directory)
         if not partition.is_removed and not partition.is_offline and partition.directory is not None:
             manager.assignments.report(partition, partition.directory.directory_id)
             self._go_on(partition)

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from kraft.seam import DiskError
-from kraft.storage.log_names import STRAY_DIRECTORY_SUFFIX
+from kraft.storage.log_names import DELETE_DIRECTORY_SUFFIX, FUTURE_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 
 if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
@@ -112,6 +112,16 @@ class Retirement:
             event.set()
             if self._leaving.get(key) is event:
                 del self._leaving[key]
+
+    def discard_copy(self, directory: HostedDirectory, path: str) -> None:
+        """Mark a copy (`-future`) `-delete`: no later start may take it for one that is about to be the replica."""
+        marked = path.removesuffix(FUTURE_DIRECTORY_SUFFIX) + DELETE_DIRECTORY_SUFFIX
+        try:
+            self._manager.disk.rename(path, marked)
+        except DiskError as error:
+            self._manager.directory_failed(directory, error)
+        else:
+            self.remove_later([marked])
 
     def remove_later(self, folders: list[str]) -> None:
         """Folders that an earlier life marked `-delete`."""

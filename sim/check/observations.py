@@ -414,10 +414,12 @@ class BrokerFenced:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A registration of a new incarnation was committed. Until then nothing is known of a restart."""
+    """A registration of a new incarnation was committed. Until then nothing is known of a restart. `incarnation`: as
+    `Restarted`'s; an earlier one than the broker's last was appended before that crash, and committed after it."""
 
     broker: int
     broker_epoch: int
+    incarnation: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,8 @@ class LeaderInSync(Check):
         self._shadows = shadows
         self._ledgers = ledgers
         self._known: dict[TopicPartition, PartitionRecorded] = {}
-        self._stopped_uncleanly: set[int] = set()
-        """Brokers that have not registered since."""
+        self._stopped_uncleanly: set[tuple[int, int]] = set()
+        """(broker, incarnation) that came after an unclean stop and is not known to be registered."""
         self._returned_unclean: set[int] = set()
         """Brokers whose registration in force is the first after an unclean stop."""
         self._awaited: dict[TopicPartition, set[int]] = {}
@@ -138,12 +138,12 @@ class LeaderInSync(Check):
 
     def restarted(self, seen: Restarted) -> None:
         if not seen.clean:
-            self._stopped_uncleanly.add(seen.node)
+            self._stopped_uncleanly.add((seen.node, seen.incarnation))
 
     def registered(self, seen: BrokerRegistered) -> None:
         self._returned_unclean.discard(seen.broker)
-        if seen.broker in self._stopped_uncleanly:
-            self._stopped_uncleanly.discard(seen.broker)
+        if (seen.broker, seen.incarnation) in self._stopped_uncleanly:
+            self._stopped_uncleanly.discard((seen.broker, seen.incarnation))
             self._returned_unclean.add(seen.broker)
             for awaited in self._awaited.values():
                 awaited.discard(seen.broker)
@@ -157,7 +157,7 @@ class LeaderInSync(Check):
             return
         last = set() if before is None else {*before.isr, *before.elr}
         awaited = last - self._returned_unclean
-        if last and awaited <= self._stopped_uncleanly:
+        if last and awaited <= {broker for broker, _ in self._stopped_uncleanly}:
             self._awaited[tp] = awaited
 
     def recorded(self, seen: PartitionRecorded) -> None:

@@ -37,6 +37,14 @@ class Damage:
         self._rotten: dict[tuple[int, TopicPartition], tuple[int, int] | None] = {}
         """Where what stands before the rotten batch ends, and where it ends itself; None: the batch is gone."""
         self._to_register: set[int] = set()
+        self._incarnations: dict[int, int | None] = {}
+        """Of nodes that went down: their incarnation since, None while there is none."""
+
+    def down(self, node: int) -> None:
+        self._incarnations[node] = None
+
+    def restarted(self, node: int, incarnation: int) -> None:
+        self._incarnations[node] = incarnation
 
     def rotten(self, node: int, topic_partition: TopicPartition, end_before: int, next_offset: int) -> None:
         """Bytes of a batch of this log are not as they were written, until it is `mended`; what stands before that
@@ -68,9 +76,10 @@ class Damage:
         self._nodes.add((node, topic_partition))
         self._to_register.add(node)
 
-    def registered(self, node: int) -> None:
-        """A new incarnation is known: what the one before it has told counts no more."""
-        self._to_register.discard(node)
+    def registered(self, node: int, incarnation: int) -> None:
+        """If it is the one that there is: what those before it have told counts no more."""
+        if self._incarnations.get(node, incarnation) == incarnation:
+            self._to_register.discard(node)
 
     def may_be_repaired(self, node: int, topic_partition: TopicPartition) -> bool:
         """Whether it has lost something, and is whole again as soon as it holds all that is committed."""
@@ -362,7 +371,10 @@ class EligibleReplicas(Check):
         self._damage = damage
         self._leading: dict[tuple[int, int, TopicPartition], PartitionSeen] = {}
         self._unclean_since: dict[int, set[TopicPartition]] = {}
+        self._incarnations: dict[int, int] = {}
+        """Of brokers that have restarted: their last."""
         self._registered: set[int] = set()
+        """Brokers whose last incarnation is known to be registered."""
         self._recorded: dict[TopicPartition, PartitionRecorded] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -419,10 +431,12 @@ class EligibleReplicas(Check):
             )
 
     def registered(self, seen: BrokerRegistered) -> None:
-        self._registered.add(seen.broker)
+        if self._incarnations.get(seen.broker, seen.incarnation) == seen.incarnation:
+            self._registered.add(seen.broker)
 
     def restarted(self, seen: Restarted) -> None:
         self._registered.discard(seen.node)
+        self._incarnations[seen.node] = seen.incarnation
         if seen.clean:
             return
         waiting = self._unclean_since.setdefault(seen.node, set())

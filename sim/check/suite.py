@@ -25,8 +25,10 @@ from kraft.sim.check.observations import (
     BrokerRegistered,
     LogCut,
     LogDurable,
+    NodeDown,
     Observation,
     PartitionRecorded,
+    Restarted,
     RoleSeen,
     TopicDeleted,
     TopicPartition,
@@ -168,7 +170,11 @@ class Suite:
         elif isinstance(observation, LogDurable):
             self.shadows.on_durable(observation)
         elif isinstance(observation, BrokerRegistered):
-            self.damage.registered(observation.broker)
+            self.damage.registered(observation.broker, observation.incarnation)
+        elif isinstance(observation, Restarted):
+            self.damage.restarted(observation.node, observation.incarnation)
+        elif isinstance(observation, NodeDown):
+            self.damage.down(observation.node)
         elif isinstance(observation, TopicDeleted):
             self.partitions.deleted.add(observation.topic)
         elif isinstance(observation, PartitionRecorded):

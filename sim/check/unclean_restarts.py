@@ -23,21 +23,19 @@ class UncleanMembersLeave(PartitionsBehindBatches):
 
     def __init__(self) -> None:
         super().__init__()
-        self._stopped_uncleanly: set[int] = set()
-        """Brokers that have not registered since."""
+        self._stopped_uncleanly: set[tuple[int, int]] = set()
+        """(broker, incarnation) that came after an unclean stop and is not known to be registered."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {**super().readers(), Restarted: self.restarted, BrokerRegistered: self.registered}
 
     def restarted(self, seen: Restarted) -> None:
-        if seen.is_marked:
-            self._stopped_uncleanly.discard(seen.node)
-        else:
-            self._stopped_uncleanly.add(seen.node)
+        if not seen.is_marked:
+            self._stopped_uncleanly.add((seen.node, seen.incarnation))
 
     def registered(self, seen: BrokerRegistered) -> None:
-        if seen.broker in self._stopped_uncleanly:
-            self._stopped_uncleanly.discard(seen.broker)
+        if (seen.broker, seen.incarnation) in self._stopped_uncleanly:
+            self._stopped_uncleanly.discard((seen.broker, seen.incarnation))
             self.due.add(seen.broker)
 
     def judge(self, held: PartitionRecorded, brokers: frozenset[int]) -> None:

@@ -7,7 +7,7 @@ which itself equals what a reference makes of the same events (M2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -72,8 +72,10 @@ class MetadataFold:
         now_ms: Callable[[], int],
         labels: TopicLabels,
         may_take: Callable[[TopicPartition, int], bool],
+        lives: Mapping[UUID, int],
     ) -> None:
-        """`may_take`: whether a replica may lead a partition although it is in neither ISR nor ELR."""
+        """`may_take`: whether a replica may lead a partition although it is in neither ISR nor ELR. `lives`: which life
+        of its node is the one that has this incarnation id, of all that ever were."""
         self.image = EMPTY_IMAGE
         self._tell = tell
         self._fenced = fenced
@@ -81,6 +83,7 @@ class MetadataFold:
         self._now_ms = now_ms
         self._labels = labels
         self._may_take = may_take
+        self._lives = lives
         self._digester = Digester()
         self._reference = ReferenceFold()
         self._taken: set[TopicPartition] = set()
@@ -135,7 +138,7 @@ class MetadataFold:
 
     def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
         if new is not None and (old is None or new.broker_epoch != old.broker_epoch):
-            self._tell(BrokerRegistered(new.broker_id, new.broker_epoch))
+            self._tell(BrokerRegistered(new.broker_id, new.broker_epoch, self._lives[new.incarnation_id]))
         if old is not None and old.is_active and (new is None or not new.is_active):
             self._tell(BrokerInactive(old.broker_id))
         if new is not None and not new.fenced and (old is None or old.fenced):

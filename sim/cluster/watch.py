@@ -86,6 +86,8 @@ class ClusterWatch:
         )
         self.chronicle = Chronicle(self.suite.shadows, lambda: self.now_ms)
         self.labels = TopicLabels()
+        self._lives: dict[UUID, int] = {}
+        """Incarnation id of a broker → which life of its node it is."""
         self.fold = MetadataFold(
             self.tell,
             self._fence_recorded,
@@ -93,6 +95,7 @@ class ClusterWatch:
             lambda: self.now_ms,
             self.labels,
             self.suite.leader_in_sync.may_take,
+            self._lives,
         )
         self.nodes: dict[int, NodeEye] = {}
         self.active_controller: int | None = None
@@ -152,6 +155,8 @@ class ClusterWatch:
 
     def started(self, node_id: int, node: Node, incarnation: int) -> None:
         """A node has come up as far as that it can be looked at."""
+        if node.broker is not None:
+            self._lives[node.broker.broker.incarnation_id] = incarnation
         self.nodes[node_id] = NodeEye(node_id, incarnation, node, self.tell, self._fence_decided, self.labels)
 
     def restarted(self, node_id: int, incarnation: int, *, clean: bool, wiped: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from dataclasses import dataclass
 
 from kraft.broker.node.log_directories import HostedDirectory
 from kraft.broker.node.partition import Partition
@@ -22,15 +23,18 @@ PART = ("t", 0)
 SOON_MS = 20_000
 
 
+@dataclass(frozen=True, slots=True)
 class Moving(Stage):
-    """A cluster of brokers with two directories each."""
+    """A cluster of brokers with two directories each, and the topic whose partition 0 moves between them."""
+
+    topic: str = "t"
 
     @property
     def dirs(self) -> list[str]:
         return self.cluster.shape.log_dirs_of(1)
 
     def state(self) -> PartitionState:
-        topic = self.cluster.image.topics.get("t")
+        topic = self.cluster.image.topics.get(self.topic)
         assert topic is not None
         return topic.partition(0)
 
@@ -40,7 +44,7 @@ class Moving(Stage):
         return node.broker.replicas
 
     def replica(self, broker: int = 1) -> Partition:
-        found = self.replicas(broker).partition("t", 0)
+        found = self.replicas(broker).partition(self.topic, 0)
         assert found is not None
         return found
 
@@ -71,7 +75,7 @@ class Moving(Stage):
         assert await self.cluster.wait_until(condition, limit_ms, poll_ms=1), self.cluster.trouble()
 
     async def move(self, path: str, broker: int = 1) -> None:
-        assert await self.admin.nodes.move_replicas(broker, {PART: path}) == {PART: None}
+        assert await self.admin.nodes.move_replicas(broker, {(self.topic, 0): path}) == {(self.topic, 0): None}
 
     async def moved(self, path: str, broker: int = 1) -> None:
         await self.until(lambda: self.path(broker) == path and self.assigned(broker))
@@ -106,7 +110,7 @@ class Moving(Stage):
         seam = self.cluster.world.node("consumer")
         settings = {"bootstrap_servers": self.bootstrap_servers, "auto_offset_reset": "earliest"}
         async with Consumer(**settings, seam=seam) as consumer:
-            await consumer.assign([PART])
+            await consumer.assign([(self.topic, 0)])
             found: list[int] = []
             while True:
                 records = await consumer.poll(timeout_ms=1_000)
@@ -115,7 +119,14 @@ class Moving(Stage):
                 found += [int((record.value or b"")[:10]) for record in records]
 
 
-def play(work: Callable[[Moving], Awaitable[None]], *, brokers: int = 1, seed: int = 3, **overrides: str) -> None:
+def play(
+    work: Callable[[Moving], Awaitable[None]],
+    *,
+    brokers: int = 1,
+    seed: int = 3,
+    topic: str = "t",
+    **overrides: str,
+) -> None:
     world = World(seed)
     report = Report(lambda: world.now_ns // 1_000_000)
     own = {key.replace("_", "."): value for key, value in overrides.items()}
@@ -127,7 +138,7 @@ def play(work: Callable[[Moving], Awaitable[None]], *, brokers: int = 1, seed: i
         assert await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX), cluster.trouble()
         servers = cluster.shape.bootstrap_servers
         async with Admin(bootstrap_servers=servers, timeout_ms=30_000, seam=world.node("admin")) as admin:
-            await work(Moving(cluster, admin))
+            await work(Moving(cluster, admin, topic))
 
     with report.listening():
         world.run(main)
@@ -138,6 +149,6 @@ async def write(stage: Moving, first: int, count: int, *, size: int = 10, pause_
     seam = stage.cluster.world.node(f"producer-{first}")
     async with Producer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as producer:
         for number in range(first, first + count):
-            await producer.send("t", b"%010d" % number + bytes(size - 10), partition=0)
+            await producer.send(stage.topic, b"%010d" % number + bytes(size - 10), partition=0)
             if pause_ms:
                 await stage.cluster.world.sleep_ms(pause_ms)

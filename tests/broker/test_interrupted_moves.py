@@ -3,15 +3,19 @@ reader of the old log. Nothing that was acknowledged is lost, nothing stays behi
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
 from kraft.broker.node.coordinator_loading import load_state
 from kraft.client import KafkaError, Producer
 from kraft.client.admin import NewTopic
-from kraft.seam import DiskError
+from kraft.seam import Disk, DiskError
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.world.disk import FakeDisk
+from kraft.sim.world.filesystem import Directory
+from kraft.storage.log import Log
 from tests.broker.moving import PART, SOON_MS, Moving, play, write
 
 EIO = 5
@@ -80,6 +84,80 @@ def test_records_that_were_deleted_during_a_move_stay_deleted_after_a_crash() ->
         stage.restart(lose_power=False)
         await stage.until(lambda: not stage.cluster.trouble())
         assert await stage.values() == list(range(5, 10))
+
+    play(work)
+
+
+def _folders(stage: Moving, path: str) -> list[str]:
+    """Those in a log directory of broker 1, which is down, that are of the topic."""
+    disk = stage.cluster.world.host("node-1").root
+    for name in path.strip("/").split("/"):
+        below = disk.entries[name]
+        assert isinstance(below, Directory)
+        disk = below
+    return [name for name in disk.entries if name.startswith(stage.topic[:100])]
+
+
+@pytest.mark.parametrize("topic", ["t", "t" * 220])
+def test_after_a_crash_between_the_renames_the_copy_that_is_whole_takes_the_place(topic: str) -> None:
+    async def work(stage: Moving) -> None:
+        await stage.admin.topics.create(NewTopic(topic, 1))
+        here, there = await stage.move_to_spare()
+        await write(stage, 0, 5, size=900_000)
+        await stage.throttle(100_000)
+        await stage.move(there)
+        await stage.cluster.world.sleep_ms(300)
+        await stage.move(here)
+        await stage.throttle(100_000_000)
+        await write(stage, 5, 5)
+        target = stage.directory(there).directory_id
+        async with stage.replica().blocking:
+            await stage.move(there)
+            await stage.until(lambda: stage.state().directory_of(1) == target)
+            await stage.cluster.world.sleep_ms(1_000)
+            stage.cluster.crash(1, lose_power=False, is_noticed=True)
+        marks = sorted(name.rpartition("-")[2] for name in _folders(stage, there))
+        assert marks == ["delete", "future"]
+        stage.cluster.take_away(1, (topic, 0))  # what the first of the renames does for the next start
+        assert _folders(stage, here) == []
+        stage.cluster.start(1)
+        await stage.until(lambda: not stage.cluster.trouble())
+        assert stage.path() == there
+        assert await stage.values() == list(range(10))
+
+    play(work, topic=topic)
+
+
+def test_a_copy_that_takes_the_place_is_read_whole_whatever_an_earlier_log_left_in_the_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[tuple[str, object]] = []
+    honest = Log.open_log
+
+    def open_log(disk: Disk, directory: str, *arguments: Any, **options: Any) -> Log:
+        opened.append((directory, options["recovery_point"]))
+        return honest(disk, directory, *arguments, **options)
+
+    monkeypatch.setattr(Log, "open_log", open_log)
+
+    async def work(stage: Moving) -> None:
+        await stage.admin.topics.create(NewTopic("t", 1))
+        _, there = await stage.move_to_spare()
+        await write(stage, 0, 10)
+        directory = stage.directory(there)
+        async with stage.replica().blocking:
+            await stage.move(there)
+            await stage.until(lambda: stage.state().directory_of(1) == directory.directory_id)
+            directory.recovery_points[PART] = 1_000
+            await stage.replicas().maintenance.write_recovery_points_of(directory)
+            stage.cluster.crash(1, lose_power=False, is_noticed=True)
+        stage.cluster.take_away(1, PART)
+        opened.clear()
+        stage.cluster.start(1)
+        await stage.until(lambda: not stage.cluster.trouble())
+        assert await stage.values() == list(range(10))
+        assert (f"{there}/t-0", 0) in opened
+        assert stage.directory(there).recovery_points.get(PART, 0) <= 10
 
     play(work)
 

@@ -437,15 +437,15 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     ),
     "M16": (
         [recorded(replicas=(1, 2, 3)), Restarted(3, 2, False, False), recorded(epoch=1, isr=(1, 2), replicas=(1, 2, 3)),
-         BrokerRegistered(3, 9), ImagePublished(0, 1, 9, "a", 9), recorded(epoch=2, replicas=(1, 2, 3))],
-        [Restarted(3, 3, False, False), BrokerRegistered(3, 12), ImagePublished(0, 1, 12, "b", 12)],
+         BrokerRegistered(3, 9, 2), ImagePublished(0, 1, 9, "a", 9), recorded(epoch=2, replicas=(1, 2, 3))],
+        [Restarted(3, 3, False, False), BrokerRegistered(3, 12, 3), ImagePublished(0, 1, 12, "b", 12)],
     ),
     "M16 as an eligible one": (
         [recorded(elr=(3,), isr=(1, 2), replicas=(1, 2, 3)), Restarted(3, 2, True, False, True),
-         BrokerRegistered(3, 9), ImagePublished(0, 1, 9, "a", 9), Restarted(2, 2, False, False),
-         recorded(epoch=1, isr=(1,), elr=(3,), replicas=(1, 2, 3)), BrokerRegistered(2, 12),
+         BrokerRegistered(3, 9, 2), ImagePublished(0, 1, 9, "a", 9), Restarted(2, 2, False, False),
+         recorded(epoch=1, isr=(1,), elr=(3,), replicas=(1, 2, 3)), BrokerRegistered(2, 12, 2),
          ImagePublished(0, 1, 12, "b", 12)],
-        [Restarted(3, 3, False, False), BrokerRegistered(3, 15), ImagePublished(0, 1, 15, "c", 15)],
+        [Restarted(3, 3, False, False), BrokerRegistered(3, 15, 3), ImagePublished(0, 1, 15, "c", 15)],
     ),
     "M17": ([TopicRecorded("a"), TopicRecorded("b")], [TopicDeleted("orders"), TopicRecorded("a")]),
     "M17 by producer ids": (
@@ -573,7 +573,7 @@ def test_every_check_has_a_history_that_makes_it_fail() -> None:
         ("K3", [*PROOF, recorded(at_ms=1), fenced(), recorded(isr=(1, 3), at_ms=210, change=1)]),
         (
             "M16",
-            [recorded(), Restarted(3, 2, True, False, True), BrokerRegistered(3, 9), ImagePublished(0, 1, 9, "", 9)],
+            [recorded(), Restarted(3, 2, True, False, True), BrokerRegistered(3, 9, 2), ImagePublished(0, 1, 9, "", 9)],
         ),
     ],
 )
@@ -600,6 +600,9 @@ def test_an_unclean_restart_is_caught_when_its_replica_is_chosen_before_it_caugh
     for observation in (*crash, recorded(leader_id=2, isr=(1, 2), epoch=1)):
         suite.observe(observation, 0)
     assert not suite.findings, "nobody knows of the restart before it is registered"
-    for observation in (BrokerRegistered(2, 9), recorded(leader_id=2, isr=(1, 2), epoch=2)):
+    for observation in (BrokerRegistered(2, 8, 1), recorded(leader_id=2, isr=(1, 2), epoch=1)):
+        suite.observe(observation, 0)
+    assert not [f for f in suite.findings if f.check == "K7"], "nor by a registration from before it, committed after"
+    for observation in (BrokerRegistered(2, 9, 2), recorded(leader_id=2, isr=(1, 2), epoch=2)):
         suite.observe(observation, 0)
     assert any(f.check == "K7" for f in suite.findings)

@@ -15,6 +15,7 @@ from kraft.sim.check.observations import (
     BrokerFenced,
     BrokerRegistered,
     EpochClaimed,
+    ImagePublished,
     LogCut,
     LogDurable,
     NodeDown,
@@ -178,7 +179,7 @@ def restart_and_choose(end_after: int) -> set[str]:
         NodeDown(1),
         LogCut(1, TP, 0, end_after),
         Restarted(1, 2, False, False),
-        BrokerRegistered(1, 9),
+        BrokerRegistered(1, 9, 2),
         record(1, (1, 2), 1),
     ]
     for at_ms, observation in enumerate(history):
@@ -186,6 +187,18 @@ def restart_and_choose(end_after: int) -> set[str]:
             suite.damage.lost(1, TP)
         suite.observe(observation, at_ms)
     return {finding.check for finding in suite.findings}
+
+
+def test_a_registration_from_before_a_crash_that_is_committed_after_it_is_not_the_one_after_it() -> None:
+    kept = replace(record(1, (1,), 1), elr=(2,), replicas=(1, 2, 3))
+
+    def after(*registered: BrokerRegistered) -> set[str]:
+        restarts = (Restarted(2, 2, True, False, True), Restarted(2, 3, False, False))
+        told = (ImagePublished(0, 1, 12, "", 12),)
+        return findings(replace(record(1, (1, 2), 0), replicas=(1, 2, 3)), kept, *restarts, *registered, *told)
+
+    assert "M16" not in after(BrokerRegistered(2, 9, 2))
+    assert "M16" in after(BrokerRegistered(2, 9, 2), BrokerRegistered(2, 12, 3))
 
 
 def test_a_replica_that_lost_nothing_committed_may_be_chosen_and_one_that_did_may_not() -> None:
@@ -203,7 +216,7 @@ def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = 
         batch(3, 0, 4, epoch=0, log=TP),
         *(PartitionSeen(2, 1, TP, True, 0, frozenset({2}), frozenset({2}), 1, 0, hw, hw, 6) for hw in (0, 6)),
         *(Restarted(node, 2, False, False) for node in restarted),
-        *((BrokerRegistered(2, 9),) if registers else ()),
+        *((BrokerRegistered(2, 9, 2),) if registers else ()),
         replace(record(-1, (), 1), elr=elr, last_known_elr=(2,)),
     ]
     for at_ms, observation in enumerate(history):
@@ -228,20 +241,24 @@ def test_who_was_in_sync_is_left_out_only_after_its_unclean_stop() -> None:
 def test_a_registration_in_slices_comes_after_the_changes_and_nobody_is_taken_before_it() -> None:
     suite = nobody_is_left(registers=False)
     assert not suite.leader_in_sync.may_take(TP, 1)
-    suite.observe(BrokerRegistered(2, 9), 20)
+    suite.observe(BrokerRegistered(2, 9, 2), 20)
     assert suite.leader_in_sync.may_take(TP, 1)
 
 
 def test_who_is_left_out_without_an_unclean_stop_is_not_excused_by_one_that_comes_later() -> None:
     suite = nobody_is_left(restarted=(), registers=False)
     suite.observe(Restarted(2, 2, False, False), 20)
-    suite.observe(BrokerRegistered(2, 9), 21)
+    suite.observe(BrokerRegistered(2, 9, 2), 21)
     assert not suite.leader_in_sync.may_take(TP, 1)
 
 
 def test_an_unclean_stop_before_the_last_registration_leaves_nobody_out() -> None:
     suite = nobody_is_left()
-    for observation in (record(2, (2,), 2), BrokerRegistered(2, 12), replace(record(-1, (), 3), last_known_elr=(2,))):
+    for observation in (
+        record(2, (2,), 2),
+        BrokerRegistered(2, 12, 2),
+        replace(record(-1, (), 3), last_known_elr=(2,)),
+    ):
         suite.observe(observation, 20)
     assert not suite.leader_in_sync.may_take(TP, 1)
 
@@ -284,7 +301,7 @@ def test_what_retention_deleted_need_not_be_everywhere_and_what_it_left_must() -
     assert not all_are_equal(*whole, pruned, LogCut(2, TP, 6, 6), again[-1]), "one batch that retention left is missing"
 
 
-def after_a_loss(*more: BrokerRegistered) -> set[str]:
+def after_a_loss(*more: BrokerRegistered | NodeDown | Restarted) -> set[str]:
     """Replica 2 has told its leader of a batch, and loses power; the ISR is recorded without 3 before 2 is back, and
     then the high watermark moves. What fires."""
     suite = Suite(frozenset({101}))
@@ -302,6 +319,9 @@ def after_a_loss(*more: BrokerRegistered) -> set[str]:
 def test_a_leader_may_count_on_what_was_lost_until_the_broker_registers_again() -> None:
     assert not after_a_loss()
     assert after_a_loss(BrokerRegistered(2, 9)) == {"D4"}
+    assert not after_a_loss(NodeDown(2), BrokerRegistered(2, 9, 1))
+    assert not after_a_loss(NodeDown(2), Restarted(2, 2, False, False), BrokerRegistered(2, 9, 1))
+    assert after_a_loss(NodeDown(2), Restarted(2, 2, False, False), BrokerRegistered(2, 9, 2)) == {"D4"}
 
 
 def rot_and_cut(*ends_after: int, is_rotten: bool = True, start_after: int = 0) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from importlib import import_module
 from typing import Any
 from uuid import UUID
@@ -50,7 +51,9 @@ def judged() -> ImageIsTheFold:
         if isinstance(seen, MetadataFolded):
             check.folded(seen)
 
-    fold = MetadataFold(tell, lambda _: None, lambda *_: 1, lambda: 0, TopicLabels(), lambda *_: True)
+    fold = MetadataFold(
+        tell, lambda _: None, lambda *_: 1, lambda: 0, TopicLabels(), lambda *_: True, defaultdict(lambda: 1)
+    )
     offset = 0
     for batch in STORY:
         records = [Record(at, 0, None, encode_event(event)) for at, event in enumerate(batch)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from uuid import UUID
 
 from kraft.image import RecoveryState
@@ -24,7 +25,9 @@ def taken(leader: int) -> PartitionChange:
 def unclean(*changes: PartitionChange, may_take: bool = True) -> list[bool]:
     """For each change of a partition that replica 1 leads, whether it is told as unclean."""
     told: list[Observation] = []
-    fold = MetadataFold(told.append, lambda _: None, lambda *_: 1, lambda: 0, TopicLabels(), lambda *_: may_take)
+    fold = MetadataFold(
+        told.append, lambda _: None, lambda *_: 1, lambda: 0, TopicLabels(), lambda *_: may_take, defaultdict(lambda: 1)
+    )
     batches: list[tuple[Event, ...]] = [(Topic("t", TOPIC), Partition(TOPIC, 0, (1, 2, 3), (1,)))]
     batches += [(change,) for change in changes]
     offset = 0
