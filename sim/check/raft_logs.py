@@ -237,7 +237,8 @@ class CommitRule(Check):
     """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the configured set, which is in
     force until a leader goes by a record, or by a snapshot's set: then what the disks say of that record counts, and
     R16 judges whether the leader may go by it. What a leader knew to be committed before its election is its
-    predecessors' work."""
+    predecessors' work. A voter whose disk is another one counts with what was durable on the one that is gone: its
+    acknowledgement may have been on the way, and stands until the voter is taken out of the set."""
 
     id: ClassVar[str] = "R9"
     statement: ClassVar[str] = "A leader commits only with a record of its epoch, durable on a majority of voters."
@@ -249,10 +250,13 @@ class CommitRule(Check):
         self._of_leader: dict[int, frozenset[int]] = {}
         self._records: dict[tuple[int, int], VoterKeys] = {}
         self._known: dict[int, int] = {}
+        self._gone: dict[int, frozenset[tuple[int, int, int]]] = {}
+        """(end offset, epoch, digest) of what was durable on voters when they went down last."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
             RoleSeen: self.role,
+            NodeDown: self.down,
             Restarted: self.restarted,
             VotersSeen: self.voters_seen,
             VotersWritten: self.voters_written,
@@ -272,9 +276,19 @@ class CommitRule(Check):
             self._of_leader[seen.node] = frozenset(node for node, _ in seen.voters)
         else:
             self._of_leader.pop(seen.node, None)
+        voters = self._of_leader.get(seen.node, self.voters)
+        self._gone = {node: held for node, held in self._gone.items() if node in voters}
+
+    def down(self, seen: NodeDown) -> None:
+        shadow = self._shadows.log(seen.node, None)
+        if shadow.durable_end:
+            held = shadow.between(shadow.start_offset, shadow.durable_end)
+            self._gone[seen.node] = frozenset((batch.next_offset, batch.epoch, batch.digest) for batch in held)
 
     def restarted(self, seen: Restarted) -> None:
         self._known.pop(seen.node, None)
+        if not seen.wiped:
+            self._gone.pop(seen.node, None)
 
     def role(self, seen: RoleSeen) -> None:
         before = self._known.get(seen.node, 0)
@@ -294,7 +308,8 @@ class CommitRule(Check):
             )
         voters = self._of_leader.get(seen.node, self.voters)
         durable = {v: self._shadows.log(v, None).durable_end for v in sorted(voters)}
-        holding = [v for v, end in durable.items() if end >= seen.high_watermark]
+        entry = None if last is None else (last.next_offset, last.epoch, last.digest)
+        holding = [v for v, end in durable.items() if end >= seen.high_watermark or entry in self._gone.get(v, ())]
         if 2 * len(holding) <= len(voters):
             self.fail(
                 "committed without a durable majority",

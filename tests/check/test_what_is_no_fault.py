@@ -29,6 +29,7 @@ from kraft.sim.check.observations import (
     Restarted,
     RoleSeen,
     SnapshotSeen,
+    VotersSeen,
 )
 from kraft.sim.check.shadow import ShadowLog
 from kraft.sim.check.suite import Suite
@@ -101,6 +102,26 @@ def test_a_leader_may_commit_and_delete_all_behind_a_snapshot_between_two_looks(
     )
     older = replace(after, epoch=2)
     assert "R9" in findings(*written, *synced, before, cut, snapshot, older), "of an earlier leader's epoch"
+
+
+def test_what_a_voter_acknowledged_before_its_disk_was_replaced_counts_until_it_is_taken_out() -> None:
+    """Seeds 162 and 583 of 60 s: the acknowledgement of a voter that lost its disk was on the way, and the leader's own
+    sync came later."""
+    written = [voters_of(101, (101, 102, 103)), *(batch(node, 0, 2) for node in (101, 102, 103))]
+    synced = [LogDurable(node, None, 2) for node in (102, 103)]
+    gone = [NodeDown(103), LogCut(103, None, 0, 0)]
+    leads = RoleSeen(101, 1, 1, True, 101, True, 2, 2, 0)
+    assert "R9" not in findings(*written, *synced, *gone, leads)
+    assert "R9" in findings(*written, synced[0], *gone, leads), "it was not durable"
+    assert "R9" in findings(*written[:3], replace(batch(103, 0, 2), digest=7), *synced, *gone, leads), "another record"
+    out, back = (voters_of(101, keys) for keys in ((101, 102), (101, 102, 103)))
+    assert "R9" in findings(*written, *synced, *gone, out, back, leads), "in the set again, with another disk"
+    at_once = [NodeDown(103), LogCut(103, None, 0, 0), Restarted(103, 2, clean=False, wiped=False)]
+    assert "R9" in findings(*written, *synced, *at_once, leads), "it lost what it had acknowledged"
+
+
+def voters_of(leader: int, voters: tuple[int, ...]) -> VotersSeen:
+    return VotersSeen(leader, 1, 1, True, 0, 1, tuple((node, f"d{node}") for node in voters), 0, 2)
 
 
 def test_a_leader_that_began_its_log_anew_when_it_followed_commits_nothing_of_the_old_one() -> None:
