@@ -435,6 +435,7 @@ class ReplicaManager:
             log.warning("log was cut at its end", topic=partition.topic, partition=partition.index, report=str(report))
         self.assignments.report(partition, directory.directory_id)
         self.moves.begin_again(partition)
+        self._configure_log(partition, opened)  # its settings may have changed while it was being opened
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
             self._syncer.want_sync(partition)
@@ -523,7 +524,10 @@ class ReplicaManager:
             return
         partition.configure(self.services.dynamic_configs.topic(partition.topic))
         if partition.log is not None:
-            partition.log.update_config(log_config(partition.config, self.producer_id_expiration_ms))
+            self._configure_log(partition, partition.log)
+
+    def _configure_log(self, partition: Partition, its_log: Log) -> None:
+        its_log.update_config(log_config(partition.config, self.producer_id_expiration_ms))
 
     def _is_hosted(self, image: MetadataImage, topic: str, index: int) -> bool:
         known = image.topics.get(topic)

@@ -13,32 +13,15 @@ from kraft.client import KafkaError, Producer
 from kraft.client.admin import NewTopic
 from kraft.seam import Disk, DiskError
 from kraft.sim.cluster.shape import host_name
-from kraft.sim.world.disk import FakeDisk
 from kraft.sim.world.filesystem import Directory
 from kraft.storage.log import Log
+from tests.broker.late_calls import LateCall
 from tests.broker.moving import PART, SOON_MS, Moving, play, write
 
 EIO = 5
 SYNCED = {"flush.messages": "1"}
 UNKNOWN_KIND = b"\x03\xe7"
 """A key that groups pass over."""
-
-
-class LateCall:
-    """The next call of this name waits for a thread, until it may go on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        self.has_come = False
-        self.may_go = trio.Event()
-        honest = FakeDisk.offload
-
-        async def offload(disk, function, *arguments):  # type: ignore[no-untyped-def]
-            if getattr(function, "__name__", "") == name and not self.has_come:
-                self.has_come = True
-                await self.may_go.wait()
-            return await honest(disk, function, *arguments)
-
-        monkeypatch.setattr(FakeDisk, "offload", offload)
 
 
 # crashes

@@ -1,0 +1,25 @@
+"""Calls on a node's threads that come late."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from kraft.sim.world.disk import FakeDisk
+
+
+class LateCall:
+    """The next call of this name (a function's, or `Class.method`) waits for a thread, until it may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.has_come = False
+        self.may_go = trio.Event()
+        honest = FakeDisk.offload
+
+        async def offload(disk, function, *arguments):  # type: ignore[no-untyped-def]
+            if getattr(function, "__qualname__", "").endswith(name) and not self.has_come:
+                self.has_come = True
+                await self.may_go.wait()
+            return await honest(disk, function, *arguments)
+
+        monkeypatch.setattr(FakeDisk, "offload", offload)
