@@ -136,7 +136,7 @@ class Consumer:
         if isinstance(topics, str):
             topics = re.compile(topics) if topics.startswith("^") else [topics]
         await self.unsubscribe()
-        wanted = Topics(self._cluster, topics)
+        wanted = Topics(self._cluster, topics, self._fail)
         self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail)
         self._group.listener = listener or RebalanceListener()
         self._commits = self._fetcher.commits = self._group.commits

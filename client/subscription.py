@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from kraft.client.cluster import Cluster
+from kraft.client.cluster import RETRIABLE, Cluster
+from kraft.client.core.records import KafkaError
 
 
 class Topics:
-    """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed."""
+    """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed. `failed(error)` is called for
+    one that asking again does not bring, such as a name that no topic can have; the others go on."""
 
-    def __init__(self, cluster: Cluster, wanted: Iterable[str] | re.Pattern[str]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        wanted: Iterable[str] | re.Pattern[str],
+        failed: Callable[[KafkaError], None] = lambda _: None,
+    ) -> None:
         self._cluster = cluster
+        self._failed = failed
         self._pattern = wanted if isinstance(wanted, re.Pattern) else None
         self._listed = [] if isinstance(wanted, re.Pattern) else sorted(set(wanted))
         self._is_known = False
@@ -28,5 +36,8 @@ class Topics:
     async def refresh(self) -> None:
         """Ask what there is now."""
         wanted = None if self._pattern is not None else self._listed
-        await self._cluster.refresh(wanted, timeout_ms=float("inf"))
+        errors = await self._cluster.refresh(wanted, timeout_ms=float("inf"))
         self._is_known = True
+        for topic, code in sorted(errors.items()):
+            if code not in RETRIABLE:
+                self._failed(KafkaError(code, f"topic {topic} is not available"))

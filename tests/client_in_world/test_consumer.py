@@ -38,6 +38,20 @@ async def offsets(consumer: Consumer, count: int) -> list[int]:
     return found
 
 
+def test_a_group_reads_on_beside_a_name_that_no_topic_can_have() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 3)
+        async with stage.consumer(group_id="billing", auto_offset_reset="earliest") as consumer:
+            await consumer.subscribe(["orders", "what/ever"])
+            with pytest.raises(KafkaError, match="topic what/ever is not available") as told:
+                await consumer.poll(timeout_ms=30_000)
+            assert told.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert await offsets(consumer, 3) == [0, 1, 2]
+
+    run(test, combined=1, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0")
+
+
 @pytest.mark.parametrize("offset", [-1, 1 << 63])
 def test_what_is_no_offset_and_no_time_is_refused_and_the_consumer_reads_on(offset: int) -> None:
     async def test(stage: Stage) -> None:
