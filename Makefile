@@ -50,8 +50,8 @@ interop: $(SETUP) ## foreign clients in Python, JavaScript, Go, Java and C, and 
 	tests/interop/tools.sh
 	$(BIN)/python -m pytest -m interop --timeout 900 -p no:randomly -p no:unraisableexception  # sockets that foreign libraries leave open
 
-sim: compiled ## whole clusters under faults in virtual time: fixed seeds and a fresh one, in under three minutes; SEEDS=2000, FIXED=1
-	$(BIN)/kraft sim --seeds $(or $(SEEDS),12) $(if $(FIXED),,--fresh)
+sim: compiled ## whole clusters under faults in virtual time: fixed seeds and a fresh one, in under three minutes; SEEDS=2000, RESUME=FILE, FIXED=1
+	$(BIN)/kraft sim --seeds $(or $(SEEDS),12) $(if $(FIXED),,--fresh) $(if $(RESUME),--resume $(RESUME))
 
 bugbank: $(SETUP) ## plant every known bug and catch it: RANGES=5, ONLY=B01,B06; without ONLY it writes docs/bugbank.md
 	$(BIN)/python -m tests.bugbank --ranges $(or $(RANGES),1) --only "$(ONLY)"

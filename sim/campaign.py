@@ -16,6 +16,7 @@ from pathlib import Path
 from kraft.sim.cluster.cold_starts import ROUNDS_MAX, ColdStart, cold_start
 from kraft.sim.cluster.coverage import Cell, classes_never_met, coverage_table, never_met
 from kraft.sim.cluster.run import RunResult, RunSettings, run_seed
+from kraft.sim.kept_runs import KeptRuns, RunFigures
 from kraft.sim.nemesis.plan_file import Recorded, write_plan
 from kraft.sim.processes import Died, in_processes
 
@@ -32,7 +33,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class CampaignSettings:
-    """`failures` is the folder for the files of runs that fail; of all runs, with `keeps_plans`."""
+    """`failures` is the folder for the files of runs that fail; of all runs, with `keeps_plans`. `kept`: where runs
+    that passed are written down; those that stand there are not run again."""
 
     seeds: Sequence[int]
     run: RunSettings = field(default_factory=RunSettings)
@@ -40,6 +42,7 @@ class CampaignSettings:
     failures: Path = Path("sim-failures")
     shows_log: bool = False
     keeps_plans: bool = False
+    kept: KeptRuns | None = None
 
 
 class Campaign:
@@ -63,20 +66,36 @@ class Campaign:
         """All seeds. True if every one passed, a large campaign left nothing unknown, and a covering one no class of
         faults without a state."""
         settings = self._settings
-        for ran in in_processes(partial(timed_run, settings.run), settings.seeds, settings.jobs):
+        for ran in in_processes(partial(timed_run, settings.run), self._take_kept(), settings.jobs):
             if isinstance(ran, Died):
                 self._tell_death(ran)
                 continue
             result, took_s = ran
-            self._add(result, took_s)
+            figures = RunFigures.of(result, took_s)
+            self._add(figures)
             self._say(line_of(result, took_s))
             if result.findings:
+                self.failed.append(result.seed)
                 self._tell_failure(result)
-            elif settings.keeps_plans:
+                continue
+            if settings.kept is not None:
+                settings.kept.keep(figures)
+            if settings.keeps_plans:
                 self._say(f"  kraft sim replay {self._keep(result)}")
         self._tell_sum()
         is_known = self._is_small or not (self.unknown or self.undecided)
         return not self.failed and is_known and (not self._is_covering or not classes_never_met(self.coverage))
+
+    def _take_kept(self) -> list[int]:
+        """Add the runs that need not be made again; the seeds that are left."""
+        seeds, kept = self._settings.seeds, self._settings.kept
+        if kept is None:
+            return list(seeds)
+        known = [kept.found[seed] for seed in seeds if seed in kept.found]
+        for run in known:
+            self._add(run)
+        self._say(f"{len(known)} of {len(seeds)} seeds have passed before, with this code: {kept.path}")
+        return [seed for seed in seeds if seed not in kept.found]
 
     @property
     def unknown(self) -> list[str]:
@@ -96,18 +115,16 @@ class Campaign:
         """Histories whose judgement was given up, in all runs."""
         return self._seen["undecided"]
 
-    def _add(self, result: RunResult, took_s: float) -> None:
-        self._virtual_ms += result.virtual_ms
-        self._cpu_s += took_s
-        self._acknowledged.append(result.counters.get("acknowledged", 0))
-        if result.plan.faults:
-            happened = [count for name, count in result.counters.items() if name.startswith(FAULT) and count]
+    def _add(self, run: RunFigures) -> None:
+        self._virtual_ms += run.virtual_ms
+        self._cpu_s += run.took_s
+        self._acknowledged.append(run.counters.get("acknowledged", 0))
+        if run.is_faulty:
+            happened = [count for name, count in run.counters.items() if name.startswith(FAULT) and count]
             self._faults.append((sum(happened), len(happened)))
-        self._seen.update(result.counters)
-        self._checks.update(result.unseen)
-        self.coverage.update(result.coverage)
-        if result.findings:
-            self.failed.append(result.seed)
+        self._seen.update(run.counters)
+        self._checks.update(run.unseen)
+        self.coverage.update(run.coverage)
 
     def _tell_death(self, died: Died) -> None:
         """No run, and so no plan: the seed is all that is known of it."""

@@ -25,6 +25,8 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
+    from kraft.sim.cluster.run import RunSettings
+    from kraft.sim.kept_runs import KeptRuns
     from kraft.sim.nemesis.plan_file import Recorded
 
 FRESH_SEEDS = 1 << 31
@@ -88,6 +90,14 @@ def sim(
         ),
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Show the last log lines of a run that fails.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write down in FILE which seeds have passed, and go on from there when run again: what the same code "
+            "has passed is not run twice.",
+        ),
+    ] = None,
 ) -> None:
     """Run seeds: a whole cluster each, in memory and in virtual time, under faults and under every check."""
     if context.invoked_subcommand is not None:
@@ -105,7 +115,9 @@ def sim(
         chosen.append(int.from_bytes(os.urandom(8), "big") % FRESH_SEEDS)
     faults = FaultSettings(duration_ms=int(seconds * 1000), crashes=crashes)
     processes = min(_processes(jobs), len(chosen))
-    settings = CampaignSettings(chosen, RunSettings(faults=faults), processes, failures, log, keep)
+    run = RunSettings(faults=faults)
+    kept = None if resume is None else _kept_runs(resume, run)
+    settings = CampaignSettings(chosen, run, processes, failures, log, keep, kept)
     raise typer.Exit(0 if Campaign(settings).run() else 1)
 
 
@@ -271,6 +283,15 @@ def _require_writable(file: Path) -> None:
     if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
         raise typer.BadParameter(f"{file} {'is a folder' if file.is_dir() else 'may not be written'}")
     _require_writable_folder(file.parent)
+
+
+def _kept_runs(file: Path, run: RunSettings) -> KeptRuns:
+    from kraft.sim.kept_runs import KeptRuns
+
+    try:
+        return KeptRuns(file, run)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise typer.BadParameter(f"--resume {file}: no runs can be kept in it ({problem})") from problem
 
 
 def _require_writable_folder(folder: Path) -> None:

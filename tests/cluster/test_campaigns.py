@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+import kraft
 from kraft.sim import campaign
 from kraft.sim.campaign import COVERING_SEEDS, LARGE_SEEDS, Campaign, CampaignSettings
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.chronicle import STATES
-from kraft.sim.cluster.run import RunResult, run_plan
+from kraft.sim.cluster.run import RunResult, RunSettings, run_plan
+from kraft.sim.kept_runs import KeptRuns
+from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import FAULT_CLASSES, Fault, Plan
 
 
@@ -121,3 +124,66 @@ def test_a_campaign_goes_on_where_the_plan_of_a_failing_run_cannot_be_written(
     assert not Campaign(CampaignSettings([1, 2], failures=tmp_path / "file"), said.append).run()
     assert len([line for line in said if line.startswith("  no plan is left, ") and "--failures" in line]) == 2
     assert any("D1" in line for line in said)
+
+
+class Runs:
+    """Stands in for the processes: `ran` are the seeds that were run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, bad: int = -1) -> None:
+        self.ran: list[int] = []
+        self._bad = bad
+        self._good = replace(result(undecided=0), coverage={("kill", "election"): 2}, counters=Counter({"crashes": 3}))
+        monkeypatch.setattr(campaign, "in_processes", self._run)
+
+    def _run(self, _run: Any, seeds: list[int], _jobs: int) -> Iterator[tuple[RunResult, float]]:
+        for seed in seeds:
+            self.ran.append(seed)
+            findings = (Finding("D1", 1, 2, "something", {}),) if seed == self._bad else ()
+            yield replace(self._good, plan=replace(self._good.plan, seed=seed), findings=findings), 1.5
+
+
+def summed(said: list[str]) -> list[str]:
+    """What all seeds have met and seen, whoever ran them."""
+    return [line for line in said if "cells were met" in line or line.startswith(("least of a seed", "seen: "))]
+
+
+def of_three(kept: KeptRuns, tmp_path: Path) -> tuple[list[str], bool]:
+    said: list[str] = []
+    return said, Campaign(CampaignSettings([1, 2, 3], failures=tmp_path, kept=kept), said.append).run()
+
+
+def test_a_campaign_goes_on_from_what_has_passed_and_adds_it_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs"
+    first = Runs(monkeypatch, bad=2)
+    before, is_good = of_three(KeptRuns(path, RunSettings()), tmp_path)
+    assert not is_good
+    assert first.ran == [1, 2, 3]
+    with path.open("a") as file:
+        file.write(path.read_text().splitlines()[0][:-20])  # cut short while it was written
+    again = Runs(monkeypatch)
+    said, is_good = of_three(KeptRuns(path, RunSettings()), tmp_path)
+    assert is_good
+    assert again.ran == [2]
+    assert said[0] == f"2 of 3 seeds have passed before, with this code: {path}"
+    assert summed(said) == summed(before)
+    last = Runs(monkeypatch)
+    assert of_three(KeptRuns(path, RunSettings()), tmp_path)[1]
+    assert last.ran == []
+
+
+def test_what_other_code_or_other_settings_have_passed_is_run_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs"
+    Runs(monkeypatch)
+    of_three(KeptRuns(path, RunSettings()), tmp_path)
+    shorter = RunSettings(faults=FaultSettings(duration_ms=1_000))
+    assert KeptRuns(path, shorter).found == {}
+    assert set(KeptRuns(path, RunSettings()).found) == {1, 2, 3}
+    code = tmp_path / "more"
+    code.mkdir()
+    (code / "changed.py").write_text("x = 1")
+    monkeypatch.setattr(kraft, "__path__", [*kraft.__path__, str(code)])
+    assert KeptRuns(path, RunSettings()).found == {}
