@@ -172,7 +172,18 @@ def _refusal(
                 log.log_start_offset,
                 diverging_epoch=(epoch, end),
             )
+        if params.is_follower and _begins_where_it_ends(log, entry):
+            return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
     return None
+
+
+def _begins_where_it_ends(log: Log | BlankLog, entry: FetchedPartition) -> bool:
+    """What the follower has was deleted here, with the epochs of it: nobody can tell whether the same stood here. One
+    that has deleted it, too, was found to have the same before."""
+    return (
+        entry.log_start_offset < log.log_start_offset == entry.fetch_offset
+        and log.epochs.floor(entry.last_fetched_epoch) is None
+    )
 
 
 def _preferred(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> int:

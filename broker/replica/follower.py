@@ -165,7 +165,7 @@ class Resolution(Enum):
     """How a partition that was out of range goes on."""
 
     TRUNCATE = "cut to the offset: the leader ends before us (an unclean election)"
-    RESTART = "drop the whole log and begin at the offset: the leader has nothing of what comes next"
+    RESTART = "drop the whole log and begin at the offset: the leader has deleted all that may be in it"
     CONTINUE = "fetch from the offset"
 
 
@@ -178,6 +178,6 @@ def decide_out_of_range(
         return Resolution.TRUNCATE, leader_latest
     if leader_earliest is None:
         return None
-    if leader_earliest > log_end_offset:
+    if leader_earliest >= log_end_offset:
         return Resolution.RESTART, leader_earliest
-    return Resolution.CONTINUE, max(log_end_offset, leader_earliest)
+    return Resolution.CONTINUE, log_end_offset

@@ -141,6 +141,7 @@ def test_out_of_range_is_resolved_by_the_leaders_ends() -> None:
     assert decide_out_of_range(10, 8, None) == (Resolution.TRUNCATE, 8)
     assert decide_out_of_range(10, 20, None) is None, "the earliest offset is needed"
     assert decide_out_of_range(10, 20, 15) == (Resolution.RESTART, 15)
+    assert decide_out_of_range(10, 20, 10) == (Resolution.RESTART, 10), "the leader knows nothing of what we have"
     assert decide_out_of_range(10, 20, 5) == (Resolution.CONTINUE, 10)
 
 

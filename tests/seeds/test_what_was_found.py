@@ -297,3 +297,70 @@ def test_a_topic_that_is_created_again_does_not_take_its_predecessors_high_water
         await wait_whole(cluster)
 
     assert not play(story)
+
+
+async def write_as_one(cluster: SimCluster, count: int, *, acks: str = "all") -> None:
+    """So many records as one batch."""
+    servers, seam = cluster.shape.bootstrap_servers, cluster.world.node("producer")
+    client = Producer(bootstrap_servers=servers, acks=acks, enable_idempotence=False, linger_ms=50, seam=seam)
+    async with client as producer, trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(partial(producer.send, TOPIC, b"x", partition=0))
+
+
+async def come_back_behind_what_was_deleted(cluster: SimCluster, *, alone: int, after: int, start: int) -> None:
+    """A leader with so many records of its own behind 5 of all replicas dies. The next one commits so many others, the
+    log is made to begin at `start`, and the first one comes back."""
+    assert await produce(cluster, 5) == 5
+    leader = state_of(cluster).leader
+    for other in cluster.shape.broker_ids:
+        cluster.world.partition(host_name(leader), host_name(other))
+    await write_as_one(cluster, alone, acks="1")
+    await kill_and_settle(cluster, leader)
+    cluster.world.heal_all()
+    assert await cluster.wait_until(lambda: state_of(cluster).leader not in (leader, NO_LEADER), 10_000)
+    await write_as_one(cluster, after)
+    servers = cluster.shape.bootstrap_servers
+    async with AdminClient(bootstrap_servers=servers, seam=cluster.world.node("trimmer")) as client:
+        await client.partitions.delete_records({(TOPIC, 0): start})
+    cluster.start(leader)
+    await wait_whole(cluster)
+    assert {cluster.begin_of(broker, TOPIC, 0) for broker in cluster.shape.broker_ids} == {start}
+
+
+def test_a_replica_that_ends_where_its_leaders_log_begins_now_does_not_keep_what_was_never_committed() -> None:
+    """Its last epoch had been deleted with the records, so the leader took all that it had for its own past: a record
+    that no other had stood where a committed one did, and a crash, which may take a log's begin back, laid it open."""
+
+    async def story(cluster: SimCluster) -> None:
+        await come_back_behind_what_was_deleted(cluster, alone=2, after=2, start=7)
+
+    assert not play(story)
+
+
+def test_a_replica_that_ends_inside_the_batch_with_which_its_leaders_log_begins_now_comes_back() -> None:
+    """The same, but its end was no end of a batch there: it refused what it was sent for ever."""
+
+    async def story(cluster: SimCluster) -> None:
+        await come_back_behind_what_was_deleted(cluster, alone=2, after=4, start=7)
+
+    assert not play(story)
+
+
+def test_replicas_that_have_deleted_the_same_keep_their_logs_when_another_leads() -> None:
+    """The other side of it: what they have is known to be the same, though its epochs are gone."""
+
+    async def story(cluster: SimCluster) -> None:
+        assert await produce(cluster, 5) == 5
+        servers = cluster.shape.bootstrap_servers
+        async with AdminClient(bootstrap_servers=servers, seam=cluster.world.node("trimmer")) as client:
+            await client.partitions.delete_records({(TOPIC, 0): 5})
+        leader = state_of(cluster).leader
+        await kill_and_settle(cluster, leader)
+        assert await produce(cluster, 1) == 1
+        cluster.start(leader)
+        await wait_whole(cluster)
+
+    lines: list[str] = []
+    assert not play(story, log_lines=lines)
+    assert not [line for line in lines if "out of the leader's range" in line]
