@@ -89,6 +89,31 @@ def test_partitions_that_refuse_writes_for_want_of_replicas_are_found(up: Comman
     assert up.json("topics", "describe", "enough", "--under-min-isr") == []
 
 
+def test_partitions_that_would_refuse_writes_with_one_replica_less_are_found(up: Command) -> None:
+    setting = ("--config", "min.insync.replicas=2")
+    up.run("topics", "create", "under", "--replica-assignment", "1", *setting)
+    up.run("topics", "create", "at", "--replica-assignment", "1:2", *setting)
+    up.run("topics", "create", "over", "--replica-assignment", "1:2", "--config", "min.insync.replicas=1")
+    found = {row["topic"] for row in up.json("topics", "describe", "--at-min-isr")}
+    assert found & {"under", "at", "over"} == {"at"}
+    assert up.json("topics", "describe", "over", "--at-min-isr") == []
+    assert up.json("topics", "describe", "at", "--at-min-isr", "--unavailable") == []
+    assert "no partition is both" in up.run("topics", "describe", "--at-min-isr", "--under-min-isr", code=2)
+
+
+def test_replicas_that_may_lead_though_they_are_not_in_sync_are_shown(up: Command) -> None:
+    up.run("topics", "create", "halved", "--replica-assignment", "1:2", "--config", "min.insync.replicas=2")
+    up.run("stop", "2")
+    try:
+        (part,) = up.json("topics", "describe", "halved")["partitions"]
+        assert (part["isr"], part["elr"], part["last_known_elr"]) == ([1], [2], [])
+        (row,) = up.json("topics", "describe", "halved", "--under-min-isr")
+        assert (row["topic"], row["elr"], row["last_known_elr"]) == ("halved", [2], [])
+        assert "ISR  ELR  LAST KNOWN ELR" in up.run("topics", "describe", "halved")
+    finally:
+        up.run("start", "2")
+
+
 def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "movable", "--replica-assignment", "1,1,1,1")
     up.run("produce", "movable", text="a\nb\n")
