@@ -136,6 +136,8 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("topics", "create", "t", "--replica-assignment", "1:x"), 2, "expected broker ids"),
         (("groups", "reset-offsets", "g", "--to-latest"), 2, "which topics?"),
         (("groups", "reset-offsets", "g", "--topic", "t"), 2, "where to?"),
+        (("groups", "reset-offsets", "--topic", "t", "--to-latest"), 2, "which groups? give either GROUP… or --all-g"),
+        (("groups", "reset-offsets", "g", "--all-groups", "--all-topics", "--to-latest"), 2, "which groups?"),
         (("groups", "remove-members", "g"), 2, "whom?"),
         (("consume", "t", "--follow", "--until", "now"), 2, "--follow has no end"),
         (("consume", "t:1", "--partition", "1"), 2, "either with --partition or as"),
