@@ -278,6 +278,15 @@ def test_brokers_and_quorum_are_shown(up: Command) -> None:
     assert "HIGH" not in up.run("quorum")
 
 
+def test_the_quorum_is_described_as_kafkas_tool_has_it(up: Command) -> None:
+    described, shown = up.json("quorum", "describe"), up.json("quorum")
+    assert described.keys() == shown.keys()
+    assert {row["node"]: row["role"] for row in described["replicas"]} == {
+        row["node"]: row["role"] for row in shown["replicas"]
+    }
+    assert up.run("quorum", "describe").startswith("leader 101  epoch ")
+
+
 def test_the_requests_that_a_broker_answers_are_shown(up: Command) -> None:
     rows = {row["api"]: row for row in up.json("apis", "--broker", "2")}
     assert (rows["Metadata"]["key"], rows["Metadata"]["min_version"]) == (3, 0)
