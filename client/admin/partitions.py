@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from kraft.client.admin.each_leader import EachLeader
 from kraft.client.admin.routing import Router, by_topic, explain, require_success
 from kraft.client.admin.values import ElectionType, FoundOffset, ProducerState, Reassignment
 from kraft.client.core.records import KafkaError, TopicPartition
@@ -27,29 +29,35 @@ class Partitions:
     ) -> dict[TopicPartition, FoundOffset]:
         """The offset of each partition at EARLIEST, LATEST, MAX_TIMESTAMP, or of its first record at or after a time
         in ms since 1970 (-1 if there is none)."""
+        return await self._router.ask_leaders(wanted, partial(self._ask_offsets, read_committed))
 
-        async def ask(
-            node_id: int, share: Mapping[TopicPartition, int]
-        ) -> dict[TopicPartition, tuple[int, FoundOffset]]:
-            targets = {tp: (timestamp, -1) for tp, timestamp in share.items()}
-            request = list_offsets_request(targets, read_committed=read_committed)
-            answer = await self._router.ask_once(
-                node_id,
-                ApiKey.LIST_OFFSETS,
-                replica_id=request.replica_id,
-                isolation_level=request.isolation_level,
-                topics=request.topics,
+    async def offsets_of_each(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset | KafkaError]:
+        """The same, also where some cannot be had within the time: of those the error that says why, such as
+        LEADER_NOT_AVAILABLE."""
+        return await EachLeader(self._router, wanted, partial(self._ask_offsets, read_committed)).outcomes()
+
+    async def _ask_offsets(
+        self, read_committed: bool, node_id: int, share: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, FoundOffset]]:
+        targets = {tp: (timestamp, -1) for tp, timestamp in share.items()}
+        request = list_offsets_request(targets, read_committed=read_committed)
+        answer = await self._router.ask_once(
+            node_id,
+            ApiKey.LIST_OFFSETS,
+            replica_id=request.replica_id,
+            isolation_level=request.isolation_level,
+            topics=request.topics,
+        )
+        return {
+            (str(topic.name), int(part.partition_index)): (
+                int(part.error_code),
+                FoundOffset(int(part.offset), int(part.timestamp), int(part.leader_epoch)),
             )
-            return {
-                (str(topic.name), int(part.partition_index)): (
-                    int(part.error_code),
-                    FoundOffset(int(part.offset), int(part.timestamp), int(part.leader_epoch)),
-                )
-                for topic in answer.topics
-                for part in topic.partitions
-            }
-
-        return await self._router.ask_leaders(wanted, ask)
+            for topic in answer.topics
+            for part in topic.partitions
+        }
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete all records below these offsets (-1: the high watermark). The new first offset of each partition."""

@@ -180,7 +180,7 @@ class Router:
                     if number == ErrorCode.NONE:
                         found[tp] = value
                     else:
-                        problem = _passing_or_raise(number, RETRIABLE, f"{tp[0]}-{tp[1]}")
+                        problem = passing_or_raise(number, RETRIABLE, f"{tp[0]}-{tp[1]}")
             if problem is not None:
                 raise problem
             return found
@@ -190,14 +190,19 @@ class Router:
     def _by_leader(self, wanted: Mapping[TopicPartition, Asked]) -> dict[int, dict[TopicPartition, Asked]]:
         shares: dict[int, dict[TopicPartition, Asked]] = {}
         for tp, value in wanted.items():
-            topic = self.cluster.topic(tp[0])
-            if topic is None or tp[1] not in topic.partitions:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp[0]}-{tp[1]}")
-            leader = self.cluster.leader(tp)
-            if leader is None:
-                raise Passing(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader now"))
-            shares.setdefault(leader.node_id, {})[tp] = value
+            shares.setdefault(self.leader_of(tp), {})[tp] = value
         return shares
+
+    def leader_of(self, tp: TopicPartition) -> int:
+        """Who leads a partition, as `refresh` has told it. KafkaError if there is no such partition, Passing if
+        nobody does."""
+        topic = self.cluster.topic(tp[0])
+        if topic is None or tp[1] not in topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp[0]}-{tp[1]}")
+        leader = self.cluster.leader(tp)
+        if leader is None:
+            raise Passing(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader now"))
+        return leader.node_id
 
     async def coordinator(self, group_id: str) -> int:
         """The broker that coordinates a group. For use within `retry`: it raises Passing while there is none."""
@@ -205,7 +210,7 @@ class Router:
         found = answer.coordinators[0]
         if found.error_code != ErrorCode.NONE:
             subject = f"the coordinator of group {group_id}"
-            raise _passing_or_raise(int(found.error_code), COORDINATOR_MOVES, subject, found.error_message)
+            raise passing_or_raise(int(found.error_code), COORDINATOR_MOVES, subject, found.error_message)
         node_id = int(found.node_id)
         self.cluster.brokers.setdefault(node_id, Broker(node_id, Address(found.host, int(found.port))))
         return node_id
@@ -259,7 +264,8 @@ def require_passing(code: int, passing: Container[int]) -> None:
         raise Passing(KafkaError(ErrorCode.of(code), explain(ErrorCode.of(code))))
 
 
-def _passing_or_raise(code: int, passing: Container[int], subject: str, message: str | None = None) -> Passing:
+def passing_or_raise(code: int, passing: Container[int], subject: str, message: str | None = None) -> Passing:
+    """The error as Passing if it is one of these; any other is raised."""
     error = KafkaError(ErrorCode.of(code), f"{subject}: {message or explain(ErrorCode.of(code))}")
     if code in passing:
         return Passing(error)

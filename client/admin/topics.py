@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import trio
 
 from kraft.client.admin.routing import Router, require_success
 from kraft.client.admin.values import CreatedTopic, NewTopic, PartitionDescription, TopicDescription
-from kraft.client.connections import CONNECTION_FAILURES
+from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import KafkaError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+
+PAGE_PARTITIONS_MAX = 2_000
+"""Partitions that one answer to DescribeTopicPartitions may hold, as Kafka's clients want it; brokers give less."""
 
 SETTLE_MS_MAX = 2_000
 SETTLE_PAUSE_MS = 10
@@ -88,6 +92,33 @@ class Topics:
             require_success(told[name], f"topic {name}")
         return tuple(_read_topic(told[name]) for name in wanted)
 
+    async def describe_partitions(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]:
+        """The same with what the controller knows of each partition, its eligible leader replicas, in as many requests
+        as that takes: these topics in the order given, or all by name (None). From a cluster that does not know
+        DescribeTopicPartitions what `describe` and `list` tell. KafkaError as in `describe`."""
+        wanted = None if names is None else list(dict.fromkeys(names))
+        try:
+            return await self._describe_in_pages(wanted) if wanted is None or wanted else ()
+        except VersionMismatch:
+            return await self.list() if wanted is None else await self.describe(wanted)
+
+    async def _describe_in_pages(self, wanted: Sequence[str] | None) -> tuple[TopicDescription, ...]:
+        """`wanted`: None or at least one name; no names mean all to the broker."""
+        rows = tuple({"name": name} for name in wanted or ())
+        pages = _Pages()
+        while not pages.are_all:
+            answer = await self._router.ask_any(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+                topics=rows,
+                response_partition_limit=PAGE_PARTITIONS_MAX,
+                cursor=pages.cursor,
+            )
+            pages.add(answer)
+        for name in wanted or ():
+            if name not in pages.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return tuple(pages.topics[name] for name in (sorted(pages.topics) if wanted is None else wanted))
+
     async def _settle(self, name: str, is_settled: Callable[[Any], bool]) -> None:
         """Wait until every broker tells the change, so that the next request sees it whomever it asks. A broker that
         does not answer is not waited for."""
@@ -106,7 +137,44 @@ class Topics:
                         await cluster.seam.clock.sleep_ms(SETTLE_PAUSE_MS)
 
 
+class _Pages:
+    """Answers to DescribeTopicPartitions, put together. `cursor`: where the next one is to begin."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicDescription] = {}
+        self.cursor: dict[str, Any] | None = None
+        self.are_all = False
+        self._place = ("", -1)
+
+    def add(self, answer: Any) -> None:
+        """Take one page in. KafkaError for a topic that cannot be described, or for a cursor that leads back."""
+        for told in answer.topics:
+            require_success(told, f"topic {told.name}")
+            self._add_topic(_read_topic(told))
+        following = answer.next_cursor
+        self.are_all = following is None
+        if following is None:
+            return
+        place = (str(following.topic_name), int(following.partition_index))
+        if place <= self._place:
+            problem = f"the descriptions of topics do not go on: a page that begins at {place} follows {self._place}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)
+        self._place = place
+        self.cursor = {"topic_name": place[0], "partition_index": place[1]}
+
+    def _add_topic(self, topic: TopicDescription) -> None:
+        """A topic of which an earlier page told a part goes on, if it is the same one."""
+        known = self.topics.get(topic.name)
+        if known is not None:
+            if known.topic_id != topic.topic_id:
+                problem = f"topic {topic.name} was deleted and made anew meanwhile: ask again"
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, problem)
+            topic = replace(topic, partitions=known.partitions + topic.partitions)
+        self.topics[topic.name] = topic
+
+
 def _read_topic(told: Any) -> TopicDescription:
+    """A topic of an answer to Metadata or DescribeTopicPartitions."""
     name = str(told.name)
     partitions = tuple(
         PartitionDescription(
@@ -114,10 +182,17 @@ def _read_topic(told: Any) -> TopicDescription:
             int(part.partition_index),
             int(part.leader_id) if part.leader_id >= 0 else None,
             int(part.leader_epoch),
-            tuple(int(node) for node in part.replica_nodes),
-            tuple(int(node) for node in part.isr_nodes),
-            tuple(int(node) for node in part.offline_replicas),
+            _node_ids(part.replica_nodes),
+            _node_ids(part.isr_nodes),
+            _node_ids(part.offline_replicas),
+            _node_ids(getattr(part, "eligible_leader_replicas", None)),
+            _node_ids(getattr(part, "last_known_elr", None)),
         )
         for part in sorted(told.partitions, key=lambda part: int(part.partition_index))
     )
     return TopicDescription(name, told.topic_id, bool(told.is_internal), partitions)
+
+
+def _node_ids(told: Any) -> tuple[int, ...]:
+    """None: the message, or the broker, has nothing to say of it."""
+    return tuple(int(node) for node in told or ())

@@ -77,7 +77,8 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition as a broker tells it."""
+    """A partition as a broker tells it. `elr`: replicas out of sync that may lead all the same (KIP-966), and
+    `last_known_elr` those that once could; both are empty where nobody asked for them, or the broker does not know."""
 
     topic: str
     index: int
@@ -86,6 +87,8 @@ class PartitionDescription:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
     @property
     def is_under_replicated(self) -> bool:

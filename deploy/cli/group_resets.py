@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,102 +37,203 @@ Plans = dict[str, tuple["PlannedReset", ...]]
 Row = tuple[str | None, str, int, int]
 """(group, topic, partition, offset) of a file; without a group the row is for each."""
 
+CONSUMER_TYPES = ("Classic", "Consumer")
+CONSUMER_PROTOCOLS = ("consumer", "")
+"""What a group of consumers speaks; nothing, if nobody has joined it and there are only offsets."""
+
 _TARGETS = (
     "--to-earliest, --to-latest, --to-current, --to-datetime, --by-duration, --shift-by, --to-offset or --from-file"
 )
 
 
+GroupsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[GROUP…]", autocompletion=complete_group, help="They must have no members."),
+]
+AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All consumer groups, in place of names.")]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.", autocompletion=complete_topic),
+]
+AllTopicsOption = Annotated[bool, typer.Option("--all-topics", help="All partitions that the group has committed for.")]
+EarliestOption = Annotated[bool, typer.Option("--to-earliest", help="To the first record.")]
+LatestOption = Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")]
+CurrentOption = Annotated[bool, typer.Option("--to-current", help="Where it stands, but within what the log holds.")]
+DatetimeOption = Annotated[
+    str | None, typer.Option("--to-datetime", metavar="TIME", help="2026-11-21T10:00:00, ms since 1970, or -1h.")
+]
+DurationOption = Annotated[
+    str | None, typer.Option("--by-duration", metavar="DURATION", help="To so long ago: PT1H30M or 1h30m.")
+]
+ShiftOption = Annotated[int | None, typer.Option("--shift-by", metavar="N", help="So many records on; negative: back.")]
+OffsetOption = Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", min=0)]
+FromFileOption = Annotated[
+    Path | None, typer.Option("--from-file", metavar="CSV", help="Lines of [group,]topic,partition,offset.")
+]
+ExportOption = Annotated[Path | None, typer.Option("--export", metavar="CSV", help="Write the plan to a file.")]
+ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; without this, the plan is only shown.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a command line asks for: in which groups (None: in all that there are), and where to.
+
+    Either one `rule` for the partitions of `topics` (None: of all that a group has committed for), or a file's `rows`.
+    """
+
+    groups: tuple[str, ...] | None
+    topics: list[str] | None = None
+    rule: ResetRule | None = None
+    rows: list[Row] | None = None
+
+
 @over_network
 def reset_offsets(
     connection: Connection,
-    group: Annotated[
-        list[str], typer.Argument(metavar="GROUP…", autocompletion=complete_group, help="They must have no members.")
-    ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.", autocompletion=complete_topic),
-    ] = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions that the group has committed for.")
-    ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="Where it stands, but within what the log holds.")
-    ] = False,
-    to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="TIME", help="2026-11-21T10:00:00, ms since 1970, or -1h.")
-    ] = None,
-    by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="DURATION", help="To so long ago: PT1H30M or 1h30m.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many records on; negative: back.")
-    ] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", min=0)] = None,
-    from_file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="CSV", help="Lines of [group,]topic,partition,offset.")
-    ] = None,
-    export: Annotated[Path | None, typer.Option("--export", metavar="CSV", help="Write the plan to a file.")] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this, the plan is only shown.")] = False,
+    group: GroupsArgument = None,
+    all_groups: AllGroupsOption = False,
+    topic: TopicsOption = None,
+    all_topics: AllTopicsOption = False,
+    to_earliest: EarliestOption = False,
+    to_latest: LatestOption = False,
+    to_current: CurrentOption = False,
+    to_datetime: DatetimeOption = None,
+    by_duration: DurationOption = None,
+    shift_by: ShiftOption = None,
+    to_offset: OffsetOption = None,
+    from_file: FromFileOption = None,
+    export: ExportOption = None,
+    execute: ExecuteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Set the committed offsets of groups; shows the plan, and does nothing without --execute."""
-    if not all(group):
-        raise CommandFailed("a group's name is empty; see kraft groups list", code=EXIT_USAGE)
-    if from_file is not None and (topic or all_topics):
-        raise CommandFailed(
-            "--from-file names the partitions itself: leave out --topic and --all-topics", code=EXIT_USAGE
-        )
-    rows = None if from_file is None else read_plan(from_file)
-    for name in group if rows is not None else ():
-        if not _rules_of_rows(rows or (), name):
-            raise CommandFailed(f"{from_file}: no line is for group {name}", code=EXIT_USAGE)
+    groups = _chosen_groups(group or [], all_groups)
+    _require_topics(topic, all_topics, from_file)
+    rows = None if from_file is None else _rows_for(groups, from_file)
     flags = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
     times = _times(to_datetime, by_duration)
     rule = _rule([name for name, on in flags.items() if on], times, shift_by, to_offset, rows is not None)
-    if rows is None and bool(topic) == all_topics:
-        raise CommandFailed("which topics? give either --topic TOPIC[:0,2-4] or --all-topics", code=EXIT_USAGE)
+    wanted = Wanted(groups, topic or None, rule, rows)
 
     async def work(admin: Admin) -> Plans:
-        from kraft.client.admin.reset import carry_out, plan_reset
-
-        plans: Plans = {}
-        with progress("planning", len(group)) as advance:
-            for name in group:
-                rules = _rules_of_rows(rows, name) if rows is not None else await _rules(admin, name, topic, rule)
-                plans[name] = await plan_reset(admin, name, rules)
-                advance(1)
+        plans = await make_plans(admin, wanted)
         if export is not None:
             write_plan(export, plans)
         if execute:
-            for name in group:
-                await _require_empty(admin, name)
-            with progress("committing", len(group)) as advance:
-                for name, plan in plans.items():
-                    await carry_out(admin, name, plan)
-                    advance(1)
+            await require_empty(admin, plans)
+            await carry_out_plans(admin, plans)
         return plans
 
-    plans = connection.run(work)
-    _show(plans, execute, as_json)
+    _show(connection.run(work), execute, as_json)
 
 
-async def _require_empty(admin: Admin, group: str) -> None:
-    """CommandFailed if a group has members: asked of all groups before any is changed."""
+def _chosen_groups(names: list[str], all_groups: bool) -> tuple[str, ...] | None:
+    """The groups that were named; None for all. CommandFailed for neither, both, or an empty name."""
+    if bool(names) == all_groups:
+        raise CommandFailed("which groups? give either GROUP… or --all-groups", code=EXIT_USAGE)
+    if not all(names):
+        raise CommandFailed("a group's name is empty; see kraft groups list", code=EXIT_USAGE)
+    return None if all_groups else tuple(dict.fromkeys(names))
+
+
+def _require_topics(topics: list[str] | None, all_topics: bool, from_file: Path | None) -> None:
+    """CommandFailed unless it is said once which partitions are meant: by the options, or by the file."""
+    if from_file is not None and (topics or all_topics):
+        raise CommandFailed(
+            "--from-file names the partitions itself: leave out --topic and --all-topics", code=EXIT_USAGE
+        )
+    if from_file is None and bool(topics) == all_topics:
+        raise CommandFailed("which topics? give either --topic TOPIC[:0,2-4] or --all-topics", code=EXIT_USAGE)
+
+
+def _rows_for(groups: Iterable[str] | None, path: Path) -> list[Row]:
+    """The rows of a file. CommandFailed if none is for a group that was named."""
+    rows = read_plan(path)
+    for name in groups or ():
+        if not _rules_of_rows(rows, name):
+            raise CommandFailed(f"{path}: no line is for group {name}", code=EXIT_USAGE)
+    return rows
+
+
+async def make_plans(admin: Admin, wanted: Wanted) -> Plans:
+    """What would become of each group that it concerns; nothing is changed."""
+    from kraft.client.admin.reset import plan_reset
+
+    groups = await _groups_there(admin, wanted.rows or ()) if wanted.groups is None else wanted.groups
+    plans: Plans = {}
+    with progress("planning", len(groups)) as advance:
+        for name in groups:
+            rules = await _rules(admin, name, wanted)
+            if rules:
+                plans[name] = await plan_reset(admin, name, rules)
+            advance(1)
+    return plans
+
+
+async def _groups_there(admin: Admin, rows: Iterable[Row]) -> tuple[str, ...]:
+    """The consumer groups that there are. Others, such as share groups and those of Connect's workers, have no such
+    offsets; for the empty name nothing can be committed. CommandFailed if a row is for one that is not there."""
+    there = tuple(
+        one.group_id
+        for one in await admin.groups.list()
+        if one.group_id and one.type in CONSUMER_TYPES and one.protocol_type in CONSUMER_PROTOCOLS
+    )
+    missing = sorted({owner for owner, *_ in rows if owner is not None and owner not in there})
+    if missing:
+        raise CommandFailed(
+            f"--from-file has lines for groups that are not there: {', '.join(missing)}; name groups in place of "
+            "--all-groups to make them",
+            code=EXIT_NOT_FOUND,
+        )
+    return there
+
+
+async def _rules(admin: Admin, group: str, wanted: Wanted) -> dict[TopicPartition, ResetRule]:
+    """What to do with each partition of a group. Empty only where all groups were asked for, and this has nothing to
+    reset; CommandFailed for one that was named."""
+    if wanted.rows is not None:
+        return _rules_of_rows(wanted.rows, group)
+    assert wanted.rule is not None
+    if wanted.topics is not None:
+        from kraft.deploy.cli.topics import choose_partitions
+
+        return dict.fromkeys(await choose_partitions(admin, wanted.topics), wanted.rule)
+    committed = await admin.groups.offsets(group)
+    if not committed and wanted.groups is not None:
+        raise CommandFailed(f"group {group} has committed nothing; name topics with --topic", code=EXIT_NOT_FOUND)
+    return dict.fromkeys(sorted(committed), wanted.rule)
+
+
+async def require_empty(admin: Admin, groups: Iterable[str]) -> None:
+    """CommandFailed with the names of all groups that have members: asked of each before any is changed."""
+    counts = {name: await _member_count(admin, name) for name in groups}
+    busy = [f"{name} ({count})" for name, count in counts.items() if count]
+    if busy:
+        subject = f"group {busy[0]} has" if len(busy) == 1 else f"groups {', '.join(busy)} have"
+        raise CommandFailed(f"{subject} active members: stop them first; nothing was changed")
+
+
+async def _member_count(admin: Admin, group: str) -> int:
+    """0 for a group that is not there yet, too."""
     from kraft.client import KafkaError
     from kraft.wire.error_codes import ErrorCode
 
     try:
-        described = await admin.groups.describe(group)
+        return len((await admin.groups.describe(group)).members)
     except KafkaError as problem:
         if problem.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return
+            return 0
         raise
-    if described.members:
-        raise CommandFailed(
-            f"group {group} has active members ({len(described.members)}): stop them first; nothing was changed"
-        )
+
+
+async def carry_out_plans(admin: Admin, plans: Plans) -> None:
+    """Commit what the plans say, one group after the other."""
+    from kraft.client.admin.reset import carry_out
+
+    with progress("committing", len(plans)) as advance:
+        for name, plan in plans.items():
+            await carry_out(admin, name, plan)
+            advance(1)
 
 
 def read_plan(path: Path) -> list[Row]:
@@ -196,20 +298,6 @@ def _rule(
     if len(rules) != 1:
         raise CommandFailed(f"where to? give one of {_TARGETS}", code=EXIT_USAGE)
     return rules[0]
-
-
-async def _rules(
-    admin: Admin, group: str, topics: list[str] | None, rule: ResetRule | None
-) -> dict[TopicPartition, ResetRule]:
-    from kraft.deploy.cli.topics import choose_partitions
-
-    assert rule is not None
-    if topics:
-        return dict.fromkeys(await choose_partitions(admin, topics), rule)
-    committed = await admin.groups.offsets(group)
-    if not committed:
-        raise CommandFailed(f"group {group} has committed nothing; name topics with --topic", code=EXIT_NOT_FOUND)
-    return dict.fromkeys(sorted(committed), rule)
 
 
 def _rules_of_rows(rows: Iterable[Row], group: str) -> dict[TopicPartition, ResetRule]:

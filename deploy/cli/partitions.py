@@ -4,7 +4,8 @@ moving replicas, seeing producers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,12 +19,15 @@ from kraft.deploy.cli.output import (
     JsonOption,
     YesOption,
     confirm,
+    print_json,
+    print_table,
     show,
+    warn,
 )
 from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
-    from kraft.client.admin import Admin, PartitionDescription
+    from kraft.client.admin import Admin, FoundOffset, PartitionDescription
 
 app = typer.Typer(
     help="Look at partitions, delete old records, elect leaders, move replicas.",
@@ -37,40 +41,38 @@ PartitionsArgument = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class FoundOffsets:
+    """The offsets of partitions that there are, and why others could not be had. One that is in neither has no record
+    as new as the time that was asked for."""
+
+    offsets: Mapping[tuple[str, int], FoundOffset]
+    problems: Mapping[tuple[str, int], str]
+
+
 @app.command("list")
 @over_network
 def list_partitions(connection: Connection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
     """Show partitions: leader, in-sync replicas, first and next offset, how many offsets lie between."""
 
-    async def work(admin: Admin) -> list[tuple[PartitionDescription, int, int]]:
+    async def work(admin: Admin) -> tuple[list[PartitionDescription], FoundOffsets, FoundOffsets]:
         from kraft.client.admin import EARLIEST, LATEST
-        from kraft.deploy.cli.topics import choose_partitions
 
-        chosen = await choose_partitions(admin, topic)
-        described = await admin.topics.describe({name for name, _ in chosen})
-        parts = {(part.topic, part.index): part for one in described for part in one.partitions}
-        led = [tp for tp in chosen if parts[tp].leader is not None]
-        first = await admin.partitions.offsets(dict.fromkeys(led, EARLIEST))
-        end = await admin.partitions.offsets(dict.fromkeys(led, LATEST))
-        return [
-            (parts[tp], first[tp].offset if tp in first else -1, end[tp].offset if tp in end else -1) for tp in chosen
-        ]
+        parts = await _choose_described(admin, topic)
+        led = {tp: part for tp, part in parts.items() if part.leader is not None}  # who leads is a column of its own
+        first = await _find_offsets(admin, led, EARLIEST)
+        end = await _find_offsets(admin, {tp: led[tp] for tp in first.offsets}, LATEST)
+        return list(parts.values()), first, end
 
-    rows = [
-        (
-            part.topic,
-            part.index,
-            part.leader,
-            part.replicas,
-            part.isr,
-            first if first >= 0 else None,
-            end if end >= 0 else None,
-            end - first if end >= 0 else None,
-        )
-        for part, first, end in connection.run(work)
-    ]
+    parts, first, end = connection.run(work)
+    rows = []
+    for part in parts:
+        tp = (part.topic, part.index)
+        bounds = [None if tp not in one.offsets else one.offsets[tp].offset for one in (first, end)]
+        count = None if bounds[0] is None or bounds[1] is None else bounds[1] - bounds[0]
+        rows.append((*tp, part.leader, part.replicas, part.isr, *bounds, count))
     columns = ["topic", "partition", "leader", "replicas", "isr", "first_offset", "end_offset", "offsets"]
-    show(as_json, columns, rows)
+    _show(as_json, columns, rows, {**first.problems, **end.problems})
 
 
 @app.command()
@@ -94,17 +96,16 @@ def offsets(
     named = {"earliest": EARLIEST, "latest": LATEST, "newest": MAX_TIMESTAMP}
     when = named[at] if at in named else parse_time_ms(at, _now_ms())
 
-    async def work(admin: Admin) -> list[tuple[str, int, int | None, str | None]]:
-        from kraft.deploy.cli.topics import choose_partitions
+    async def work(admin: Admin) -> tuple[list[tuple[str, int]], FoundOffsets]:
+        parts = await _choose_described(admin, topic)
+        return list(parts), await _find_offsets(admin, parts, when)
 
-        chosen = await choose_partitions(admin, topic)
-        found = await admin.partitions.offsets(dict.fromkeys(chosen, when))
-        return [
-            (*tp, one.offset if one.offset >= 0 else None, format_time(one.timestamp_ms))
-            for tp, one in sorted(found.items())
-        ]
-
-    show(as_json, ["topic", "partition", "offset", "timestamp"], connection.run(work))
+    chosen, found = connection.run(work)
+    rows = []
+    for tp in chosen:
+        one = found.offsets.get(tp)
+        rows.append((*tp, None, None) if one is None else (*tp, one.offset, format_time(one.timestamp_ms)))
+    _show(as_json, ["topic", "partition", "offset", "timestamp"], rows, found.problems)
 
 
 @app.command("delete-records")
@@ -246,6 +247,56 @@ def producers(connection: Connection, topic: PartitionsArgument, as_json: JsonOp
 
     columns = ["topic", "partition", "producer_id", "epoch", "last_sequence", "last_write", "open_transaction_from"]
     show(as_json, columns, connection.run(work))
+
+
+async def _choose_described(admin: Admin, wanted: list[str]) -> dict[tuple[str, int], PartitionDescription]:
+    """The partitions that `TOPIC` and `TOPIC:0,2-4` name, in order."""
+    from kraft.deploy.cli.topics import choose_partitions
+
+    chosen = await choose_partitions(admin, wanted)
+    described = await admin.topics.describe({name for name, _ in chosen})
+    parts = {(part.topic, part.index): part for one in described for part in one.partitions}
+    return {tp: parts[tp] for tp in chosen}
+
+
+async def _find_offsets(admin: Admin, parts: Mapping[tuple[str, int], PartitionDescription], when: int) -> FoundOffsets:
+    """What is known to have no leader is not asked, and so not waited for."""
+    from kraft.client import KafkaError
+    from kraft.deploy.cli.admin import sentence
+    from kraft.wire.error_codes import ErrorCode
+
+    outcomes: dict[tuple[str, int], FoundOffset | KafkaError] = {
+        tp: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader now")
+        for tp, part in parts.items()
+        if part.leader is None
+    }
+    outcomes |= await admin.partitions.offsets_of_each({tp: when for tp in parts if tp not in outcomes})
+    found, problems = {}, {}
+    for tp, outcome in sorted(outcomes.items()):
+        if isinstance(outcome, KafkaError):
+            problems[tp] = sentence(outcome)
+        elif outcome.offset >= 0:
+            found[tp] = outcome
+    return FoundOffsets(found, problems)
+
+
+def _show(
+    as_json: bool,
+    columns: list[str],
+    rows: list[tuple[Any, ...]],
+    problems: Mapping[tuple[str, int], str],
+) -> None:
+    """Rows that begin with a topic and a partition; then what is missing in them on standard error, and exit code 1 if
+    that is anything."""
+    if as_json:
+        errors = {tp: {"error": problem} for tp, problem in problems.items()}
+        print_json([{**dict(zip(columns, row, strict=True)), **errors.get(row[:2], {})} for row in rows])
+    else:
+        print_table(columns, rows)
+    for problem in problems.values():
+        warn(f"kraft: {problem}")
+    if problems:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _now_ms() -> int:

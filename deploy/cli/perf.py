@@ -34,7 +34,18 @@ TopicArgument = Annotated[
 RECORD_SIZE_MAX = 1 << 28
 """More than brokers take, and little enough to be made in an instant."""
 
+FILLED_RECORD_SIZE = 1_000
+
 SizeOption = Annotated[int, typer.Option("--record-size", min=1, max=RECORD_SIZE_MAX, help="Bytes per value.")]
+OwnSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--record-size",
+        min=1,
+        max=RECORD_SIZE_MAX,
+        help=f"Bytes per value in the topic of its own. [{FILLED_RECORD_SIZE}]",
+    ),
+]
 PartitionsOption = Annotated[int | None, typer.Option(min=1, help="Of the topic of its own. [1]")]
 ReplicationOption = Annotated[int | None, typer.Option(help="Of the topic of its own. -1: the brokers' default. [-1]")]
 
@@ -91,18 +102,19 @@ def perf_consume(
     connection: Connection,
     topic: TopicArgument = None,
     records: Annotated[int, typer.Option("--records", "-n", min=1)] = 100_000,
-    record_size: SizeOption = 1_000,
+    record_size: OwnSizeOption = None,
     partitions: PartitionsOption = None,
     replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read records from the start of a topic; tell how many per second. A topic of its own is filled first."""
-    shape = _shape(topic, partitions, replication_factor)
+    shape = _shape(topic, partitions, replication_factor, record_size)
+    size = FILLED_RECORD_SIZE if record_size is None else record_size
 
     async def work() -> dict[str, Any]:
         async with _topic(connection, topic, shape) as name:
             if topic is None:
-                await _measure_produce(connection.producer_settings(), name, records, _values(record_size), None)
+                await _measure_produce(connection.producer_settings(), name, records, _values(size), None)
             return await _measure_consume(connection, name, records)
 
     measured = connection.run_async(work)
@@ -143,12 +155,16 @@ def perf_e2e(
     _report(connection.run_async(work), as_json)
 
 
-def _shape(topic: str | None, partitions: int | None, replication_factor: int | None) -> Shape:
-    """CommandFailed for the shape of a topic that is there already, or is made by its brokers."""
-    if topic is not None and (partitions is not None or replication_factor is not None):
+def _shape(
+    topic: str | None, partitions: int | None, replication_factor: int | None, record_size: int | None = None
+) -> Shape:
+    """CommandFailed for what has no effect on a topic that is there already, or is made by its brokers."""
+    own = {"--partitions": partitions, "--replication-factor": replication_factor, "--record-size": record_size}
+    given = [option for option, value in own.items() if value is not None]
+    if topic is not None and given:
         raise CommandFailed(
-            f"--partitions and --replication-factor are for a topic of the measurement's own, not for {topic}: leave "
-            f"them out (kraft topics create {topic} makes it as you like)",
+            f"{' and '.join(given)}: for a topic of the measurement's own, not for {topic}, which is as it is: leave "
+            "TOPIC out, or the option",
             code=EXIT_USAGE,
         )
     return Shape(1 if partitions is None else partitions, -1 if replication_factor is None else replication_factor)

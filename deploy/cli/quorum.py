@@ -38,6 +38,17 @@ def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption 
     if ctx.invoked_subcommand is not None:
         _require_none_before(ctx, ctx.invoked_subcommand)
         return
+    _show_quorum(connection, as_json)
+
+
+@app.command()
+@over_network
+def describe(connection: Connection, as_json: JsonOption = False) -> None:
+    """Show what kraft quorum alone shows, by the name that it has in Kafka's tool."""
+    _show_quorum(connection, as_json)
+
+
+def _show_quorum(connection: Connection, as_json: bool) -> None:
     from kraft.storage.partition_metadata import encode_uuid
 
     state = connection.run(lambda admin: admin.nodes.quorum())

@@ -41,7 +41,7 @@ INT16_MAX = (1 << 15) - 1
 
 MIN_ISR = "min.insync.replicas"
 
-_PARTITION_COLUMNS = ["topic", "partition", "leader", "epoch", "replicas", "isr", "offline"]
+_PARTITION_COLUMNS = ["topic", "partition", "leader", "epoch", "replicas", "isr", "elr", "last_known_elr", "offline"]
 
 
 @app.command()
@@ -151,25 +151,33 @@ def describe(
         bool,
         typer.Option("--under-min-isr", help="Only partitions with fewer replicas in sync than min.insync.replicas."),
     ] = False,
+    at_min_isr: Annotated[
+        bool,
+        typer.Option("--at-min-isr", help="Only partitions with just as many in sync as min.insync.replicas."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show partitions: leader, replicas, in-sync replicas; and the settings that are a topic's own."""
-
-    if topic and not (under_replicated or unavailable or under_min_isr):
+    """Show partitions: leader, replicas, those in sync, those that are not and may lead all the same (ELR); and the
+    settings that are a topic's own."""
+    if under_min_isr and at_min_isr:
+        raise CommandFailed("give either --under-min-isr or --at-min-isr: no partition is both", code=EXIT_USAGE)
+    if topic and not (under_replicated or unavailable or under_min_isr or at_min_isr):
         _describe_each(connection, topic, as_json)
         return
 
     async def work(admin: Admin) -> tuple[tuple[TopicDescription, ...], dict[str, int]]:
-        found = await admin.topics.describe(topic) if topic else await admin.topics.list()
-        return found, await _least_in_sync(admin, found) if under_min_isr else {}
+        found = await admin.topics.describe_partitions(topic or None)
+        return found, await _least_in_sync(admin, found) if under_min_isr or at_min_isr else {}
 
     found, least = connection.run(work)
 
     def is_wanted(part: PartitionDescription) -> bool:
+        spare = len(part.isr) - least[part.topic] if part.topic in least else None
         return (
             (part.is_under_replicated or not under_replicated)
             and (part.leader is None or not unavailable)
-            and (len(part.isr) < least.get(part.topic, 0) or not under_min_isr)
+            and ((spare is not None and spare < 0) or not under_min_isr)
+            and (spare == 0 or not at_min_isr)
         )
 
     rows = [_partition_row(part) for one in found for part in one.partitions if is_wanted(part)]
@@ -297,7 +305,8 @@ def _parse_assignment(text: str | None) -> dict[int, list[int]]:
 
 
 def _partition_row(part: PartitionDescription) -> tuple[object, ...]:
-    return (part.topic, part.index, part.leader, part.leader_epoch, part.replicas, part.isr, part.offline)
+    placed = (part.replicas, part.isr, part.elr, part.last_known_elr, part.offline)
+    return (part.topic, part.index, part.leader, part.leader_epoch, *placed)
 
 
 def _describe_each(connection: Connection, topics: list[str], as_json: bool) -> None:
@@ -305,7 +314,7 @@ def _describe_each(connection: Connection, topics: list[str], as_json: bool) -> 
 
     async def work(admin: Admin) -> list[Outcome[tuple[TopicDescription, dict[str, str]]]]:
         async def describe_one(name: str) -> tuple[TopicDescription, dict[str, str]]:
-            (found,) = await admin.topics.describe([name])
+            (found,) = await admin.topics.describe_partitions([name])
             return found, await _own_settings(admin, name)
 
         return await attempt_each(list(dict.fromkeys(topics)), describe_one)

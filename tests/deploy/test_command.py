@@ -136,6 +136,8 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("topics", "create", "t", "--replica-assignment", "1:x"), 2, "expected broker ids"),
         (("groups", "reset-offsets", "g", "--to-latest"), 2, "which topics?"),
         (("groups", "reset-offsets", "g", "--topic", "t"), 2, "where to?"),
+        (("groups", "reset-offsets", "--topic", "t", "--to-latest"), 2, "which groups? give either GROUP… or --all-g"),
+        (("groups", "reset-offsets", "g", "--all-groups", "--all-topics", "--to-latest"), 2, "which groups?"),
         (("groups", "remove-members", "g"), 2, "whom?"),
         (("consume", "t", "--follow", "--until", "now"), 2, "--follow has no end"),
         (("consume", "t:1", "--partition", "1"), 2, "either with --partition or as"),
@@ -183,10 +185,21 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("perf", "produce", "t", "--partitions", "3"), 2, "for a topic of the measurement's own, not for t"),
         (("perf", "e2e", "t", "--replication-factor", "1"), 2, "for a topic of the measurement's own, not for t"),
         (
+            ("perf", "consume", "t", "--record-size", "1000"),
+            2,
+            "--record-size: for a topic of the measurement's own, not",
+        ),
+        (
+            ("perf", "consume", "t", "--record-size", "9", "--partitions", "1"),
+            2,
+            "--partitions and --record-size: for a topic of the measurement's own",
+        ),
+        (
             ("quorum", "-b", NOWHERE, "remove-controller", "1", "--yes"),
             2,
             "--bootstrap-server stands before remove-contr",
         ),
+        (("quorum", "-b", NOWHERE, "describe"), 2, "--bootstrap-server stands before describe"),
         (("quorum", "--json", "add-controller", "--config", "/nowhere"), 2, "--json stands before add-controller"),
     ],
 )

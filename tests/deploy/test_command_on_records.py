@@ -142,6 +142,18 @@ def test_an_empty_group_has_no_members_left_to_remove(up: Command) -> None:
     assert "(members: none)" in up.run("groups", "remove-members", "deserted", "--member", "x", code=1)
 
 
+def test_a_reset_of_all_groups_is_shown_before_it_is_done(up: Command) -> None:
+    up.run("topics", "create", "everybodys", "--partitions", "1")
+    up.run("produce", "everybodys", text="1\n2\n")
+    for group in ("all-1", "all-2"):
+        up.run("groups", "reset-offsets", group, "--topic", "everybodys", "--to-latest", "--execute")
+    told = up.json("groups", "reset-offsets", "--all-groups", "--topic", "everybodys", "--to-earliest")
+    assert told["executed"] is False
+    rows = {row["group"]: (row["before"], row["after"]) for row in told["partitions"]}
+    assert (rows["all-1"], rows["all-2"]) == ((2, 0), (2, 0))
+    assert up.json("groups", "describe", "all-1")["lag"] == 0
+
+
 def test_each_of_several_groups_is_described_also_when_one_is_not_there(up: Command) -> None:
     up.run("topics", "create", "halfway", "--partitions", "1")
     for group in ("first", "second"):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.deploy.clusters import Command
 
@@ -82,11 +85,54 @@ def test_records_are_deleted_from_all_partitions_that_are_named_or_from_none(up:
     assert [row["first_offset"] for row in up.json("partitions", "list", "uneven")] == [0, 0]
 
 
-def test_partitions_that_refuse_writes_for_want_of_replicas_are_found(up: Command) -> None:
-    up.run("topics", "create", "short", "--replica-assignment", "1", "--config", "min.insync.replicas=2")
-    up.run("topics", "create", "enough", "--replica-assignment", "1:2", "--config", "min.insync.replicas=2")
-    assert {row["topic"] for row in up.json("topics", "describe", "--under-min-isr")} == {"short"}
-    assert up.json("topics", "describe", "enough", "--under-min-isr") == []
+def test_partitions_are_found_that_refuse_writes_for_want_of_replicas_or_would_with_one_less(up: Command) -> None:
+    for name, replicas, least in (("under", "1", 2), ("at", "1:2", 2), ("over", "1:2", 1)):
+        up.run("topics", "create", name, "--replica-assignment", replicas, "--config", f"min.insync.replicas={least}")
+    for name in ("under", "at"):
+        found = {row["topic"] for row in up.json("topics", "describe", f"--{name}-min-isr")}
+        assert found & {"under", "at", "over"} == {name}
+        for other in {"under", "at", "over"} - {name}:
+            assert up.json("topics", "describe", other, f"--{name}-min-isr") == []
+    assert up.json("topics", "describe", "at", "--at-min-isr", "--unavailable") == []
+    assert "no partition is both" in up.run("topics", "describe", "--at-min-isr", "--under-min-isr", code=2)
+
+
+@pytest.fixture
+def one_broker_short(up: Command) -> Iterator[Command]:
+    """The cluster while broker 2 is down: topic `halved` has lost a replica, and `torn` the leader of partition 1."""
+    up.run("topics", "create", "halved", "--replica-assignment", "1:2", "--config", "min.insync.replicas=2")
+    up.run("topics", "create", "torn", "--replica-assignment", "1,2")
+    up.run("produce", "torn", "--partition", "0", text="a\nb\n")
+    up.run("stop", "2")
+    yield up
+    up.run("start", "2")
+    up.run("topics", "delete", "halved", "torn")
+
+
+def test_what_a_broker_that_is_down_leaves_behind_is_shown(one_broker_short: Command) -> None:
+    kraft = one_broker_short
+    (part,) = kraft.json("topics", "describe", "halved")["partitions"]
+    assert (part["isr"], part["elr"], part["last_known_elr"]) == ([1], [2], [])
+    (row,) = kraft.json("topics", "describe", "halved", "--under-min-isr")
+    assert (row["topic"], row["elr"], row["last_known_elr"]) == ("halved", [2], [])
+    assert "ISR  ELR  LAST KNOWN ELR" in kraft.run("topics", "describe", "halved")
+
+    offsets = ("partitions", "offsets", "torn")
+    said = "torn-1 has no leader now (LEADER_NOT_AVAILABLE); see kraft topics describe --unavailable"
+    assert kraft.run(*offsets, code=1) == f"kraft: {said}\n"
+    assert [line.split()[:3] for line in kraft.printed(*offsets, code=1).splitlines()[1:]] == [
+        ["torn", "0", "2"],
+        ["torn", "1", "-"],
+    ]
+    there, lost = json.loads(kraft.printed(*offsets, "--json", code=1))
+    assert (there["offset"], "error" in there) == (2, False)
+    assert (lost["offset"], lost["error"]) == (None, said)
+    assert [row["offset"] for row in kraft.json("partitions", "offsets", "torn:0")] == [2]
+    rows = kraft.json("partitions", "list", "torn")
+    assert [(row["leader"], row["first_offset"], row["end_offset"], row["offsets"]) for row in rows] == [
+        (1, 0, 2, 2),
+        (None, None, None, None),
+    ]
 
 
 def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
@@ -230,6 +276,15 @@ def test_brokers_and_quorum_are_shown(up: Command) -> None:
     assert quorum["leader"] == 101
     assert {row["node"]: row["role"] for row in quorum["replicas"]} == {101: "leader", 1: "observer", 2: "observer"}
     assert "HIGH" not in up.run("quorum")
+
+
+def test_the_quorum_is_described_as_kafkas_tool_has_it(up: Command) -> None:
+    described, shown = up.json("quorum", "describe"), up.json("quorum")
+    assert described.keys() == shown.keys()
+    assert {row["node"]: row["role"] for row in described["replicas"]} == {
+        row["node"]: row["role"] for row in shown["replicas"]
+    }
+    assert up.run("quorum", "describe").startswith("leader 101  epoch ")
 
 
 def test_the_requests_that_a_broker_answers_are_shown(up: Command) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
+from kraft.client.admin import topics
 from tests.deploy.clusters import Command
 from tests.interop.kafka_nodes import kafka_running
 
@@ -28,7 +29,7 @@ def kraft(tmp_path: Path, servers: str, monkeypatch: pytest.MonkeyPatch) -> Comm
     return Command(tmp_path)
 
 
-def test_topics_partitions_and_configs(kraft: Command) -> None:
+def test_topics_partitions_and_configs(kraft: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     created = kraft.json("topics", "create", "t", "--partitions", "2", "--config", "retention.ms=777000")
     assert created == {"topic": "t", "created": True, "partitions": 2, "replication_factor": 1}
     assert kraft.json("topics", "describe", "t")["settings"] == {"retention.ms": "777000"}
@@ -38,6 +39,13 @@ def test_topics_partitions_and_configs(kraft: Command) -> None:
     assert "segment.ms" in changed
     assert "retention.ms" not in changed
     assert len(kraft.json("partitions", "list", "t")) == 3
+    rows = [row for row in kraft.json("topics", "describe", "--at-min-isr") if row["topic"] == "t"]
+    assert [(row["isr"], row["elr"], row["last_known_elr"]) for row in rows] == [
+        (row["replicas"], [], []) for row in rows
+    ]
+    assert [row["partition"] for row in rows] == [0, 1, 2]
+    monkeypatch.setattr(topics, "PAGE_PARTITIONS_MAX", 1)
+    assert [row["partition"] for row in kraft.json("topics", "describe", "t")["partitions"]] == [0, 1, 2]
     assert "TOPIC_ALREADY_EXISTS" in kraft.run("topics", "create", "t", code=1)
     kraft.run("topics", "delete", "t")
     assert "see kraft topics list" in kraft.run("topics", "describe", "t", code=4)
@@ -76,6 +84,8 @@ def test_groups(kraft: Command, servers: str) -> None:
         member.close()
     kraft.run("groups", "reset-offsets", "team", "--topic", "read:0", "--shift-by", "-3", "--execute")
     assert kraft.json("groups", "describe", "team")["lag"] == 3
+    of_all = kraft.json("groups", "reset-offsets", "--all-groups", "--all-topics", "--to-latest")["partitions"]
+    assert next((row["before"], row["after"]) for row in of_all if row["group"] == "team") == (1, 4)
     assert ["team", "Empty"] in [[row["group"], row["state"]] for row in kraft.json("groups", "list")]
     kraft.run("groups", "delete-offsets", "team", "--topic", "read:0")
     kraft.run("groups", "delete", "team")

@@ -1,0 +1,118 @@
+"""Questions to leaders where some cannot be had: each partition has its own outcome, and none waits for another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.client import KafkaError
+from kraft.client.admin import LATEST, FoundOffset, NewTopic
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import TimedOut
+from kraft.sim.cluster.shape import host_name
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import rule_from
+from tests.admin.stage import Stage, play
+
+FIRST, SECOND = ("t", 0), ("t", 1)
+BOTH = {FIRST: LATEST, SECOND: LATEST}
+
+
+async def make_one_partition_on_each(stage: Stage) -> None:
+    await stage.admin.topics.create(NewTopic("t", assignment={0: [1], 1: [2]}))
+    await stage.produce("t", {1: 0, 2: 1}, partition=1)
+
+
+def set_rule(stage: Stage, **rule: Any) -> None:
+    for node in (1, 2):
+        stage.cluster.replies[node].add(rule_from({"api": "ListOffsets", "action": "error", **rule}))
+
+
+def told(outcomes: dict[tuple[str, int], FoundOffset | KafkaError]) -> dict[tuple[str, int], int | ErrorCode]:
+    """Offsets, and the codes of errors."""
+    return {tp: one.code if isinstance(one, KafkaError) else one.offset for tp, one in outcomes.items()}
+
+
+def test_where_all_answer_each_has_its_offset() -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        each = await stage.admin.partitions.offsets_of_each(BOTH)
+        assert each == await stage.admin.partitions.offsets(BOTH)
+        assert told(each) == {FIRST: 0, SECOND: 2}
+        assert await stage.admin.partitions.offsets_of_each({}) == {}
+
+    play(work)
+
+
+def test_a_partition_without_a_leader_does_not_keep_the_others_from_being_told() -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        stage.cluster.crash(1, lose_power=False, is_noticed=True)
+        assert await stage.cluster.wait_until(lambda: is_without_leader(stage), 20_000)
+        each = await stage.admin.partitions.offsets_of_each(BOTH)
+        assert told(each) == {FIRST: ErrorCode.LEADER_NOT_AVAILABLE, SECOND: 2}
+        assert "t-0 has no leader now" in str(each[FIRST])
+        with pytest.raises(KafkaError, match="t-0 has no leader now"):
+            await stage.admin.partitions.offsets(BOTH)
+
+    play(work, timeout_ms=3_000)
+
+
+def is_without_leader(stage: Stage) -> bool:
+    topic = stage.cluster.image.topics.get("t")
+    return topic is not None and topic.partition(0).leader < 0
+
+
+def test_a_leader_that_hangs_does_not_keep_the_others_from_answering() -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        stage.cluster.world.pause(host_name(1))
+        each = await stage.admin.partitions.offsets_of_each(BOTH)
+        stage.cluster.world.resume(host_name(1))
+        assert told(each) == {FIRST: ErrorCode.NETWORK_EXCEPTION, SECOND: 2}
+        assert "t-0: its leader, broker 1, does not answer" in str(each[FIRST])
+
+    play(work, timeout_ms=3_000)
+
+
+def test_an_error_that_passes_is_not_told() -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        set_rule(stage, error="NOT_LEADER_OR_FOLLOWER", times=2)
+        assert told(await stage.admin.partitions.offsets_of_each(BOTH)) == {FIRST: 0, SECOND: 2}
+
+    play(work)
+
+
+@pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "TOPIC_AUTHORIZATION_FAILED"])
+def test_an_error_that_stays_is_told_of_its_partition_alone(error: str) -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        set_rule(stage, error=error, topic="t", partition=0)
+        assert told(await stage.admin.partitions.offsets_of_each(BOTH)) == {FIRST: ErrorCode[error], SECOND: 2}
+
+    play(work, timeout_ms=3_000)
+
+
+def test_what_is_not_there_is_told_at_once_beside_what_is() -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        begin_ms = stage.cluster.world.now_ns // 1_000_000
+        each = await stage.admin.partitions.offsets_of_each({**BOTH, ("t", 7): LATEST, ("no", 0): LATEST})
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert told(each) == {FIRST: 0, SECOND: 2, ("t", 7): unknown, ("no", 0): unknown}
+        assert stage.cluster.world.now_ns // 1_000_000 - begin_ms < 1_000
+
+    play(work)
+
+
+def test_where_no_broker_answers_that_is_told_and_not_an_error_of_each_partition() -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        for node in (1, 2):
+            stage.cluster.crash(node, lose_power=True, is_noticed=True)
+        with pytest.raises((ClusterUnreachable, TimedOut)):
+            await stage.admin.partitions.offsets_of_each(BOTH)
+
+    play(work, timeout_ms=3_000)
