@@ -108,6 +108,20 @@ class MetadataLog:
         self.warm()
         return self, self._view(snapshots, voters), self._read_state()
 
+    @staticmethod
+    def remove(disk: Disk, metadata_dir: str) -> None:
+        """The log and its snapshots. The epoch stays, for it never goes back, unless what holds it is damaged itself.
+        *Blocking.* DiskError."""
+        directory = MetadataLog.directory_in(metadata_dir)
+        try:
+            quorum_file.read_quorum_state(disk, directory)
+        except StorageCorrupt:
+            disk.remove_tree(directory)
+            return
+        for name in disk.list(directory):
+            if name != quorum_file.QUORUM_STATE:
+                disk.unlink(f"{directory}/{name}")
+
     def _start_offset(self, snapshots: Sequence[SnapshotId]) -> int:
         """Log start is not stored: it is 0, or where a snapshot at or above the first segment's base ends."""
         parsed = [parse_segment_file(name) for name in self.disk.list(self.directory)]

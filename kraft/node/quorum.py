@@ -1,7 +1,7 @@
 """The metadata quorum as a node sees it: the raft core driven over the seam.
 
 One per process: controllers vote in it, brokers observe it, combined nodes share it. A damaged log stops a voter with a
-message that says how to rejoin; an observer deletes it and fetches again (DESIGN 4).
+message that says how to rejoin; an observer deletes it, keeps its epoch, and fetches again (DESIGN 4).
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Quorum:
             if config.is_controller:
                 raise
             log.warning("metadata log is damaged, fetching it again", problem=str(damage))
-            disk.remove_tree(MetadataLog.directory_in(config.metadata_log_dir))
+            MetadataLog.remove(disk, config.metadata_log_dir)
             return MetadataLog.open(*arguments)
 
     async def shutdown(self) -> None:

@@ -5,7 +5,8 @@ its durable entries, and the changes in between. `sync` and `sync_directory` mak
 (the kernel writes back). A process death loses nothing. A power loss keeps, per file and per directory, a seeded
 choice: none of what is pending, all, a prefix, or a prefix and a torn piece of the next write. Of what it keeps of a
 file, the length is known in order, but sectors reach the device in any: some may be lost that others are behind, and
-read as zeros from where nothing had been written before.
+read as zeros from where nothing had been written before. A sector is lost as a whole: what a later write put into it
+was in the same page.
 Source: ALICE (Pillai et al., OSDI 2014) for what file systems may do; POSIX fsync.
 """
 
@@ -136,22 +137,24 @@ class Inode:
         self.settle(self.applied + count)
         whole = self.safe_bytes
         self.sound_bytes = None
+        lost: list[tuple[int, int]] = []
         if len(self.durable) > firm and chance.one_in(SCATTERED_ONE_IN):
-            whole = min(whole, self._lose_sectors(chance, firm))
+            lost = self._choose_sectors(chance, firm)
         if next_write is not None and next_write.data:
             self.durable += _torn(chance, next_write.data, len(self.durable))
+        for begin, after in lost:
+            whole = min(whole, begin)
+            after = min(after, len(self.durable))
+            self.durable[begin:after] = bytes(after - begin)
         self.data = bytearray(self.durable)
         self.pending = []
         self._note_cut(whole)
 
-    def _lose_sectors(self, chance: NamedRandom, firm: int) -> int:
-        """Some of the sectors from `firm` on never reached the device. Gives where the first of them begins."""
-        end = len(self.durable)
-        begins = [firm, *range(firm - firm % SECTOR_BYTES + SECTOR_BYTES, end, SECTOR_BYTES), end]
-        lost = [(begin, after) for begin, after in pairwise(begins) if chance.below(2)]
-        for begin, after in lost:
-            self.durable[begin:after] = bytes(after - begin)
-        return lost[0][0] if lost else end
+    def _choose_sectors(self, chance: NamedRandom, firm: int) -> list[tuple[int, int]]:
+        """The sectors from `firm` on that never reached the device: (begin, end), in order."""
+        begins = [firm, *range(firm - firm % SECTOR_BYTES + SECTOR_BYTES, len(self.durable), SECTOR_BYTES)]
+        end = begins[-1] - begins[-1] % SECTOR_BYTES + SECTOR_BYTES
+        return [(begin, after) for begin, after in pairwise((*begins, end)) if chance.below(2)]
 
 
 def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:
@@ -204,7 +207,8 @@ class Directory:
         self.pending.append(change)
 
     def add_directory(self, name: str) -> Directory:
-        """A new directory, durable at once."""
+        """A new directory, durable at once, and with it what was changed before: what had its name is gone."""
+        self.sync()
         made = Directory()
         self.entries[name] = made
         self.durable[name] = made

@@ -200,6 +200,34 @@ def test_an_observer_fetches_a_damaged_log_again() -> None:
     World(2).run(main)
 
 
+@pytest.mark.parametrize("is_state_damaged", [False, True])
+def test_an_observer_with_a_damaged_log_keeps_its_epoch_unless_that_is_damaged_too(is_state_damaged: bool) -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        cluster.start()
+        await cluster.write(*(b"%d" % number * 40 for number in range(30)))
+        await cluster.write(b"last")
+        observer = cluster.members[4]
+        await cluster.wait(lambda: observer.replica.values[-1:] == [b"last"])
+        assert observer.quorum is not None
+        core = observer.quorum.replica
+        assert core is not None
+        before = core.epoch
+        assert before > 0
+        for node in cluster.members:
+            cluster.kill(node)
+        damage(world.node("c4"), 4)
+        if is_state_damaged:
+            world.node("c4").disk.write_file_atomic("/data/4/__cluster_metadata-0/quorum-state", b"{")
+        cluster.restart(4)
+        await cluster.wait(lambda: observer.quorum is not None and observer.quorum.replica is not None)
+        core = observer.quorum.replica
+        assert core is not None
+        assert (core.epoch, core.log.end_offset) == (0 if is_state_damaged else before, 0)
+
+    World(2).run(main)
+
+
 def test_a_voter_with_a_damaged_log_stops_and_says_how_to_rejoin() -> None:
     failures: list[BaseException] = []
 

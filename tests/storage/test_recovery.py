@@ -138,6 +138,17 @@ def test_an_offset_of_zeros_elsewhere_than_at_the_end_of_a_sector_is_damage() ->
         reopened(machine, bytes(whole))
 
 
+def test_zeros_before_the_rest_of_their_sector_are_damage() -> None:
+    """A sector reaches the device whole or not at all."""
+    machine = Machine()
+    datas = written(machine, 3, size=100)
+    whole = bytearray(b"".join(datas))[:SECTOR_BYTES]
+    whole[: len(datas[0])] = bytes(len(datas[0]))
+    assert len(datas[0]) < len(whole)
+    with pytest.raises(StorageCorrupt, match="is damaged"):
+        reopened(machine, bytes(whole), strict=True)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans())
 def test_a_power_loss_never_stops_a_log_and_never_takes_what_was_synced(seed: int, strict: bool) -> None:

@@ -131,6 +131,27 @@ def test_sectors_that_were_not_synced_reach_the_device_in_any_order() -> None:
     assert {(False, True, True), (True, False, True), (False, False, True), (True, True, True)} <= left
 
 
+def test_a_sector_is_lost_with_all_that_was_written_into_it() -> None:
+    """Also when the last of it is the kept piece of a torn write."""
+    left: set[tuple[bytes, bytes]] = set()
+
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        disk.make_directory("/data")
+        file = disk.create("/data/log")
+        disk.sync_directory("/data")
+        file.append(b"a" * 100)
+        file.append(b"b" * 1000)
+        world.power_off("server")
+        content = world.node("server").disk.read_file("/data/log")
+        left.add((content[:512].rstrip(b"\0"), content[512:].rstrip(b"\0")))
+
+    run(body, seeds=300)
+    sectors = (b"a" * 100 + b"b" * 412, b"b" * 512)
+    assert {(b"", sectors[1]), (sectors[0], b""), sectors} <= left
+    assert {first for first, _ in left} == {b"", b"a" * 100, sectors[0]}
+
+
 def test_sectors_that_were_cut_and_written_again_may_be_lost() -> None:
     left: set[bytes] = set()
 
@@ -186,6 +207,24 @@ def test_entries_that_were_not_synced_may_be_lost_with_the_power() -> None:
 
     run(body, seeds=40)
     assert left == {("a",), ("b",), ("b", "c"), ("c",)}
+
+
+def test_a_directory_that_takes_the_place_of_a_removed_one_survives_a_power_loss() -> None:
+    """It is durable when it is made, so the removal is, too."""
+
+    async def body(world: World) -> None:
+        disk = world.node("server").disk
+        disk.make_directory("/data/log")
+        disk.write_file_atomic("/data/log/old", b"")
+        disk.remove_tree("/data/log")
+        disk.make_directory("/data/log")
+        disk.write_file_atomic("/data/log/vote", b"epoch 1")
+        world.power_off("server")
+        disk = world.node("server").disk
+        assert disk.list("/data/log") == ["vote"]
+        assert disk.read_file("/data/log/vote") == b"epoch 1"
+
+    run(body, seeds=20)
 
 
 def test_a_file_that_was_replaced_atomically_survives_a_power_loss() -> None:
