@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Literal
 
 from crc32c import crc32c
@@ -105,6 +106,14 @@ class _FileView:
         self._parse(inode.data, self.ends[-1] if self.ends else 0)
         return same
 
+    def bytes_between(self, start: int, end: float) -> Iterator[bytes]:
+        """The bytes of the batches that end in (start, end]."""
+        first = 0
+        for batch in self.batches:
+            if start < batch.next_offset <= end:
+                yield bytes(memoryview(self.inode.data)[first : batch.end])
+            first = batch.end
+
     def _parse(self, data: bytearray, start: int) -> None:
         self.is_broken = False
         try:
@@ -178,12 +187,19 @@ class DiskEye:
     """Looks at one host's disk."""
 
     def __init__(
-        self, node: int, host: Host, tell: Callable[[Observation], None], labels: TopicLabels | None = None
+        self,
+        node: int,
+        host: Host,
+        tell: Callable[[Observation], None],
+        labels: TopicLabels | None = None,
+        trimmed: Callable[[list[bytes]], None] = lambda batches: None,
     ) -> None:
+        """`trimmed` gets the batches that a node deletes from the front of its metadata log, before the cut is told."""
         self._labels = labels or TopicLabels()
         self._node = node
         self._host = host
         self._tell = tell
+        self._trimmed = trimmed
         self._logs: dict[TopicPartition | None, _LogView] = {}
         self._state: tuple[Inode, int] | None = None
         self._snapshots: set[Inode] = set()
@@ -332,12 +348,7 @@ class DiskEye:
         found: list[bytes] = []
         for name in view.names if view is not None else ():
             assert view is not None
-            file = view.files[name]
-            first = 0
-            for batch in file.batches:
-                if start < batch.next_offset <= end:
-                    found.append(bytes(memoryview(file.inode.data)[first : batch.end]))
-                first = batch.end
+            found += view.files[name].bytes_between(start, end)
         return found
 
     def stored_batches(self, log: TopicPartition) -> list[StoredBatch]:
@@ -372,7 +383,8 @@ class DiskEye:
         segments = {name: inode for name, inode in directory.entries.items() if _is_segment(name, inode)}
         last = max(segments, default=None)
         changed: dict[str, int] = {}
-        replaced = view.files.keys() - segments.keys()
+        before = set(view.files)
+        replaced = before - segments.keys()
         for name, inode in segments.items():
             assert isinstance(inode, Inode)
             known = view.files.get(name)
@@ -383,8 +395,13 @@ class DiskEye:
             same = self._update(log, name, known)
             if same is not None:
                 changed[name] = same
-        for name in replaced - segments.keys():
-            del view.files[name]
+        gone = {name: view.files.pop(name) for name in sorted(replaced - segments.keys())}
+        stays = max(before - replaced, default="")  # nothing does where a snapshot takes the log's place
+        if log is None:
+            for name, file in gone.items():
+                file.update()  # what a power loss took with the name is gone from it
+                if name < stays:
+                    self._trimmed(list(file.bytes_between(0, inf)))
         self._look_at_front(log, view, directory)
         if replaced or view.is_broken or any(name != last and view.files[name].batches for name in changed):
             self._tell_all(log, view)

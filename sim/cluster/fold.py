@@ -1,6 +1,7 @@
 """The committed metadata, folded batch by batch from the bytes on the disks, and told as observations.
 
-It takes every batch the first time that any replica counts it as committed. So partitions and fences are told one
+It takes every batch the first time that any replica counts it as committed, or has trimmed it, as none does before: an
+only controller commits, writes a snapshot and trims its log between two looks. So partitions and fences are told one
 record after the other, however coarsely the nodes publish, and each node's image has an independent one to equal (M1),
 which itself equals what a reference makes of the same events (M2).
 """
@@ -94,9 +95,11 @@ class MetadataFold:
         return self.image.offset
 
     def take(self, batches: Iterable[bytes]) -> None:
-        """Committed batches, in order, from `end_offset` on."""
+        """Committed batches, in order; those below `end_offset` are known."""
         for data in batches:
             header = read_header(data)
+            if header.next_offset <= self.image.offset:
+                continue
             if header.base_offset != self.image.offset:
                 return  # behind a snapshot: the rest is told by a log that has it all
             builder = ImageBuilder(self.image)

@@ -111,7 +111,8 @@ class ClusterWatch:
         self.group_eyes: list[GroupEye] = []
         """What else looks at what leaves a host."""
         self._disks = {
-            node: DiskEye(node, world.host(host_name(node)), self.tell, self.labels) for node in shape.node_ids
+            node: DiskEye(node, world.host(host_name(node)), self.tell, self.labels, self.fold.take)
+            for node in shape.node_ids
         }
         self._losing: int | None = None
         """The node of whose disk a fault takes bytes that count, right now."""

@@ -46,7 +46,8 @@ class Bench:
     def __init__(self, seed: int = 1) -> None:
         self.world = World(seed)
         self.told: list[Observation] = []
-        self.eye = DiskEye(1, self.world.host("node-1"), self.told.append)
+        self.trimmed: list[bytes] = []
+        self.eye = DiskEye(1, self.world.host("node-1"), self.told.append, trimmed=self.trimmed.extend)
         self.disk = self.world.node("node-1").disk
         self.disk.make_directory(PLACE)
         write_partition_metadata(self.disk, PLACE, TOPIC_ID)
@@ -282,6 +283,45 @@ def test_the_metadata_log_ends_where_the_next_file_does_not_join() -> None:
     assert not [seen for seen in told if isinstance(seen, LogDurable) and seen.end_offset > 0]
     bench.write(f"{METADATA}/{0:020}.log", batch(0), batch(1))
     assert ends(bench.look()) == [1, 2, 3]
+
+
+def metadata_of_three_files() -> tuple[Bench, list[str]]:
+    """Of two batches, one and one, and told."""
+    bench, paths = Bench(), [f"{METADATA}/{base:020}.log" for base in (0, 2, 3)]
+    bench.disk.make_directory(METADATA)
+    bench.write(paths[0], batch(0), batch(1))
+    bench.write(paths[1], batch(2))
+    bench.write(paths[2], batch(3))
+    assert ends(bench.look()) == [1, 2, 3, 4]
+    return bench, paths
+
+
+def test_what_is_trimmed_from_the_metadata_log_is_given() -> None:
+    bench, paths = metadata_of_three_files()
+    bench.write(paths[2], batch(4))
+    bench.disk.rename(paths[0], f"{paths[0]}.deleted")
+    bench.disk.unlink(paths[1])
+    assert LogCut(1, None, 3, 4) in bench.look()
+    assert bench.trimmed == [batch(0), batch(1), batch(2)]
+
+
+def test_of_a_file_that_is_trimmed_a_power_loss_may_have_taken_bytes() -> None:
+    bench, paths = metadata_of_three_files()
+    bench.disk.open(paths[0]).truncate(len(batch(0)) + 5)
+    bench.disk.rename(paths[0], f"{paths[0]}.deleted")
+    bench.look()
+    assert bench.trimmed == [batch(0)]
+
+
+def test_what_is_cut_from_the_end_of_the_metadata_log_or_goes_with_all_of_it_was_not_trimmed() -> None:
+    """It may never have been committed: a new leader had other records there, or a snapshot took the log's place."""
+    for cut_from, base in ((1, 2), (0, 9)):
+        bench, paths = metadata_of_three_files()
+        for path in paths[cut_from:]:
+            bench.disk.rename(path, f"{path}.deleted")
+        bench.write(f"{METADATA}/{base:020}.log", batch(base, epoch=1))
+        assert [seen for seen in bench.look() if isinstance(seen, LogCut)]
+        assert bench.trimmed == []
 
 
 def test_a_log_ends_where_a_power_loss_has_taken_a_file_of_the_middle() -> None:
