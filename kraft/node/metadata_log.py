@@ -119,8 +119,11 @@ class MetadataLog:
             disk.remove_tree(directory)
             return
         for name in disk.list(directory):
-            if name != quorum_file.QUORUM_STATE:
-                disk.unlink(f"{directory}/{name}")
+            path = f"{directory}/{name}"
+            if disk.is_directory(path):
+                disk.remove_tree(path)
+            elif name != quorum_file.QUORUM_STATE:
+                disk.unlink(path)
 
     def _start_offset(self, snapshots: Sequence[SnapshotId]) -> int:
         """Log start is not stored: it is 0, or where a snapshot at or above the first segment's base ends."""

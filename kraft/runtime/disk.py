@@ -10,13 +10,14 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar, TypeVarTuple
 
 import trio
 
 from kraft.runtime.file import RealFile, disk_error
 from kraft.runtime.writeback import DirtyLedger
-from kraft.seam import DiskLocked, File, Lock
+from kraft.seam import DiskError, DiskLocked, File, Lock
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -104,7 +105,12 @@ class RealDisk:
             raise disk_error(NotADirectoryError(20, "a file of that name exists"), path, "make directory") from None
         except OSError as error:
             raise disk_error(error, path, "make directory") from error
-        self.sync_directory(parent)
+        try:
+            self.sync_directory(parent)
+        except DiskError:  # the next try would find it, and take it for durable
+            with suppress(OSError):
+                os.rmdir(path)
+            raise
 
     def remove_tree(self, path: str) -> None:
         try:

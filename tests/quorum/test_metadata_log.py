@@ -217,6 +217,7 @@ def test_an_observer_with_a_damaged_log_keeps_its_epoch_unless_that_is_damaged_t
         for node in cluster.members:
             cluster.kill(node)
         damage(world.node("c4"), 4)
+        world.node("c4").disk.make_directory("/data/4/__cluster_metadata-0/lost+found")
         if is_state_damaged:
             world.node("c4").disk.write_file_atomic("/data/4/__cluster_metadata-0/quorum-state", b"{")
         cluster.restart(4)

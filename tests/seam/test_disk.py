@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 import trio
 
+from kraft.runtime.disk import RealDisk
 from kraft.seam import DiskError, DiskLocked, File
 from tests.seam.sites import DIRTY_BUDGET_BYTES, RealSite, Site, WorldSite
 
@@ -243,3 +245,22 @@ def test_a_sync_makes_room_in_the_dirty_budget(site: AnySite) -> None:
         assert not disk.dirty_budget_full
 
     site.run(body)
+
+
+def test_a_directory_whose_name_was_not_synced_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    synced: list[str] = []
+
+    def sync(_disk: RealDisk, path: str) -> None:
+        synced.append(path)
+        if len(synced) == 1:
+            raise DiskError("the device refuses", errno=errno.EIO, path=path)
+
+    async def body(site: Site) -> None:
+        monkeypatch.setattr(RealDisk, "sync_directory", sync)
+        with pytest.raises(DiskError):
+            site.server.disk.make_directory(f"{site.folder}/log")
+        site.server.disk.make_directory(f"{site.folder}/log")
+        assert site.server.disk.is_directory(f"{site.folder}/log")
+        assert synced == [site.folder, site.folder]
+
+    RealSite(tmp_path, shares_wait=False).run(body)
