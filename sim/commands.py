@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,8 +105,11 @@ def sim(
         return
     from kraft.sim.campaign import Campaign, CampaignSettings
     from kraft.sim.cluster.run import RunSettings
+    from kraft.sim.kept_runs import CodeChanged
     from kraft.sim.nemesis.faults import FaultSettings
 
+    if keep and resume is not None:
+        raise typer.BadParameter("--keep and --resume: of a seed that is not run again no plan can be left")
     if keep:
         _require_writable_folder(failures)
     count = seeds if seeds is not None else 0 if seed is None else 1
@@ -118,7 +122,12 @@ def sim(
     run = RunSettings(faults=faults)
     kept = None if resume is None else _kept_runs(resume, run)
     settings = CampaignSettings(chosen, run, processes, failures, log, keep, kept)
-    raise typer.Exit(0 if Campaign(settings).run() else 1)
+    try:
+        is_good = Campaign(settings).run()
+    except CodeChanged as problem:
+        print(f"kraft: {problem}", file=sys.stderr)
+        is_good = False
+    raise typer.Exit(0 if is_good else 1)
 
 
 @app.command()

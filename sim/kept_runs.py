@@ -1,7 +1,8 @@
 """The runs of a campaign in a file, so that one that was cut short goes on where it was.
 
 A line per run that passed, with a digest of all code that it ran and of its settings: what other code did says nothing
-about this one, and is passed over. A run that failed is not kept, for it is to be looked at and run again.
+about this one, and is passed over. A run that failed is not kept, for it is to be looked at and run again. Processes
+begin all the time, so code that changes under a campaign ends it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ class RunFigures:
         )
 
 
+class CodeChanged(Exception):
+    """The code, or a package that it uses, is not what it was when the campaign began."""
+
+
 class KeptRuns:
     """`found`: by seed, the runs in the file that the same code made with the same settings. A line that was cut short
     counts for nothing. OSError for a file that cannot be written."""
@@ -54,6 +59,7 @@ class KeptRuns:
     def __init__(self, path: Path, settings: RunSettings) -> None:
         self.path = path
         self.found: dict[int, RunFigures] = {}
+        self._settings = settings
         self._code = digest_of(settings)
         path.touch()
         text = path.read_text()
@@ -72,7 +78,9 @@ class KeptRuns:
             return
 
     def keep(self, run: RunFigures) -> None:
-        """Write down a run that passed."""
+        """Write down a run that passed. CodeChanged if nobody knows what code it ran."""
+        if digest_of(self._settings) != self._code:
+            raise CodeChanged(f"the code has changed while seed {run.seed} ran: begin again, and leave the code alone")
         coverage = [[*cell, count] for cell, count in run.coverage.items()]
         row = {
             "code": self._code,
@@ -98,8 +106,9 @@ def _parsed(row: dict[str, Any]) -> RunFigures:
 
 
 def digest_of(settings: RunSettings) -> str:
-    """Of every Python file of the package, of Python and trio, and of these settings."""
-    found = hashlib.sha256(f"{sys.version} {version('trio')} {settings}".encode())
+    """Of every Python file of the package, of Python and all that is installed beside it, and of these settings."""
+    installed = sorted({f"{each.name} {each.version}" for each in distributions()})
+    found = hashlib.sha256(f"{sys.version} {installed} {settings}".encode())
     for root in kraft.__path__:
         for folder, folders, names in os.walk(root, followlinks=True):
             folders.sort()

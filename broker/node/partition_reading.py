@@ -20,6 +20,7 @@ from kraft.wire.fetch import FIRST_VERSION_WITH_RACK, FetchResult
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
+    from kraft.broker.replica.leader import LeaderState
     from kraft.storage.log import Log
 
 HOT_TAIL_BYTES = 32 * 1024 * 1024
@@ -172,16 +173,18 @@ def _refusal(
                 log.log_start_offset,
                 diverging_epoch=(epoch, end),
             )
-        if params.is_follower and _begins_where_it_ends(log, entry):
+        if params.is_follower and leader is not None and _may_differ_below(leader, log, entry, params.replica_id):
             return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
     return None
 
 
-def _begins_where_it_ends(log: Log | BlankLog, entry: FetchedPartition) -> bool:
-    """What the follower has was deleted here, with the epochs of it: nobody can tell whether the same stood here. One
-    that has deleted it, too, was found to have the same before."""
+def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: FetchedPartition, replica_id: int) -> bool:
+    """The follower ends where our log begins, and what it has was deleted here, with the epochs of it: it may have been
+    something else that stood here. One that is in sync has all that was committed, and so what was deleted; one that
+    has deleted it, too, was found to have the same before."""
     return (
         entry.log_start_offset < log.log_start_offset == entry.fetch_offset
+        and replica_id not in leader.isr.committed
         and log.epochs.floor(entry.last_fetched_epoch) is None
     )
 

@@ -281,7 +281,8 @@ class CommitRule(Check):
 
     def down(self, seen: NodeDown) -> None:
         shadow = self._shadows.log(seen.node, None)
-        if shadow.durable_end:
+        is_voter = any(seen.node in voters for voters in (self.voters, *self._of_leader.values()))
+        if is_voter and shadow.durable_end:
             held = shadow.between(shadow.start_offset, shadow.durable_end)
             self._gone[seen.node] = frozenset((batch.next_offset, batch.epoch, batch.digest) for batch in held)
 

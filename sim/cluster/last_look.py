@@ -29,7 +29,9 @@ LEFT_BY_READERS_MAX = 6
 SEGMENT_SUFFIX, INDEX_SUFFIX = ".log", ".index"
 FOLLOWED_MS_MAX = 2_000
 
-Contents = dict[tuple[int, tuple[str, int]], tuple[tuple[int, int, int], ...]]
+Content = tuple[tuple[int, int, int], ...]
+"""(end offset, epoch, digest) of each batch."""
+Contents = dict[tuple[int, tuple[str, int]], Content]
 
 
 class LastLook:
@@ -59,10 +61,9 @@ class LastLook:
             cluster.report.fail("L5", "the cluster did not come back", trouble=cluster.trouble())
             return
         after = self._contents()
-        for place, content in before.items():
-            if after.get(place) != content:
-                node, log = place
-                held = after.get(place, ())
+        for (node, log), content in before.items():
+            held, begin = after.get((node, log), ()), self._begin_of(log)
+            if _behind(begin, held) != _behind(begin, content):
                 cluster.report.fail(
                     "D12",
                     "a log is not what it was before its node was started anew",
@@ -102,6 +103,14 @@ class LastLook:
             cluster.crash(node, lose_power=False, is_noticed=False)
         for node in cluster.shape.node_ids:
             cluster.start(node)
+
+    def _begin_of(self, log: tuple[str, int]) -> int:
+        """Where its leader's log begins: what lies before that each replica may delete when it comes to it."""
+        cluster, (label, index) = self._cluster, log
+        for topic in cluster.image.topics:
+            if cluster.watch.labels.of(topic.topic_id, topic.name) == label:
+                return cluster.begin_of(topic.partition(index).leader, topic.name, index)
+        return 0
 
     def _contents(self) -> Contents:
         cluster = self._cluster
@@ -225,6 +234,11 @@ class LastLook:
     def _fail(self, check: str, text: str, broker: int, partition: Partition, when: str, **facts: object) -> None:
         place = (partition.topic, partition.index)
         self._cluster.report.fail(check, text, partition=place, node=broker, when=when, **facts)
+
+
+def _behind(begin: int, content: Content) -> Content:
+    """The batches that end behind this offset."""
+    return tuple(batch for batch in content if batch[0] > begin)
 
 
 def _folder(host: Host, path: str) -> Directory | None:

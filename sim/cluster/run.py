@@ -304,6 +304,10 @@ class ClusterRun:
                     suite.durability.check_log(broker, log, "replica at the end")
         await self.last_look.run()
         cluster.watch.fold.finish()
+        folded, committed = cluster.watch.fold.end_offset, suite.ledger.end_offset
+        if folded < committed:
+            text = "the checks go by metadata that stand still: nobody was seen with the batches that come next"
+            report.fail("M1", text, folded=folded, committed=committed)
         suite.finish(cluster.watch.now_ms)
 
     def _has(self, setting: Setting) -> bool:

@@ -116,6 +116,7 @@ def test_what_a_voter_acknowledged_before_its_disk_was_replaced_counts_until_it_
     assert "R9" in findings(*written[:3], replace(batch(103, 0, 2), digest=7), *synced, *gone, leads), "another record"
     out, back = (voters_of(101, keys) for keys in ((101, 102), (101, 102, 103)))
     assert "R9" in findings(*written, *synced, *gone, out, back, leads), "in the set again, with another disk"
+    assert "R9" in findings(*written, *synced, out, *gone, back, leads), "it was no voter any more"
     at_once = [NodeDown(103), LogCut(103, None, 0, 0), Restarted(103, 2, clean=False, wiped=False)]
     assert "R9" in findings(*written, *synced, *at_once, leads), "it lost what it had acknowledged"
 

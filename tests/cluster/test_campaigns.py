@@ -16,7 +16,7 @@ from kraft.sim.campaign import COVERING_SEEDS, LARGE_SEEDS, Campaign, CampaignSe
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.chronicle import STATES
 from kraft.sim.cluster.run import RunResult, RunSettings, run_plan
-from kraft.sim.kept_runs import KeptRuns
+from kraft.sim.kept_runs import CodeChanged, KeptRuns
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import FAULT_CLASSES, Fault, Plan
 
@@ -185,5 +185,9 @@ def test_what_other_code_or_other_settings_have_passed_is_run_again(
     code = tmp_path / "more"
     code.mkdir()
     (code / "changed.py").write_text("x = 1")
+    kept = KeptRuns(path, RunSettings())
+    run = kept.found[1]
     monkeypatch.setattr(kraft, "__path__", [*kraft.__path__, str(code)])
     assert KeptRuns(path, RunSettings()).found == {}
+    with pytest.raises(CodeChanged, match="while seed 1 ran"):
+        kept.keep(run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kraft.broker.node.partition import Partition
 from kraft.client import Consumer
 from kraft.control.probing import BAD_OUTCOMES, ProbeOutcome, Probing
 from kraft.sim.check.base import Finding
+from kraft.sim.cluster.fold import MetadataFold
 from kraft.sim.cluster.run import RunResult, Signature, run_plan
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.cluster.shrink import NotFailing, Shrinker
@@ -195,6 +197,25 @@ def test_what_cannot_be_written_is_a_wrong_argument_before_a_run(tmp_path: Path)
         assert code == 2
         assert "virtual" not in said
         assert "nothing can be written" in said or "is a folder" in said
+
+
+def test_plans_cannot_be_kept_of_seeds_that_are_not_run_again(tmp_path: Path) -> None:
+    code, framed = kraft_sim("--seed", 1, "--keep", "--resume", tmp_path / "runs")
+    assert code == 2
+    assert "--keep and --resume" in framed
+    assert "virtual" not in framed
+
+
+def test_a_run_whose_checks_go_by_metadata_that_stand_still_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = MetadataFold.take
+
+    def take(fold: MetadataFold, batches: Iterable[bytes]) -> None:
+        if fold.end_offset < 32:  # all is up by then; the last start adds to it
+            honest(fold, batches)
+
+    monkeypatch.setattr(MetadataFold, "take", take)
+    found = run_plan(Plan(duration_ms=1_000)).findings
+    assert any(one.check == "M1" and "stand still" in one.text for one in found)
 
 
 def test_a_page_is_written_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:

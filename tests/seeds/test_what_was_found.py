@@ -24,6 +24,7 @@ from kraft.sim.workload.workload import TOPIC
 from kraft.sim.world import WorldOptions
 from kraft.sim.world.filesystem import Directory
 from kraft.sim.world.options import MILLISECOND_NS
+from kraft.storage.log import Log
 from tests.cluster.stage import die_together, kill_and_settle, play, produce, state_of, wait_whole
 
 BUSY_SNAPSHOTS = {
@@ -360,6 +361,42 @@ def test_replicas_that_have_deleted_the_same_keep_their_logs_when_another_leads(
         assert await produce(cluster, 1) == 1
         cluster.start(leader)
         await wait_whole(cluster)
+
+    lines: list[str] = []
+    assert not play(story, log_lines=lines)
+    assert not [line for line in lines if "out of the leader's range" in line]
+
+
+def log_of(cluster: SimCluster, broker: int) -> Log:
+    """Of partition 0 of the orders on this broker."""
+    node = cluster.watch.nodes[broker].node.broker
+    partition = None if node is None else node.broker.replicas.partition(TOPIC, 0)
+    assert partition is not None
+    assert partition.log is not None
+    return partition.log
+
+
+def test_replicas_in_sync_keep_what_they_know_of_producers_when_all_is_deleted_after_another_leads() -> None:
+    """The other side of it: they end where the leader's log begins, and the epoch of what they have is gone there; but
+    they have all that was committed. A log that is begun anew takes a producer's retry for new."""
+
+    async def story(cluster: SimCluster) -> None:
+        servers = cluster.shape.bootstrap_servers
+        async with Producer(bootstrap_servers=servers, seam=cluster.world.node("producer")) as producer:
+            for _ in range(5):
+                await producer.send(TOPIC, b"x", partition=0)
+        leader = state_of(cluster).leader
+        await kill_and_settle(cluster, leader)
+        cluster.start(leader)
+        await wait_whole(cluster)
+        async with AdminClient(bootstrap_servers=servers, seam=cluster.world.node("trimmer")) as client:
+            await client.partitions.delete_records({(TOPIC, 0): 5})
+        brokers = cluster.shape.broker_ids
+        assert await cluster.wait_until(lambda: all(cluster.begin_of(each, TOPIC, 0) == 5 for each in brokers), 5_000)
+        await cluster.world.sleep_ms(500)
+        known = [log_of(cluster, each).producers.snapshot() for each in brokers]
+        assert len(known[0]) == 1
+        assert known[0] == known[1] == known[2]
 
     lines: list[str] = []
     assert not play(story, log_lines=lines)

@@ -134,6 +134,12 @@ class Leading:
                 return Fetched(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
             if floor != latest or end < offset:
                 return Fetched(fetch, NONE, log.high_watermark, log.log_start_offset, diverging=(floor, end))
+            if (
+                fetch.log_start_offset < log.log_start_offset == offset
+                and fetch.replica_id not in core.isr.committed
+                and log.epochs.floor(latest) is None
+            ):
+                return Fetched(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return Fetched(fetch, ErrorCode.OFFSET_OUT_OF_RANGE)
         return None
