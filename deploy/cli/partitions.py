@@ -53,7 +53,8 @@ class FoundOffsets:
 @app.command("list")
 @over_network
 def list_partitions(connection: Connection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
-    """Show partitions: leader, in-sync replicas, first and next offset, how many offsets lie between."""
+    """Show partitions: leader, in-sync replicas, first and next offset, how many offsets lie between. One without a
+    leader has no offsets; one whose leader does not answer has an `error` in JSON, and the exit code is 1."""
 
     async def work(admin: Admin) -> tuple[list[PartitionDescription], FoundOffsets, FoundOffsets]:
         from kraft.client.admin import EARLIEST, LATEST
@@ -91,7 +92,8 @@ def offsets(
     ] = "latest",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the offset of each partition at a point in time."""
+    """Show the offset of each partition at a point in time. One that has no leader, or whose leader does not answer,
+    has an `error` in JSON, and the exit code is 1."""
     from kraft.client.admin import EARLIEST, LATEST, MAX_TIMESTAMP
 
     named = {"earliest": EARLIEST, "latest": LATEST, "newest": MAX_TIMESTAMP}
