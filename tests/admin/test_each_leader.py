@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.client import KafkaError
-from kraft.client.admin import LATEST, FoundOffset, NewTopic
+from kraft.client.admin import LATEST, Admin, FoundOffset, NewTopic
 from kraft.client.admin.each_leader import EachLeader
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import VersionMismatch
@@ -133,6 +134,39 @@ def test_what_one_odd_broker_does_is_told_of_its_partitions_alone(
         assert re.search(text, str(each[FIRST]))
 
     play(work, timeout_ms=3_000)
+
+
+def test_a_leader_that_takes_for_ever_to_be_reached_is_told_of_its_partitions_alone() -> None:
+    async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
+        if node_id == 1:
+            await trio.sleep_forever()
+        return dict.fromkeys(share, (ErrorCode.NONE, 7))
+
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        each = await EachLeader(stage.admin.partitions._router, BOTH, ask).outcomes()
+        assert each[SECOND] == 7
+        assert "t-0: its leader, broker 1, does not answer (within 1000 ms)" in str(each[FIRST])
+
+    play(work, timeout_ms=3_000)
+
+
+def test_what_was_told_before_all_brokers_went_is_kept() -> None:
+    async def work(stage: Stage) -> None:
+        async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
+            if node_id == 1:
+                for broker in (1, 2):
+                    stage.cluster.crash(broker, lose_power=False, is_noticed=True)
+            return dict.fromkeys(share, (ErrorCode.LEADER_NOT_AVAILABLE if node_id == 1 else ErrorCode.NONE, 7))
+
+        await make_one_partition_on_each(stage)
+        seam = stage.cluster.world.node("impatient")
+        async with Admin(bootstrap_servers=stage.bootstrap_servers, refused_ms=500, seam=seam) as admin:
+            each = await EachLeader(admin.partitions._router, BOTH, ask).outcomes()
+        assert each[SECOND] == 7
+        assert "t-0: leader not available" in str(each[FIRST])
+
+    play(work)
 
 
 def test_a_time_that_no_request_can_hold_is_refused_as_it_is() -> None:
