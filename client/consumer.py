@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -60,6 +61,8 @@ class Consumer:
         self._membership: trio.CancelScope | None = None
         self._failures: dict[str, Exception] = {}
         """What the application has not been told of, in order; of those in the same words the first."""
+        self._topic_failures: dict[str, Exception] = {}
+        """The same of the topics that are subscribed: with the subscription it is given up."""
         self._end: Exception | None = None
         """Why nothing can come any more, unless something else is subscribed or assigned."""
         self._arrived = trio.Event()
@@ -91,7 +94,7 @@ class Consumer:
             with trio.move_on_after(CLOSE_TIMEOUT_MS / 1000, shield=True):
                 await self._leave(is_done=kind is None)
         finally:
-            for failure in self._failures.values():
+            for failure in [*self._failures.values(), *self._topic_failures.values()]:
                 log.warning("the consumer has ended before its application was told", problem=str(failure))
             self._end = RuntimeError("the consumer is closed")
             self._announce()
@@ -136,7 +139,7 @@ class Consumer:
         if isinstance(topics, str):
             topics = re.compile(topics) if topics.startswith("^") else [topics]
         await self.unsubscribe()
-        wanted = Topics(self._cluster, topics, self._fail)
+        wanted = Topics(self._cluster, topics, partial(self._keep, self._topic_failures))
         self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail)
         self._group.listener = listener or RebalanceListener()
         self._commits = self._fetcher.commits = self._group.commits
@@ -147,6 +150,7 @@ class Consumer:
         """Leave the group, if in one, and read nothing any more."""
         await self._leave(is_done=True)
         self._assignment.replace(())
+        self._topic_failures = {}
         await trio.lowlevel.checkpoint()
 
     @property
@@ -259,16 +263,20 @@ class Consumer:
     @property
     def _is_interrupted(self) -> bool:
         is_wanted = self._group is not None and self._group.turnstile.is_wanted
-        return is_wanted or bool(self._failures) or self._end is not None
+        return is_wanted or bool(self._failures or self._topic_failures) or self._end is not None
 
     def _raise_failure(self) -> None:
-        if self._failures:
-            raise self._failures.pop(next(iter(self._failures)))
+        for failures in (self._failures, self._topic_failures):
+            if failures:
+                raise failures.pop(next(iter(failures)))
         if self._end is not None:
             raise self._end
 
     def _fail(self, failure: Exception) -> None:
-        self._failures.setdefault(repr(failure), failure)
+        self._keep(self._failures, failure)
+
+    def _keep(self, failures: dict[str, Exception], failure: Exception) -> None:
+        failures.setdefault(repr(failure), failure)
         self._announce()
 
     def _announce(self) -> None:

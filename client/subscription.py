@@ -7,23 +7,25 @@ from collections.abc import Callable, Iterable
 
 from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.core.records import KafkaError
+from kraft.wire.error_codes import ErrorCode
 
 
 class Topics:
     """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed. `failed(error)` is called for
-    one that asking again does not bring, such as a name that no topic can have; the others go on."""
+    one that asking again does not bring, such as a name that no topic can have, once; the others go on."""
 
     def __init__(
         self,
         cluster: Cluster,
         wanted: Iterable[str] | re.Pattern[str],
-        failed: Callable[[KafkaError], None] = lambda _: None,
+        failed: Callable[[KafkaError], None],
     ) -> None:
         self._cluster = cluster
         self._failed = failed
         self._pattern = wanted if isinstance(wanted, re.Pattern) else None
         self._listed = [] if isinstance(wanted, re.Pattern) else sorted(set(wanted))
         self._is_known = False
+        self._told: set[tuple[str, ErrorCode]] = set()
 
     async def names(self) -> list[str]:
         """Sorted. For a pattern those that exist, as far as is known."""
@@ -39,5 +41,6 @@ class Topics:
         errors = await self._cluster.refresh(wanted, timeout_ms=float("inf"))
         self._is_known = True
         for topic, code in sorted(errors.items()):
-            if code not in RETRIABLE:
+            if code not in RETRIABLE and (topic, code) not in self._told:
+                self._told.add((topic, code))
                 self._failed(KafkaError(code, f"topic {topic} is not available"))

@@ -86,11 +86,15 @@ def wanted_offset(rule: ResetRule, committed: int | None, bounds: OffsetBounds) 
 
 
 async def plan_reset(
-    admin: Admin, group_id: str, rules: Mapping[TopicPartition, ResetRule]
+    admin: Admin,
+    group_id: str,
+    rules: Mapping[TopicPartition, ResetRule],
+    bounds: Mapping[TopicPartition, OffsetBounds] | None = None,
 ) -> tuple[PlannedReset, ...]:
-    """What a reset would do, in order; nothing is changed."""
+    """What a reset would do, in order; nothing is changed. `bounds`: of the partitions, if they are known already."""
     committed = await admin.groups.offsets(group_id)
-    bounds = await _bounds(admin, rules)
+    if bounds is None:
+        bounds = await find_bounds(admin, rules)
     plan = []
     for tp in sorted(rules):
         known = committed.get(tp)
@@ -107,7 +111,8 @@ async def carry_out(admin: Admin, group_id: str, plan: Iterable[PlannedReset]) -
         await admin.groups.alter_offsets(group_id, offsets)
 
 
-async def _bounds(admin: Admin, rules: Mapping[TopicPartition, ResetRule]) -> dict[TopicPartition, OffsetBounds]:
+async def find_bounds(admin: Admin, rules: Mapping[TopicPartition, ResetRule]) -> dict[TopicPartition, OffsetBounds]:
+    """What each partition holds now; its `at_time` if its rule is for a time."""
     first = await admin.partitions.offsets(dict.fromkeys(rules, EARLIEST))
     end = await admin.partitions.offsets(dict.fromkeys(rules, LATEST))
     times = {tp: rule.value for tp, rule in rules.items() if rule.to is ResetTo.TIME}

@@ -180,7 +180,10 @@ class Router:
                     if number == ErrorCode.NONE:
                         found[tp] = value
                     else:
-                        problem = passing_or_raise(number, RETRIABLE, f"{tp[0]}-{tp[1]}")
+                        kind = classify(number, RETRIABLE, f"{tp[0]}-{tp[1]}")
+                        if isinstance(kind, KafkaError):
+                            raise kind
+                        problem = kind
             if problem is not None:
                 raise problem
             return found
@@ -210,7 +213,7 @@ class Router:
         found = answer.coordinators[0]
         if found.error_code != ErrorCode.NONE:
             subject = f"the coordinator of group {group_id}"
-            raise passing_or_raise(int(found.error_code), COORDINATOR_MOVES, subject, found.error_message)
+            raise classify(int(found.error_code), COORDINATOR_MOVES, subject, found.error_message)
         node_id = int(found.node_id)
         self.cluster.brokers.setdefault(node_id, Broker(node_id, Address(found.host, int(found.port))))
         return node_id
@@ -264,12 +267,10 @@ def require_passing(code: int, passing: Container[int]) -> None:
         raise Passing(KafkaError(ErrorCode.of(code), explain(ErrorCode.of(code))))
 
 
-def passing_or_raise(code: int, passing: Container[int], subject: str, message: str | None = None) -> Passing:
-    """The error as Passing if it is one of these; any other is raised."""
+def classify(code: int, passing: Container[int], subject: str, message: str | None = None) -> Passing | KafkaError:
+    """The error as what to raise for it: Passing if it is one of these, else KafkaError."""
     error = KafkaError(ErrorCode.of(code), f"{subject}: {message or explain(ErrorCode.of(code))}")
-    if code in passing:
-        return Passing(error)
-    raise error
+    return Passing(error) if code in passing else error
 
 
 def _build(key: ApiKey, fields: Mapping[str, Any]) -> Any:

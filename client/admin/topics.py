@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -148,6 +148,7 @@ class _Pages:
 
     def add(self, answer: Any) -> None:
         """Take one page in. KafkaError for a topic that cannot be described, or for a cursor that leads back."""
+        self._drop_deleted({str(told.name) for told in answer.topics})
         for told in answer.topics:
             require_success(told, f"topic {told.name}")
             self._add_topic(_read_topic(told))
@@ -161,6 +162,12 @@ class _Pages:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)
         self._place = place
         self.cursor = {"topic_name": place[0], "partition_index": place[1]}
+
+    def _drop_deleted(self, names: Container[str]) -> None:
+        """A topic that the page was to go on with, and does not, was deleted meanwhile: its first part is not all."""
+        name, index = self._place
+        if index > 0 and name not in names:
+            self.topics.pop(name, None)
 
     def _add_topic(self, topic: TopicDescription) -> None:
         """A topic of which an earlier page told a part goes on, if it is the same one."""

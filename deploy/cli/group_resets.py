@@ -1,12 +1,10 @@
 """`kraft groups reset-offsets`: show what a reset would do to many groups and topics; do it with --execute.
 
-A plan can be written to a file (`--export`) and carried out later or changed by hand (`--from-file`): CSV as Kafka's
-tool writes it, one `[group,]topic,partition,offset` per line.
+A plan can be written to a file (`--export`) and carried out later or changed by hand (`--from-file`).
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +14,10 @@ import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.group_reset_file import Plan, Plans, Row, read_plan, write_plan
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
+    EXIT_UNREACHABLE,
     EXIT_USAGE,
     CommandFailed,
     JsonOption,
@@ -25,17 +25,15 @@ from kraft.deploy.cli.output import (
     print_json,
     print_table,
     progress,
+    warn,
 )
+from kraft.deploy.cli.several import Outcome, attempt_each, exit_code
 from kraft.deploy.cli.times import parse_time_ms, time_before_ms
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin
     from kraft.client.admin.reset import PlannedReset, ResetRule
     from kraft.client.core.records import TopicPartition
-
-Plans = dict[str, tuple["PlannedReset", ...]]
-Row = tuple[str | None, str, int, int]
-"""(group, topic, partition, offset) of a file; without a group the row is for each."""
 
 CONSUMER_TYPES = ("Classic", "Consumer")
 CONSUMER_PROTOCOLS = ("consumer", "")
@@ -115,16 +113,20 @@ def reset_offsets(
     rule = _rule([name for name, on in flags.items() if on], times, shift_by, to_offset, rows is not None)
     wanted = Wanted(groups, topic or None, rule, rows)
 
-    async def work(admin: Admin) -> Plans:
+    async def work(admin: Admin) -> tuple[Plans, list[Outcome[Plan]]]:
         plans = await make_plans(admin, wanted)
         if export is not None:
             write_plan(export, plans)
-        if execute:
-            await require_empty(admin, plans)
-            await carry_out_plans(admin, plans)
-        return plans
+        if not execute:
+            return plans, []
+        await require_empty(admin, plans)
+        return plans, await carry_out_plans(admin, plans)
 
-    _show(connection.run(work), execute, as_json)
+    plans, outcomes = connection.run(work)
+    if execute:
+        show_outcomes(outcomes, as_json)
+    else:
+        _show(plans, as_json)
 
 
 def _chosen_groups(names: list[str], all_groups: bool) -> tuple[str, ...] | None:
@@ -157,15 +159,17 @@ def _rows_for(groups: Iterable[str] | None, path: Path) -> list[Row]:
 
 async def make_plans(admin: Admin, wanted: Wanted) -> Plans:
     """What would become of each group that it concerns; nothing is changed."""
-    from kraft.client.admin.reset import plan_reset
+    from kraft.client.admin.reset import find_bounds, plan_reset
 
     groups = await _groups_there(admin, wanted.rows or ()) if wanted.groups is None else wanted.groups
+    shared = await _shared_rules(admin, wanted)
+    bounds = None if shared is None else await find_bounds(admin, shared)
     plans: Plans = {}
     with progress("planning", len(groups)) as advance:
         for name in groups:
-            rules = await _rules(admin, name, wanted)
+            rules = await _rules(admin, name, wanted) if shared is None else shared
             if rules:
-                plans[name] = await plan_reset(admin, name, rules)
+                plans[name] = await plan_reset(admin, name, rules, bounds)
             advance(1)
     return plans
 
@@ -188,16 +192,22 @@ async def _groups_there(admin: Admin, rows: Iterable[Row]) -> tuple[str, ...]:
     return there
 
 
+async def _shared_rules(admin: Admin, wanted: Wanted) -> dict[TopicPartition, ResetRule] | None:
+    """What to do with each partition of every group, where topics are named; else None."""
+    if wanted.topics is None:
+        return None
+    from kraft.deploy.cli.topics import choose_partitions
+
+    assert wanted.rule is not None
+    return dict.fromkeys(await choose_partitions(admin, wanted.topics), wanted.rule)
+
+
 async def _rules(admin: Admin, group: str, wanted: Wanted) -> dict[TopicPartition, ResetRule]:
-    """What to do with each partition of a group. Empty only where all groups were asked for, and this has nothing to
-    reset; CommandFailed for one that was named."""
+    """What to do with each partition of a group, where no topics are named. Empty only where all groups were asked
+    for, and this has nothing to reset; CommandFailed for one that was named."""
     if wanted.rows is not None:
         return _rules_of_rows(wanted.rows, group)
     assert wanted.rule is not None
-    if wanted.topics is not None:
-        from kraft.deploy.cli.topics import choose_partitions
-
-        return dict.fromkeys(await choose_partitions(admin, wanted.topics), wanted.rule)
     committed = await admin.groups.offsets(group)
     if not committed and wanted.groups is not None:
         raise CommandFailed(f"group {group} has committed nothing; name topics with --topic", code=EXIT_NOT_FOUND)
@@ -226,54 +236,24 @@ async def _member_count(admin: Admin, group: str) -> int:
         raise
 
 
-async def carry_out_plans(admin: Admin, plans: Plans) -> None:
-    """Commit what the plans say, one group after the other."""
+async def carry_out_plans(admin: Admin, plans: Plans) -> list[Outcome[Plan]]:
+    """Commit what the plans say, one group after the other; of each its plan, or why it was not carried out."""
     from kraft.client.admin.reset import carry_out
+    from kraft.client.cluster import ClusterUnreachable
+    from kraft.client.connections import CONNECTION_FAILURES
+
+    async def carry_out_one(name: str) -> Plan:
+        try:
+            await carry_out(admin, name, plans[name])
+        except (ClusterUnreachable, *CONNECTION_FAILURES) as silence:
+            text = f"group {name}: {silence}; whether its offsets have changed says kraft groups describe"
+            raise CommandFailed(text, code=EXIT_UNREACHABLE) from None
+        finally:
+            advance(1)
+        return plans[name]
 
     with progress("committing", len(plans)) as advance:
-        for name, plan in plans.items():
-            await carry_out(admin, name, plan)
-            advance(1)
-
-
-def read_plan(path: Path) -> list[Row]:
-    """The rows of a CSV file. CommandFailed names the line that is wrong."""
-    try:
-        text = path.read_text()
-    except OSError as problem:
-        raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
-    except UnicodeDecodeError:
-        raise CommandFailed(f"{path}: this is no text, and so no plan", code=EXIT_USAGE) from None
-    rows: list[Row] = []
-    for number, fields in enumerate(csv.reader(text.splitlines()), 1):
-        if not fields or fields[0].startswith("#"):
-            continue
-        try:
-            *group, topic, partition, offset = (field.strip() for field in fields)
-            if len(group) > 1:
-                raise ValueError
-            if int(offset) < 0:
-                raise ValueError
-            rows.append((group[0] if group else None, topic, int(partition), int(offset)))
-        except ValueError:
-            raise CommandFailed(
-                f"{path}, line {number}: expected [group,]topic,partition,offset, not {','.join(fields)}",
-                code=EXIT_USAGE,
-            ) from None
-    if not rows:
-        raise CommandFailed(f"{path}: the file holds no line of [group,]topic,partition,offset", code=EXIT_USAGE)
-    return rows
-
-
-def write_plan(path: Path, plans: Plans) -> None:
-    """Write plans so that `read_plan` reads them. CommandFailed if the file cannot be written."""
-    try:
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            for group, plan in plans.items():
-                writer.writerows((group, one.topic, one.partition, one.after) for one in plan)
-    except OSError as problem:
-        raise CommandFailed(f"--export {path}: {problem.strerror}; nothing was changed", code=EXIT_USAGE) from None
+        return await attempt_each(list(plans), carry_out_one)
 
 
 def _times(to_datetime: str | None, by_duration: str | None) -> list[int]:
@@ -310,23 +290,55 @@ def _rules_of_rows(rows: Iterable[Row], group: str) -> dict[TopicPartition, Rese
     }
 
 
-def _show(plans: Plans, executed: bool, as_json: bool) -> None:
-    changes = sum(one.is_change for plan in plans.values() for one in plan)
+def _show(plans: Plans, as_json: bool) -> None:
+    """What would be done."""
     if as_json:
-        rows = [
-            {
-                "group": group,
-                "topic": one.topic,
-                "partition": one.partition,
-                "before": one.before,
-                "after": one.after,
-                "clamped": one.is_clamped,
-            }
-            for group, plan in plans.items()
-            for one in plan
-        ]
-        print_json({"executed": executed, "changes": changes, "partitions": rows})
+        print_json({"executed": False, "changes": _changes(plans), "partitions": _json_rows(plans)})
         return
+    _print_plans(plans)
+    print(f"{plural(_changes(plans), 'offset')} would change; give --execute to do it")
+
+
+def show_outcomes(outcomes: Sequence[Outcome[Plan]], as_json: bool) -> None:
+    """What was done, and on standard error with what groups it was not; then the exit code of these, if there are any.
+    CommandFailed if there was one group, and it failed."""
+    failed = [one.problem for one in outcomes if one.problem is not None]
+    if failed and len(outcomes) == 1:
+        raise failed[0]
+    done = {one.name: one.value for one in outcomes if one.value is not None}
+    if as_json:
+        failures = [{"group": one.name, "error": str(one.problem)} for one in outcomes if one.problem is not None]
+        shown = {"executed": True, "changes": _changes(done), "partitions": _json_rows(done), "failures": failures}
+        print_json(shown)
+    else:
+        _print_plans(done)
+        print(f"{plural(_changes(done), 'offset')} changed")
+    for problem in failed:
+        warn(f"kraft: {problem}")
+    if failed:
+        raise typer.Exit(exit_code(failed))
+
+
+def _changes(plans: Plans) -> int:
+    return sum(one.is_change for plan in plans.values() for one in plan)
+
+
+def _json_rows(plans: Plans) -> list[dict[str, object]]:
+    return [
+        {
+            "group": group,
+            "topic": one.topic,
+            "partition": one.partition,
+            "before": one.before,
+            "after": one.after,
+            "clamped": one.is_clamped,
+        }
+        for group, plan in plans.items()
+        for one in plan
+    ]
+
+
+def _print_plans(plans: Plans) -> None:
     print_table(
         ["group", "topic", "partition", "before", "after", "change"],
         [
@@ -335,10 +347,6 @@ def _show(plans: Plans, executed: bool, as_json: bool) -> None:
             for one in plan
         ],
     )
-    if executed:
-        print(f"{plural(changes, 'offset')} changed")
-    else:
-        print(f"{plural(changes, 'offset')} would change; give --execute to do it")
 
 
 def _change(one: PlannedReset) -> str:

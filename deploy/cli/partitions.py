@@ -53,12 +53,14 @@ class FoundOffsets:
 @app.command("list")
 @over_network
 def list_partitions(connection: Connection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
-    """Show partitions: leader, in-sync replicas, first and next offset, how many offsets lie between."""
+    """Show partitions: leader, in-sync replicas, first and next offset, how many offsets lie between. One without a
+    leader has no offsets; one whose leader does not answer has an `error` in JSON, and the exit code is 1."""
 
     async def work(admin: Admin) -> tuple[list[PartitionDescription], FoundOffsets, FoundOffsets]:
         from kraft.client.admin import EARLIEST, LATEST
+        from kraft.deploy.cli.topics import choose_described
 
-        parts = await _choose_described(admin, topic)
+        parts = await choose_described(admin, topic)
         led = {tp: part for tp, part in parts.items() if part.leader is not None}  # who leads is a column of its own
         first = await _find_offsets(admin, led, EARLIEST)
         end = await _find_offsets(admin, {tp: led[tp] for tp in first.offsets}, LATEST)
@@ -90,14 +92,17 @@ def offsets(
     ] = "latest",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the offset of each partition at a point in time."""
+    """Show the offset of each partition at a point in time. One that has no leader, or whose leader does not answer,
+    has an `error` in JSON, and the exit code is 1."""
     from kraft.client.admin import EARLIEST, LATEST, MAX_TIMESTAMP
 
     named = {"earliest": EARLIEST, "latest": LATEST, "newest": MAX_TIMESTAMP}
     when = named[at] if at in named else parse_time_ms(at, _now_ms())
 
     async def work(admin: Admin) -> tuple[list[tuple[str, int]], FoundOffsets]:
-        parts = await _choose_described(admin, topic)
+        from kraft.deploy.cli.topics import choose_described
+
+        parts = await choose_described(admin, topic)
         return list(parts), await _find_offsets(admin, parts, when)
 
     chosen, found = connection.run(work)
@@ -247,16 +252,6 @@ def producers(connection: Connection, topic: PartitionsArgument, as_json: JsonOp
 
     columns = ["topic", "partition", "producer_id", "epoch", "last_sequence", "last_write", "open_transaction_from"]
     show(as_json, columns, connection.run(work))
-
-
-async def _choose_described(admin: Admin, wanted: list[str]) -> dict[tuple[str, int], PartitionDescription]:
-    """The partitions that `TOPIC` and `TOPIC:0,2-4` name, in order."""
-    from kraft.deploy.cli.topics import choose_partitions
-
-    chosen = await choose_partitions(admin, wanted)
-    described = await admin.topics.describe({name for name, _ in chosen})
-    parts = {(part.topic, part.index): part for one in described for part in one.partitions}
-    return {tp: parts[tp] for tp in chosen}
 
 
 async def _find_offsets(admin: Admin, parts: Mapping[tuple[str, int], PartitionDescription], when: int) -> FoundOffsets:

@@ -23,7 +23,8 @@ class Outcome(Generic[T]):
 
 
 async def attempt_each(names: Sequence[str], work: Callable[[str], Awaitable[T]]) -> list[Outcome[T]]:
-    """Do it with each name in turn. What the cluster refuses is an outcome; what ends the connection is raised."""
+    """Do it with each name in turn. What the cluster refuses is an outcome, and so is CommandFailed; what ends the
+    connection is raised."""
     from kraft.client import KafkaError
     from kraft.deploy.cli.admin import explained
 
@@ -31,7 +32,7 @@ async def attempt_each(names: Sequence[str], work: Callable[[str], Awaitable[T]]
     for name in names:
         try:
             outcomes.append(Outcome(name, await work(name), None))
-        except KafkaError as problem:
+        except (KafkaError, CommandFailed) as problem:
             outcomes.append(Outcome(name, None, explained(problem)))
     return outcomes
 
@@ -64,5 +65,10 @@ def tell(
     if as_json:
         print_json(rows[0] if len(rows) == 1 and not as_list else rows)
     if failed:
-        codes = {problem.code for problem in failed}
-        raise typer.Exit(codes.pop() if len(codes) == 1 else EXIT_FAILED)
+        raise typer.Exit(exit_code(failed))
+
+
+def exit_code(failed: Sequence[CommandFailed]) -> int:
+    """How a verb ends of which at least one part failed: as they all did, else by the code for failures."""
+    codes = {problem.code for problem in failed}
+    return codes.pop() if len(codes) == 1 else EXIT_FAILED

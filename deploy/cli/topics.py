@@ -268,19 +268,24 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 async def choose_partitions(admin: Admin, wanted: Iterable[str]) -> list[tuple[str, int]]:
-    """The partitions that `TOPIC` and `TOPIC:0,2-4` name. CommandFailed for one that is not there."""
+    """The partitions that `TOPIC` and `TOPIC:0,2-4` name, in order. CommandFailed for one that is not there."""
+    return list(await choose_described(admin, wanted))
+
+
+async def choose_described(admin: Admin, wanted: Iterable[str]) -> dict[tuple[str, int], PartitionDescription]:
+    """The same with what is known of each. CommandFailed for one that is not there."""
     parsed = [parse_partitions(text) for text in wanted]
     found = {topic.name: topic for topic in await admin.topics.describe([topic for topic, _ in parsed])}
-    chosen: list[tuple[str, int]] = []
+    chosen: dict[tuple[str, int], PartitionDescription] = {}
     for topic, numbers in parsed:
-        there = [part.index for part in found[topic].partitions]
-        for number in numbers or ():
+        there = {part.index: part for part in found[topic].partitions}
+        for number in there if numbers is None else numbers:
             if number not in there:
                 raise CommandFailed(
                     f"topic {topic} has partitions 0 to {len(there) - 1}, not {number}", code=EXIT_NOT_FOUND
                 )
-        chosen += [(topic, number) for number in (there if numbers is None else numbers)]
-    return sorted(set(chosen))
+            chosen[(topic, number)] = there[number]
+    return dict(sorted(chosen.items()))
 
 
 async def offsets_at_time(

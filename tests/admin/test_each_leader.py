@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.client import KafkaError
-from kraft.client.admin import LATEST, FoundOffset, NewTopic
+from kraft.client.admin import LATEST, Admin, FoundOffset, NewTopic
+from kraft.client.admin.each_leader import EachLeader
 from kraft.client.cluster import ClusterUnreachable
-from kraft.client.connections import TimedOut
+from kraft.client.connections import VersionMismatch
+from kraft.seam import WireError
 from kraft.sim.cluster.shape import host_name
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import rule_from
@@ -76,6 +81,103 @@ def test_a_leader_that_hangs_does_not_keep_the_others_from_answering() -> None:
     play(work, timeout_ms=3_000)
 
 
+def test_leaders_that_hang_do_not_add_up() -> None:
+    async def work(stage: Stage) -> None:
+        await stage.admin.topics.create(NewTopic("t", assignment={at: [at + 1] for at in range(5)}))
+        for broker in (1, 2, 3, 4):
+            stage.cluster.world.pause(host_name(broker))
+        begin_ms = stage.cluster.world.now_ns // 1_000_000
+        each = await stage.admin.partitions.offsets_of_each({("t", at): LATEST for at in range(5)})
+        took_ms = stage.cluster.world.now_ns // 1_000_000 - begin_ms
+        for broker in (1, 2, 3, 4):
+            stage.cluster.world.resume(host_name(broker))
+        hanging = {("t", at): ErrorCode.NETWORK_EXCEPTION for at in range(4)}
+        assert told(each) == {**hanging, ("t", 4): 0}
+        assert took_ms <= 4_000, "its time, and that of one request"
+
+    play(work, brokers=5, timeout_ms=3_000)
+
+
+Answers = Mapping[tuple[str, int], tuple[int, int]]
+
+
+def ask_where_broker_1(answers: Answers | Exception) -> Any:
+    """Questions to which the others answer as they should."""
+
+    async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
+        if node_id != 1:
+            return dict.fromkeys(share, (ErrorCode.NONE, 7))
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "text"),
+    [
+        (VersionMismatch("too old"), ErrorCode.UNSUPPORTED_VERSION, r"t-0: its leader, broker 1, cannot do .*too old"),
+        (WireError("odd"), ErrorCode.UNKNOWN_SERVER_ERROR, r"t-0: its leader, broker 1, gives an answer .*odd"),
+        ({}, ErrorCode.UNKNOWN_SERVER_ERROR, "t-0: its leader, broker 1, leaves it out"),
+    ],
+)
+def test_what_one_odd_broker_does_is_told_of_its_partitions_alone(
+    answers: Answers | Exception, code: ErrorCode, text: str
+) -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        each = await EachLeader(stage.admin.partitions._router, BOTH, ask_where_broker_1(answers)).outcomes()
+        assert each[SECOND] == 7
+        assert isinstance(each[FIRST], KafkaError)
+        assert each[FIRST].code is code
+        assert re.search(text, str(each[FIRST]))
+
+    play(work, timeout_ms=3_000)
+
+
+def test_a_leader_that_takes_for_ever_to_be_reached_is_told_of_its_partitions_alone() -> None:
+    async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
+        if node_id == 1:
+            await trio.sleep_forever()
+        return dict.fromkeys(share, (ErrorCode.NONE, 7))
+
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        each = await EachLeader(stage.admin.partitions._router, BOTH, ask).outcomes()
+        assert each[SECOND] == 7
+        assert "t-0: its leader, broker 1, does not answer (within 1000 ms)" in str(each[FIRST])
+
+    play(work, timeout_ms=3_000)
+
+
+def test_what_was_told_before_all_brokers_went_is_kept() -> None:
+    async def work(stage: Stage) -> None:
+        async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
+            if node_id == 1:
+                for broker in (1, 2):
+                    stage.cluster.crash(broker, lose_power=False, is_noticed=True)
+            return dict.fromkeys(share, (ErrorCode.LEADER_NOT_AVAILABLE if node_id == 1 else ErrorCode.NONE, 7))
+
+        await make_one_partition_on_each(stage)
+        seam = stage.cluster.world.node("impatient")
+        async with Admin(bootstrap_servers=stage.bootstrap_servers, refused_ms=500, seam=seam) as admin:
+            each = await EachLeader(admin.partitions._router, BOTH, ask).outcomes()
+        assert each[SECOND] == 7
+        assert "t-0: leader not available" in str(each[FIRST])
+
+    play(work)
+
+
+def test_a_time_that_no_request_can_hold_is_refused_as_it_is() -> None:
+    async def work(stage: Stage) -> None:
+        await make_one_partition_on_each(stage)
+        with pytest.raises(ValueError, match="a number is too large"):
+            await stage.admin.partitions.offsets_of_each({FIRST: 1 << 70, SECOND: 1 << 70})
+
+    play(work)
+
+
 def test_an_error_that_passes_is_not_told() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
@@ -112,7 +214,7 @@ def test_where_no_broker_answers_that_is_told_and_not_an_error_of_each_partition
         await make_one_partition_on_each(stage)
         for node in (1, 2):
             stage.cluster.crash(node, lose_power=True, is_noticed=True)
-        with pytest.raises((ClusterUnreachable, TimedOut)):
+        with pytest.raises(ClusterUnreachable):
             await stage.admin.partitions.offsets_of_each(BOTH)
 
     play(work, timeout_ms=3_000)

@@ -82,8 +82,14 @@ def test_a_topic_that_is_not_there_is_told_by_its_name() -> None:
     play(work)
 
 
-def page(topic_id: int, *indexes: int, then: tuple[str, int] | None, elr: tuple[int, ...] | None = ()) -> Any:
-    """An answer that tells these partitions of topic t."""
+def page(
+    topic_id: int,
+    *indexes: int,
+    then: tuple[str, int] | None,
+    elr: tuple[int, ...] | None = (),
+    name: str = "t",
+) -> Any:
+    """An answer that tells these partitions of a topic."""
     parts = [
         {
             "partition_index": index,
@@ -96,7 +102,7 @@ def page(topic_id: int, *indexes: int, then: tuple[str, int] | None, elr: tuple[
         }
         for index in indexes
     ]
-    topics = [{"name": "t", "topic_id": UUID(int=topic_id), "partitions": parts}]
+    topics = [{"name": name, "topic_id": UUID(int=topic_id), "partitions": parts}]
     cursor = None if then is None else {"topic_name": then[0], "partition_index": then[1]}
     return messages.build(messages.response_class(KEY), topics=topics, next_cursor=cursor)
 
@@ -113,6 +119,20 @@ def test_a_topic_that_is_made_anew_between_two_pages_is_not_told_as_one() -> Non
     with pytest.raises(KafkaError, match="topic t was deleted and made anew meanwhile") as refused:
         pages.add(page(2, 1, then=None))
     assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_topic_that_is_deleted_between_two_pages_is_not_told_by_its_first_part() -> None:
+    pages = _Pages()
+    pages.add(page(1, 0, then=("t", 1)))
+    pages.add(page(2, 0, then=None, name="u"))
+    assert list(pages.topics) == ["u"]
+
+
+def test_a_topic_that_ends_with_its_page_is_whole() -> None:
+    pages = _Pages()
+    pages.add(page(1, 0, then=("u", 0)))
+    pages.add(page(3, 0, then=None, name="v"))
+    assert list(pages.topics) == ["t", "v"], "u is what was deleted"
 
 
 @pytest.mark.parametrize("then", [("t", 1), ("t", 0), ("s", 9)])

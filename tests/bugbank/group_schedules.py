@@ -182,12 +182,14 @@ def a_late_refusal(seed: int) -> None:
         seam = world.node("member")
         config = ConsumerConfig(bootstrap_servers="nobody:9092", group_id=GROUP)
         cluster = Cluster(parse_bootstrap("nobody:9092"), seam, client_id="member")
-        topics = Topics(cluster, ("orders",))
-        group = Group(config, seam, cluster, Assignment(), topics, lambda: None, lambda _: None)
+        failures: list[Exception] = []
+        topics = Topics(cluster, ("orders",), failures.append)
+        group = Group(config, seam, cluster, Assignment(), topics, lambda: None, failures.append)
         group.member = Member("m", 6, "range")
         group._on_refused(Member("m", 5, "range"), Reaction.FORGET_GENERATION)
         require("G8", group.member == Member("m", 6, "range"), f"an answer to generation 5 made it {group.member}")
         require("L12", not group._must_join.is_set(), "it joins again, and again")
+        require("L12", not failures, f"the application is told of {failures}")
         await trio.lowlevel.checkpoint()
         cluster.close()
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import typer
 
 from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo
-from kraft.deploy.cli.group_resets import _change, _rule, _rules_of_rows, read_plan, write_plan
+from kraft.deploy.cli.group_reset_file import Plan, read_plan, write_plan
+from kraft.deploy.cli.group_resets import _change, _rule, _rules_of_rows, show_outcomes
 from kraft.deploy.cli.output import CommandFailed
+from kraft.deploy.cli.several import Outcome
 from tests.deploy.clusters import Command
 
 
@@ -57,6 +61,36 @@ def test_a_plan_without_a_line_for_a_group_that_was_named_is_refused(tmp_path: P
     path.write_text("one,t,0,5\n")
     said = Command(tmp_path).run("groups", "reset-offsets", "one", "oen", "--from-file", path, code=2)
     assert f"{path}: no line is for group oen" in said
+
+
+DONE: Outcome[Plan] = Outcome("one", (PlannedReset("t", 0, 4, 1),), None)
+REFUSED: Outcome[Plan] = Outcome("two", None, CommandFailed("group two, t-0: unknown member id"))
+
+
+def test_what_was_reset_is_shown_beside_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as end:
+        show_outcomes([DONE, REFUSED], as_json=False)
+    assert end.value.exit_code == 1
+    out, err = capsys.readouterr()
+    assert [line.split() for line in out.splitlines()[1:]] == [
+        ["one", "t", "0", "4", "1", "-3"],
+        ["1", "offset", "changed"],
+    ]
+    assert err == "kraft: group two, t-0: unknown member id\n"
+
+
+def test_a_refused_reset_is_told_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        show_outcomes([DONE, REFUSED], as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["executed"], told["changes"]) == (True, 1)
+    assert [row["group"] for row in told["partitions"]] == ["one"]
+    assert told["failures"] == [{"group": "two", "error": "group two, t-0: unknown member id"}]
+
+
+def test_a_single_group_that_is_refused_is_told_as_the_end_of_the_verb() -> None:
+    with pytest.raises(CommandFailed, match="unknown member id"):
+        show_outcomes([REFUSED], as_json=False)
 
 
 def test_exactly_one_target_must_be_given() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
 import pytest
 
 from kraft.client import Consumer
@@ -109,6 +114,57 @@ def test_every_group_with_members_is_named_and_none_is_changed() -> None:
                     await require_empty(stage.admin, plans)
 
     play(work)
+
+
+def test_a_group_that_gets_a_member_late_is_told_of_and_the_others_are_changed() -> None:
+    async def work(stage: Stage) -> None:
+        await make_two_groups(stage)
+        plans = await make_plans(stage.admin, Wanted(None, rule=EARLIEST))
+        await require_empty(stage.admin, plans)
+        seam = stage.cluster.world.node("reader")
+        async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam, group_id="one") as consumer:
+            await consumer.subscribe(["t"])
+            await consumer.poll(timeout_ms=1_000)
+            refused, done = await carry_out_plans(stage.admin, plans)
+        assert (refused.name, refused.value) == ("one", None)
+        assert re.search("group one, t-0: .*active members: stop them first", str(refused.problem))
+        assert (done.name, done.value, done.problem) == ("two", plans["two"], None)
+        assert await committed(stage, "two") == {1: 0}
+
+    play(work)
+
+
+def test_groups_whose_coordinators_do_not_answer_are_told_of_each() -> None:
+    async def work(stage: Stage) -> None:
+        await make_two_groups(stage)
+        plans = await make_plans(stage.admin, Wanted(None, rule=EARLIEST))
+        for broker in (1, 2):
+            stage.cluster.crash(broker, lose_power=False, is_noticed=True)
+        outcomes = await carry_out_plans(stage.admin, plans)
+        assert [one.name for one in outcomes] == ["one", "two"]
+        for one in outcomes:
+            assert one.problem is not None
+            assert one.problem.code == 3
+            assert re.match(f"group {one.name}: .*; whether its offsets have changed says", str(one.problem))
+
+    play(work, timeout_ms=3_000)
+
+
+def test_what_topics_hold_is_asked_once_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stage: Stage) -> None:
+        await make_two_groups(stage)
+        asked: list[str] = []
+        for room, name in ((stage.admin.topics, "describe"), (stage.admin.partitions, "offsets")):
+            monkeypatch.setattr(room, name, partial(note, asked, name, getattr(room, name)))
+        await make_plans(stage.admin, Wanted(None, topics=["t"], rule=EARLIEST))
+        assert sorted(asked) == ["describe", "offsets", "offsets", "offsets"]  # first, next, and by time
+
+    play(work)
+
+
+async def note(asked: list[str], name: str, ask: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    asked.append(name)
+    return await ask(*args)
 
 
 def test_a_file_is_for_the_groups_that_are_there() -> None:

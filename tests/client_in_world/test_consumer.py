@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -38,6 +40,13 @@ async def offsets(consumer: Consumer, count: int) -> list[int]:
     return found
 
 
+ONE_NODE: dict[str, Any] = {
+    "combined": 1,
+    "offsets_topic_replication_factor": "1",
+    "group_initial_rebalance_delay_ms": "0",
+}
+
+
 def test_a_group_reads_on_beside_a_name_that_no_topic_can_have() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -49,7 +58,49 @@ def test_a_group_reads_on_beside_a_name_that_no_topic_can_have() -> None:
             assert told.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
             assert await offsets(consumer, 3) == [0, 1, 2]
 
-    run(test, combined=1, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0")
+    run(test, **ONE_NODE)
+
+
+def test_what_failed_of_a_subscription_is_given_up_with_it() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 3)
+        async with stage.consumer(group_id="billing", auto_offset_reset="earliest") as consumer:
+            await consumer.subscribe(["what/ever"])
+            await stage.world.sleep_ms(2_000)
+            await consumer.subscribe(["orders"])
+            assert await offsets(consumer, 3) == [0, 1, 2]
+
+    run(test, **ONE_NODE)
+
+
+def test_a_topic_that_fails_is_told_once_by_each_subscription() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.consumer(group_id="billing", metadata_max_age_ms=500) as consumer:
+            for _ in range(2):
+                await consumer.subscribe(["orders", "what/ever"])
+                with pytest.raises(KafkaError, match="topic what/ever is not available"):
+                    await consumer.poll(timeout_ms=30_000)
+                assert await consumer.poll(timeout_ms=5_000) == [], "ten times it has asked anew"
+
+    run(test, **ONE_NODE)
+
+
+def test_a_topic_that_may_not_be_seen_is_told_and_read_when_it_may() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 3)
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.ERROR, error=error, times=1)
+        async with stage.consumer(group_id="billing", auto_offset_reset="earliest") as consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(KafkaError, match="topic orders is not available") as told:
+                await consumer.poll(timeout_ms=30_000)
+            assert told.value.code is error
+            assert await offsets(consumer, 3) == [0, 1, 2]
+
+    run(test, **ONE_NODE)
 
 
 @pytest.mark.parametrize("offset", [-1, 1 << 63])

@@ -24,7 +24,8 @@ _COMMANDS_HEAD = """# Commands
 last.
 
 Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
-is not there · 70 a fault of kraft itself.
+is not there · 70 a fault of kraft itself. Where one of several things cannot be had or done, the others are shown; why
+it could not is told on standard error, and with `--json` by a field of its row, `error` or `result`.
 
 `eval "$(kraft completion bash)"` in your shell's start file completes verbs, options, names and values.
 
