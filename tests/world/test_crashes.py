@@ -13,6 +13,7 @@ from kraft.seam import (
     CloseReason,
     DialFailed,
     DialOutcome,
+    Disk,
     DiskError,
     DiskLocked,
     File,
@@ -52,6 +53,14 @@ async def dial(seam: Seam, *, timeout_ms: int = 1000) -> Recorder:
 # the disk
 
 
+def new_log(disk: Disk) -> File:
+    """An empty file whose name survives a power loss."""
+    disk.make_directory("/data")
+    file = disk.create("/data/log")
+    disk.sync_directory("/data")
+    return file
+
+
 def test_a_kill_keeps_everything_that_was_written() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
@@ -70,9 +79,7 @@ def test_a_power_loss_keeps_what_was_synced_and_a_seeded_part_of_the_rest() -> N
 
     async def body(world: World) -> None:
         disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(disk)
         file.append(b"synced")
         await disk.sync(file)
         file.append(b"-one")
@@ -92,10 +99,7 @@ def test_a_torn_write_ends_at_a_sector() -> None:
     lengths: set[int] = set()
 
     async def body(world: World) -> None:
-        disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(world.node("server").disk)
         file.append(b"x" * 5000)
         world.power_off("server")
         lengths.add(len(world.node("server").disk.read_file("/data/log").rstrip(b"\0")))
@@ -112,9 +116,7 @@ def test_sectors_that_were_not_synced_reach_the_device_in_any_order() -> None:
 
     async def body(world: World) -> None:
         disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(disk)
         file.append(b"s" * 100)
         await disk.sync(file)
         for write in writes:
@@ -136,10 +138,7 @@ def test_a_sector_is_lost_with_all_that_was_written_into_it() -> None:
     left: set[tuple[bytes, bytes]] = set()
 
     async def body(world: World) -> None:
-        disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(world.node("server").disk)
         file.append(b"a" * 100)
         file.append(b"b" * 1000)
         world.power_off("server")
@@ -157,9 +156,7 @@ def test_sectors_that_were_cut_and_written_again_may_be_lost() -> None:
 
     async def body(world: World) -> None:
         disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(disk)
         file.append(b"0" * 1024)
         await disk.sync(file)
         file.truncate(512)
@@ -177,9 +174,7 @@ def test_a_cut_that_was_not_synced_may_be_undone_by_a_power_loss() -> None:
 
     async def body(world: World) -> None:
         disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(disk)
         file.append(b"0123456789")
         await disk.sync(file)
         file.truncate(4)
@@ -241,10 +236,7 @@ def test_a_file_that_was_replaced_atomically_survives_a_power_loss() -> None:
 
 def test_old_bytes_are_written_back_without_a_sync() -> None:
     async def body(world: World) -> None:
-        disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(world.node("server").disk)
         file.append(b"old")
         await world.sleep_ms(31_000)
         file.append(b"-new")
@@ -257,9 +249,7 @@ def test_old_bytes_are_written_back_without_a_sync() -> None:
 def test_a_failed_sync_loses_its_bytes_and_a_later_one_does_not_bring_them_back() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(disk)
         file.append(b"lost")
         world.sync_fails("server", True)
         with pytest.raises(DiskError) as failure:

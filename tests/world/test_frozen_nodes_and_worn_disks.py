@@ -9,6 +9,7 @@ import trio
 
 from kraft.seam import DiskError, HandleRevoked, InvariantError
 from kraft.sim.world import World
+from tests.world.test_crashes import new_log
 from tests.world.test_links_and_clocks import Pair
 from tests.world.test_links_and_clocks import run as run_pair
 
@@ -69,9 +70,7 @@ async def _sleep(clock: object, duration_ms: int, began_ms: int, woken: list[tup
 def test_a_sync_of_a_frozen_node_covers_nothing_before_it_goes_on() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
-        disk.make_directory("/data")
-        file = disk.create("/data/log")
-        disk.sync_directory("/data")
+        file = new_log(disk)
         file.append(b"x" * 10)
         world.pause("server")
         with trio.move_on_after(5):
