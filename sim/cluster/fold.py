@@ -186,8 +186,10 @@ class MetadataFold:
             self._taken.discard(place)
         if old is not None and new.leader not in (NO_LEADER, old.leader):
             good = (*old.isr, *old.elr)
-            if old.is_reassigning and not new.is_reassigning:
-                good += new.isr  # the last new replica came into sync with this very change, and leads at once
+            if (old.is_reassigning and not new.is_reassigning) or {old.leader, *old.isr} < {*new.isr}:
+                # Who came into sync with this very change, and completed a reassignment or was accepted while the
+                # directory of its leader was being lost, may lead at once.
+                good += new.isr
             if new.leader not in good:
                 if not self._may_take(place, new.leader):
                     return True

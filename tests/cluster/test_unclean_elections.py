@@ -28,7 +28,7 @@ def unclean(*changes: PartitionChange, may_take: bool = True) -> list[bool]:
     fold = MetadataFold(
         told.append, lambda _: None, lambda *_: 1, lambda: 0, TopicLabels(), lambda *_: may_take, defaultdict(lambda: 1)
     )
-    batches: list[tuple[Event, ...]] = [(Topic("t", TOPIC), Partition(TOPIC, 0, (1, 2, 3), (1,)))]
+    batches: list[tuple[Event, ...]] = [(Topic("t", TOPIC), Partition(TOPIC, 0, (1, 2, 3), (1,), leader=1))]
     batches += [(change,) for change in changes]
     offset = 0
     for events in batches:
@@ -48,3 +48,10 @@ def test_who_was_taken_may_lose_its_leadership_and_lead_again_before_it_has_deal
     back = PartitionChange(TOPIC, 0, isr=(2,), leader=2, elr=())
     assert unclean(NOBODY_LEFT, taken(2), away, back) == [False] * 4
     assert unclean(NOBODY_LEFT, taken(2), away, taken(3), may_take=False)[-1]
+
+
+def test_who_is_accepted_while_the_directory_of_its_leader_is_being_lost_may_lead_at_once() -> None:
+    """The leader had asked for it, so that all it committed since then is there, too."""
+    assert unclean(PartitionChange(TOPIC, 0, isr=(1, 2), leader=2), may_take=False) == [False]
+    assert unclean(PartitionChange(TOPIC, 0, isr=(2, 3), leader=2), may_take=False) == [True], "its leader is gone"
+    assert unclean(PartitionChange(TOPIC, 0, isr=(1, 2), leader=3), may_take=False) == [True], "3 was not accepted"

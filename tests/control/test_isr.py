@@ -81,6 +81,15 @@ def test_a_replica_whose_directory_is_just_being_lost_may_not_join_and_others_ma
     assert answer(cluster, 1, 2, 3).isr == (1, 2, 3), "who is in sync is not judged by this"
 
 
+def test_who_joins_leads_at_once_if_the_directory_of_the_leader_is_just_being_lost() -> None:
+    cluster = placed_cluster()
+    answer(cluster, 1)
+    cluster.being_lost = frozenset({directory_id(1)})
+    assert answer(cluster, 1, 3).error_code is ErrorCode.NEW_LEADER_ELECTED
+    state = cluster.partition("orders")
+    assert (state.leader, state.isr) == (3, (1, 3)), "the loss itself takes the old leader out"
+
+
 def test_the_isr_is_kept_in_the_order_of_the_assignment() -> None:
     cluster = cluster_of_three()
     answer(cluster, 1)
