@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+import structlog
 import trio
 
 from kraft.client.cluster import ClusterUnreachable
@@ -60,7 +63,8 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
     Neither is left to trio, which raises it in whatever task runs just then: in one of a client's own it would end the
     connections over which a member is to leave."""
     try:
-        return trio.run(_until_terminated, main)
+        with _logs_on_standard_error():
+            return trio.run(_until_terminated, main)
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
@@ -71,6 +75,17 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
         if failure is None:
             raise
         raise failure from None
+
+
+@contextmanager
+def _logs_on_standard_error() -> Iterator[None]:
+    """What our client warns of is not for those who read the verb's output."""
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 async def _until_terminated(main: Callable[[], Awaitable[T]]) -> T:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 import trio
 import trio.testing
 
@@ -120,6 +121,15 @@ def test_a_signal_that_comes_while_a_task_of_a_client_runs_leaves_it_its_farewel
     with pytest.raises(KeyboardInterrupt):
         run_async(main)
     assert done == ["answered"]
+
+
+def test_what_the_client_logs_is_not_among_what_a_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        structlog.get_logger("kraft.client").warning("offsets were not committed")
+
+    run_async(work)
+    printed = capsys.readouterr()
+    assert (printed.out, "offsets were not committed" in printed.err) == ("", True)
 
 
 def test_advice_names_verbs_that_there_are(tmp_path: Path) -> None:
