@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -134,9 +135,16 @@ def _typed(text: str) -> str:
 
 def sentence(problem: KafkaError) -> str:
     """A refusal as a sentence: what was refused, Kafka's name for why, and what to do next."""
-    text = str(problem).removeprefix(f"{problem.code.name}: ")
+    text = _without_doubled_subject(str(problem).removeprefix(f"{problem.code.name}: "))
     advice = ADVICE.get(problem.code)
     return f"{text} ({problem.code.name})" + (f"; {advice}" if advice else "")
+
+
+def _without_doubled_subject(text: str) -> str:
+    """`topic a: topic a exists already` without what it says twice: the cluster's own words may name what our client
+    names before them."""
+    subject, _, rest = text.partition(": ")
+    return rest if re.search(rf"(?<![\w.-]){re.escape(subject)}(?![\w-]|\.\w)", rest) else text
 
 
 def bootstrap_servers(given: str | None) -> str:
