@@ -34,6 +34,7 @@ from kraft.client.core.membership import Member
 from kraft.client.core.records import CommittedOffset, ConsumerRecord, KafkaError, TopicPartition
 from kraft.client.fetcher import Fetcher
 from kraft.client.group import Group
+from kraft.client.not_open import not_open, not_open_error
 from kraft.client.offsets import timestamp_of
 from kraft.client.rebalancing import RebalanceListener
 from kraft.client.subscription import Topics
@@ -55,6 +56,9 @@ class Consumer:
         self.config = ConsumerConfig.of(settings)
         self._tls = tls
         self._given_seam = seam
+        self._seam: Seam = not_open("Consumer")
+        self._cluster: Cluster = not_open("Consumer")
+        self._fetcher: Fetcher = not_open("Consumer")
         self._assignment = Assignment()
         self._group: Group | None = None
         self._commits: Commits | None = None
@@ -63,7 +67,7 @@ class Consumer:
         """What the application has not been told of, in order; of those in the same words the first."""
         self._topic_failures: dict[str, Exception] = {}
         """The same of the topics that are subscribed: with the subscription it is given up."""
-        self._end: Exception | None = None
+        self._end: Exception | None = not_open_error("Consumer")
         """Why nothing can come any more, unless something else is subscribed or assigned."""
         self._arrived = trio.Event()
         self._last: Assigned | None = None
@@ -84,6 +88,7 @@ class Consumer:
             stack.callback(self._cluster.close)
             self._fetcher = Fetcher(config, self._cluster, self._assignment, self._nursery, self._announce, self._fail)
             self._nursery.start_soon(self._fetcher.run)
+            self._end = None
             self._stack = stack.pop_all()
         return self
 
@@ -214,7 +219,8 @@ class Consumer:
 
     async def poll(self, *, records_max: int | None = None, timeout_ms: float | None = None) -> list[ConsumerRecord]:
         """Records that have come, at most `records_max` (`max.poll.records`); waits for the first. Empty only when the
-        time is over. Rebalances happen in here. KafkaError CORRUPT_MESSAGE: a batch is damaged, and asked for again."""
+        time is over. Rebalances happen in here. KafkaError CORRUPT_MESSAGE: a batch is damaged, and asked for again.
+        RuntimeError if nothing is subscribed or assigned."""
         count = self.config.max_poll_records if records_max is None else records_max
         self._last = None
         self._credit = RECORDS_BETWEEN_CHECKPOINTS
@@ -224,6 +230,9 @@ class Consumer:
         group = self._group
         if group is not None:
             group.is_polled = True
+        elif not self._assignment.partitions:
+            self._raise_failure()
+            raise RuntimeError("poll has nothing to read: subscribe or assign first")
         try:
             while True:
                 if group is not None and group.turnstile.is_wanted:

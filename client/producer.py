@@ -25,6 +25,7 @@ from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.partitioner import StickyPartitioner, partition_for_key
 from kraft.client.core.records import DeliveryFailed, DeliveryReport, Headers, KafkaError, TopicPartition
 from kraft.client.delivery import Delivery
+from kraft.client.not_open import not_open
 from kraft.client.sender import Sender
 from kraft.seam import Seam, sole_error
 from kraft.wire.error_codes import ErrorCode
@@ -43,6 +44,8 @@ class Producer:
         self.config = ProducerConfig.of(settings)
         self._tls = tls
         self._given_seam = seam
+        self._cluster: Cluster = not_open("Producer")
+        self._sender: Sender = not_open("Producer")
         self._accumulator = Accumulator(
             AccumulatorSettings(
                 batch_bytes=self.config.batch_size,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+import structlog
+
 from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.core.records import KafkaError
 from kraft.wire.error_codes import ErrorCode
 
+log = structlog.get_logger("kraft.client")
+
 
 class Topics:
-    """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed. `failed(error)` is called for
-    one that asking again does not bring, such as a name that no topic can have, once; the others go on."""
+    """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed: a warning tells of each, once.
+    `failed(error)` is called for one that asking again does not bring, such as a name that no topic can have, once; the
+    others go on."""
 
     def __init__(
         self,
@@ -41,6 +46,11 @@ class Topics:
         errors = await self._cluster.refresh(wanted, timeout_ms=float("inf"))
         self._is_known = True
         for topic, code in sorted(errors.items()):
-            if code not in RETRIABLE and (topic, code) not in self._told:
+            if (topic, code) in self._told:
+                continue
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._told.add((topic, code))
+                log.warning("a topic that is subscribed does not exist (yet)", topic=topic)
+            elif code not in RETRIABLE:
                 self._told.add((topic, code))
                 self._failed(KafkaError(code, f"topic {topic} is not available"))

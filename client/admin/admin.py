@@ -15,6 +15,7 @@ from kraft.client.admin.routing import Router
 from kraft.client.admin.topics import Topics
 from kraft.client.cluster import REQUEST_TIMEOUT_MS, Cluster, parse_bootstrap
 from kraft.client.default_seam import default_seam
+from kraft.client.not_open import not_open
 from kraft.seam import Seam
 
 
@@ -45,6 +46,7 @@ class Admin:
         self._refused_ms = refused_ms
         self._tls = tls
         self._given_seam = seam
+        self.topics = self.partitions = self.configs = self.groups = self.nodes = not_open("Admin")
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

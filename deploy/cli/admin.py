@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+import structlog
 import trio
 
 from kraft.client.cluster import ClusterUnreachable
@@ -60,7 +64,8 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
     Neither is left to trio, which raises it in whatever task runs just then: in one of a client's own it would end the
     connections over which a member is to leave."""
     try:
-        return trio.run(_until_terminated, main)
+        with _logs_on_standard_error():
+            return trio.run(_until_terminated, main)
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
@@ -71,6 +76,17 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
         if failure is None:
             raise
         raise failure from None
+
+
+@contextmanager
+def _logs_on_standard_error() -> Iterator[None]:
+    """What our client warns of is not for those who read the verb's output."""
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 async def _until_terminated(main: Callable[[], Awaitable[T]]) -> T:
@@ -119,9 +135,16 @@ def _typed(text: str) -> str:
 
 def sentence(problem: KafkaError) -> str:
     """A refusal as a sentence: what was refused, Kafka's name for why, and what to do next."""
-    text = str(problem).removeprefix(f"{problem.code.name}: ")
+    text = _without_doubled_subject(str(problem).removeprefix(f"{problem.code.name}: "))
     advice = ADVICE.get(problem.code)
     return f"{text} ({problem.code.name})" + (f"; {advice}" if advice else "")
+
+
+def _without_doubled_subject(text: str) -> str:
+    """`topic a: topic a exists already` without what it says twice: the cluster's own words may name what our client
+    names before them."""
+    subject, _, rest = text.partition(": ")
+    return rest if re.search(rf"(?<![\w.-]){re.escape(subject)}(?![\w-]|\.\w)", rest) else text
 
 
 def bootstrap_servers(given: str | None) -> str:

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.main import get_command
 
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
@@ -75,6 +76,27 @@ _FAMILIES = {
 """The module of each family of verbs; its `app` holds them."""
 
 
+_NUMBERS = {"int": "whole number", "int range": "whole number", "float": "number", "float range": "number"}
+"""How a refusal names what typer calls so: `'x' is not a valid int range` is no sentence for people."""
+
+
+def command_line(only: str | None = None) -> Any:
+    """The command as it runs: `application`, and numbers are told of as such."""
+    found = get_command(application(only))
+    _name_numbers(found)
+    return found
+
+
+def _name_numbers(verb: Any) -> None:
+    for parameter in verb.params:
+        kind = parameter.type
+        kind.name = _NUMBERS.get(kind.name, kind.name)
+        if kind.name in _NUMBERS.values() and parameter.param_type_name == "option" and parameter.metavar is None:
+            parameter.metavar = "N"
+    for below in getattr(verb, "commands", {}).values():
+        _name_numbers(below)
+
+
 def application(only: str | None = None) -> typer.Typer:
     """The command with all its verbs, or with `only` one of them, if there is one of that name."""
     app = typer.Typer(
@@ -120,8 +142,8 @@ def run(arguments: Sequence[str]) -> NoReturn:
     if arguments and f"{arguments[0]}s" in _FAMILIES:
         arguments = [f"{arguments[0]}s", *arguments[1:]]  # `kraft topic list` is what other tools say
     try:
-        app = application(arguments[0] if arguments else None)
-        code = app(list(arguments), prog_name="kraft", standalone_mode=True)
+        kraft = command_line(arguments[0] if arguments else None)
+        code = kraft(list(arguments), prog_name="kraft", standalone_mode=True)
     except SystemExit as leaving:
         _leave(leaving.code if isinstance(leaving.code, int) else EXIT_FAILED)
     except KeyboardInterrupt:

@@ -32,6 +32,8 @@ TIMEOUT_SECONDS_MAX = 2_147_483
 REFUSED_MS = 2_000
 """Where every address refuses for so long, and no --timeout is given, nobody is there."""
 PEM = "PEM"
+PAIRS = {"--header": "NAME=VALUE"}
+"""What an option is a pair of, where that is not KEY=VALUE."""
 
 SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
     "bootstrap_server": (
@@ -259,8 +261,8 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def pair(entry: str, option: str = "") -> tuple[str, str]:
-    """`KEY=VALUE` as a pair."""
+    """`KEY=VALUE` as a pair; CommandFailed for anything else."""
     key, equals, value = entry.partition("=")
     if not equals or not key.strip():
-        raise CommandFailed(f"{option} {entry}: expected KEY=VALUE".strip(), code=EXIT_USAGE)
+        raise CommandFailed(f"{option} {entry}: expected {PAIRS.get(option, 'KEY=VALUE')}".strip(), code=EXIT_USAGE)
     return key.strip(), value

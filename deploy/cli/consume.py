@@ -272,7 +272,7 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
     start: str | int = {"beginning": "earliest", "end": "latest"}.get(text, text) or "earliest"
     if start not in ("earliest", "latest"):
         if not text.removeprefix("-").isdecimal() or text == "-0":
-            raise CommandFailed(f"--offset {offset}: expected earliest, latest or a number", code=EXIT_USAGE)
+            raise CommandFailed(f"--offset {offset}: expected earliest, latest, N, -N or START:END", code=EXIT_USAGE)
         start = int(text)
     if colon and not end.isdecimal():
         raise CommandFailed(f"--offset {offset}: the end must be an offset", code=EXIT_USAGE)

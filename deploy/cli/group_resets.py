@@ -276,7 +276,7 @@ def _rule(
     rules += [] if to_offset is None else [ResetRule(ResetTo.OFFSET, to_offset)]
     rules += [None] if is_from_file else []
     if len(rules) != 1:
-        raise CommandFailed(f"where to? give one of {_TARGETS}", code=EXIT_USAGE)
+        raise CommandFailed(f"where to? give {'only ' if rules else ''}one of {_TARGETS}", code=EXIT_USAGE)
     return rules[0]
 
 

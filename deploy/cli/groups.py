@@ -192,8 +192,15 @@ def delete_offsets(
         from kraft.deploy.cli.topics import choose_partitions
 
         chosen = await choose_partitions(admin, topic)
+        committed = await admin.groups.offsets(group)
         await admin.groups.delete_offsets(group, chosen)
-        return chosen
+        deleted = [tp for tp in chosen if tp in committed]
+        if not deleted:
+            raise CommandFailed(
+                f"group {group} has no committed offsets of {', '.join(topic)}; see kraft groups describe {group}",
+                code=EXIT_NOT_FOUND,
+            )
+        return deleted
 
     show(as_json, ["topic", "partition"], connection.run(work))
 

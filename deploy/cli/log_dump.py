@@ -31,27 +31,25 @@ _LOGS = (".log", ".checkpoint", ".log.cleaned", ".log.swap", ".log.deleted")
 
 
 def dump_file(path: Path, *, with_records: bool) -> Iterator[Row]:
-    """All that one file holds; `with_records` opens the batches. ValueError for a file of an unknown kind."""
+    """All that one file holds; `with_records` opens the batches. ValueError, at once, for a file of an unknown kind."""
     name = path.name
     if name.endswith(_LOGS):
-        yield from _batches(path, with_records)
-    elif name.endswith(".timeindex"):
-        yield from _entries(path, time_index.ENTRY, ("timestamp", "offset"))
-    elif name.endswith(".txnindex"):
+        return _batches(path, with_records)
+    if name.endswith(".timeindex"):
+        return _entries(path, time_index.ENTRY, ("timestamp", "offset"))
+    if name.endswith(".txnindex"):
         fields = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
-        yield from _entries(path, txn_index.ENTRY, fields)
-    elif name.endswith(".index"):
-        yield from _entries(path, offset_index.ENTRY, ("offset", "position"))
-    elif name.endswith(".snapshot"):
-        yield from _producers(path)
-    elif _is_text(name):
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            yield {"kind": "line", "number": number, "text": line}
-    else:
-        raise ValueError(
-            f"{path}: not a file that kraft writes; expected .log, .index, .timeindex, .txnindex, "
-            ".snapshot, .checkpoint or a checkpoint file"
-        )
+        return _entries(path, txn_index.ENTRY, fields)
+    if name.endswith(".index"):
+        return _entries(path, offset_index.ENTRY, ("offset", "position"))
+    if name.endswith(".snapshot"):
+        return _producers(path)
+    if _is_text(name):
+        return _lines(path)
+    raise ValueError(
+        f"{path}: not a file that kraft writes; expected .log, .index, .timeindex, .txnindex, "
+        ".snapshot, .checkpoint or a checkpoint file"
+    )
 
 
 def dump_files(path: Path) -> list[Path]:
@@ -144,6 +142,11 @@ def _producers(path: Path) -> Iterator[Row]:
         return
     for entry in entries:
         yield {"kind": "producer", **entry._asdict()}
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        yield {"kind": "line", "number": number, "text": line}
 
 
 def _entries(path: Path, layout: Any, fields: tuple[str, ...]) -> Iterator[Row]:

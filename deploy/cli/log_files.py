@@ -46,9 +46,10 @@ def _dump(file: Path, batches_only: bool, as_json: bool) -> int:
     from kraft.deploy.cli.log_dump import dump_file
 
     damaged = 0
+    rows = dump_file(file, with_records=not batches_only)
     if not as_json:
         print(f"# {file}")
-    for row in dump_file(file, with_records=not batches_only):
+    for row in rows:
         print_json({"file": str(file), **row}) if as_json else print(_line(row))
         damaged += row["kind"] == "damage" or row.get("crc_ok") is False
     return damaged

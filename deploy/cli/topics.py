@@ -102,8 +102,8 @@ def create(
         if got is None:
             return f"topic {name} is there already"
         verb = "could be created" if validate_only else "created"
-        replicas = plural(got.replication_factor, "replica")
-        return f"topic {name} {verb}: {plural(got.partitions, 'partition')}, {replicas} each"
+        replicas = plural(got.replication_factor, "replica") + ("" if got.partitions == 1 else " each")
+        return f"topic {name} {verb}: {plural(got.partitions, 'partition')}, {replicas}"
 
     tell(connection.run(work), "topic", as_json, row, line)
 

@@ -190,9 +190,14 @@ def describe(plan: Plan) -> str:
     """How big a plan is, in words."""
     shape = plan.shape
     return (
-        f"{len(plan.faults)} faults, {plan.operations} operations of {len(plan.work)} clients, "
-        f"{shape.controllers} controllers and {shape.brokers} brokers, {plan.duration_ms} ms"
+        f"{_plural(len(plan.faults), 'fault')}, {_plural(plan.operations, 'operation')} of "
+        f"{_plural(len(plan.work), 'client')}, {_plural(shape.controllers, 'controller')} and "
+        f"{_plural(shape.brokers, 'broker')}, {plan.duration_ms} ms"
     )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _size(plan: Plan) -> int:

@@ -9,6 +9,7 @@ from kraft.client.admin import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    Admin,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
@@ -48,6 +49,19 @@ def test_a_topic_that_is_only_validated_is_not_there_afterwards() -> None:
             await stage.admin.topics.create(NewTopic("t", replication_factor=9), validate_only=True)
 
     play(work)
+
+
+def test_an_admin_client_that_is_not_open_says_so() -> None:
+    admin = Admin(bootstrap_servers="localhost:9092")
+    for use in (
+        lambda: admin.topics.create,
+        lambda: admin.partitions.offsets,
+        lambda: admin.configs.describe,
+        lambda: admin.groups.list,
+        lambda: admin.nodes.cluster,
+    ):
+        with pytest.raises(RuntimeError, match=r"Admin is open only within `async with Admin\(\.\.\.\) as admin:`"):
+            use()
 
 
 def test_a_refusal_carries_kafkas_code_and_the_name_of_what_was_refused() -> None:

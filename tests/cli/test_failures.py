@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 import trio
 import trio.testing
 
@@ -70,6 +71,25 @@ def test_a_refusal_names_what_why_and_what_to_do() -> None:
     assert sentence(KafkaError(ErrorCode.INVALID_CONFIG, "no")) == "no (INVALID_CONFIG)"
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("topic t: topic t exists already", "topic t exists already"),
+        ("group g: there is no group g", "there is no group g"),
+        ("broker 9: broker 9 is not registered.", "broker 9 is not registered."),
+        (
+            "metadata.version: metadata.version: the controller supports 1",
+            "metadata.version: the controller supports 1",
+        ),
+        ("topic t: topic t.2 is larger", "topic t: topic t.2 is larger"),
+        ("topic t: there is no such topic", "topic t: there is no such topic"),
+        ("there is no topic t", "there is no topic t"),
+    ],
+)
+def test_what_was_refused_is_named_once(text: str, told: str) -> None:
+    assert sentence(KafkaError(ErrorCode.INVALID_CONFIG, text)) == f"{told} (INVALID_CONFIG)"
+
+
 def test_a_failure_inside_of_a_nursery_is_explained_all_the_same() -> None:
     async def fail() -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")
@@ -122,6 +142,15 @@ def test_a_signal_that_comes_while_a_task_of_a_client_runs_leaves_it_its_farewel
     assert done == ["answered"]
 
 
+def test_what_the_client_logs_is_not_among_what_a_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        structlog.get_logger("kraft.client").warning("offsets were not committed")
+
+    run_async(work)
+    printed = capsys.readouterr()
+    assert (printed.out, "offsets were not committed" in printed.err) == ("", True)
+
+
 def test_advice_names_verbs_that_there_are(tmp_path: Path) -> None:
     advised = [text.split("kraft ", 1)[1].split() for text in ADVICE.values() if "kraft " in text]
     assert len(advised) > 5
@@ -158,8 +187,9 @@ def test_a_range_of_partitions_that_no_topic_has_is_refused_before_it_is_counted
         (("consume", "t", "--until", "now", "-o", "0:5"), "give either --offset or --since"),
         (("consume", "t", "-g", ""), "--group is empty"),
         (("groups", "reset-offsets", "", "--to-latest", "--topic", "t"), "a group's name is empty"),
-        (("consume", "t", "-o", "--5"), "--offset --5: expected earliest, latest or a number"),
-        (("consume", "t", "-o", "²"), "--offset ²: expected earliest, latest or a number"),
+        (("consume", "t", "-o", "--5"), "--offset --5: expected earliest, latest, N, -N or START:END"),
+        (("consume", "t", "-o", "²"), "--offset ²: expected earliest, latest, N, -N or START:END"),
+        (("consume", "t", "-n", "x"), "'x' is not a valid whole number"),
         (("consume", "t", "-o", "1:²"), "--offset 1:²: the end must be an offset"),
         (("features", "upgrade", "metadata.version=²"), "a level is a whole number"),
         (("features", "upgrade", "metadata.version=99999"), "a level is a whole number"),

@@ -99,8 +99,10 @@ def test_exactly_one_target_must_be_given() -> None:
     assert _rule([], [], -3, None, False) == ResetRule(ResetTo.SHIFT, -3)
     assert _rule([], [], None, 0, False) == ResetRule(ResetTo.OFFSET, 0)
     assert _rule([], [], None, None, True) is None
-    for several in (([], [], None, None, False), (["latest"], [], 3, None, False), ([], [1], None, None, True)):
-        with pytest.raises(CommandFailed, match="where to? give one of --to-earliest".replace("?", r"\?")):
+    with pytest.raises(CommandFailed, match=r"where to\? give one of --to-earliest"):
+        _rule([], [], None, None, False)
+    for several in ((["latest"], [], 3, None, False), ([], [1], None, None, True)):
+        with pytest.raises(CommandFailed, match=r"where to\? give only one of --to-earliest"):
             _rule(*several)
 
 

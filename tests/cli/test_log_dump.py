@@ -49,8 +49,11 @@ def test_a_dumped_metadata_log_holds_no_secret(tmp_path: Path) -> None:
 def test_damage_is_a_failure_and_what_is_no_log_is_not_taken_for_one(tmp_path: Path) -> None:
     kraft, folder = Command(tmp_path / "state"), tmp_path / "t-0"
     folder.mkdir()
-    (tmp_path / "zygote.log").write_text("a text, and no log of Kafka's\n")
+    for name in ("zygote.log", "zygote.log.1"):
+        (tmp_path / name).write_text("a text, and no log of Kafka's\n")
     assert "name the folder of a partition" in kraft.run("log", "dump", tmp_path, code=2)
+    assert "not a file that kraft writes" in kraft.run("log", "dump", tmp_path / "zygote.log.1", code=2)
+    assert kraft.printed("log", "dump", tmp_path / "zygote.log.1", code=2) == ""
     segment = folder / f"{0:020}.log"
     batch = encode_batch([Record(0, 1, None, b"whole")], base_offset=0, leader_epoch=1)
     segment.write_bytes(batch)

@@ -318,6 +318,40 @@ def test_a_closed_consumer_says_so() -> None:
     run(test)
 
 
+def test_a_consumer_that_is_not_open_says_so() -> None:
+    async def test() -> None:
+        consumer = Consumer(bootstrap_servers="localhost:9092", group_id="billing")
+        for use in (
+            lambda: consumer.poll(),
+            lambda: consumer.assign([]),
+            lambda: consumer.assign([PLACE], at="earliest"),
+            lambda: consumer.subscribe(["orders"]),
+            lambda: consumer.offsets([PLACE]),
+            lambda: consumer.committed([PLACE]),
+        ):
+            with pytest.raises(RuntimeError, match=r"Consumer is open only within `async with Consumer\(\.\.\.\) as c"):
+                await use()
+
+    trio.run(test)
+
+
+def test_a_consumer_that_reads_nothing_is_told_to_subscribe_or_assign() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.consumer(group_id="billing") as consumer:
+            for begin in (None, lambda: consumer.assign([PLACE]), lambda: consumer.subscribe(["orders"])):
+                if begin is not None:
+                    await begin()
+                    assert await consumer.poll(timeout_ms=100) == []
+                    await consumer.unsubscribe()
+                with trio.fail_after(10), pytest.raises(RuntimeError, match="subscribe or assign first"):
+                    await consumer.poll()
+                with trio.fail_after(10), pytest.raises(RuntimeError, match="subscribe or assign first"):
+                    await anext(consumer)
+
+    run(test, **ONE_NODE)
+
+
 def test_a_connection_that_is_being_made_when_its_client_ends_is_closed() -> None:
     async def test(stage: Stage) -> None:
         seam = stage.world.node("client")

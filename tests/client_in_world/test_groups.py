@@ -537,6 +537,24 @@ def test_a_group_that_may_not_be_joined_is_told_to_the_application() -> None:
     alone(test)
 
 
+def test_a_topic_that_is_not_there_is_waited_for_and_warned_of_once() -> None:
+    async def test(stage: Stage) -> None:
+        with capture_logs() as logs:
+            settings = {**FAST, "metadata_max_age_ms": 300}
+            async with stage.consumer("a", group_id="billing", allow_auto_create_topics=False, **settings) as consumer:
+                await consumer.subscribe(["orders"])
+                assert await consumer.poll(timeout_ms=3_000) == [], "ten times it has asked anew"
+                await stage.create_topic("orders")
+                await fill(stage, 1)
+                assert len(await consumer.poll(timeout_ms=30_000)) == 1
+        warned = [entry for entry in logs if entry["log_level"] == "warning"]
+        assert [(entry["event"], entry["topic"]) for entry in warned] == [
+            ("a topic that is subscribed does not exist (yet)", "orders")
+        ]
+
+    alone(test)
+
+
 def test_a_pattern_takes_in_topics_that_come_later() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders-a", 2)

@@ -110,6 +110,21 @@ def test_leaving_the_block_delivers_what_was_handed_over_and_an_exception_gives_
     run(test)
 
 
+def test_a_producer_that_is_not_open_says_so() -> None:
+    async def test() -> None:
+        producer = Producer(bootstrap_servers="localhost:9092")
+        for use in (
+            lambda: producer.send("orders", b"x"),
+            lambda: producer.enqueue("orders", b"x"),
+            lambda: producer.partitions_for("orders"),
+            lambda: producer.flush(),
+        ):
+            with pytest.raises(RuntimeError, match=r"Producer is open only within `async with Producer\(\.\.\.\) as p"):
+                await use()
+
+    trio.run(test)
+
+
 def test_a_producer_that_is_closed_takes_nothing_and_keeps_nobody_waiting() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")

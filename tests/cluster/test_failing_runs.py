@@ -24,7 +24,7 @@ from kraft.sim.check.base import Finding
 from kraft.sim.cluster.fold import MetadataFold
 from kraft.sim.cluster.run import RunResult, Signature, run_plan
 from kraft.sim.cluster.shape import ClusterShape
-from kraft.sim.cluster.shrink import NotFailing, Shrinker
+from kraft.sim.cluster.shrink import NotFailing, Shrinker, describe
 from kraft.sim.commands import SECONDS_MAX, app
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, PLAN_MS_MAX, Fault, Plan, allows
@@ -172,6 +172,15 @@ def test_a_run_may_not_be_longer_than_a_plan_that_a_file_holds() -> None:
         for seconds, why in (("nan", "nan is no number of seconds"), ("inf", f"x<={SECONDS_MAX}")):
             code, said = kraft_sim(*verb, "--seconds", seconds)
             assert (code, why in said) == (2, True), said
+
+
+def test_a_plan_is_told_in_words() -> None:
+    fault = Fault(at_ms=1, kind="kill", node=1)
+    one, two = ClusterShape(controllers=1, brokers=1), ClusterShape(controllers=3, brokers=2)
+    told = "1 fault, 0 operations of 0 clients, 1 controller and 1 broker, 5 ms"
+    assert describe(Plan(duration_ms=5, faults=(fault,), shape=one)) == told
+    told = "2 faults, 0 operations of 0 clients, 3 controllers and 2 brokers, 5 ms"
+    assert describe(Plan(duration_ms=5, faults=(fault, fault), shape=two)) == told
 
 
 def test_a_plan_of_a_run_that_passed_has_nothing_to_shrink(tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("produce", "t", "-X", "security.protocol=SASL_SSL"), 2, "SASL not yet"),
         (("quorum", "add-controller", TWO_CONTROLLERS, "-b", NOWHERE), 2, "one controller at a time, not 2: 1, 2"),
         (("quorum", "add-controller", ",", "-b", NOWHERE), 2, "one controller at a time, not 0"),
-        (("kill", "one"), 2, "NODE"),
+        (("kill", "one"), 2, "'NODE': 'one' is not a valid whole number"),
+        (("produce", "t", "--header", "trace"), 2, "--header trace: expected NAME=VALUE"),
         (("nothing",), 2, "nothing"),
         (("topics", "list", "--bootstrap", "nowhere"), 2, "is not HOST:PORT"),
         (("up", "--set", "num.partition=1"), 2, "did you mean num.partitions?"),
@@ -166,7 +167,7 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("consume", "t", "-b", ""), 2, "--bootstrap-server is empty"),
         (("topic", "list", "("), 2, "not a regular expression"),
         (("produce", "t", "--timeout", "-1"), 2, "--timeout"),
-        (("consume", "t", "--offset", "soon"), 2, "expected earliest, latest or a number"),
+        (("consume", "t", "--offset", "soon"), 2, "expected earliest, latest, N, -N or START:END"),
         (("consume", "t", "--offset", "5:3"), 2, "must be more than 5"),
         (("consume", "t", "--offset", "5:5"), 2, "must be more than 5"),
         (("consume", "t", "--offset", ":0"), 2, "must be more than 0"),
@@ -231,16 +232,25 @@ def test_a_cluster_that_is_not_there_gives_its_own_exit_code_after_the_time_that
     assert "no broker answered within 300 ms" in kraft.run("topics", "list", "-b", NOWHERE, "--timeout", "0.3", code=3)
 
 
-def test_the_readmes_way_to_one_node_works_with_what_kafkas_own_file_says(kraft: Command, tmp_path: Path) -> None:
+KAFKAS_FILE = """process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.network.threads=3
+log.dirs=/tmp/kafka-data
+"""
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+READMES_FILE = README[README.index("    process.roles=") :].partition("\n\n")[0].replace("    ", "")
+
+
+@pytest.mark.parametrize("properties", [KAFKAS_FILE, READMES_FILE], ids=["Kafka's own", "the README's"])
+def test_the_readmes_way_to_one_node_works(properties: str, kraft: Command, tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
-    config.write_text(
-        "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
-        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ninter.broker.listener.name=PLAINTEXT\n"
-        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
-        "controller.listener.names=CONTROLLER\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
-        f"num.network.threads=3\nlog.dirs={tmp_path}/data\n"
-    )
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    (line,) = [line.split("$ kraft ")[1] for line in readme.splitlines() if "$ kraft storage format" in line]
+    config.write_text(properties.replace("log.dirs=/tmp/kafka-data", f"log.dirs={tmp_path}/data"))
+    (line,) = [line.split("$ kraft ")[1] for line in README.splitlines() if "$ kraft storage format" in line]
     words = [str(config) if word == "server.properties" else word for word in line.split()]
     assert f"formatted {tmp_path}/data for node 1" in kraft.run(*words)

@@ -105,7 +105,9 @@ def test_a_group_is_described_reset_and_deleted(up: Command, tmp_path: Path) -> 
     ]
     up.run("groups", "reset-offsets", "readers", "--from-file", plan, "--execute")
     assert "total lag 4" in up.run("groups", "describe", "readers")
-    up.run("groups", "delete-offsets", "readers", "--topic", "read:1")
+    assert up.json("groups", "delete-offsets", "readers", "--topic", "read:1") == [{"topic": "read", "partition": 1}]
+    told = up.run("groups", "delete-offsets", "readers", "--topic", "read:1", code=4)
+    assert "group readers has no committed offsets of read:1" in told
     assert len(up.json("groups", "describe", "readers")["partitions"]) == 1
     assert up.json("groups", "members", "readers") == []
     up.run("groups", "delete", "readers")

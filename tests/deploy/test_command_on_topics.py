@@ -18,6 +18,8 @@ def test_a_topic_is_created_described_grown_and_deleted(up: Command) -> None:
     described = up.json("topics", "describe", "life")
     assert described["settings"] == {"retention.ms": "1000"}
     assert [sorted(part["replicas"]) for part in described["partitions"]] == [[1, 2], [1, 2]]
+    shape = ("--partitions", "1", "--replication-factor", "1", "--validate-only")
+    assert up.run("topics", "create", "single", *shape) == "topic single could be created: 1 partition, 1 replica\n"
     up.run("topics", "alter", "life", "--partitions", "3")
     assert ["life", 3] in [[row["topic"], row["partitions"]] for row in up.json("topics", "list")]
     assert "LEADER" in up.run("topics", "describe", "life")

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from kraft.config.document import render_table
-from kraft.deploy.cli.app import application
+from kraft.deploy.cli.app import command_line
 from kraft.deploy.cli.connection import SHARED_OPTIONS
 from tests.docs.invariants import render_invariants
 from tests.docs.protocol import render_protocol
@@ -38,9 +36,9 @@ This page is generated: `make docs`.
 
 def render_commands() -> str:
     """One chapter per command, from the command line's own definitions."""
-    command: Any = typer.main.get_command(application())
-    shared = [item for item in command.commands["brokers"].params if item.name in SHARED_OPTIONS]
-    return "\n".join([_COMMANDS_HEAD + "\n".join(_table(shared)) + "\n", *_chapters("kraft", command)])
+    kraft = command_line()
+    shared = [item for item in kraft.commands["brokers"].params if item.name in SHARED_OPTIONS]
+    return "\n".join([_COMMANDS_HEAD + "\n".join(_table(shared)) + "\n", *_chapters("kraft", kraft)])
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -94,13 +92,29 @@ def _chapter(path: str, command: Any) -> str:
 
 
 def _table(options: list[Any]) -> list[str]:
-    rows = [f"| {_names(item)} | {_cell(item.help)} |" for item in options]
+    rows = [f"| {_names(item)} | {_about(item)} |" for item in options]
     return ["| option | what it is |", "|---|---|", *rows]
 
 
 def _names(option: Any) -> str:
     metavar = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
     return ", ".join(f"`{name}{metavar}`" for name in (*option.opts, *option.secondary_opts))
+
+
+def _about(option: Any) -> str:
+    return " ".join(part for part in (_cell(option.help), _default(option), _variable(option)) if part)
+
+
+def _default(option: Any) -> str:
+    """As `--help` tells it; of a flag only where there is another one that turns it off."""
+    value = option.show_default if isinstance(option.show_default, str) else option.default
+    if option.is_flag:
+        value = option.opts[0].removeprefix("--") if value and option.secondary_opts else None
+    return f"[{getattr(value, 'value', value)}]" if option.show_default and value is not None else ""
+
+
+def _variable(option: Any) -> str:
+    return f"Environment variable: `{option.envvar}`." if option.envvar else ""
 
 
 def _cell(text: str | None) -> str:
