@@ -403,7 +403,9 @@ class DiskEye:
                 if name < stays:
                     self._trimmed(list(file.bytes_between(0, inf)))
         self._look_at_front(log, view, directory)
-        if replaced or view.is_broken or any(name != last and view.files[name].batches for name in changed):
+        begins_later = not view.told and _first_offset(view.files) > view.start
+        is_new_before_last = any(name != last and view.files[name].batches for name in changed)
+        if replaced or view.is_broken or begins_later or is_new_before_last:
             self._tell_all(log, view)
         elif last in changed:
             assert last is not None

@@ -363,6 +363,16 @@ def test_a_log_that_begins_anew_behind_all_that_it_held_is_cut_first() -> None:
     assert ends(told) == [3]
 
 
+def test_a_log_that_begins_later_in_a_folder_that_holds_none_is_told_with_where_it_begins() -> None:
+    """A power loss took the name of its only file, and its checkpoint says where it began."""
+    bench = Bench()
+    assert bench.look() == []
+    bench.write(SECOND)
+    assert bench.look() == [LogCut(1, LOG, 2, 2)]
+    bench.write(SECOND, batch(2))
+    assert ends(bench.look()) == [3]
+
+
 def test_a_folder_of_another_topic_of_the_same_name_is_another_log() -> None:
     bench = Bench()
     bench.write(FIRST, batch(0))
