@@ -58,8 +58,8 @@ ADVICE = {
 
 def run_async(main: Callable[[], Awaitable[T]], *, if_silent: str = IS_IT_UP) -> T:
     """Run an async function; what a cluster refused or did not answer becomes CommandFailed, with the advice
-    `if_silent` where nobody answered. Ctrl-C and SIGTERM end it by KeyboardInterrupt: `timeout` and supervisors send the
-    latter, and a member that just died would be missed late.
+    `if_silent` where nobody answered. Ctrl-C and SIGTERM end it by KeyboardInterrupt: `timeout` and supervisors send
+    the latter, and a member that just died would be missed late.
 
     Neither is left to trio, which raises it in whatever task runs just then: in one of a client's own it would end the
     connections over which a member is to leave."""

@@ -15,7 +15,6 @@ from kraft.deploy.cli.output import (
     EXIT_USAGE,
     CommandFailed,
     JsonOption,
-    YesOption,
     confirm,
     emphasized,
     plural,
@@ -208,7 +207,10 @@ def delete(
     connection: Connection,
     topic: TopicsArgument,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is fine.")] = False,
-    yes: YesOption = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask before topics of the brokers' own (__…); of others nobody asks."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete topics and their records."""

@@ -174,6 +174,11 @@ def test_a_run_may_not_be_longer_than_a_plan_that_a_file_holds() -> None:
             assert (code, why in said) == (2, True), said
 
 
+def test_no_seeds_at_all_are_refused() -> None:
+    code, said = kraft_sim("--seeds", 0)
+    assert (code, "add --fresh" in said) == (2, True), said
+
+
 def test_a_plan_of_a_run_that_passed_has_nothing_to_shrink(tmp_path: Path) -> None:
     file = tmp_path / "good.json"
     write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), ""))
