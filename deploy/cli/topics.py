@@ -101,8 +101,7 @@ def create(
         if got is None:
             return f"topic {name} is there already"
         verb = "could be created" if validate_only else "created"
-        replicas = plural(got.replication_factor, "replica")
-        return f"topic {name} {verb}: {plural(got.partitions, 'partition')}, {replicas} each"
+        return f"topic {name} {verb}: {shape_text(got.partitions, got.replication_factor)} each"
 
     tell(connection.run(work), "topic", as_json, row, line)
 
@@ -238,6 +237,23 @@ def delete(
         return f"topic {name} {'deleted' if was_there else 'was not there'}"
 
     tell(connection.run(work), "topic", as_json, lambda name, done: {"topic": name, "deleted": done}, line)
+
+
+async def shape_of(admin: Admin, topic: str) -> tuple[int, int] | None:
+    """Partitions and replicas of each; None if nobody tells: brokers hear of a new topic one after another."""
+    from kraft.client import KafkaError
+    from kraft.client.cluster import ClusterUnreachable
+
+    try:
+        (found,) = await admin.topics.describe([topic])
+    except (KafkaError, ClusterUnreachable):
+        return None
+    return len(found.partitions), found.replication_factor
+
+
+def shape_text(partitions: int, replication_factor: int) -> str:
+    """`3 partitions, 2 replicas`."""
+    return f"{plural(partitions, 'partition')}, {plural(replication_factor, 'replica')}"
 
 
 def compiled(pattern: str | None) -> re.Pattern[str]:
