@@ -49,7 +49,7 @@ def up(
     profile: Annotated[
         str | None,
         typer.Option(
-            help="dev: fast first rebalance, internal topics as the brokers allow; or kafka. [dev]",
+            help="dev: fast first rebalance, as many replicas as the brokers allow, at most 3; or kafka. [dev]",
             autocompletion=one_of("dev", "kafka"),
         ),
     ] = None,
