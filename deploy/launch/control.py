@@ -24,7 +24,7 @@ from kraft.deploy.launch.folder import ClusterFolder, remember_last
 from kraft.deploy.launch.layout import ClusterLayout, NodePlan
 from kraft.deploy.launch.ports import require_free
 from kraft.deploy.launch.processes import ProcessIdentity, clear_identity, identify, read_identity, write_identity
-from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock
+from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock_of_new
 from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 
 READY_SECONDS_MAX = 60.0
@@ -346,16 +346,6 @@ class LocalCluster:
         self.folder.socket.unlink(missing_ok=True)
         self.folder.zygote_identity.unlink(missing_ok=True)
         return killed
-
-
-def take_lock_of_new(folder: ClusterFolder) -> tuple[int, bool]:
-    """Lock a folder that may not exist yet; the lock, and whether the folder was made."""
-    is_there = folder.path.exists()
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise LaunchError("folder", f"cannot use the folder {folder.path}: {problem.strerror}") from None
-    return take_lock(folder), not is_there
 
 
 def _wait_stopped(pid: int, stopped: bool) -> None:
