@@ -113,6 +113,8 @@ def sim(
     if keep:
         _require_writable_folder(failures)
     count = seeds if seeds is not None else 0 if seed is None else 1
+    if seeds == 0 and not fresh:
+        raise typer.BadParameter("--seeds 0 runs no seed; add --fresh for one that is drawn now")
     first = 1 if seed is None else seed
     chosen = [*range(first, first + count)]
     if fresh or not chosen:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
+IS_IT_UP = "is it up? see kraft status, or give --bootstrap-server"
+
 NOT_THERE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -52,14 +54,16 @@ ADVICE = {
     ErrorCode.LOG_DIR_NOT_FOUND: "see kraft logdirs",
     ErrorCode.MESSAGE_TOO_LARGE: "send less at once, or raise max.request.size (-X) and the topic's max.message.bytes",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "names are of letters, digits, '.', '_' and '-', at most 249",
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "give a broker's address with --bootstrap-server; kraft status shows the ports",
     ErrorCode.OFFSET_OUT_OF_RANGE: "see kraft partitions list for the offsets that are there",
 }
 """What to do next."""
 
 
-def run_async(main: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function; what a cluster refused or did not answer becomes CommandFailed. Ctrl-C and SIGTERM end it
-    by KeyboardInterrupt: `timeout` and supervisors send the latter, and a member that just died would be missed late.
+def run_async(main: Callable[[], Awaitable[T]], *, if_silent: str = IS_IT_UP) -> T:
+    """Run an async function; what a cluster refused or did not answer becomes CommandFailed, with the advice
+    `if_silent` where nobody answered. Ctrl-C and SIGTERM end it by KeyboardInterrupt: `timeout` and supervisors send
+    the latter, and a member that just died would be missed late.
 
     Neither is left to trio, which raises it in whatever task runs just then: in one of a client's own it would end the
     connections over which a member is to leave."""
@@ -70,9 +74,9 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
         problem = sole_error(group)
-        raise explained(problem) or problem from None
+        raise explained(problem, if_silent=if_silent) or problem from None
     except Exception as problem:
-        failure = explained(problem)
+        failure = explained(problem, if_silent=if_silent)
         if failure is None:
             raise
         raise failure from None
@@ -104,16 +108,17 @@ async def _heed_signals(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS
             raise KeyboardInterrupt
 
 
-def explained(problem: BaseException | None) -> CommandFailed | None:
+def explained(problem: BaseException | None, *, if_silent: str = IS_IT_UP) -> CommandFailed | None:
     """What to tell of a failure, and the exit code for it; None for one that is a fault of ours."""
     if isinstance(problem, CommandFailed):
         return problem
     if isinstance(problem, (ClusterUnreachable, *CONNECTION_FAILURES)):
-        return CommandFailed(
-            f"{problem}; is it up? see kraft status, or give --bootstrap-server", code=EXIT_UNREACHABLE
-        )
+        return CommandFailed(f"{problem}; {if_silent}", code=EXIT_UNREACHABLE)
     if isinstance(problem, VersionMismatch) and "does not know METADATA" in str(problem):
-        return CommandFailed("this is no broker, but may be a controller: give a broker's address, see kraft status")
+        return CommandFailed(
+            "who answered is no broker, but may be a controller: give a broker's address with --bootstrap-server; "
+            "kraft status shows the ports"
+        )
     if isinstance(problem, VersionMismatch):
         return CommandFailed(f"{problem}: the cluster cannot do this, its release is too old (or ours)")
     if isinstance(problem, KafkaError):
@@ -147,14 +152,18 @@ def _without_doubled_subject(text: str) -> str:
     return rest if re.search(rf"(?<![\w.-]){re.escape(subject)}(?![\w-]|\.\w)", rest) else text
 
 
-def bootstrap_servers(given: str | None) -> str:
-    """The brokers to ask: those given, else of the cluster started last, else Kafka's usual address."""
+def whom_to_ask(given: str | None) -> tuple[str, str]:
+    """The brokers to ask, and the advice if none of them answers: those given, else of the clusters that run the one
+    started last, else Kafka's usual address."""
     from kraft.deploy.launch.errors import LaunchError
     from kraft.deploy.launch.folder import last_folder
 
     if given is not None:
-        return given
+        return given, IS_IT_UP
     try:
-        return last_folder().read()[0].bootstrap_servers()
+        folder = last_folder()
+        if folder.runs:
+            return folder.read()[0].bootstrap_servers(), IS_IT_UP
+        return DEFAULT_BOOTSTRAP, f"{folder.how_to_start}, or give --bootstrap-server"
     except LaunchError:
-        return DEFAULT_BOOTSTRAP
+        return DEFAULT_BOOTSTRAP, IS_IT_UP

@@ -49,7 +49,7 @@ def up(
     profile: Annotated[
         str | None,
         typer.Option(
-            help="dev: fast first rebalance, internal topics as the brokers allow; or kafka. [dev]",
+            help="dev: fast first rebalance, as many replicas as the brokers allow, at most 3; or kafka. [dev]",
             autocompletion=one_of("dev", "kafka"),
         ),
     ] = None,
@@ -79,6 +79,10 @@ def up(
     cluster = _launch(data, given, log_level)
     try:
         cluster.wait_ready()
+    except BaseException as problem:
+        cluster.give_up(problem)
+        raise
+    try:
         if background:
             cluster.detach()
             _announce(cluster, as_json, how_to_end="kraft down")
@@ -159,6 +163,8 @@ def status(
         ["node", "roles", "ports", "pid", "state", "ended"],
         [(n.node_id, n.roles, n.ports, n.pid, n.state, n.ended) for n in nodes],
     )
+    if not cluster.is_up:
+        print(f"start it again with kraft up --background --data {cluster.folder.path}")
 
 
 def logs(
@@ -209,7 +215,9 @@ def pause(node: NodeArgument, data: DataOption = None, as_json: JsonOption = Fal
 
 def resume(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Let a paused node go on."""
-    _done(as_json, node, "resumed", _find(data).resume(node))
+    cluster = _find(data)
+    was_paused = any(n.node_id == node and n.state == "paused" for n in cluster.status())
+    _done(as_json, node, "resumed" if was_paused else "was not paused", cluster.resume(node))
 
 
 def _started() -> list[tuple[str, str, bool]]:

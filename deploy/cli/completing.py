@@ -140,13 +140,14 @@ def complete_client_setting(incomplete: str) -> list[str]:
 
 
 def _from_cluster(ctx: Any, incomplete: str, names: Callable[[Admin], Awaitable[list[str]]]) -> list[str]:
-    from kraft.deploy.cli.admin import bootstrap_servers
+    from kraft.deploy.cli.admin import whom_to_ask
     from kraft.deploy.cli.connection import Connection
     from kraft.deploy.cli.output import CommandFailed
 
     given = ctx.params.get("bootstrap_server") if ctx is not None else None
+    servers, if_silent = whom_to_ask(given)
     try:
-        return _beginning(incomplete, Connection(bootstrap_servers(given), {}, ANSWER_MS_MAX).run(names))
+        return _beginning(incomplete, Connection(servers, {}, ANSWER_MS_MAX, if_silent).run(names))
     except CommandFailed:
         return []
 

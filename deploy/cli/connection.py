@@ -45,7 +45,7 @@ SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
                 "-b",
                 metavar="HOST:PORT,…",
                 envvar="KRAFT_BOOTSTRAP_SERVER",
-                help="Brokers to ask; default: the cluster started last, else 127.0.0.1:9092.",
+                help="Brokers to ask; default: of the clusters that run, the one started last, else 127.0.0.1:9092.",
             ),
         ],
         None,
@@ -106,11 +106,13 @@ SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where a verb's cluster is, and the client settings given for it, by Kafka's names."""
+    """Where a verb's cluster is, and the client settings given for it, by Kafka's names. `if_silent`: what to do if
+    nobody answers there."""
 
     bootstrap_servers: str
     settings: Mapping[str, str]
     given_timeout_ms: int | None
+    if_silent: str
 
     @property
     def timeout_ms(self) -> int:
@@ -166,7 +168,7 @@ class Connection:
         from kraft.deploy.cli.admin import run_async
 
         try:
-            return run_async(main)
+            return run_async(main, if_silent=self.if_silent)
         except CommandFailed as problem:
             if problem.code != EXIT_UNREACHABLE:
                 raise
@@ -224,7 +226,7 @@ def _connection(
     tls_cert: str | None,
     timeout: float | None,
 ) -> Connection:
-    from kraft.deploy.cli.admin import bootstrap_servers
+    from kraft.deploy.cli.admin import whom_to_ask
     from kraft.deploy.cli.client_settings import drop_unknown, refuse_unknown
 
     settings: dict[str, str] = {}
@@ -245,7 +247,8 @@ def _connection(
     if timeout is not None and math.isnan(timeout):
         raise CommandFailed("--timeout nan: expected a number of seconds", code=EXIT_USAGE)
     timeout_ms = None if timeout is None else round(timeout * 1000)
-    return Connection(bootstrap_servers(bootstrap_server or named), settings, timeout_ms)
+    servers, if_silent = whom_to_ask(bootstrap_server or named)
+    return Connection(servers, settings, timeout_ms, if_silent)
 
 
 def read_properties(path: Path) -> dict[str, str]:

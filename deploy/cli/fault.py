@@ -62,6 +62,8 @@ def link(
     """Open, refuse, hang or reset what NODE dials at PEER."""
     if both and not node.isdecimal():
         raise CommandFailed("--both needs NODE as an id", code=EXIT_USAGE)
+    if node.isdecimal():
+        _folder(data).plan(peer)  # a mistyped one would never be dialled
     pairs = [(node, peer), (str(peer), int(node))] if both else [(node, peer)]
     for here, there in pairs:
         _client(data, here).link(there, policy.value, listener=listener)
@@ -105,8 +107,10 @@ def reply(
         "delay_ms": delay_ms,
         "times": times,
     }
-    fields = {name: value for name, value in given.items() if value is not None}
-    number = _client(data, node).reply(action=chosen[0], after=after, **fields)
+    rule = {name: value for name, value in given.items() if value is not None}
+    rule |= {"action": chosen[0], "after": after}
+    _require_rule(rule)
+    number = _client(data, node).reply(**rule)
     if as_json:
         print_json({"node": node, "rule": number})
     else:
@@ -150,6 +154,16 @@ def list_(
             text = " ".join(f"{name}={value}" for name, value in one.items())
             rows.append((node_id, "reply", number, text, applied))
     show(as_json, ["node", "kind", "rule", "fault", "applied"], rows)
+
+
+def _require_rule(rule: dict[str, Any]) -> None:
+    """CommandFailed for a rule that makes no sense, as the node would say."""
+    from kraft.wire.reply_policy import BadRule, rule_from
+
+    try:
+        rule_from(rule)
+    except BadRule as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from None
 
 
 def _client(data: str | None, node: str) -> FaultClient:

@@ -27,7 +27,10 @@ EXIT_FAULT = 70
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
 DataOption = Annotated[
-    str | None, typer.Option("--data", metavar="DIR", help="Folder of the cluster; default: the one started last.")
+    str | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Folder of the cluster; default: of those that run, the one started last."
+    ),
 ]
 
 

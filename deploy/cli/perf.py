@@ -19,6 +19,7 @@ from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, progress
 from kraft.deploy.cli.producer_options import AcksOption, CompressionOption
+from kraft.deploy.cli.topics import shape_of, shape_text
 
 if TYPE_CHECKING:
     from kraft.client import Consumer, Producer
@@ -89,7 +90,10 @@ def perf_produce(
 
     async def work() -> dict[str, Any]:
         async with _topic(connection, topic, shape) as name:
-            return await _measure_produce(settings, name, records, _values(record_size), rate)
+            measured = await _measure_produce(settings, name, records, _values(record_size), rate)
+            async with connection.admin() as admin:
+                partitions, replicas = await shape_of(admin, name) or (None, None)
+            return {**measured, "topic": name, "partitions": partitions, "replicas": replicas}
 
     _report(connection.run_async(work), as_json)
     if rate is None and not as_json:
@@ -317,5 +321,7 @@ def _report(measured: dict[str, Any], as_json: bool) -> None:
         f"{measured['test']}: {measured['records']:,} records in {measured['seconds']} s, "
         f"{measured['records_per_second']:,} records/s, {measured['megabytes_per_second']:,} MB/s"
     )
+    if measured.get("partitions") is not None:
+        print(f"into {measured['topic']}: {shape_text(measured['partitions'], measured['replicas'])}")
     if "latency_ms" in measured:
         print("latency in ms: " + "  ".join(f"{name} {value:,}" for name, value in measured["latency_ms"].items()))

@@ -24,8 +24,10 @@ from kraft.deploy.cli.producer_options import AcksOption, CompressionOption
 from kraft.deploy.cli.record_json import NewRecord
 from kraft.deploy.cli.record_text import typed_bytes
 from kraft.deploy.cli.times import parse_time_ms
+from kraft.deploy.cli.topics import shape_of, shape_text
 
 if TYPE_CHECKING:
+    from kraft.client.admin import Admin
     from kraft.deploy.cli.record_sending import Sending
 
 EXIT_INTERRUPTED = 130
@@ -99,8 +101,14 @@ def produce(
 
     async def work() -> bool:
         async with connection.admin() as admin:
-            await admin.nodes.cluster()  # says within seconds if there is no cluster
-        return await _send(sending, settings, records_of_files(file, common) if file else records_of_lines(read))
+            is_there = await _is_there(admin, topic)  # says within seconds if there is no cluster
+        source = records_of_files(file, common) if file else records_of_lines(read)
+        was_interrupted = await _send(sending, settings, source)
+        if sending.count and not is_there:
+            async with connection.admin() as admin:
+                shape = await shape_of(admin, topic)
+            sending.created = "topic created" + (f": {shape_text(*shape)}" if shape else "")
+        return was_interrupted
 
     if not file and is_terminal(sys.stdin):
         warn(f"each line becomes a record of {topic}; end with ctrl-D")
@@ -108,6 +116,18 @@ def produce(
     _report(sending)
     if was_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+async def _is_there(admin: Admin, topic: str) -> bool:
+    """Whether a topic need not be made by the brokers; also where they do not say so."""
+    from kraft.client import KafkaError
+    from kraft.wire.error_codes import ErrorCode
+
+    try:
+        await admin.topics.describe([topic])
+    except KafkaError as problem:
+        return problem.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return True
 
 
 def _require_effect(given: Mapping[str, bool]) -> None:
@@ -148,7 +168,8 @@ async def _send(sending: Sending, settings: dict[str, Any], source: AsyncGenerat
 
 def _report(sending: Sending) -> None:
     """Tell what was sent; CommandFailed with what stopped it."""
-    told = f"{plural(sending.count, 'record')} sent to {sending.topic}"
+    created = f" ({sending.created})" if sending.created else ""
+    told = f"{plural(sending.count, 'record')} sent to {sending.topic}{created}"
     if sending.keep_reports:
         print_json([{"topic": one.topic, "partition": one.partition, "offset": one.offset} for one in sending.reports])
     if sending.problem is not None:

@@ -23,13 +23,14 @@ IN_FLIGHT_MAX = 10_000
 @dataclass(slots=True)
 class Sending:
     """How far it came: the first `count` records are delivered; `problem` is what stopped it, None at the end of the
-    source."""
+    source. `created` says so if the brokers made the topic for these records, with its shape."""
 
     topic: str
     keep_reports: bool = False
     count: int = 0
     reports: list[DeliveryReport] = field(default_factory=list)
     problem: CommandFailed | None = None
+    created: str = ""
 
     async def run(self, producer: Producer, source: AsyncGenerator[NewRecord, None], reading: trio.CancelScope) -> None:
         """Send all, with at most IN_FLIGHT_MAX unacknowledged. What was read is delivered also when something stops

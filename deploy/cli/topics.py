@@ -15,7 +15,6 @@ from kraft.deploy.cli.output import (
     EXIT_USAGE,
     CommandFailed,
     JsonOption,
-    YesOption,
     confirm,
     emphasized,
     plural,
@@ -102,8 +101,7 @@ def create(
         if got is None:
             return f"topic {name} is there already"
         verb = "could be created" if validate_only else "created"
-        replicas = plural(got.replication_factor, "replica") + ("" if got.partitions == 1 else " each")
-        return f"topic {name} {verb}: {plural(got.partitions, 'partition')}, {replicas}"
+        return f"topic {name} {verb}: {shape_text(got.partitions, got.replication_factor)}"
 
     tell(connection.run(work), "topic", as_json, row, line)
 
@@ -208,7 +206,10 @@ def delete(
     connection: Connection,
     topic: TopicsArgument,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is fine.")] = False,
-    yes: YesOption = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask before topics of the brokers' own (__…); of others nobody asks."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete topics and their records."""
@@ -236,6 +237,24 @@ def delete(
         return f"topic {name} {'deleted' if was_there else 'was not there'}"
 
     tell(connection.run(work), "topic", as_json, lambda name, done: {"topic": name, "deleted": done}, line)
+
+
+async def shape_of(admin: Admin, topic: str) -> tuple[int, int] | None:
+    """Partitions and replicas of each; None if nobody tells: brokers hear of a new topic one after another."""
+    from kraft.client import KafkaError
+    from kraft.client.cluster import ClusterUnreachable
+
+    try:
+        (found,) = await admin.topics.describe([topic])
+    except (KafkaError, ClusterUnreachable):
+        return None
+    return len(found.partitions), found.replication_factor
+
+
+def shape_text(partitions: int, replication_factor: int) -> str:
+    """`1 partition, 2 replicas`, or `3 partitions, 2 replicas each`."""
+    each = "" if partitions == 1 else " each"
+    return f"{plural(partitions, 'partition')}, {plural(replication_factor, 'replica')}{each}"
 
 
 def compiled(pattern: str | None) -> re.Pattern[str]:

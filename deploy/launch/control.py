@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,10 +21,10 @@ from typing import Any
 
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder, remember_last
-from kraft.deploy.launch.layout import ClusterLayout
+from kraft.deploy.launch.layout import ClusterLayout, NodePlan
 from kraft.deploy.launch.ports import require_free
 from kraft.deploy.launch.processes import ProcessIdentity, clear_identity, identify, read_identity, write_identity
-from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock
+from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock_of_new
 from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 
 READY_SECONDS_MAX = 60.0
@@ -52,6 +53,8 @@ class LocalCluster:
         self.layout = layout
         self.cluster_id = cluster_id
         self._held: ZygoteStart | None = None
+        self._has_made_folder = False
+        self._is_remembered = False
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     @staticmethod
@@ -75,11 +78,13 @@ class LocalCluster:
 
         The cluster is *attached*: when this object's process ends, it goes down. `detach` ends that. A folder that
         `is_temporary` is removed when the cluster goes down. One that `is_remembered` is the one that the `kraft`
-        command acts on from now on. A `zygote` that was started early is used, and ended if this fails.
+        command acts on once all nodes are ready. A `zygote` that was started early is used, and ended if this fails; a
+        folder that was made is removed then.
         """
         zygote = zygote or spawn_zygote()
+        cluster = LocalCluster(folder, layout, cluster_id)
+        cluster._is_remembered = is_remembered
         try:
-            cluster = LocalCluster(folder, layout, cluster_id)
             cluster._prepare()
             opening = {
                 "data": str(folder.path),
@@ -92,9 +97,8 @@ class LocalCluster:
             cluster._start_all()
         except BaseException:
             zygote.abandon()
+            cluster._remove_what_was_made()
             raise
-        if is_remembered:
-            remember_last(folder)
         return cluster
 
     @property
@@ -125,10 +129,23 @@ class LocalCluster:
         """Block until these nodes (default: all) are ready; LaunchError if one has ended or time is up."""
         wanted = self.node_ids if node_ids is None else list(node_ids)
         self._require_answer({"verb": "wait", "nodes": wanted, "until": "ready", "timeout_s": timeout_s})
+        if node_ids is None and self._is_remembered:
+            remember_last(self.folder)
+
+    def give_up(self, problem: BaseException) -> None:
+        """Take down a cluster whose nodes did not become ready because of `problem`, and remove its folder if `up` made
+        it; not if the logs in it may tell more of it."""
+        self.down()
+        is_told_there = str(self.folder.path) in str(problem) or getattr(problem, "kind", "") == "late"
+        if not is_told_there:
+            self._remove_what_was_made()
 
     def start(self, node_id: int, *, until_ready: bool = True) -> None:
-        """Start one node that does not run, and block until it is ready, or (with a zygote) only until it is forked."""
-        self.folder.plan(node_id)
+        """Start one node that does not run, and block until it is ready, or (with a zygote) only until it is forked.
+        LaunchError at once for one that would wait for controllers of which none runs."""
+        plan = self.folder.plan(node_id)
+        if until_ready:
+            self._require_controller(plan)
         if self._ask({"verb": "start", "nodes": [node_id]}) is None:
             self._start_by_exec(node_id)
         elif until_ready:
@@ -200,13 +217,17 @@ class LocalCluster:
     # the zygote
 
     def _prepare(self) -> None:
-        lock = take_lock_of_new(self.folder)
+        lock, self._has_made_folder = take_lock_of_new(self.folder)
         try:
             refuse_orphans(self.folder)
             require_free(port for node in self.layout.nodes() for port in node.ports)
             self.folder.create(self.layout, self.cluster_id)
         finally:
             os.close(lock)
+
+    def _remove_what_was_made(self) -> None:
+        if self._has_made_folder:
+            shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def _start_all(self) -> None:
         new = [node_id for node_id in self.node_ids if not (self.folder.node(node_id) / "node.log").exists()]
@@ -286,6 +307,22 @@ class LocalCluster:
         write_identity(folder, identify(process.pid) or ProcessIdentity(process.pid, ""))
         _await_ready(node_id, reader, str(folder / "node.log"))
 
+    def _require_controller(self, plan: NodePlan) -> None:
+        controllers = [node.node_id for node in self.layout.nodes() if node.controller_port is not None]
+        if any(self._is_alive(node_id) for node_id in controllers) or controllers == [plan.node_id]:
+            return
+        if not self._zygote_answers():
+            how = f"start all with kraft up --background --data {self.folder.path}"
+        elif plan.controller_port is None:
+            how = "start them first: " + ", ".join(f"kraft start {node_id}" for node_id in controllers)
+        else:
+            return  # somebody must be the first; it is ready when a majority is there
+        raise LaunchError("start", f"no controller of the cluster in {self.folder.path} runs; {how}")
+
+    def _is_alive(self, node_id: int) -> bool:
+        noted = read_identity(self.folder.node(node_id))
+        return noted is not None and noted.is_alive
+
     def _signal_noted(self, node_ids: list[int], *numbers: signal.Signals) -> None:
         for node_id in node_ids:
             identity = read_identity(self.folder.node(node_id))
@@ -309,15 +346,6 @@ class LocalCluster:
         self.folder.socket.unlink(missing_ok=True)
         self.folder.zygote_identity.unlink(missing_ok=True)
         return killed
-
-
-def take_lock_of_new(folder: ClusterFolder) -> int:
-    """Lock a folder that may not exist yet."""
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise LaunchError("folder", f"cannot use the folder {folder.path}: {problem.strerror}") from None
-    return take_lock(folder)
 
 
 def _wait_stopped(pid: int, stopped: bool) -> None:
@@ -357,7 +385,11 @@ def _await_ready(node_id: int, reader: int, log: str) -> None:
             readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
             chunk = pipe.read(65536) if readable else b""
             if not chunk:
-                raise LaunchError("start", f"node {node_id} did not become ready; the end of {log} says more")
+                raise LaunchError(
+                    "start",
+                    f"node {node_id} did not become ready; is a majority of the controllers up? see kraft status and "
+                    f"the end of {log}",
+                )
             text += chunk
     said = json.loads(text.split(b"\n", 1)[0])
     if said["event"] != "ready":

@@ -149,6 +149,8 @@ class ClusterLayout:
         brokers = self.combined or self.brokers
         replicas, in_sync = str(min(3, brokers)), str(min(2, brokers))
         wanted = {
+            "default.replication.factor": replicas,
+            "min.insync.replicas": "2" if brokers >= 3 else "1",
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,

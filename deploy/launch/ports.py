@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import HOST
+from kraft.deploy.launch.processes import read_identity
 
 _LISTENING = "0A"
 
@@ -17,9 +19,7 @@ def require_free(ports: Iterable[int]) -> None:
     """LaunchError naming the first port that is taken, and its owner where that can be seen."""
     for port in ports:
         if not is_free(port):
-            owner = owner_of(port)
-            by = f" by {owner}" if owner else ""
-            raise LaunchError("port", f"port {port} is taken{by}; stop that process or choose another --port")
+            raise LaunchError("port", f"port {port} is taken{_by_whom(port)} or choose another --port")
 
 
 def is_free(port: int) -> bool:
@@ -33,14 +33,43 @@ def is_free(port: int) -> bool:
     return True
 
 
-def owner_of(port: int) -> str | None:
-    """`name (pid N)` of the process that listens on this port, if /proc shows it to us."""
+def _by_whom(port: int) -> str:
+    """Who has a port, and how to free it."""
+    pid = owner_of(port)
+    if pid is None:
+        return "; stop that process"
+    folder = cluster_of(pid)
+    if folder is None:
+        return f" by {_named(pid)}; stop that process"
+    return f": the cluster in {folder} has it; end it with kraft down --data {folder},"
+
+
+def cluster_of(pid: int) -> Path | None:
+    """The folder of the cluster of which this process is a node: nodes work in their own folders, below it."""
+    try:
+        node = Path(os.readlink(f"/proc/{pid}/cwd"))
+    except OSError:
+        return None
+    noted = read_identity(node)
+    is_node = noted is not None and noted.pid == pid and ClusterFolder(node.parent).exists()
+    return node.parent if is_node else None
+
+
+def _named(pid: int) -> str:
+    try:
+        return f"{Path(f'/proc/{pid}/comm').read_text().strip()} (pid {pid})"
+    except OSError:
+        return f"pid {pid}"
+
+
+def owner_of(port: int) -> int | None:
+    """The process that listens on this port, if /proc shows it to us."""
     inodes = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening_inodes(table, port)}
     if not inodes:
         return None
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and _has_any(process / "fd", inodes):
-            return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+            return int(process.name)
     return None
 
 

@@ -226,6 +226,16 @@ def take_lock(folder: ClusterFolder) -> int:
     return descriptor
 
 
+def take_lock_of_new(folder: ClusterFolder) -> tuple[int, bool]:
+    """Lock a folder that may not exist yet; the lock, and whether the folder was made."""
+    is_there = folder.path.exists()
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise LaunchError("folder", f"cannot use the folder {folder.path}: {problem.strerror}") from None
+    return take_lock(folder), not is_there
+
+
 def refuse_orphans(folder: ClusterFolder) -> None:
     """LaunchError if a node of this folder runs though its zygote is gone."""
     for entry in sorted(folder.path.iterdir()):

@@ -9,8 +9,9 @@ Without rules everything passes. Pure: who carries actions out is `kraft.node.re
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -143,7 +144,14 @@ def api_key_of(name: str) -> int:
     for key in (*ApiKey, *InternalKey):
         if wanted in (api_name(key).lower(), str(int(key))):
             return int(key)
-    raise BadRule(f"there is no API {name!r}; names are those of Kafka's protocol, such as Produce or ListOffsets")
+    names = [api_name(int(key)) for key in ApiKey]
+    hint = _near(name, names) or "; names are those of Kafka's protocol, such as Produce or ListOffsets"
+    raise BadRule(f"there is no API {name!r}{hint}")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def _camel(name: str) -> str:
@@ -158,6 +166,7 @@ def rule_from(fields: Mapping[str, Any]) -> ReplyRule:
     if unknown:
         raise BadRule(f"a rule has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
     api, error = fields.get("api"), fields.get("error")
+    api_key = None if api is None else api_key_of(str(api))
     try:
         action = ReplyAction(fields.get("action"))
         code = ErrorCode.NONE if error is None else ErrorCode[str(error)]
@@ -165,9 +174,11 @@ def rule_from(fields: Mapping[str, Any]) -> ReplyRule:
         actions = ", ".join(action.value for action in ReplyAction)
         raise BadRule(f"{fields.get('action')!r} is no action; there are {actions}") from None
     except KeyError:
-        raise BadRule(f"{error!r} is no error code: give one of Kafka's names, as REQUEST_TIMED_OUT") from None
+        names = [name for name in ErrorCode.__members__ if name != ErrorCode.NONE.name]
+        hint = _near(str(error), names) or ": give one of Kafka's names, as REQUEST_TIMED_OUT"
+        raise BadRule(f"{error!r} is no error code{hint}") from None
     return ReplyRule(
-        api_key=None if api is None else api_key_of(str(api)),
+        api_key=api_key,
         action=action,
         error=code,
         delay_ms=_whole(fields, "delay_ms") or 0,

@@ -17,9 +17,13 @@ from kraft.client import KafkaError
 from kraft.client.background import open_background
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import Disconnected, TimedOut, VersionMismatch
-from kraft.deploy.cli.admin import ADVICE, explained, run_async, sentence
+from kraft.deploy.cli.admin import ADVICE, DEFAULT_BOOTSTRAP, IS_IT_UP, explained, run_async, sentence, whom_to_ask
+from kraft.deploy.cli.connection import Connection
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.topics import parse_partitions
+from kraft.deploy.launch.folder import ClusterFolder, remember_last
+from kraft.deploy.launch.layout import ClusterLayout
+from kraft.deploy.launch.processes import identify, write_identity
 from kraft.seam import Address, DialFailed, DialOutcome, Peer
 from kraft.wire.error_codes import ErrorCode
 from tests.deploy.clusters import Command
@@ -55,8 +59,36 @@ def test_each_failure_has_its_exit_code(failure: Exception, code: int) -> None:
 
 
 def test_the_address_of_a_controller_is_told_as_such() -> None:
-    told = explained(VersionMismatch("the broker does not know METADATA"))
-    assert "give a broker's address" in str(told)
+    for said in (
+        VersionMismatch("the broker does not know METADATA"),
+        KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller's listener"),
+    ):
+        assert "give a broker's address with --bootstrap-server; kraft status shows the ports" in str(explained(said))
+
+
+def test_a_cluster_that_is_down_is_not_asked_but_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert whom_to_ask(None) == (DEFAULT_BOOTSTRAP, IS_IT_UP)
+    folder = ClusterFolder(tmp_path / "data")
+    folder.create(ClusterLayout(brokers=1, port=24000), "an-id")
+    remember_last(folder)
+    servers, if_silent = whom_to_ask(None)
+    assert servers == DEFAULT_BOOTSTRAP
+    start = f"start it with kraft up --background --data {folder.path}, or give --bootstrap-server"
+    assert if_silent == f"the cluster in {folder.path} is down; {start}"
+    me = identify(os.getpid())
+    assert me is not None
+    write_identity(folder.node(1), me)
+    assert whom_to_ask(None) == ("127.0.0.1:24000", IS_IT_UP)
+    assert whom_to_ask("elsewhere:1") == ("elsewhere:1", IS_IT_UP)
+
+
+def test_what_to_do_is_said_where_nobody_answers() -> None:
+    async def ask() -> None:
+        raise ClusterUnreachable("nobody")
+
+    with pytest.raises(CommandFailed, match="nobody; start it"):
+        Connection("127.0.0.1:1", {}, None, "start it").run_async(ask)
 
 
 def test_a_fault_of_ours_is_not_explained_away() -> None:

@@ -43,6 +43,13 @@ def test_without_a_rate_the_latency_is_told_to_be_that_of_the_queue(
     assert ("in the sender's own queue" in said) == is_told
 
 
+def test_the_shape_of_the_topic_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = {"topic": "orders", "partitions": 3, "replicas": 1}
+    measured = {**perf._throughput("produce", 1, 1, 1), **shape, **_latency([1.0])}
+    monkeypatch.setattr(Connection, "run_async", lambda _connection, _work: measured)
+    assert "into orders: 3 partitions, 1 replica\n" in CliRunner().invoke(perf.app, ["produce"]).output
+
+
 def test_values_do_not_fill_the_memory() -> None:
     assert sum(map(len, _values(3 << 20))) <= perf.VALUES_BYTES_MAX
     assert len(_values(perf.VALUES_BYTES_MAX + 1)) == 1

@@ -183,6 +183,11 @@ def test_a_plan_is_told_in_words() -> None:
     assert describe(Plan(duration_ms=5, faults=(fault, fault), shape=two)) == told
 
 
+def test_no_seeds_at_all_are_refused() -> None:
+    code, said = kraft_sim("--seeds", 0)
+    assert (code, "add --fresh" in said) == (2, True), said
+
+
 def test_a_plan_of_a_run_that_passed_has_nothing_to_shrink(tmp_path: Path) -> None:
     file = tmp_path / "good.json"
     write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), ""))

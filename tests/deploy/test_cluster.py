@@ -127,6 +127,32 @@ def test_a_second_node_on_one_folder_is_refused(cluster: LocalCluster) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_broker_whose_controllers_are_all_down_is_not_waited_for(cluster: LocalCluster) -> None:
+    for node_id in (1, 101):
+        cluster.kill(node_id)
+    with pytest.raises(LaunchError, match=r"no controller of .* runs; start them first: kraft start 101"):
+        cluster.start(1)
+    cluster.down()
+    start = f"start all with kraft up --background --data {cluster.folder.path}"
+    with pytest.raises(LaunchError, match=f"no controller of the cluster in {cluster.folder.path} runs; {start}"):
+        cluster.start(1)
+
+
+def test_one_of_several_controllers_that_are_all_down_is_not_waited_for(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "data")
+    folder.create(ClusterLayout(combined=2), new_cluster_id())
+    with pytest.raises(LaunchError, match=r"no controller of .* runs; start all with kraft up"):
+        LocalCluster.find(folder).start(1)
+
+
+def test_a_port_that_a_cluster_has_is_named_with_its_folder(cluster: LocalCluster, tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "other")
+    freed = f"end it with kraft down --data {cluster.folder.path}, or choose another --port"
+    with pytest.raises(LaunchError, match=f"is taken: the cluster in {cluster.folder.path} has it; {freed}"):
+        LocalCluster.up(folder, cluster.layout, new_cluster_id())
+    assert not folder.path.exists()
+
+
 def test_without_its_launcher_a_cluster_lives_on_and_can_be_controlled(cluster: LocalCluster) -> None:
     zygote = zygote_of(cluster)
     zygote.signal(signal.SIGKILL)
@@ -170,7 +196,12 @@ def test_a_taken_port_is_named_with_its_owner(tmp_path: Path) -> None:
         taken.listen()
         with pytest.raises(LaunchError, match=rf"port {layout.port + 100} is taken by .* \(pid {os.getpid()}\)"):
             LocalCluster.up(ClusterFolder(tmp_path / "data"), layout, new_cluster_id())
+        (tmp_path / "there").mkdir()
+        with pytest.raises(LaunchError, match="is taken by"):
+            LocalCluster.up(ClusterFolder(tmp_path / "there"), layout, new_cluster_id())
     assert not answers(layout.port)
+    assert not (tmp_path / "data").exists()
+    assert (tmp_path / "there").exists()
 
 
 def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:

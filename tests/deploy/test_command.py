@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.clusters import Command
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import ClusterLayout
+from tests.deploy.clusters import Command, free_port
 
 NOWHERE = "127.0.0.1:1"
 TWO_CONTROLLERS = "1@a:1:AAAAAAAAAAAAAAAAAAAAAQ,2@b:2:AAAAAAAAAAAAAAAAAAAAAg"
@@ -75,6 +77,7 @@ def test_a_node_is_killed_and_started(up: Command) -> None:
     assert up.json("start", "2")["done"] == "started"
     assert "already runs" in up.run("start", "2", code=1)
     assert up.json("pause", "2")["pid"] == up.json("resume", "2")["pid"]
+    assert "node 2 was not paused" in up.run("resume", "2")
 
 
 def test_logs_are_shown(up: Command) -> None:
@@ -110,6 +113,26 @@ def test_a_second_start_on_one_folder_says_what_to_do(up: Command, home: Path) -
     assert "kraft status" in up.spawn("up", "--data", home / "data", "--background", code=1)
     said = up.run("up", "--data", home / "data", "--brokers", "7", code=2)
     assert "has brokers=2, not 7" in said
+
+
+def test_a_start_that_fails_leaves_no_folder_and_is_not_the_one_started_last(up: Command, home: Path) -> None:
+    port = str(free_port(ClusterLayout(combined=1)))
+    bad = ("--combined", "1", "--port", port, "--set", "log.dirs=/proc/nowhere", "--background")
+    assert "node 1 did not start: " in up.spawn("up", "--data", home / "bad", *bad, code=1)
+    assert not (home / "bad").exists()
+    (home / "there").mkdir()
+    assert "node 1 did not start: " in up.spawn("up", "--data", home / "there", *bad, code=1)
+    assert (home / "there" / "1" / "node.log").exists()
+    (row,) = up.json("status", "--all")
+    assert row["data"] == str(home / "data")
+
+
+def test_a_cluster_that_is_down_says_how_to_start_it(kraft: Command, tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "data")
+    folder.create(ClusterLayout(combined=1), "an-id")
+    shown = kraft.run("status", "--data", folder.path)
+    assert shown.splitlines()[-1] == f"start it again with kraft up --background --data {folder.path}"
+    assert kraft.json("status", "--data", folder.path)["up"] is False
 
 
 def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:

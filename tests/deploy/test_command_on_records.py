@@ -315,6 +315,12 @@ def test_a_new_group_begins_where_a_setting_says_unless_the_command_line_does(up
     assert "such as by_duration:PT1H30M" in up.run(*recent, "none", "-X", "auto.offset.reset=by_duration:1h", code=2)
 
 
+def test_a_topic_that_comes_to_be_by_the_first_record_is_told(up: Command) -> None:
+    assert up.run("produce", "mistyped", text="x\n").startswith("1 record sent to mistyped (topic created")
+    assert up.run("produce", "mistyped", text="x\n") == "1 record sent to mistyped\n"
+    assert up.run("produce", "never", text="") == "0 records sent to never\n"
+
+
 def test_what_was_sent_before_a_bad_line_is_told(up: Command) -> None:
     up.run("topics", "create", "lines", "--partitions", "1")
     said = up.run("produce", "lines", "--key-separator", ":", text="a:1\nb:2\nnone\nc:3\n", code=2)

@@ -52,11 +52,11 @@ def test_a_rule_spoils_answers_until_it_is_cleared(kraft: Command, folder: Path)
 
 def test_links_are_listed_and_mended(kraft: Command, folder: Path) -> None:
     data = ("--data", folder)
-    kraft.run("fault", "link", "1", "2", "hang", "--listener", "PLAINTEXT", *data)
+    kraft.run("fault", "link", "1", "1", "hang", "--listener", "PLAINTEXT", *data)
     socket = str(folder / "1" / "fault.sock")
     kraft.run("fault", "link", socket, "3", "reset", *data)
     found = [row["fault"] for row in kraft.json("fault", "list", "1", *data)]
-    assert sorted(found) == ["to 2 on PLAINTEXT: hang", "to 3: reset"]
+    assert sorted(found) == ["to 1 on PLAINTEXT: hang", "to 3: reset"]
     kraft.run("fault", "clear", *data)
     assert kraft.json("fault", "list", *data) == []
 
@@ -66,8 +66,12 @@ def test_links_are_listed_and_mended(kraft: Command, folder: Path) -> None:
     [
         (("reply", "1"), EXIT_USAGE, "choose one of --error"),
         (("reply", "1", "--drop", "--close"), EXIT_USAGE, "choose one of --error"),
-        (("reply", "1", "--api", "Nonsense", "--drop"), 1, "no API 'Nonsense'"),
-        (("reply", "1", "--api", "Fetch", "--error", "OOPS"), 1, "is no error code: give one of Kafka's names"),
+        (("reply", "1", "--api", "Nonsense", "--drop"), EXIT_USAGE, "no API 'Nonsense'; names are those of"),
+        (("reply", "1", "--api", "Fetch", "--error", "OOPS"), EXIT_USAGE, "is no error code: give one of Kafka's"),
+        (("reply", "1", "--api", "Fetch", "--error", "NOT_LEADER"), EXIT_USAGE, "did you mean NOT_LEADER_OR_FOLLOWER?"),
+        (("reply", "1", "--api", "Produc", "--error", "OOPS"), EXIT_USAGE, "API 'Produc'; did you mean Produce?"),
+        (("reply", "1", "--error", "REQUEST_TIMED_OUT"), EXIT_USAGE, "needs the API"),
+        (("link", "1", "2", "hang"), EXIT_NOT_FOUND, "there is no node 2"),
         (("link", "9", "1", "hang"), EXIT_NOT_FOUND, "there is no node 9"),
         (("clear", "1", "--rule", "77"), 1, "no rule 77"),
         (("clear", "--rule", "1"), EXIT_USAGE, "--rule needs NODE"),

@@ -54,6 +54,19 @@ def test_clients_outside_are_told_the_external_name() -> None:
     assert "EXTERNAL://0.0.0.0:19093" in [str(listener) for listener in config.listeners]
 
 
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
+)
+def test_topics_outlive_a_broker_where_the_brokers_allow_it(brokers: int, replicas: str, in_sync: str) -> None:
+    for shape in ({"brokers": brokers}, {"combined": brokers}):
+        layout = ClusterLayout(**shape)
+        said = [layout.properties(node, "/x") for node in layout.nodes()]
+        assert {one["default.replication.factor"] for one in said} == {replicas}
+        assert {one["min.insync.replicas"] for one in said} == {in_sync}
+    plain = ClusterLayout(brokers=brokers, profile="kafka")
+    assert "default.replication.factor" not in plain.properties(plain.nodes()[0], "/x")
+
+
 def test_settings_reach_every_node() -> None:
     layout = ClusterLayout(settings={"num.partitions": "7"})
     assert all(layout.properties(node, "/x")["num.partitions"] == "7" for node in layout.nodes())

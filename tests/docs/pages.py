@@ -18,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 _COMMANDS_HEAD = """# Commands
 
 `kraft COMMAND --help` says the same. `--json` prints one JSON value in place of text (`consume`, `metadata events` and
-`log dump`: one per line). Without `--data` or `--bootstrap-server` a verb acts on the cluster that this user started
-last.
+`log dump`: one per line). Without `--data` or `--bootstrap-server` a verb acts on a cluster of this user: of those that
+run, the one started last. If none runs, a verb that talks to a cluster asks 127.0.0.1:9092, Kafka's usual address, and
+the others act on the one started last.
 
 Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
 is not there · 70 a fault of kraft itself. Where one of several things cannot be had or done, the others are shown; why

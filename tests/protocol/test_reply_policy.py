@@ -90,9 +90,12 @@ def test_rules_can_be_removed_one_by_one_or_all() -> None:
     [
         ({"api": "Produce", "action": "explode"}, "no action"),
         ({"api": "Produce"}, "no action"),
-        ({"api": "Prod", "action": "drop"}, "no API 'Prod'"),
+        ({"api": "Prod", "action": "drop"}, r"no API 'Prod'; did you mean Produce\?"),
+        ({"api": "Nonsense", "action": "error", "error": "OOPS"}, "no API 'Nonsense'; names are those of Kafka's"),
         ({"api": "Produce", "action": "error"}, "needs the error's name"),
         ({"api": "Produce", "action": "error", "error": "OOPS"}, "is no error code: give one of Kafka's names"),
+        ({"api": "Produce", "action": "error", "error": "NOT_LEADER"}, r"did you mean NOT_LEADER_OR_FOLLOWER\?"),
+        ({"api": "Produce", "action": "error", "error": "NOPE"}, "is no error code: give one of Kafka's names"),
         ({"action": "error", "error": "REQUEST_TIMED_OUT"}, "needs the API"),
         ({"api": "InternalVote", "action": "error", "error": "REQUEST_TIMED_OUT"}, "internal requests"),
         ({"api": "Produce", "action": "delay"}, "a delay is 1 to"),
