@@ -25,6 +25,8 @@ from tests.clusters import LocalCluster, running
 
 PATIENCE_MS = 3_600_000
 PATIENT = tuple(f"{key}={PATIENCE_MS}" for key in ("broker.session.timeout.ms", "replica.lag.time.max.ms"))
+ON_BOTH = (*PATIENT, "min.insync.replicas=1")
+"""Kafka's default, which `kraft up` has only with --profile kafka."""
 CANARY_REQUESTS = 200
 SETTLE_S = 1.0
 AWAKE_SECONDS_MAX = 60
@@ -86,8 +88,8 @@ def both(names: Iterable[str], *, is_single: bool) -> Iterator[list[Side]]:
 
 def _started(name: str, is_single: bool) -> AbstractContextManager[LocalCluster]:
     if name == KAFKA:
-        return kafka_running(is_single=is_single, settings=PATIENT)
-    return running(combined=1 if is_single else 0, settings=PATIENT)
+        return kafka_running(is_single=is_single, settings=ON_BOTH)
+    return running(combined=1 if is_single else 0, settings=ON_BOTH)
 
 
 def play(contests: Iterable[Contest], sides: list[Side], amounts: Amounts, rounds: int, results: Results) -> None:
