@@ -17,7 +17,7 @@ import typer
 
 from kraft.deploy.cli.completing import complete_topic
 from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, progress
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, plural, print_json, progress
 from kraft.deploy.cli.producer_options import AcksOption, CompressionOption
 from kraft.deploy.cli.topics import shape_of, shape_text
 
@@ -318,7 +318,7 @@ def _report(measured: dict[str, Any], as_json: bool) -> None:
         print_json(measured)
         return
     print(
-        f"{measured['test']}: {measured['records']:,} records in {measured['seconds']} s, "
+        f"{measured['test']}: {plural(measured['records'], 'record')} in {measured['seconds']} s, "
         f"{measured['records_per_second']:,} records/s, {measured['megabytes_per_second']:,} MB/s"
     )
     if measured.get("partitions") is not None:

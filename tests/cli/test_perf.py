@@ -47,7 +47,7 @@ def test_the_shape_of_the_topic_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     shape = {"topic": "orders", "partitions": 3, "replicas": 1}
     measured = {**perf._throughput("produce", 1, 1, 1), **shape, **_latency([1.0])}
     monkeypatch.setattr(Connection, "run_async", lambda _connection, _work: measured)
-    assert "into orders: 3 partitions, 1 replica\n" in CliRunner().invoke(perf.app, ["produce"]).output
+    assert "into orders: 3 partitions, 1 replica each\n" in CliRunner().invoke(perf.app, ["produce"]).output
 
 
 def test_values_do_not_fill_the_memory() -> None:
