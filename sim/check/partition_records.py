@@ -122,7 +122,8 @@ class LeaderInSync(Check):
         self._ledgers = ledgers
         self._known: dict[TopicPartition, PartitionRecorded] = {}
         self._stopped_uncleanly: set[tuple[int, int]] = set()
-        """(broker, incarnation) that came after an unclean stop and is not known to be registered."""
+        """(broker, incarnation) that came after an unclean stop, or after a clean one of such an incarnation, and is
+        not known to be registered."""
         self._returned_unclean: set[int] = set()
         """Brokers whose registration in force is the first after an unclean stop."""
         self._awaited: dict[TopicPartition, set[int]] = {}
@@ -137,7 +138,8 @@ class LeaderInSync(Check):
         return self._awaited.get(tp) == set() and self._ledgers.is_all_in(self._shadows.log(replica, tp), tp)
 
     def restarted(self, seen: Restarted) -> None:
-        if not seen.clean:
+        """An unclean stop that no registration has told of is still to be told after a clean one."""
+        if not seen.clean or (seen.node, seen.incarnation - 1) in self._stopped_uncleanly:
             self._stopped_uncleanly.add((seen.node, seen.incarnation))
 
     def registered(self, seen: BrokerRegistered) -> None:

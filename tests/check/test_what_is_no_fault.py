@@ -228,9 +228,14 @@ def test_a_replica_that_lost_nothing_committed_may_be_chosen_and_one_that_did_ma
     assert "K7" in restart_and_choose(0)
 
 
-def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = (), registers: bool = True) -> Suite:
+def nobody_is_left(
+    *,
+    restarted: tuple[int, ...] = (2,),
+    then: tuple[BrokerRegistered | Restarted, ...] = (BrokerRegistered(2, 9, 2),),
+    elr: tuple[int, ...] = (),
+) -> Suite:
     """Replica 1 is complete, replica 3 lacks the last of two committed batches; 2 led alone and has registered again
-    (unless it has not yet), after an unclean stop of those `restarted`. In the ELR then: `elr`."""
+    (or what else came `then`), after an unclean stop of those `restarted`. In the ELR then: `elr`."""
     suite = Suite(frozenset({101}))
     history = [
         record(2, (2,), 0),
@@ -238,7 +243,7 @@ def nobody_is_left(*, restarted: tuple[int, ...] = (2,), elr: tuple[int, ...] = 
         batch(3, 0, 4, epoch=0, log=TP),
         *(PartitionSeen(2, 1, TP, True, 0, frozenset({2}), frozenset({2}), 1, 0, hw, hw, 6) for hw in (0, 6)),
         *(Restarted(node, 2, False, False) for node in restarted),
-        *((BrokerRegistered(2, 9, 2),) if registers else ()),
+        *then,
         replace(record(-1, (), 1), elr=elr, last_known_elr=(2,)),
     ]
     for at_ms, observation in enumerate(history):
@@ -261,14 +266,14 @@ def test_who_was_in_sync_is_left_out_only_after_its_unclean_stop() -> None:
 
 
 def test_a_registration_in_slices_comes_after_the_changes_and_nobody_is_taken_before_it() -> None:
-    suite = nobody_is_left(registers=False)
+    suite = nobody_is_left(then=())
     assert not suite.leader_in_sync.may_take(TP, 1)
     suite.observe(BrokerRegistered(2, 9, 2), 20)
     assert suite.leader_in_sync.may_take(TP, 1)
 
 
 def test_who_is_left_out_without_an_unclean_stop_is_not_excused_by_one_that_comes_later() -> None:
-    suite = nobody_is_left(restarted=(), registers=False)
+    suite = nobody_is_left(restarted=(), then=())
     suite.observe(Restarted(2, 2, False, False), 20)
     suite.observe(BrokerRegistered(2, 9, 2), 21)
     assert not suite.leader_in_sync.may_take(TP, 1)
@@ -283,6 +288,19 @@ def test_an_unclean_stop_before_the_last_registration_leaves_nobody_out() -> Non
     ):
         suite.observe(observation, 20)
     assert not suite.leader_in_sync.may_take(TP, 1)
+
+
+def test_an_unclean_stop_that_no_registration_told_of_is_not_undone_by_a_clean_one() -> None:
+    stopped_in_order = (Restarted(2, 3, True, False), Restarted(2, 4, True, False), BrokerRegistered(2, 9, 4))
+    may_take = nobody_is_left(then=stopped_in_order).leader_in_sync.may_take
+    assert may_take(TP, 1)
+    assert not may_take(TP, 3)
+    assert not nobody_is_left(restarted=(), then=stopped_in_order).leader_in_sync.may_take(TP, 1)
+
+
+def test_an_unclean_stop_that_a_registration_told_of_is_not_told_again_after_a_clean_one() -> None:
+    told = (BrokerRegistered(2, 9, 2), Restarted(2, 3, True, False), BrokerRegistered(2, 12, 3))
+    assert not nobody_is_left(then=told).leader_in_sync.may_take(TP, 1)
 
 
 def test_a_replica_in_sync_that_holds_all_is_damaged_no_more() -> None:

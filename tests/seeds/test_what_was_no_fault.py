@@ -13,7 +13,8 @@ import trio
 
 from kraft.client import Producer
 from kraft.client.admin import Admin, NewTopic
-from kraft.control import BrokerHeartbeat, fencing
+from kraft.control import BrokerHeartbeat, fencing, plans
+from kraft.image.partitions import NO_LEADER
 from kraft.node.controller_commands import NOBODY, Waiter
 from kraft.node.peers import RequestFailed
 from kraft.sim.cluster.cluster import SimCluster
@@ -312,3 +313,56 @@ def test_one_late_word_excuses_one_fence() -> None:
         cluster.watch._fence_recorded(fence)
 
     assert {finding.check for finding in play(story)} == {"K1"}
+
+
+async def stop_before_anybody_hears(cluster: SimCluster, *, lose_power: bool) -> int:
+    """Everybody dies in one moment, the leader by a power loss if wanted. It comes back while no controller runs, is
+    stopped in order, and comes back again when no other is in sync or eligible. Gives who led before."""
+    assert await produce(cluster, 20) == 20
+    leader = state_of(cluster).leader
+    for node in cluster.shape.node_ids:
+        cluster.crash(node, lose_power=lose_power and node == leader, is_noticed=False)
+    cluster.start(leader)
+    await cluster.world.sleep_ms(50)
+    assert await cluster.stop(leader, timeout_ms=5_000)
+    for node in cluster.shape.node_ids:
+        if node != leader:
+            cluster.start(node)
+
+    def is_alone() -> bool:
+        return (state_of(cluster).isr, state_of(cluster).elr) == ((leader,), ())
+
+    assert await cluster.wait_until(is_alone, 10_000)
+    cluster.start(leader)
+    assert await cluster.wait_until(lambda: state_of(cluster).isr != (leader,), 10_000)
+    await wait_whole(cluster)
+    return leader
+
+
+def test_who_is_stopped_in_order_before_it_could_tell_of_its_unclean_stop_tells_of_it_the_next_time() -> None:
+    """Its clean stop leaves no mark that it was one, for its logs were not looked at yet. Nobody is left in ISR and ELR
+    then, and the one that is taken lacks nothing (seed 1726)."""
+
+    async def story(cluster: SimCluster) -> None:
+        leader = await stop_before_anybody_hears(cluster, lose_power=False)
+        assert state_of(cluster).leader == leader
+
+    async def story_of_a_loss(cluster: SimCluster) -> None:
+        leader = await stop_before_anybody_hears(cluster, lose_power=True)
+        assert state_of(cluster).leader not in (NO_LEADER, leader)
+
+    assert not play(story)
+    assert not play(story_of_a_loss)
+
+
+def test_that_excuses_nobody_who_lacks_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_back(_image: Any, _context: Any, _topic_id: Any, _index: Any, state: Any, may_lead: Any) -> int:
+        last = state.last_known_elr[0] if len(state.last_known_elr) == 1 else NO_LEADER
+        return last if not state.elr and may_lead(last, None) else NO_LEADER
+
+    async def story(cluster: SimCluster) -> None:
+        leader = await stop_before_anybody_hears(cluster, lose_power=True)
+        assert state_of(cluster).leader == leader
+
+    monkeypatch.setattr(plans, "choose_furthest", take_back)
+    assert "M5" in {finding.check for finding in play(story)}
