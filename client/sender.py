@@ -133,8 +133,10 @@ class Sender:
             if link is None:
                 self._start_once(node_id, partial(self._connect, node_id))
             elif self._has_room(link):
-                self._send(link, partitions, now_ms)
-                sent = True
+                free = [place for place in partitions if self._accumulator.may_go(place, link)]
+                if free:
+                    self._send(link, free, now_ms)
+                    sent = True
         return sent
 
     def _has_room(self, link: Link) -> bool:
@@ -150,7 +152,7 @@ class Sender:
         for topic_partition in partitions[first:] + partitions[:first]:
             if encoded and self._accumulator.next_bytes(topic_partition) > left:
                 continue
-            batches[topic_partition], encoded[topic_partition] = self._accumulator.take(topic_partition)
+            batches[topic_partition], encoded[topic_partition] = self._accumulator.take(topic_partition, link)
             left -= len(encoded[topic_partition])
         topic_ids = {topic: self._cluster.topic_id(topic) for topic, _ in encoded}
         version = produce_version(link.version(ApiKey.PRODUCE), topic_ids)

@@ -126,10 +126,16 @@ class Accumulator:
         """About the size of the partition's first waiting batch, before compression."""
         return self._queues[topic_partition].waiting[0].size_bytes
 
-    def take(self, topic_partition: TopicPartition) -> tuple[Batch, bytes]:
-        """The partition's next batch and its bytes; it is in flight now. Only for a partition that is ready."""
+    def may_go(self, topic_partition: TopicPartition, route: object) -> bool:
+        """Whether the next batch of a partition that is ready may leave by this connection: not while others are
+        unanswered on another one."""
+        return self._queues[topic_partition].may_go(route)
+
+    def take(self, topic_partition: TopicPartition, route: object = None) -> tuple[Batch, bytes]:
+        """The partition's next batch and its bytes; it is in flight now. Only for a partition that is ready, and whose
+        batch may go by this connection."""
         queue = self._queues[topic_partition]
-        batch = queue.take(self.identity or queue.identity or NO_IDENTITY)
+        batch = queue.take(self.identity or queue.identity or NO_IDENTITY, route)
         identity = queue.identity or NO_IDENTITY
         return batch, batch.encode(identity, self.settings.compression, self.settings.compression_level)
 

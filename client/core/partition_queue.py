@@ -7,6 +7,8 @@ Invariants:
 - A batch that was given up after it had left leaves a gap in the sequence. Then nothing leaves until all that is on its
   way is answered, and the sequence starts again at 0 under a higher producer epoch. What waits and may be in the log is
   not sent under that new identity, for the broker could not see that it is a duplicate: it is given up as unknown.
+- A new batch follows those in flight over the same connection. Another leader may never hear of them, and one that knows
+  nothing of a producer takes whatever sequence comes first.
 - Without sequences order can be kept over a retry only by one batch at a time.
 Source: coordinators-spec 10.3; KIP-360.
 """
@@ -31,6 +33,7 @@ class PartitionQueue:
         "identity",
         "in_flight",
         "is_restarting",
+        "route",
         "topic_partition",
         "waiting",
     )
@@ -42,6 +45,8 @@ class PartitionQueue:
         self.identity: ProducerIdentity | None = None
         """Under which batches leave; None: the producer's, when the next one leaves."""
         self.is_restarting = False
+        self.route: object = None
+        """The connection by which the last batch left."""
         self._next_sequence = 0
         self._next_order = 0
 
@@ -56,9 +61,15 @@ class PartitionQueue:
             return False
         return len(self.in_flight) < in_flight_max
 
-    def take(self, identity: ProducerIdentity) -> Batch:
-        """The first waiting batch; it is in flight now, with its sequence. Only when `may_send`."""
+    def may_go(self, route: object) -> bool:
+        """Whether the first waiting batch may leave by this connection."""
+        return not self.in_flight or route is self.route or self.waiting[0].attempts > 0
+
+    def take(self, identity: ProducerIdentity, route: object) -> Batch:
+        """The first waiting batch; it is in flight now, with its sequence. Only when `may_send`, and `may_go` by this
+        connection."""
         batch = self.waiting.popleft()
+        self.route = route
         batch.is_closed = True
         if self.identity is None:
             self.identity = identity

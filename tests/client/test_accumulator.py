@@ -82,6 +82,19 @@ def test_as_many_batches_of_a_partition_leave_as_may_be_on_their_way() -> None:
     assert take(made).base_sequence == 3
 
 
+def test_a_new_batch_follows_those_in_flight_by_their_connection_and_a_retry_goes_where_it_may() -> None:
+    made = one_by_one(3)
+    old, new = object(), object()
+    first, second = (made.take(TP, old)[0] for _ in range(2))
+    assert (made.may_go(TP, old), made.may_go(TP, new)) == (True, False)
+    made.answered(first, RETRIABLE)
+    assert made.may_go(TP, new), "it is the oldest"
+    assert made.take(TP, new)[0] is first
+    made.answered(second, RETRIABLE)
+    made.answered(first, ErrorCode.NONE, base_offset=0)
+    assert made.may_go(TP, new), "nothing is in flight any more"
+
+
 def test_nothing_leaves_before_there_is_a_producer_id() -> None:
     made = accumulator(None)
     put(made, b"v")

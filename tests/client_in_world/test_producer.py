@@ -203,6 +203,27 @@ def test_without_acknowledgements_records_go_to_the_new_leader_when_the_old_one_
     three(test)
 
 
+def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
+    """It knows nothing of the producer, and would take the second record as the first."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", leader=1)
+        stage.fault_at(1, api_key=ApiKey.PRODUCE, action=ReplyAction.DROP, times=1)
+        async with stage.producer(request_timeout_ms=3_000, metadata_max_age_ms=300) as producer:
+            first = await producer.enqueue("orders", b"first")
+            await stage.world.sleep_ms(100)
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.partitions.reassign({PLACE: [2, 3, 1]})
+                await admin.partitions.elect_leaders(ElectionType.PREFERRED, [PLACE])
+            await stage.until(lambda: stage.leader("orders") == 2)
+            await stage.world.sleep_ms(600)
+            second = await producer.send("orders", b"second")
+            assert ((await first.wait()).offset, second.offset) == (0, 1)
+        assert await stage.values() == [b"first", b"second"]
+
+    three(test)
+
+
 def test_lost_answers_neither_lose_nor_double_nor_reorder() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
