@@ -84,6 +84,15 @@ class HostedDirectory:
         self.known_id = storage.directory_id
         self.storage = storage
 
+    def leave_as_found(self) -> None:
+        """Put the clean-shutdown file back that `open` took, if no log was opened here since. *Blocking.*"""
+        if self.storage is None or not self.is_clean:
+            return
+        try:
+            self.storage.write_clean_shutdown(self.broker_epoch)
+        except DiskError as error:
+            log.error("log directory was not left as it was found", directory=self.path, error=str(error))
+
     def forget(self, topic: str, index: int) -> None:
         """The log is gone from here: so are its checkpoints' lines, at their next writing, which must come before
         another log of this name (`LogMaintenance.drop_forgotten`)."""

@@ -27,7 +27,7 @@ from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
 from kraft.broker.node.fetching import FetchOperation
 from kraft.broker.node.hosted import HostedReplicas, HostedTopic
-from kraft.broker.node.log_directories import HostedDirectory, LogDirectories
+from kraft.broker.node.log_directories import NO_BROKER_EPOCH, HostedDirectory, LogDirectories
 from kraft.broker.node.log_flushing import LogFlusher
 from kraft.broker.node.log_maintenance import LogMaintenance
 from kraft.broker.node.log_opening import LogOpener
@@ -197,11 +197,14 @@ class ReplicaManager:
 
     async def shutdown(self, *, clean: bool = True) -> None:
         """After `run` was cancelled: sync and close all logs, write checkpoints and, last, the clean-shutdown files
-        with the broker epoch. Not `clean`: only give the locks back."""
+        with the broker epoch. Not `clean`: give the locks back, and if this life was never registered, and so has
+        opened no log, the clean-shutdown file of the life before."""
         broker_epoch = self.services.broker_epoch
         for directory in self.directories.online:
             if clean:
                 await self._close_directory(directory, broker_epoch)
+            elif broker_epoch == NO_BROKER_EPOCH:
+                await self.disk.offload(directory.leave_as_found)
             if directory.storage is not None:
                 directory.storage.close()
 

@@ -401,3 +401,27 @@ def test_replicas_in_sync_keep_what_they_know_of_producers_when_all_is_deleted_a
     lines: list[str] = []
     assert not play(story, log_lines=lines)
     assert not [line for line in lines if "out of the leader's range" in line]
+
+
+def test_a_broker_that_is_stopped_before_it_could_register_is_as_cleanly_stopped_as_it_was_before() -> None:
+    """It had taken the mark of the life before, and left none: the next life had to leave ISR and ELR."""
+
+    async def story(cluster: SimCluster) -> None:
+        assert await produce(cluster, 5) == 5
+        brokers, (controller,) = cluster.shape.broker_ids, cluster.shape.controller_ids
+        for broker in brokers:
+            assert await cluster.stop(broker, timeout_ms=10_000)
+        cluster.crash(controller, lose_power=False, is_noticed=False)
+        for broker in brokers:
+            cluster.start(broker)
+        await cluster.world.sleep_ms(50)
+        for broker in brokers:
+            assert await cluster.stop(broker, timeout_ms=10_000)
+        cluster.start(controller)
+        last = {*state_of(cluster).isr, *state_of(cluster).elr}
+        for broker in brokers:
+            cluster.start(broker)
+        await wait_whole(cluster)
+        assert state_of(cluster).leader in last
+
+    assert not play(story, controllers=1)
