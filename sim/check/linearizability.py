@@ -119,11 +119,24 @@ class _Entries:
         self.after[self._before[entry]] = self._before[self.after[entry]] = entry
 
 
+def _earlier_twins(calls: Sequence[Call]) -> list[int]:
+    """Of each open call the one before it that is open and asked the same, as a bit; 0 for the first of its kind."""
+    twins = [0] * len(calls)
+    last: dict[Any, int] = {}
+    for number in sorted(range(len(calls)), key=lambda number: calls[number].called_ns):
+        if calls[number].is_open:
+            twins[number] = last.get(calls[number].asked, 0)
+            last[calls[number].asked] = 1 << number
+    return twins
+
+
 class _Search:
-    """Depth first: the first call that can be next is taken, until a return is met of a call that was not."""
+    """Depth first: the first call that can be next is taken, until a return is met of a call that was not. Of open
+    calls that ask the same the earliest is taken first: it can stand in the place of a later one in any order."""
 
     def __init__(self, calls: tuple[Call, ...], model: Model) -> None:
         self._calls = calls
+        self._twins = _earlier_twins(calls)
         self._model = model
         self._entries = _Entries(calls)
         self._taken: list[tuple[int, int, frozenset[Hashable]]] = []
@@ -148,6 +161,9 @@ class _Search:
                 at, done, states = taken.pop()
                 entries.put_back(at)
                 missing += not calls[entries.number[at]].is_open
+                at = entries.after[at]
+                continue
+            if self._twins[entries.number[at]] & ~done:
                 at = entries.after[at]
                 continue
             if self._steps == steps_max:

@@ -116,6 +116,14 @@ def test_a_hundred_calls_of_two_clients_with_some_open_ones_take_few_steps() -> 
     assert judgement.steps < 5_000
 
 
+def test_many_open_calls_that_ask_the_same_take_no_more_steps_than_some() -> None:
+    """A change that brokers hand on for seconds has such."""
+    lost = [wrote(value, value, None) for value in (1, 2) for _ in range(40)]
+    known = [read(value, 10 * at, 10 * at + 1) for at, value in enumerate((2, 1, 2, 1, 2, 1), start=1)]
+    assert judge([*lost, *known], Register(0), steps_max=500).verdict == VALID
+    assert judge([*lost, *known, read(3, 100, 101)], Register(0), steps_max=500).verdict == INVALID
+
+
 def test_a_history_is_parted_by_key() -> None:
     calls = [(key, wrote(number, number, number + 1)) for number, key in enumerate("abab")]
     assert {key: [call.asked.value for call in part] for key, part in parted(calls).items()} == {
