@@ -59,14 +59,14 @@ def retry_overtakes(plant: Planting) -> None:
 
     original = PartitionQueue.take
 
-    def twin(self: PartitionQueue, identity: Any) -> Batch:
+    def twin(self: PartitionQueue, identity: Any, route: object) -> Batch:
         """Numbers are given when batches leave, as if nothing had been on its way."""
         sent = [batch.base_sequence for batch in self.waiting if batch.base_sequence >= 0]
         if sent and not self.in_flight:
             self._next_sequence = min(sent)
             for batch in self.waiting:
                 batch.base_sequence = -1
-        return original(self, identity)
+        return original(self, identity, route)
 
     plant.replace(PartitionQueue, "take", twin)
 
