@@ -13,8 +13,8 @@ counts as done when the application asks for the next one.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -67,6 +67,8 @@ class Consumer:
         """What the application has not been told of, in order; of those in the same words the first."""
         self._topic_failures: dict[str, Exception] = {}
         """The same of the topics that are subscribed: with the subscription it is given up."""
+        self._changes = 0
+        """So many calls are about to subscribe or assign something else."""
         self._end: Exception | None = not_open_error("Consumer")
         """Why nothing can come any more, unless something else is subscribed or assigned."""
         self._arrived = trio.Event()
@@ -120,19 +122,20 @@ class Consumer:
         wanted = list(partitions)
         for offset in at.values() if isinstance(at, Mapping) else [at] if isinstance(at, int) else []:
             _checked(offset)
-        await self.unsubscribe()
-        self._need_commits()
-        for topic in sorted({topic for topic, _ in wanted}):
-            await self._cluster.wait_topic(topic, timeout_ms=self.config.default_api_timeout_ms)
-        starts: Mapping[TopicPartition, int] = {}
-        if isinstance(at, str):
-            starts = await self.offsets(wanted, at=at)
-        elif at is not None:
-            starts = dict.fromkeys(wanted, at) if isinstance(at, int) else at
-        self._assignment.replace(wanted)
-        for tp, offset in starts.items():
-            self._assignment.partitions[tp].seek(FetchPosition(offset))
-        self._fetcher.kick()
+        with self._changing():
+            await self.unsubscribe()
+            self._need_commits()
+            for topic in sorted({topic for topic, _ in wanted}):
+                await self._cluster.wait_topic(topic, timeout_ms=self.config.default_api_timeout_ms)
+            starts: Mapping[TopicPartition, int] = {}
+            if isinstance(at, str):
+                starts = await self.offsets(wanted, at=at)
+            elif at is not None:
+                starts = dict.fromkeys(wanted, at) if isinstance(at, int) else at
+            self._assignment.replace(wanted)
+            for tp, offset in starts.items():
+                self._assignment.partitions[tp].seek(FetchPosition(offset))
+            self._fetcher.kick()
 
     async def subscribe(
         self, topics: Iterable[str] | str | re.Pattern[str], *, listener: RebalanceListener | None = None
@@ -143,7 +146,8 @@ class Consumer:
             raise ValueError("subscribe needs a group_id; use assign to read without a group")
         if isinstance(topics, str):
             topics = re.compile(topics) if topics.startswith("^") else [topics]
-        await self.unsubscribe()
+        with self._changing():
+            await self.unsubscribe()
         wanted = Topics(self._cluster, topics, partial(self._keep, self._topic_failures))
         self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail)
         self._group.listener = listener or RebalanceListener()
@@ -157,6 +161,15 @@ class Consumer:
         self._assignment.replace(())
         self._topic_failures = {}
         await trio.lowlevel.checkpoint()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """In here something else is about to be read: another task may poll meanwhile."""
+        self._changes += 1
+        try:
+            yield
+        finally:
+            self._changes -= 1
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -230,7 +243,7 @@ class Consumer:
         group = self._group
         if group is not None:
             group.is_polled = True
-        elif not self._assignment.partitions:
+        elif not self._assignment.partitions and not self._changes:
             self._raise_failure()
             raise RuntimeError("poll has nothing to read: subscribe or assign first")
         try:

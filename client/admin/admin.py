@@ -72,4 +72,5 @@ class Admin:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.topics = self.partitions = self.configs = self.groups = self.nodes = not_open("Admin")
         await self._stack.__aexit__(kind, error, trace)

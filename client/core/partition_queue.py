@@ -7,8 +7,9 @@ Invariants:
 - A batch that was given up after it had left leaves a gap in the sequence. Then nothing leaves until all that is on its
   way is answered, and the sequence starts again at 0 under a higher producer epoch. What waits and may be in the log is
   not sent under that new identity, for the broker could not see that it is a duplicate: it is given up as unknown.
-- A new batch follows those in flight over the same connection. Another leader may never hear of them, and where nothing
-  is known of a producer, whatever sequence comes first is taken.
+- While any batch is in flight, a new one leaves by the connection that the last one took. Another leader may never hear
+  of that one, and where nothing is known of a producer, whatever sequence comes first is taken; whoever took a retry
+  knows it.
 - Without sequences order can be kept over a retry only by one batch at a time.
 Source: coordinators-spec 10.3; KIP-360.
 """

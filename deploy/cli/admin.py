@@ -164,6 +164,7 @@ def whom_to_ask(given: str | None) -> tuple[str, str]:
         folder = last_folder()
         if folder.runs:
             return folder.read()[0].bootstrap_servers(), IS_IT_UP
-        return DEFAULT_BOOTSTRAP, f"{folder.how_to_start}, or give --bootstrap-server"
+        down = f"the cluster in {folder.path} is down; start it with {folder.start_command}"
+        return DEFAULT_BOOTSTRAP, f"{down}, or give --bootstrap-server"
     except LaunchError:
         return DEFAULT_BOOTSTRAP, IS_IT_UP

@@ -79,10 +79,6 @@ def up(
     cluster = _launch(data, given, log_level)
     try:
         cluster.wait_ready()
-    except BaseException as problem:
-        cluster.give_up(problem)
-        raise
-    try:
         if background:
             cluster.detach()
             _announce(cluster, as_json, how_to_end="kraft down")
@@ -164,7 +160,7 @@ def status(
         [(n.node_id, n.roles, n.ports, n.pid, n.state, n.ended) for n in nodes],
     )
     if not cluster.is_up:
-        print(f"start it again with kraft up --background --data {cluster.folder.path}")
+        print(f"start it again with {cluster.folder.start_command}")
 
 
 def logs(

@@ -105,9 +105,11 @@ def produce(
         source = records_of_files(file, common) if file else records_of_lines(read)
         was_interrupted = await _send(sending, settings, source)
         if sending.count and not is_there:
-            async with connection.admin() as admin:
-                shape = await shape_of(admin, topic)
-            sending.created = "topic created" + (f": {shape_text(*shape)}" if shape else "")
+            sending.created = "topic created"
+            if sending.problem is None and not was_interrupted and not as_json:
+                async with connection.admin() as admin:
+                    shape = await shape_of(admin, topic)
+                sending.created += f": {shape_text(*shape)}" if shape else ""
         return was_interrupted
 
     if not file and is_terminal(sys.stdin):

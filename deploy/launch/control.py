@@ -53,7 +53,6 @@ class LocalCluster:
         self.layout = layout
         self.cluster_id = cluster_id
         self._held: ZygoteStart | None = None
-        self._has_made_folder = False
         self._is_remembered = False
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -78,8 +77,8 @@ class LocalCluster:
 
         The cluster is *attached*: when this object's process ends, it goes down. `detach` ends that. A folder that
         `is_temporary` is removed when the cluster goes down. One that `is_remembered` is the one that the `kraft`
-        command acts on once all nodes are ready. A `zygote` that was started early is used, and ended if this fails; a
-        folder that was made is removed then.
+        command acts on once all nodes are ready. A `zygote` that was started early is used, and ended if this fails.
+        Of a start that cannot be tried, because of a port for example, no folder is left that was not there before.
         """
         zygote = zygote or spawn_zygote()
         cluster = LocalCluster(folder, layout, cluster_id)
@@ -97,7 +96,6 @@ class LocalCluster:
             cluster._start_all()
         except BaseException:
             zygote.abandon()
-            cluster._remove_what_was_made()
             raise
         return cluster
 
@@ -131,14 +129,6 @@ class LocalCluster:
         self._require_answer({"verb": "wait", "nodes": wanted, "until": "ready", "timeout_s": timeout_s})
         if node_ids is None and self._is_remembered:
             remember_last(self.folder)
-
-    def give_up(self, problem: BaseException) -> None:
-        """Take down a cluster whose nodes did not become ready because of `problem`, and remove its folder if `up` made
-        it; not if the logs in it may tell more of it."""
-        self.down()
-        is_told_there = str(self.folder.path) in str(problem) or getattr(problem, "kind", "") == "late"
-        if not is_told_there:
-            self._remove_what_was_made()
 
     def start(self, node_id: int, *, until_ready: bool = True) -> None:
         """Start one node that does not run, and block until it is ready, or (with a zygote) only until it is forked.
@@ -217,17 +207,17 @@ class LocalCluster:
     # the zygote
 
     def _prepare(self) -> None:
-        lock, self._has_made_folder = take_lock_of_new(self.folder)
+        lock, is_new = take_lock_of_new(self.folder)
         try:
             refuse_orphans(self.folder)
             require_free(port for node in self.layout.nodes() for port in node.ports)
             self.folder.create(self.layout, self.cluster_id)
+        except BaseException:
+            if is_new:  # and nobody else's: its lock is held
+                shutil.rmtree(self.folder.path, ignore_errors=True)
+            raise
         finally:
             os.close(lock)
-
-    def _remove_what_was_made(self) -> None:
-        if self._has_made_folder:
-            shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def _start_all(self) -> None:
         new = [node_id for node_id in self.node_ids if not (self.folder.node(node_id) / "node.log").exists()]
@@ -312,7 +302,7 @@ class LocalCluster:
         if any(self._is_alive(node_id) for node_id in controllers) or controllers == [plan.node_id]:
             return
         if not self._zygote_answers():
-            how = f"start all with kraft up --background --data {self.folder.path}"
+            how = f"start all with {self.folder.start_command}"
         elif plan.controller_port is None:
             how = "start them first: " + ", ".join(f"kraft start {node_id}" for node_id in controllers)
         else:

@@ -60,9 +60,9 @@ class ClusterFolder:
         return any(identity.is_alive for node in nodes if (identity := read_identity(node)) is not None)
 
     @property
-    def how_to_start(self) -> str:
-        """What to tell of it when it is down."""
-        return f"the cluster in {self.path} is down; start it with kraft up --background --data {self.path}"
+    def start_command(self) -> str:
+        """What starts it when it is down."""
+        return f"kraft up --background --data {self.path}"
 
     def node(self, node_id: int) -> Path:
         return self.path / str(node_id)

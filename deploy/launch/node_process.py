@@ -31,6 +31,7 @@ EXIT_FAILED = 1
 EXIT_BROKEN = 70
 
 FAULT_CONTROL_KEY = "kraft.fault.control.socket"
+DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
 
 START_IS_OVER_SECONDS = 1.0
 IMPORT_PAUSE_SECONDS = 0.01
@@ -65,9 +66,16 @@ def read_config(path: Path, *, ignore_unknown: bool = False, fault_control: Path
         why = problem.strerror if isinstance(problem, OSError) else problem
         raise ConfigError("", f"cannot read {path}: {why}") from None
     properties = dict(parse_properties(text))
+    properties |= {key: _absolute(properties[key]) for key in DIRECTORY_KEYS if key in properties}
     if fault_control is not None:
         properties[FAULT_CONTROL_KEY] = str(fault_control)
     return NodeConfig.parse(properties, ignore_unknown=ignore_unknown)
+
+
+def _absolute(directories: str) -> str:
+    """Each of a list of paths from the root: a relative one begins in the folder that this process is in."""
+    paths = (path.strip() for path in directories.split(","))
+    return ",".join(os.path.abspath(path) if path else "" for path in paths)
 
 
 def run_node(

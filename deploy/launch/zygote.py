@@ -156,9 +156,9 @@ class Zygote:
         def late() -> Answer:
             late = [node for node in wanted if not node.ended and not (until_ready and node.state == "ready")]
             missing = ", ".join(f"{node.node_id} (pid {node.identity.pid})" for node in late)
-            advice = "" if until_ready else "; kraft kill ends it at once"
+            advice = "see kraft logs" if until_ready else "kraft kill ends it at once"
             return refusal(
-                "late", f"after {request['timeout_s']:g} s still not {request['until']}: node {missing}{advice}"
+                "late", f"after {request['timeout_s']:g} s still not {request['until']}: node {missing}; {advice}"
             )
 
         return Pending(condition, time.monotonic() + float(request["timeout_s"]), late)
@@ -228,12 +228,15 @@ def take_lock(folder: ClusterFolder) -> int:
 
 def take_lock_of_new(folder: ClusterFolder) -> tuple[int, bool]:
     """Lock a folder that may not exist yet; the lock, and whether the folder was made."""
-    is_there = folder.path.exists()
+    is_new = False
     try:
-        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.path.parent.mkdir(parents=True, exist_ok=True)
+        folder.path.mkdir()
+        is_new = True
     except OSError as problem:
-        raise LaunchError("folder", f"cannot use the folder {folder.path}: {problem.strerror}") from None
-    return take_lock(folder), not is_there
+        if not folder.path.is_dir():
+            raise LaunchError("folder", f"cannot use the folder {folder.path}: {problem.strerror}") from None
+    return take_lock(folder), is_new
 
 
 def refuse_orphans(folder: ClusterFolder) -> None:

@@ -94,7 +94,7 @@ class RealDisk:
     def make_directory(self, path: str) -> None:
         if os.path.isdir(path):
             return
-        parent = os.path.dirname(path) or "."
+        parent = os.path.dirname(path)
         if parent != path:
             self.make_directory(parent)
         try:

@@ -150,8 +150,9 @@ def api_key_of(name: str) -> int:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    spelled = {one.lower(): one for one in known}
+    nearest = difflib.get_close_matches(name.lower(), spelled, 1)
+    return f"; did you mean {spelled[nearest[0]]}?" if nearest else ""
 
 
 def _camel(name: str) -> str:

@@ -144,8 +144,10 @@ class LeaderInSync(Check):
 
     def registered(self, seen: BrokerRegistered) -> None:
         self._returned_unclean.discard(seen.broker)
-        if (seen.broker, seen.incarnation) in self._stopped_uncleanly:
-            self._stopped_uncleanly.discard((seen.broker, seen.incarnation))
+        told = (seen.broker, seen.incarnation) in self._stopped_uncleanly
+        lives = range(seen.incarnation + 1)  # those before this one register no more
+        self._stopped_uncleanly.difference_update((seen.broker, life) for life in lives)
+        if told:
             self._returned_unclean.add(seen.broker)
             for awaited in self._awaited.values():
                 awaited.discard(seen.broker)

@@ -298,6 +298,14 @@ def test_an_unclean_stop_that_no_registration_told_of_is_not_undone_by_a_clean_o
     assert not nobody_is_left(restarted=(), then=stopped_in_order).leader_in_sync.may_take(TP, 1)
 
 
+def test_an_unclean_stop_of_a_life_before_the_registered_one_is_not_to_come_any_more() -> None:
+    registered = (Restarted(2, 3, True, False), BrokerRegistered(2, 9, 3))
+    suite = nobody_is_left(then=(*registered, Restarted(2, 4, True, False), BrokerRegistered(2, 12, 4)))
+    suite.observe(Restarted(2, 5, False, False), 20)
+    suite.observe(BrokerRegistered(2, 20, 5), 21)
+    assert not suite.leader_in_sync.may_take(TP, 1), "it was left out before it stopped uncleanly"
+
+
 def test_an_unclean_stop_that_a_registration_told_of_is_not_told_again_after_a_clean_one() -> None:
     told = (BrokerRegistered(2, 9, 2), Restarted(2, 3, True, False), BrokerRegistered(2, 12, 3))
     assert not nobody_is_left(then=told).leader_in_sync.may_take(TP, 1)

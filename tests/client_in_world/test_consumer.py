@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -348,6 +349,22 @@ def test_a_consumer_that_reads_nothing_is_told_to_subscribe_or_assign() -> None:
                     await consumer.poll()
                 with trio.fail_after(10), pytest.raises(RuntimeError, match="subscribe or assign first"):
                     await anext(consumer)
+
+    run(test, **ONE_NODE)
+
+
+def test_a_task_may_poll_while_another_one_assigns() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 1)
+        async with stage.consumer() as consumer, trio.open_nursery() as nursery:
+            await consumer.assign([PLACE], at="latest")
+            nursery.start_soon(partial(consumer.assign, [PLACE], at="earliest"))
+            found = []
+            with trio.fail_after(10):
+                while not found:
+                    found = await consumer.poll(timeout_ms=1)
+        assert len(found) == 1
 
     run(test, **ONE_NODE)
 

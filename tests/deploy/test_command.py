@@ -9,6 +9,7 @@ import pytest
 
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
+from kraft.deploy.launch.node_process import read_config
 from tests.deploy.clusters import Command, free_port
 
 NOWHERE = "127.0.0.1:1"
@@ -115,14 +116,11 @@ def test_a_second_start_on_one_folder_says_what_to_do(up: Command, home: Path) -
     assert "has brokers=2, not 7" in said
 
 
-def test_a_start_that_fails_leaves_no_folder_and_is_not_the_one_started_last(up: Command, home: Path) -> None:
+def test_a_start_that_fails_leaves_its_logs_and_is_not_the_one_started_last(up: Command, home: Path) -> None:
     port = str(free_port(ClusterLayout(combined=1)))
     bad = ("--combined", "1", "--port", port, "--set", "log.dirs=/proc/nowhere", "--background")
     assert "node 1 did not start: " in up.spawn("up", "--data", home / "bad", *bad, code=1)
-    assert not (home / "bad").exists()
-    (home / "there").mkdir()
-    assert "node 1 did not start: " in up.spawn("up", "--data", home / "there", *bad, code=1)
-    assert (home / "there" / "1" / "node.log").exists()
+    assert (home / "bad" / "1" / "node.log").exists()
     (row,) = up.json("status", "--all")
     assert row["data"] == str(home / "data")
 
@@ -133,6 +131,17 @@ def test_a_cluster_that_is_down_says_how_to_start_it(kraft: Command, tmp_path: P
     shown = kraft.run("status", "--data", folder.path)
     assert shown.splitlines()[-1] == f"start it again with kraft up --background --data {folder.path}"
     assert kraft.json("status", "--data", folder.path)["up"] is False
+
+
+def test_log_directories_begin_where_the_command_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.properties").write_text(
+        "process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://127.0.0.1:9193\ncontroller.listener.names=CONTROLLER\n"
+        "controller.quorum.voters=1@127.0.0.1:9193\nlog.dirs=data, ../other,/absolute\nmetadata.log.dir=data\n"
+    )
+    config = read_config(Path("server.properties"))
+    assert config.log_dirs == (f"{tmp_path}/data", f"{tmp_path.parent}/other", "/absolute")
+    assert config.metadata_log_dir == f"{tmp_path}/data"
 
 
 def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:

@@ -264,13 +264,3 @@ def test_a_directory_whose_name_was_not_synced_is_made_anew(monkeypatch: pytest.
         assert synced == [site.folder, site.folder]
 
     RealSite(tmp_path, shares_wait=False).run(body)
-
-
-def test_a_relative_path_is_made_where_the_process_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def body(site: Site) -> None:
-        monkeypatch.chdir(tmp_path)
-        site.server.disk.make_directory("data/one")
-        site.server.disk.write_file_atomic("data/one/meta", b"x")
-        assert (tmp_path / "data" / "one" / "meta").read_bytes() == b"x"
-
-    RealSite(tmp_path, shares_wait=False).run(body)
