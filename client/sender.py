@@ -133,7 +133,7 @@ class Sender:
             if link is None:
                 self._start_once(node_id, partial(self._connect, node_id))
             elif self._has_room(link):
-                free = [place for place in partitions if self._accumulator.may_go(place, link)]
+                free = [tp for tp in partitions if self._accumulator.may_go(tp, link)]
                 if free:
                     self._send(link, free, now_ms)
                     sent = True

@@ -105,11 +105,8 @@ def produce(
         source = records_of_files(file, common) if file else records_of_lines(read)
         was_interrupted = await _send(sending, settings, source)
         if sending.count and not is_there:
-            sending.created = "topic created"
-            if sending.problem is None and not was_interrupted and not as_json:
-                async with connection.admin() as admin:
-                    shape = await shape_of(admin, topic)
-                sending.created += f": {shape_text(*shape)}" if shape else ""
+            is_asked = sending.problem is None and not was_interrupted and not as_json
+            sending.created = "topic created" + (await _shape(connection, topic) if is_asked else "")
         return was_interrupted
 
     if not file and is_terminal(sys.stdin):
@@ -130,6 +127,13 @@ async def _is_there(admin: Admin, topic: str) -> bool:
     except KafkaError as problem:
         return problem.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return True
+
+
+async def _shape(connection: Connection, topic: str) -> str:
+    """`: 1 partition, 3 replicas`, or nothing if nobody tells."""
+    async with connection.admin() as admin:
+        shape = await shape_of(admin, topic)
+    return f": {shape_text(*shape)}" if shape else ""
 
 
 def _require_effect(given: Mapping[str, bool]) -> None:
