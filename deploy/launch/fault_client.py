@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,20 @@ class FaultClient:
         open, refuse, hang or reset; with `listener` on that listener only. `sends` and `receives` say how bytes fare on
         them (the fields of `kraft.seam.LinkQuality`), if not well."""
         self._ask(verb="link", node=node_id, policy=policy, **more)
+
+    def leave(self, links: Mapping[int, Mapping[str, Any]]) -> None:
+        """What a node that has not opened its socket yet does first of all: the arguments of `link`, by peer."""
+        from kraft.runtime.fault_control import FIRST_SUFFIX
+
+        path = self._path.with_name(self._path.name + FIRST_SUFFIX)
+        if not links:
+            path.unlink(missing_ok=True)
+            return
+        draft = path.with_name(path.name + ".tmp")
+        draft.write_text(
+            "".join(json.dumps({"verb": "link", "node": peer, **how}) + "\n" for peer, how in links.items())
+        )
+        draft.replace(path)
 
     def reply(self, **rule: Any) -> int:
         """Add a reply rule (see `kraft.wire.reply_policy.rule_from`); its number."""

@@ -9,6 +9,9 @@ One JSON object per line, answered in order by one JSON object: `{"ok": true, â€
     {"verb": "clear"}                                       everything; "rule": NUMBER drops one rule
     {"verb": "list"}
 
+What stands in the file of the socket's name and `.first` when a node opens the socket is carried out before it does
+anything else: who could not open the socket before that is heard all the same.
+
 Whoever can open the socket can break the node: it is made for its owner alone (mode 0600), and only where a node was
 started with one. Source: DESIGN 2.
 """
@@ -35,6 +38,7 @@ log = structlog.get_logger("kraft.faults")
 
 LINE_BYTES_MAX = 65_536
 BACKLOG = 16
+FIRST_SUFFIX = ".first"
 POLICIES = {policy.name.lower(): policy for policy in LinkPolicy}
 
 Answer = dict[str, Any]
@@ -119,6 +123,7 @@ class FaultControl:
         """Serve at `path` until cancelled; a socket that stands there from an earlier life is replaced. OSError."""
         listening = _listen(path)
         try:
+            self._carry_out_first(path + FIRST_SUFFIX)
             async with trio.open_nursery() as nursery:
                 task_status.started()
                 while True:
@@ -128,6 +133,19 @@ class FaultControl:
             listening.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+
+    def _carry_out_first(self, path: str) -> None:
+        """After the socket is open: who finds it closed writes the file, and either is found in time."""
+        try:
+            with open(path, "rb") as file:
+                lines = file.read().splitlines()
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        for line in lines:
+            answer = self.handle(line)
+            if not answer["ok"]:
+                log.warning("what was to be done first is not", error=answer["error"])
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         """One client, line by line."""

@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from kraft.deploy.launch.control import READY_SECONDS_MAX, LocalCluster, NodeStatus
 from kraft.deploy.launch.errors import LaunchError
@@ -36,7 +36,6 @@ from kraft.wire.reply_policy import ReplyRule, rule_fields
 WAIT_SECONDS_MAX = 30.0
 LOG_LINES_SHOWN = 10
 _POLL_SECONDS = 0.02
-_SOCKET_POLL_SECONDS = 0.001
 
 CUT, OPEN, RESET = "hang", "open", "reset"
 """Policies of links."""
@@ -241,28 +240,29 @@ class KafkaCluster(BreakableCluster):
     @_cluster_errors()
     def _start(self, node: int) -> None:
         self._told.pop(node, None)
+        self._leave_untold(node)
         self._going.discard(node)
         self._coming.add(node)
         self._open_cluster.start(node, until_ready=False)
 
     @_cluster_errors()
     def _wait_ready(self, node: int) -> None:
-        """A node that is cut off learns so before it serves, and is not waited for: it may never get ready."""
-        if not self._cuts_of(node) and self._status(node).state not in SERVING:
-            self._open_cluster.wait_ready([node])
+        """A node that is cut off is told so before it serves, and not waited for: it may never get ready. One that was
+        cut off when it started, and is no more, is told that on the way: it would not find the others."""
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not self._follow_start(node):
             if time.monotonic() > deadline:
-                raise ClusterError(f"node {node} could not be told within {READY_SECONDS_MAX:g} s that it is cut off")
-            time.sleep(_SOCKET_POLL_SECONDS)
+                raise ClusterError(f"node {node} did not start within {READY_SECONDS_MAX:g} s; {self._hint(node)}")
+            time.sleep(_POLL_SECONDS)
+        if not self._is_running(node):
+            raise ClusterError(f"node {node} did not start: {self._status(node).ended}; {self._hint(node)}")
 
     @_cluster_errors()
     def _follow_start(self, node: int) -> bool:
         status = self._status(node)
         if status.pid is None:
             if status.ended.startswith("exit code") and status.ended != CLEAN_EXIT:
-                log = self.folder / str(node) / "node.log"
-                raise ClusterError(f"node {node} did not start: {status.ended}; the end of {log} says more")
+                raise ClusterError(f"node {node} did not start: {status.ended}; {self._hint(node)}")
             return True
         if status.state in SERVING:
             self._coming.discard(node)  # from here on it can be told
@@ -270,6 +270,9 @@ class KafkaCluster(BreakableCluster):
             return True
         self._tell_cuts(node)
         return bool(self._cuts_of(node)) and not self._untold(node)
+
+    def _hint(self, node: int) -> str:
+        return f"the end of {self.folder / str(node) / 'node.log'} says more"
 
     @_cluster_errors()
     def _pause(self, node: int) -> None:
@@ -332,19 +335,34 @@ class KafkaCluster(BreakableCluster):
     def _tell_cuts(self, node: int) -> None:
         """Tell a node's process what has changed of whom it reaches, if it listens."""
         untold = self._untold(node)
+        if untold and node in self._coming:
+            self._leave_untold(node)  # before its socket is tried: it may open that just now
         if not untold or not self._is_listening(node):
             return
         told = self._told.setdefault(node, {})
         try:
-            for peer, state in untold.items():
+            for peer, arguments in self._arguments(untold).items():
                 told[peer] = UNCLEAR
-                policy, *ways = state
-                named = zip(("sends", "receives"), ways, strict=True)
-                self._faults_of(node).link(peer, policy, **{name: asdict(way) for name, way in named if way != WELL})
-                told[peer] = state
+                self._faults_of(node).link(peer, **arguments)
+                told[peer] = untold[peer]
         except LaunchError:
             if not self._is_coming_or_going(node):
                 raise
+
+    def _leave_untold(self, node: int) -> None:
+        """Write down what a node that starts is to do of it before anything else."""
+        untold = self._untold(node)
+        self._faults_of(node).leave(self._arguments(untold))
+        self._told.setdefault(node, {}).update(dict.fromkeys(untold, UNCLEAR))
+
+    @staticmethod
+    def _arguments(states: Mapping[int, LinkState]) -> dict[int, dict[str, Any]]:
+        """By peer, as FaultClient.link takes them."""
+        found: dict[int, dict[str, Any]] = {}
+        for peer, (policy, *ways) in states.items():
+            named = zip(("sends", "receives"), ways, strict=True)
+            found[peer] = {"policy": policy, **{name: asdict(way) for name, way in named if way != WELL}}
+        return found
 
     def _faults_of(self, node: int) -> FaultClient:
         return FaultClient.of_node(self._open_cluster.folder, node)

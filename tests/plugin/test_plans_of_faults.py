@@ -252,6 +252,28 @@ def test_a_node_that_is_cut_off_while_it_starts_does_not_reach_the_others(real_c
     Stage(real_cluster).play(story)
 
 
+def test_a_node_that_is_cut_off_while_it_starts_and_is_not_followed_does_not_reach_the_others_either(
+    real_cluster: KafkaCluster,
+) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        await stage.write(1)
+        follower = stage.follower()
+        others = set(cluster.broker_ids) - {follower}
+        cluster.kill(follower)
+        await stage.wait_until(lambda: cluster.isr("orders") == sorted(others))
+        cluster.start(follower, until_ready=False)
+        cluster.partition({follower}, others)
+        await trio.sleep(2)
+        assert cluster.isr("orders") == sorted(others)
+        cluster.heal()
+        await stage.wait_until(lambda: cluster.follow_start(follower))
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    real_cluster.reset()
+    Stage(real_cluster).play(story)
+
+
 def test_nodes_that_need_each_other_are_mended_together() -> None:
     with KafkaCluster(combined=2) as cluster:
         for node in cluster.node_ids:

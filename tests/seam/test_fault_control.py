@@ -79,6 +79,16 @@ async def test_what_begins_and_what_ends_stands_in_the_log(tmp_path: Path) -> No
     ]
 
 
+async def test_what_was_left_for_it_is_carried_out_before_anything_is_asked(tmp_path: Path) -> None:
+    left = tmp_path / "s.first"
+    left.write_text('{"verb": "link", "node": 2, "policy": "hang"}\nno JSON\n')
+    with capture_logs() as lines:
+        async with serving(tmp_path / "s") as control:
+            assert control.faults.links.policy((2, "ANY")) is LinkPolicy.HANG
+    assert [line["log_level"] for line in lines] == ["info", "warning"]
+    assert not left.exists()
+
+
 async def test_links_are_set_for_a_node_or_one_listener_of_it_and_cleared(tmp_path: Path) -> None:
     async with serving(tmp_path / "s") as control:
         await control.ask(verb="link", node=2, policy="hang")
