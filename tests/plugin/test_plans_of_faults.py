@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,8 +13,11 @@ import trio
 
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.sim.nemesis import on_clusters, plan
+from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, READY_MS_MAX, STOP_MS_MAX, FaultRun, faults_of_seed
 from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan_file import Recorded, read_plan, write_plan
+from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
@@ -29,6 +33,10 @@ BY_HAND = (
     Fault(at_ms=2_500, kind="isolate", lane=2, node=1, duration_ms=300),
     Fault(at_ms=2_800, kind="stumble", lane=2, node=3, amount=2, back_ms=50, duration_ms=50),
 )
+
+
+OF_THIS_SHAPE = 26
+"""A seed of `kraft sim` that draws a cluster of the stage's shape."""
 
 
 def test_a_schedule_by_hand_happens_in_both_worlds_and_a_producer_loses_nothing(stage: Stage) -> None:
@@ -99,6 +107,25 @@ def test_a_seed_draws_what_each_cluster_can_have(real_cluster: KafkaCluster) -> 
             found = [fault for seed in range(1, 60) for fault in faults_of_seed(cluster, seed, 10_000)]
             assert {fault.kind for fault in found} == set(cluster.fault_kinds)
             assert {fault.role for fault in found} == {"", *cluster.fault_roles}
+
+
+def test_the_faults_of_a_file_that_a_run_of_kraft_sim_left_happen_as_far_as_the_cluster_can_have_them(
+    stage: Stage, tmp_path: Path
+) -> None:
+    cluster = stage.cluster
+    left = draw_plan(OF_THIS_SHAPE, FaultSettings(duration_ms=3_000))
+    assert left.shape.node_ids == cluster.node_ids
+    write_plan(tmp_path / "plan.json", Recorded(left, trace_hash=""))
+    given = read_plan(tmp_path / "plan.json").plan.faults
+    roles = ("", *cluster.fault_roles)
+    kept = [fault for fault in given if fault.kind in cluster.fault_kinds and fault.role in roles]
+
+    async def story(stage: Stage) -> None:
+        with pytest.raises(ClusterError, match=r"cannot have|nobody can tell"):
+            await stage.carry_out(given)
+        assert await stage.carry_out(kept)
+
+    stage.play(story)
 
 
 def dialled(cluster: KafkaCluster, source: int, target: int) -> set[int]:
