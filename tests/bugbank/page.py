@@ -26,6 +26,10 @@ same runs pass without the bug.
 mutation is missed, if a check fires on the clean code, or if none of the checks that the bank names for a mutation
 fires on its directed schedule.
 
+`python -m tests.bugbank --matrix` plants them into whole nodes under the default swarm of `kraft sim`, where only its
+checks judge: a swarm of the bank is often a smaller stage with assertions of its own, so that it catches a bug does not
+say that `kraft sim` does. Half an hour; it adds a section to this page.
+
 A digest of the source that each twin replaces is kept in `tests/bugbank/digests.json`, for the twins of tests too, and
 none is planted when that has changed: look whether it still means the same bug, then `python -m tests.bugbank
 --digests`, which notes the sources of now where the bug is still caught.
