@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.bugbank.bank import BANK
 from tests.bugbank.campaign import Campaign
@@ -15,10 +17,11 @@ from tests.bugbank.matrix import render as render_matrix
 from tests.bugbank.mutation import Mutation
 from tests.bugbank.page import PAGE, render
 from tests.bugbank.refreshing import refresh
+from tests.cluster.test_clauses_of_failure_detection import CLAUSES
 
 
 def main() -> int:
-    """0: all caught; 1: a mutation was missed, or the clean code failed."""
+    """0: all caught; 1: a mutation or the bug of a clause was missed, or the clean code failed."""
     parser = argparse.ArgumentParser(prog="make bugbank", description="Plant every bug of the bank and catch it.")
     parser.add_argument("--only", default="", help="ids, separated by commas; writes no page")
     parser.add_argument("--ranges", type=int, default=1, help="seed ranges per mutation")
@@ -48,7 +51,16 @@ def main() -> int:
         print(f"written: {PAGE.name}")
     missed = [verdict.id for verdict in verdicts if not verdict.is_caught]
     print(f"{len(verdicts) - len(missed)} of {len(verdicts)} caught" + (f", MISSED: {missed}" if missed else ""))
-    return 1 if missed else 0
+    are_clauses_kept = bool(wanted) or options.directed or catch_clauses()
+    return 0 if are_clauses_kept and not missed else 1
+
+
+def catch_clauses() -> bool:
+    """Whether the tests catch the bugs of each clause of fast failure detection; pytest says how many, and how long."""
+    print(f"the {len(CLAUSES)} clauses of fast failure detection:", flush=True)
+    files = sorted({file for bugs in CLAUSES.values() for file, _ in bugs})
+    command = [sys.executable, "-m", "pytest", "-q", *(f"tests/{file}" for file in files)]
+    return subprocess.run(command, check=False, cwd=Path(__file__).parents[2]).returncode == 0
 
 
 def write_matrix(chosen: Sequence[Mutation], seeds: int, *, fresh: bool, is_all: bool) -> int:
