@@ -69,10 +69,13 @@ def write_snapshot(disk: Disk, directory: str, states: ProducerStates) -> None:
 
 
 def remove_snapshots(disk: Disk, directory: str, *, above: int) -> None:
-    """Remove the snapshots of offsets above a truncation point."""
-    for offset in snapshot_offsets(disk, directory):
-        if offset > above:
-            disk.unlink(snapshot_path(directory, offset))
+    """Remove the snapshots of offsets above a truncation point, durably: behind it the log may grow past their offsets
+    with other batches, and one that a power loss brings back then would be believed."""
+    late = [offset for offset in snapshot_offsets(disk, directory) if offset > above]
+    for offset in late:
+        disk.unlink(snapshot_path(directory, offset))
+    if late:
+        disk.sync_directory(directory)
 
 
 def remove_stray_snapshots(disk: Disk, directory: str, segments: Sequence[Segment]) -> None:

@@ -142,6 +142,26 @@ def test_a_damaged_snapshot_is_deleted_and_the_log_is_scanned_instead() -> None:
     assert not machine.disk.exists(newest)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_snapshot_that_a_truncation_removed_does_not_come_back_with_a_power_loss(seed: int) -> None:
+    machine = Machine(seed)
+    log = open_log(machine)
+    for sequence in range(10):
+        lead(log, batch(1, producer=(7, 0, sequence)))
+    log.close(clean=True)  # a snapshot of offset 10
+    log = open_log(machine, clean=True, recovery_point=10)
+    log.truncate_to(8, NOW_MS)
+    for sequence in range(8):
+        follow(log, batch(1, base=8 + sequence, epoch=1, producer=(9, 0, sequence)))
+    machine.host.write_back()
+    machine.power_off()
+    log = open_log(machine, recovery_point=8)
+    assert log.log_end_offset == 16
+    log.truncate_to(12, NOW_MS)
+    assert log.producers.entries[7].next_sequence == 8
+    assert log.producers.entries[9].next_sequence == 4
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans())
 def test_leader_follower_and_rebuilt_state_are_equal(seed: int, clean: bool) -> None:
