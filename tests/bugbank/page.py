@@ -34,8 +34,8 @@ A digest of the source that each twin replaces is kept in `tests/bugbank/digests
 none is planted when that has changed: look whether it still means the same bug, then `python -m tests.bugbank
 --digests`, which notes the sources of now where the bug is still caught.
 
-Each clause of fast failure detection has planted bugs of its own, which stand below; `make bugbank` plants them behind
-the bank, and `make test` does.
+Each clause of fast failure detection has planted bugs of its own, which stand below; `make bugbank` plants them after
+the bank, and `make test` does too.
 
 The checks are those of the simulator: R the metadata quorum, M the controller, D partition data, T idempotence,
 G groups, C clients, K failure detection, L liveness, N nodes and harness. N1 means that a node's own invariant stopped
