@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 
 from kraft.deploy.launch.errors import LaunchError
+from kraft.sim.chaos.kafka_cluster import KafkaCluster
 from kraft.sim.shapes import ClusterError
-from kraft.testing.kafka_cluster import KafkaCluster
 
 CLUSTERS_MAX = 2
 

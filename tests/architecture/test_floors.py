@@ -15,7 +15,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("broker", "client", "sim", "deploy")
 PURE = ("wire", "seam", "raft", "image", "control", "config", "broker/replica", "client/core")
-DOORS_TO_THE_RUNTIME = ("client/default_seam.py", "deploy/launch/", "deploy/cli/", "kraft/runtime/", "kraft/testing/")
+DOORS_TO_THE_RUNTIME = (
+    "client/default_seam.py",
+    "deploy/launch/",
+    "deploy/cli/",
+    "kraft/runtime/",
+    "kraft/testing/",
+    "sim/chaos/",
+)
 FORBIDDEN = {"trio", "time", "random", "os", "socket", "threading", "asyncio", "subprocess", "select", "ssl", "secrets"}
 
 

@@ -13,13 +13,13 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.layout import FAULT_SOCKET
 from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.chaos.kafka_cluster import CUT
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
-from kraft.testing.kafka_cluster import CUT
 from tests.plugin.stage import SHAPE, Stage
 
 LASTING = (

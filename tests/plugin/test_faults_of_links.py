@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.chaos.kafka_cluster import CUT
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import faults_of_seed
 from kraft.sim.nemesis.partition_shapes import bridge, clients_from, pairs_of
@@ -15,7 +16,6 @@ from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
-from kraft.testing.kafka_cluster import CUT
 from tests.plugin.stage import SHAPE, Stage
 
 SHAPES = [

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from kraft.deploy.launch.fault_client import FaultClient
+from kraft.sim.chaos.kafka_cluster import CUT
 from kraft.sim.nemesis import on_clusters, plan
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, READY_MS_MAX, STOP_MS_MAX, FaultRun, faults_of_seed
@@ -21,7 +22,6 @@ from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
-from kraft.testing.kafka_cluster import CUT
 from tests.plugin.stage import SHAPE, Stage
 
 BY_HAND = (
