@@ -210,10 +210,11 @@ class BreakableCluster(BreakableLinks):
         if fault.kind == plan.CUT_ONE_WAY and link not in self._cuts:
             self.cut_one_way(*link)
             return lambda: self._end_cut(link)
-        if fault.kind in plan.QUALITY_KINDS and link not in self._qualities:
-            self._qualities[link] = fault.quality
+        links = [link] if fault.other else self._links_of(fault.node)
+        if fault.kind in plan.QUALITY_KINDS and not any(one in self._qualities for one in links):
+            self._qualities.update(dict.fromkeys(links, fault.quality))
             self._cut_links()
-            return lambda: self.restore(*link)
+            return lambda: self._restore_all(links)
         if fault.kind in (plan.CUT_ONE_WAY, *plan.QUALITY_KINDS):
             return None
         raise ClusterError(f"this cluster cannot have {fault.kind!r}")

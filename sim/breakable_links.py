@@ -25,9 +25,12 @@ class BreakableLinks(ABC):
     fault_kinds: ClassVar[tuple[str, ...]] = EVERYWHERE
     """The kinds of faults (kraft.sim.nemesis.plan.Fault) that `carry_out` takes."""
 
+    cut_manners: ClassVar[tuple[str, ...]] = (plan.HANG,)
+    """How links can be cut here, some of kraft.sim.nemesis.plan.CUT_MANNERS."""
+
     def __init__(self) -> None:
-        self._cuts: dict[tuple[int, int], None] = {}
-        """Links that are cut, from source to target: those of a partition are here both ways."""
+        self._cuts: dict[tuple[int, int], str] = {}
+        """Links that are cut, from source to target, and the manner: those of a partition are here both ways."""
         self._qualities: dict[tuple[int, int], LinkQuality] = {}
         """Of links on which bytes fare badly, from source to target."""
 
@@ -48,14 +51,15 @@ class BreakableLinks(ABC):
         """End the partition of these groups, and no other."""
         self.join(between(*({group} if isinstance(group, int) else group for group in groups)))
 
-    def cut(self, pairs: Iterable[Pair]) -> None:
+    def cut(self, pairs: Iterable[Pair], *, manner: str = plan.HANG) -> None:
         """Let nothing pass between the two of each pair, either way, until `heal`, as with `partition`. Partitions of
         certain shapes are such pairs: see `kraft.sim.nemesis.partition_shapes`; 0 (`CLIENTS`) stands for all clients,
-        where they can be cut off."""
+        where they can be cut off. `manner`: one of this cluster's `cut_manners`."""
+        self._require_manner(manner)
         links = [link for one, other in _checked(pairs) for link in ((one, other), (other, one))]
         for link in links:
             self._require_link(*link)
-        self._cuts.update(dict.fromkeys(links))
+        self._cuts.update(dict.fromkeys(links, manner))
         self._cut_links()
 
     def join(self, pairs: Iterable[Pair]) -> None:
@@ -68,7 +72,7 @@ class BreakableLinks(ABC):
     def cut_one_way(self, source: int, target: int) -> None:
         """Let nothing that one node sends to another arrive until `heal`, or `join` of these two: it arrives then."""
         self._require_link(source, target)
-        self._cuts[source, target] = None
+        self._cuts[source, target] = plan.HANG
         self._cut_links()
 
     def degrade(
@@ -97,6 +101,21 @@ class BreakableLinks(ABC):
         self._qualities.pop((source, target), None)
         self._cut_links()
 
+    def _require_manner(self, manner: str) -> None:
+        if manner not in self.cut_manners:
+            raise ClusterError(f"links cannot be cut by {manner!r} here: {', '.join(self.cut_manners)} can be had")
+
+    def _links_of(self, node: int) -> list[tuple[int, int]]:
+        """All links of a node, both ways, those of clients among them where they can be broken."""
+        clients = [CLIENTS] if plan.CLIENTS_CUT in self.fault_kinds and node in self.broker_ids else []
+        peers = [*clients, *(peer for peer in self.node_ids if peer != node)]
+        return [link for peer in peers for link in ((node, peer), (peer, node))]
+
+    def _restore_all(self, links: Iterable[tuple[int, int]]) -> None:
+        for link in links:
+            self._qualities.pop(link, None)
+        self._cut_links()
+
     def _require_link(self, source: int, target: int) -> None:
         if source == target:
             raise ClusterError(f"a link has two ends, and this has {source} twice")
@@ -116,6 +135,14 @@ class BreakableLinks(ABC):
         self._cut_links()
 
     # primitives
+
+    @property
+    @abstractmethod
+    def node_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    @abstractmethod
+    def broker_ids(self) -> tuple[int, ...]: ...
 
     @abstractmethod
     def _require(self, node: int, *, running: bool | None = None) -> None:

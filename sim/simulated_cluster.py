@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar, TypeVarTuple, Unpack
 
@@ -20,7 +21,7 @@ import kio.index  # noqa: F401 - it imports hypothesis where there is one, which
 import trio
 
 from kraft.client import KafkaError
-from kraft.seam import current_seam
+from kraft.seam import DiskError, current_seam
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import host_name, node_of
@@ -29,7 +30,7 @@ from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 from kraft.sim.random_faults import KINDS, random_faults
 from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
-from kraft.sim.simulated_nodes import SimulatedNodes
+from kraft.sim.simulated_nodes import NodesState, SimulatedNodes
 from kraft.sim.simulated_stdlib import simulated_stdlib
 from kraft.sim.strayed_dials import StrayedDials
 from kraft.sim.world.options import WorldOptions
@@ -53,7 +54,8 @@ _open: SimulatedCluster | None = None
 
 class SimulatedCluster(BreakableCluster):
     """See the module. `seed` decides everything; the shape is three controllers and three brokers unless it is said;
-    `settings` are those of every node (`server.properties`); `options` say what the network and the disks are like."""
+    `settings` are those of every node (`server.properties`); with `dynamic_voters` the quorum's voters are not configured
+    and may change; `options` say what the network and the disks are like."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = (
         *EVERYWHERE,
@@ -61,6 +63,9 @@ class SimulatedCluster(BreakableCluster):
         "clock",
         "stall",
         "slow disk",
+        "full disk",
+        "failing sync",
+        plan.EMPTY_DISK,
         plan.CLIENTS_CUT,
     )
     fault_roles: ClassVar[tuple[str, ...]] = (*ROLES_EVERYWHERE, plan.UNCOMMITTED_CONTROLLER)
@@ -73,9 +78,11 @@ class SimulatedCluster(BreakableCluster):
         brokers: int | None = None,
         combined: int | None = None,
         settings: Mapping[str, str] | None = None,
+        dynamic_voters: bool = False,
         options: WorldOptions | None = None,
     ) -> None:
-        super().__init__(shape_of(controllers, brokers, combined, settings, default=THREE_AND_THREE))
+        shape = shape_of(controllers, brokers, combined, settings, default=THREE_AND_THREE)
+        super().__init__(replace(shape, dynamic_voters=dynamic_voters))
         self.seed = seed
         self._world = World(seed, options)
         self._report = Report(lambda: self._world.now_ns // 1_000_000)
@@ -87,6 +94,8 @@ class SimulatedCluster(BreakableCluster):
         self._nodes = SimulatedNodes(self._world, self.shape, self._failed)
         self._scope: trio.CancelScope | None = None
         self._failure: tuple[int, BaseException] | None = None
+        self._ailing: set[int] = set()
+        """Nodes whose disk fails on purpose: they may stop for it."""
         self._has_run = False
 
     def __enter__(self) -> Self:
@@ -170,6 +179,8 @@ class SimulatedCluster(BreakableCluster):
         return f"an invariant broke: {self._report.findings[0]}\n{self.describe()}"
 
     def _failed(self, node: int, error: BaseException) -> None:
+        if node in self._ailing and isinstance(error, DiskError):
+            return
         self._failure = self._failure or (node, error)
         self._end_main()
 
@@ -261,6 +272,13 @@ class SimulatedCluster(BreakableCluster):
                 return None
             world.slow_disk(name, SLOW_DISK_MS)
             return lambda: world.slow_disk(name, 0)
+        elif fault.kind in ("full disk", "failing sync"):
+            return self._fail_disk(fault.node, world.disk_full if fault.kind == "full disk" else world.sync_fails)
+        elif fault.kind == plan.EMPTY_DISK:
+            if not self._may_be_wiped(fault.node):
+                return None
+            self.kill(fault.node)
+            self._nodes.wipe(fault.node)
         elif fault.kind == "reset":
             world.reset_links(name, host_name(fault.other))
         elif fault.kind == "stall":
@@ -268,6 +286,32 @@ class SimulatedCluster(BreakableCluster):
         else:
             return super().begin_fault(fault)
         return lambda: None
+
+    def _fail_disk(self, node: int, switch: Callable[[str, bool], None]) -> Callable[[], None] | None:
+        """The node may stop for it; then it is started when its disk is well again. One that has not is killed first:
+        what it could not write it may never try again."""
+        if node in self._ailing:
+            return None
+        self._ailing.add(node)
+        switch(host_name(node), True)
+
+        def end() -> None:
+            switch(host_name(node), False)
+            self._ailing.discard(node)
+            if self.is_running(node):
+                self.kill(node)
+            self.start(node, until_ready=False)
+
+        return end
+
+    def _may_be_wiped(self, node: int) -> bool:
+        """A controller may come back with nothing only as a new voter, which replaces the one that it was."""
+        return node not in self.controller_ids or self.shape.joins_by_itself
+
+    def state(self) -> NodesState:
+        """What the nodes know at this moment, as an observer of all of them sees it."""
+        self._require_run()
+        return self._nodes.state()
 
     def active_controller(self) -> int | None:
         self._require_run()

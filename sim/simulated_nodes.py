@@ -6,6 +6,7 @@ Invariant: a node's host, with its disk, outlives its processes; the policy of i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -13,10 +14,24 @@ import trio
 from kraft.broker.node.serve import Node, serve
 from kraft.image import MetadataImage, PartitionState
 from kraft.seam import Seam
+from kraft.sim.cluster.first_voters import format_controller
 from kraft.sim.cluster.shape import CLUSTER_ID, ClusterShape, host_name
 from kraft.sim.cluster.wholeness import partition_trouble
 from kraft.sim.world.world import World
 from kraft.wire.reply_policy import ReplyPolicy
+
+@dataclass(frozen=True, slots=True)
+class NodesState:
+    """What the running nodes know together. `controller` is the active one, None while there is none; its epoch is the
+    newest that any node knows. `brokers` are those that are not fenced; `running` nodes are not frozen."""
+
+    image: MetadataImage | None
+    controller: int | None
+    controller_epoch: int
+    voters: tuple[int, ...]
+    brokers: tuple[int, ...]
+    running: tuple[int, ...]
+
 
 OnFailure = Callable[[int, BaseException], None]
 
@@ -31,6 +46,8 @@ class SimulatedNodes:
         """What each process does to chosen requests on purpose."""
         self._nodes: dict[int, Node] = {}
         """The last process of each node that came up as far as that it can be asked."""
+        self._replaced: set[int] = set()
+        """Nodes that were given an empty disk: a controller among them is none of the first voters any more."""
         self._on_failure = on_failure
 
     def start(self, node_id: int) -> None:
@@ -43,7 +60,14 @@ class SimulatedNodes:
             on_failure=lambda name, error: self._on_failure(node_id, error),
         )
 
+    def wipe(self, node_id: int) -> None:
+        """Give the host of a node that is down an empty disk."""
+        self.world.wipe(host_name(node_id))
+        self._replaced.add(node_id)
+
     async def _live(self, node_id: int, seam: Seam) -> None:
+        if self.shape.dynamic_voters and node_id in self.shape.controller_ids and node_id not in self._replaced:
+            format_controller(self.shape, node_id, seam.disk, seam.clock.wall_ms())
         serving = partial(serve, self.shape.config(node_id), seam, cluster_id=CLUSTER_ID, replies=self.replies[node_id])
         async with trio.open_nursery() as nursery:
             self._nodes[node_id] = await nursery.start(serving)
@@ -91,6 +115,22 @@ class SimulatedNodes:
         quorum = None if active is None else self._nodes[active].quorum
         is_behind = quorum is not None and quorum.log_end_offset > quorum.high_watermark
         return [active] if active is not None and is_behind else []
+
+    def state(self) -> NodesState:
+        """What the nodes know at this moment."""
+        image, up = self.image, self.up
+        newest = max(up.values(), key=lambda node: node.quorum.leader_and_epoch[1], default=None)
+        voters = () if newest is None else newest.quorum.describe().endpoints
+        alive = (broker for broker in self.shape.broker_ids if image is not None and image.is_alive(broker))
+        running = (node for node in self.shape.node_ids if self.is_running(node))
+        return NodesState(
+            image=image,
+            controller=self.active_controller(),
+            controller_epoch=-1 if newest is None else newest.quorum.leader_and_epoch[1],
+            voters=tuple(sorted(node for node, _, _ in voters)),
+            brokers=tuple(alive),
+            running=tuple(sorted(node for node in running if not self.world.is_paused(host_name(node)))),
+        )
 
     def trouble(self) -> str:
         """What keeps the cluster from being whole, in words; "" if nothing does."""

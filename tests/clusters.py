@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,11 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraft.sim.chaos.leash import Leash
+
 UP_SECONDS_MAX = 30
+DOWN_SECONDS_MAX = 60
+"""Nodes have 30 s to stop in order, before they are killed."""
 IN_SYNC_SECONDS_MAX = 30
 KRAFT = [sys.executable, "-m", "kraft.deploy.cli"]
 
@@ -112,19 +117,55 @@ def free_port(count: int) -> int:
 
 
 @contextmanager
+def held_folder(prefix: str) -> Iterator[tuple[Path, Leash]]:
+    """A temporary folder, and the leash that removes it if this process is killed."""
+    leash = Leash()
+    try:
+        folder = Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
+        leash.hold_folder(folder)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder, leash
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        leash.let_go()
+
+
+@contextmanager
+def launched(shape: Iterable[str]) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """The folder of one of our clusters, and what brings it up with `kraft up --background` and these options. Nothing
+    of it outlives the block, nor this process, however that ends and whether its nodes are frozen or not."""
+    with held_folder("kraft-test-") as (folder, leash):
+        down = [*KRAFT, "down", "--data", str(folder)]
+
+        def up() -> None:
+            leash.at_end(down)
+            process = leash.start(
+                [*KRAFT, "up", "--data", str(folder), "--background", *shape], stdout=subprocess.DEVNULL
+            )
+            try:
+                if process.wait(UP_SECONDS_MAX):
+                    raise RuntimeError(f"kraft up ended with {process.returncode}")
+            finally:
+                process.kill()
+                process.wait()
+
+        try:
+            yield folder, up
+        finally:
+            subprocess.run(down, timeout=DOWN_SECONDS_MAX, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
 def running(*, combined: int = 0, settings: Iterable[str] = ()) -> Iterator[LocalCluster]:
     """Three controllers and three brokers, or `combined` nodes of both roles. `settings` are key=value."""
-    folder = Path(tempfile.mkdtemp(prefix="kraft-test-"))
     port = free_port(3)
-    shape = ["--combined", str(combined)] if combined else []
+    shape = ["--port", str(port), *(["--combined", str(combined)] if combined else [])]
     shape += [word for setting in settings for word in ("--set", setting)]
-    try:
-        command = [*KRAFT, "up", "--data", str(folder), "--port", str(port), "--background", *shape]
-        subprocess.run(command, check=True, timeout=UP_SECONDS_MAX, stdout=subprocess.DEVNULL)
+    with launched(shape) as (folder, up):
+        up()
         nodes = range(1, 1 + (combined or 3))
         pids = tuple(int((folder / str(node) / "pid").read_text()) for node in nodes)
         bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(len(nodes)))
         yield LocalCluster(bootstrap, pids, folder)
-    finally:
-        subprocess.run([*KRAFT, "down", "--data", str(folder)], timeout=UP_SECONDS_MAX, stdout=subprocess.DEVNULL)
-        shutil.rmtree(folder, ignore_errors=True)

@@ -47,6 +47,7 @@ _VERBS = {
     "start": "cluster",
     "pause": "cluster",
     "resume": "cluster",
+    "run": "run",
     "node": "node",
     "cluster": "inspection",
     "brokers": "inspection",
@@ -58,6 +59,9 @@ _VERBS = {
     "completion": "completion",
 }
 """The module of each verb; the function has the verb's name."""
+
+_SETTINGS = {"run": {"allow_interspersed_args": False}}
+"""What typer is told of a verb: the options behind another program's name are that program's."""
 
 _FAMILIES = {
     "topics": "topics",
@@ -72,6 +76,7 @@ _FAMILIES = {
     "log": "log_files",
     "fault": "fault",
     "sim": "sim",
+    "chaos": "chaos",
 }
 """The module of each family of verbs; its `app` holds them."""
 
@@ -113,7 +118,7 @@ def application(only: str | None = None) -> typer.Typer:
     is_known = only in _VERBS or only in _FAMILIES
     for verb, module in _VERBS.items():
         if verb == only or not is_known:
-            app.command(verb)(getattr(_load(module), verb))
+            app.command(verb, context_settings=_SETTINGS.get(verb))(getattr(_load(module), verb))
     for family, module in _FAMILIES.items():
         if family == only or not is_known:
             app.add_typer(_load(module).app, name=family)

@@ -243,7 +243,7 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
 
     asked = {name: value for name, value in given.items() if value is not None}
     if "settings" in asked:
-        asked["settings"] = _settings(asked["settings"])
+        asked["settings"] = parse_settings(asked["settings"])
     if asked.get("combined") and (asked.get("controllers") or asked.get("brokers")):
         raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
     if not folder.exists():
@@ -261,7 +261,8 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
     return replace(stored, **asked), cluster_id
 
 
-def _settings(entries: list[str]) -> dict[str, str]:
+def parse_settings(entries: list[str]) -> dict[str, str]:
+    """The values of --set, as KEY=VALUE. CommandFailed, ConfigError; a key without effect is warned of."""
     from kraft.config import Effect, broker_key
 
     settings: dict[str, str] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kraft.config import ConfigError
+from kraft.deploy.launch.node_command import BadNodeCommand, NodeCommand
 from kraft.deploy.launch.node_process import EXIT_BROKEN, EXIT_FAILED, StatusPipe, read_config, run_node
 
 
@@ -17,7 +18,8 @@ def run_child(folder: Path, gate: int, status: int, *, log_level: str, cluster_i
     """Run the node of this folder in this process, which was just forked, and end the process.
 
     `gate` is closed by the zygote once the process is noted in its folder; nothing happens before that. With a
-    `cluster_id`, empty log directories are formatted for that cluster.
+    `cluster_id`, empty log directories are formatted for that cluster. A node with a command of its own (`exec.json`)
+    is executed by it in this process.
     """
     code = EXIT_BROKEN
     try:
@@ -28,14 +30,23 @@ def run_child(folder: Path, gate: int, status: int, *, log_level: str, cluster_i
         os.chdir(folder)
         random.seed()
         gc.enable()
-        code = _run(folder, StatusPipe(status), log_level, cluster_id)
+        code = _run(folder, status, log_level, cluster_id)
     finally:
         sys.stderr.flush()
         os._exit(code)
 
 
-def _run(folder: Path, status: StatusPipe, log_level: str, cluster_id: str | None) -> int:
+def _run(folder: Path, descriptor: int, log_level: str, cluster_id: str | None) -> int:
+    status = StatusPipe(descriptor)
     path = folder / "server.properties"
+    try:
+        command = NodeCommand.read(folder)
+        if command is not None:
+            command.execute(folder, descriptor, log_level=log_level, cluster_id=cluster_id)
+    except BadNodeCommand as problem:
+        print(problem, file=sys.stderr)
+        status.tell(event="failed", error=str(problem))
+        return EXIT_FAILED
     try:
         config = read_config(path)
     except ConfigError as problem:

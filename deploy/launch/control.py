@@ -13,15 +13,15 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder, remember_last
 from kraft.deploy.launch.layout import ClusterLayout, NodePlan
+from kraft.deploy.launch.node_command import BadNodeCommand, NodeCommand
 from kraft.deploy.launch.ports import require_free
 from kraft.deploy.launch.processes import ProcessIdentity, clear_identity, identify, read_identity, write_identity
 from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock_of_new
@@ -72,12 +72,14 @@ class LocalCluster:
         is_temporary: bool = False,
         is_remembered: bool = True,
         log_level: str = "info",
+        before_start: Callable[[], None] = lambda: None,
     ) -> LocalCluster:
         """Start all nodes of a new or stopped cluster, and return before they are ready.
 
         The cluster is *attached*: when this object's process ends, it goes down. `detach` ends that. A folder that
         `is_temporary` is removed when the cluster goes down. One that `is_remembered` is the one that the `kraft`
         command acts on once all nodes are ready. A `zygote` that was started early is used, and ended if this fails.
+        `before_start` is called when the folder with every node's `server.properties` is there and no node runs yet.
         Of a start that cannot be tried, because of a port for example, no folder is left that was not there before.
         """
         zygote = zygote or spawn_zygote()
@@ -85,6 +87,7 @@ class LocalCluster:
         cluster._is_remembered = is_remembered
         try:
             cluster._prepare()
+            before_start()
             opening = {
                 "data": str(folder.path),
                 "attached": True,
@@ -275,16 +278,15 @@ class LocalCluster:
         noted = read_identity(folder)
         if noted is not None and noted.is_alive:
             raise LaunchError("running", f"node {node_id} already runs (pid {noted.pid})")
+        try:
+            command = NodeCommand.read(folder) or NodeCommand()
+        except BadNodeCommand as problem:
+            raise LaunchError("start", f"node {node_id} cannot be started: {problem}") from None
         reader, writer = os.pipe()
         with open(folder / "node.log", "ab") as log:
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "kraft.deploy.launch.node_process",
-                    str(folder / "server.properties"),
-                    str(writer),
-                ],
+                command.words(folder, writer),
+                env={**os.environ, **command.environment},
                 pass_fds=[writer],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,4 +1,4 @@
-"""FaultClient: tells a running node, over its fault control socket, to break its links and its answers on purpose.
+"""FaultClient: tells a running node, over its fault control socket, to break its links, answers and syncs on purpose.
 
 The node must have been started with such a socket (`kraft up --fault-control`, `kraft node --fault-control SOCKET`).
 Blocking; every method raises LaunchError with a text that says what to do.
@@ -57,6 +57,20 @@ class FaultClient:
     def reply(self, **rule: Any) -> int:
         """Add a reply rule (see `kraft.wire.reply_policy.rule_from`); its number."""
         return int(self._ask(verb="reply", **rule)["rule"])
+
+    def disk(self, *, sync_delay_ms: int = 0, fail_syncs: bool = False) -> None:
+        """How the node's syncs fare from now on: each takes so much longer, and they fail. See
+        `kraft.runtime.disk_faults` for what that can show."""
+        self._ask(verb="disk", sync_delay_ms=sync_delay_ms, fail_syncs=fail_syncs)
+
+    def syncs_broken(self) -> tuple[int, int]:
+        """How many syncs have waited, and how many have failed on purpose, since the node started."""
+        found = self._ask(verb="list")["disk"]
+        return int(found["syncs_delayed"]), int(found["syncs_failed"])
+
+    def wall_ms(self) -> int:
+        """The time as the node's clock has it, in ms since 1970."""
+        return int(self._ask(verb="clock")["wall_ms"])
 
     def clear(self, rule: int | None = None) -> None:
         """Drop one rule, or all faults of the node."""

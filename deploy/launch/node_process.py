@@ -142,7 +142,13 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
     )
     faults = _fault_control(config)
     links, replies = (None, None) if faults is None else (faults.links, faults.replies)
-    opening = open_seam(node_name=str(config.node_id), settings=settings, links=links)
+    opening = open_seam(
+        node_name=str(config.node_id),
+        settings=settings,
+        dial_map=config.dial_map,
+        links=links,
+        disk_faults=None if faults is None else faults.disk,
+    )
     async with opening as seam, trio.open_nursery() as nursery:
         nursery.start_soon(garbage.run)
         if faults is not None:
@@ -237,19 +243,27 @@ def _is_operational(problem: BaseException) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m kraft.deploy.launch.node_process server.properties [status descriptor]`: start without a zygote."""
+    """`python -m kraft.deploy.launch.node_process PROPERTIES [STATUS_DESCRIPTOR [LOG_LEVEL [CLUSTER_ID]]]`: start
+    without a zygote. With a cluster id, empty log directories are formatted for that cluster."""
     from kraft.deploy.launch.imports import hide_modules
 
     hide_modules()
     path = Path(arguments[0])
-    status = StatusPipe(int(arguments[1]) if len(arguments) > 1 else None)
+    given = dict(zip(("status", "log_level", "cluster_id"), arguments[1:], strict=False))
+    status = StatusPipe(int(given["status"]) if "status" in given else None)
     try:
         config = read_config(path)
     except ConfigError as problem:
         print(f"{path}: {problem}", file=sys.stderr)
         status.tell(event="failed", error=str(problem))
         return EXIT_FAILED
-    return run_node(config, status=status, title=str(path.parent))
+    return run_node(
+        config,
+        status=status,
+        log_level=given.get("log_level", "info"),
+        cluster_id=given.get("cluster_id"),
+        title=str(path.parent.parent),
+    )
 
 
 if __name__ == "__main__":

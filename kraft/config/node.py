@@ -15,6 +15,7 @@ from kraft.config.listeners import ListenerConfig, SecurityProtocol, parse_host_
 from kraft.config.roles import check_roles, protocol_of, resolve_listeners
 from kraft.config.table import BROKER_KEYS, broker_key
 from kraft.config.tls import TlsConfig, tls_config
+from kraft.seam import Address, DialMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class NodeConfig:
     metadata_log_dir: str
     rack: str | None
     host_id: str | None
+    dial_map: DialMap
+    """(node id, listener) → where that node is dialled instead of at its advertised address."""
     warnings: tuple[str, ...]
     properties: Mapping[str, str] = field(repr=False)
     values: Mapping[str, ConfigValue] = field(repr=False)
@@ -176,6 +179,7 @@ def _assemble(given: dict[str, str], values: dict[str, ConfigValue], warnings: l
         metadata_log_dir=str(values["metadata.log.dir"] or _log_dirs(given, values)[0]),
         rack=_optional(values["broker.rack"]),
         host_id=_optional(values["kraft.host.id"]),
+        dial_map=dict(map(_dialled_elsewhere, _strings(values["kraft.dial.map"]))),
         warnings=tuple(warnings),
         properties=given,
         values=values,
@@ -211,6 +215,15 @@ def _voter(entry: str) -> VoterAddress:
         )
     host, port = parse_host_port("controller.quorum.voters", address)
     return VoterAddress(int(number), host, port)
+
+
+def _dialled_elsewhere(entry: str) -> tuple[tuple[int, str], Address]:
+    link, at, address = entry.partition("@")
+    number, colon, listener = link.partition(":")
+    if not at or not colon or not number.strip().isdigit() or not listener.strip():
+        raise ConfigError("kraft.dial.map", f"{entry!r}: expected id:LISTENER@host:port, as 2:PLAINTEXT@localhost:7001")
+    host, port = parse_host_port("kraft.dial.map", address)
+    return (int(number), listener.strip().upper()), Address(host, port)
 
 
 def _log_dirs(given: Mapping[str, str], values: Mapping[str, ConfigValue]) -> tuple[str, ...]:

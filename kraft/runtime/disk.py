@@ -54,7 +54,7 @@ class RealDisk:
             fd = os.open(path, _FILE_FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
         except OSError as error:
             raise disk_error(error, path, "create") from error
-        return RealFile(fd, path, 0, self.ledger)
+        return self._file(fd, path, 0)
 
     def rename(self, source: str, target: str) -> None:
         try:
@@ -80,7 +80,7 @@ class RealDisk:
             fd = os.open(path, _FILE_FLAGS)
         except OSError as error:
             raise disk_error(error, path, "open") from error
-        return RealFile(fd, path, os.fstat(fd).st_size, self.ledger)
+        return self._file(fd, path, os.fstat(fd).st_size)
 
     def list(self, directory: str) -> list[str]:
         try:
@@ -181,6 +181,9 @@ class RealDisk:
             os.close(fd)
             raise DiskLocked(path) from None
         return RealLock(fd)
+
+    def _file(self, fd: int, path: str, size: int) -> RealFile:
+        return RealFile(fd, path, size, self.ledger)
 
     # suspending
 

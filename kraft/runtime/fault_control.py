@@ -1,4 +1,4 @@
-"""Fault control: a Unix socket on which a running node is told to break its links and its answers on purpose.
+"""Fault control: a Unix socket on which a running node is told to break its links, answers and syncs on purpose.
 
 One JSON object per line, answered in order by one JSON object: `{"ok": true, â€¦}` or `{"ok": false, "error": TEXT}`.
 
@@ -6,8 +6,13 @@ One JSON object per line, answered in order by one JSON object: `{"ok": true, â€
     {"verb": "link", "node": 2, "policy": "open", "sends": {"latency_ms": 50}, "receives": {"is_cut": true}}
                                     how bytes fare on all links to that node: the fields of LinkQuality; else well
     {"verb": "reply", "api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}
+    {"verb": "disk", "sync_delay_ms": 800}                  each sync waits so long; 0 ms if it is missing
+    {"verb": "disk", "fail_syncs": true}                    syncs fail (see `disk_faults`); not if it is missing
+    {"verb": "clock"}                                       what the node takes for the time: "wall_ms", "monotonic_ms"
     {"verb": "clear"}                                       everything; "rule": NUMBER drops one rule
     {"verb": "list"}
+
+The answers to `disk` and `list` count the syncs that have waited or failed.
 
 What stands in the file of the socket's name and `.first` when a node opens the socket is carried out before it does
 anything else: who could not open the socket before that is heard all the same.
@@ -30,6 +35,8 @@ from typing import Any
 import structlog
 import trio
 
+from kraft.runtime.clock import RealClock
+from kraft.runtime.disk_faults import SYNC_DELAY_MS_MAX, DiskFaults
 from kraft.runtime.links import LinkPolicies
 from kraft.seam import LinkPolicy, LinkQuality
 from kraft.wire.reply_policy import BadRule, ReplyPolicy, rule_fields, rule_from
@@ -47,12 +54,16 @@ Answer = dict[str, Any]
 class FaultControl:
     """What the verbs do to one node. `handle` is a plain call on the loop; `run` serves it on a socket."""
 
-    def __init__(self, links: LinkPolicies, replies: ReplyPolicy) -> None:
+    def __init__(self, links: LinkPolicies, replies: ReplyPolicy, disk: DiskFaults | None = None) -> None:
         self.links = links
         self.replies = replies
+        self.disk = disk or DiskFaults()
+        self._clock = RealClock()
         self._verbs: Mapping[str, Callable[[Answer], Answer]] = {
             "link": self._link,
             "reply": self._reply,
+            "disk": self._disk,
+            "clock": self._tell_time,
             "clear": self._clear,
             "list": self._list,
         }
@@ -92,12 +103,24 @@ class FaultControl:
         log.info("reply rule", rule=number, **rule_fields(rule))
         return {"rule": number}
 
+    def _disk(self, request: Answer) -> Answer:
+        delay_ms, fails = request.get("sync_delay_ms", 0), request.get("fail_syncs", False)
+        if type(delay_ms) is not int or not 0 <= delay_ms <= SYNC_DELAY_MS_MAX or type(fails) is not bool:
+            raise BadRule(f"sync_delay_ms is from 0 to {SYNC_DELAY_MS_MAX}, fail_syncs true or false: {request!r}")
+        self.disk.set(sync_delay_ms=delay_ms, fail_syncs=fails)
+        log.info("disk faults", sync_delay_ms=delay_ms, fail_syncs=fails)
+        return self.disk.describe()
+
+    def _tell_time(self, request: Answer) -> Answer:
+        return {"wall_ms": self._clock.wall_ms(), "monotonic_ms": self._clock.monotonic_ms()}
+
     def _clear(self, request: Answer) -> Answer:
         number = request.get("rule")
         if number is None:
             self.replies.clear()
             self.links.clear()
-            log.info("all link policies and reply rules are cleared")
+            self.disk.set()
+            log.info("all link policies, reply rules and disk faults are cleared")
         elif not self.replies.remove(number):
             raise BadRule(f"there is no rule {number}; it was removed, or is used up")
         else:
@@ -117,7 +140,13 @@ class FaultControl:
             {"rule": number, "applied": self.replies.applied[number], **rule_fields(rule)}
             for number, rule in self.replies.rules.items()
         ]
-        return {"links": links, "qualities": qualities, "rules": rules, "applied": self.replies.applied}
+        return {
+            "links": links,
+            "qualities": qualities,
+            "rules": rules,
+            "applied": self.replies.applied,
+            "disk": self.disk.describe(),
+        }
 
     async def run(self, path: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve at `path` until cancelled; a socket that stands there from an earlier life is replaced. OSError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -14,6 +15,9 @@ from kraft.runtime.driver import Driver
 from kraft.runtime.links import LinkPolicies
 from kraft.runtime.network import RealNetwork
 from kraft.seam import DialMap, Seam, sole_error
+
+if TYPE_CHECKING:
+    from kraft.runtime.disk_faults import DiskFaults
 
 SWEEP_INTERVAL_MS_MAX = 5_000
 
@@ -37,6 +41,19 @@ class RuntimeSettings:
     """Called behind each of the driver's passes, with the nanoseconds that it held the loop."""
 
 
+def _disk(settings: RuntimeSettings, faults: DiskFaults | None) -> RealDisk:
+    sizes = {
+        "offload_threads": settings.offload_threads,
+        "sync_threads": settings.sync_threads,
+        "dirty_budget_bytes": settings.dirty_budget_bytes,
+    }
+    if faults is None:
+        return RealDisk(**sizes)
+    from kraft.runtime.disk_faults import FaultyDisk
+
+    return FaultyDisk(faults, **sizes)
+
+
 @asynccontextmanager
 async def open_seam(
     *,
@@ -44,18 +61,16 @@ async def open_seam(
     settings: RuntimeSettings | None = None,
     dial_map: DialMap | None = None,
     links: LinkPolicies | None = None,
+    disk_faults: DiskFaults | None = None,
 ) -> AsyncIterator[Seam]:
     """Give the seam of one node (or one client), called `node_name` in logs.
 
-    `dial_map` and `links` redirect and disturb what this node dials; without them every link passes. An exception of a
-    connection's handler other than WireError (InvariantError above all) cancels the body and leaves this context.
+    `dial_map` and `links` redirect and disturb what this node dials; without them every link passes.
+    `disk_faults` disturb its syncs. An exception of a connection's handler other than WireError (InvariantError above
+    all) cancels the body and leaves this context.
     """
     settings = settings or RuntimeSettings()
-    disk = RealDisk(
-        offload_threads=settings.offload_threads,
-        sync_threads=settings.sync_threads,
-        dirty_budget_bytes=settings.dirty_budget_bytes,
-    )
+    disk = _disk(settings, disk_faults)
     idle_ms = settings.connections_idle_ms
     sweep_interval_ms = SWEEP_INTERVAL_MS_MAX if idle_ms < 0 else max(1, min(SWEEP_INTERVAL_MS_MAX, idle_ms // 4))
     driver = Driver(

@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from kraft.deploy.launch.control import READY_SECONDS_MAX, LocalCluster, NodeStatus
 from kraft.deploy.launch.errors import LaunchError
@@ -29,7 +29,7 @@ from kraft.seam import LinkQuality
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
 from kraft.sim.nemesis.on_clusters import FaultRun
-from kraft.sim.nemesis.plan import ROLLING, Fault
+from kraft.sim.nemesis.plan import CUT_MANNERS, RESET, ROLLING, Fault
 from kraft.sim.shapes import ONE_NODE, ClusterError, shape_of
 from kraft.wire.reply_policy import ReplyRule, rule_fields
 
@@ -37,8 +37,8 @@ WAIT_SECONDS_MAX = 30.0
 LOG_LINES_SHOWN = 10
 _POLL_SECONDS = 0.02
 
-CUT, OPEN, RESET = "hang", "open", "reset"
-"""Policies of links."""
+OPEN = "open"
+"""The policy of a link that is not cut; the others are CUT_MANNERS."""
 WELL = LinkQuality()
 LinkState = tuple[str, LinkQuality, LinkQuality]
 """What a node does with the links to a peer: the policy, and how that fares which it sends, and receives."""
@@ -62,6 +62,8 @@ def _cluster_errors() -> Iterator[None]:
 class KafkaCluster(BreakableCluster):
     """See the module. The shape is one node of both roles unless it is said; `settings` are those of every node
     (`server.properties`). Verbs block until what they say is so."""
+
+    cut_manners: ClassVar[tuple[str, ...]] = CUT_MANNERS
 
     def __init__(
         self,
@@ -111,6 +113,7 @@ class KafkaCluster(BreakableCluster):
                 new_cluster_id(),
                 is_temporary=True,
                 is_remembered=False,
+                before_start=lambda: self._before_start(ClusterFolder(folder), replace(layout, port=first)),
             )
             self._cluster.wait_ready()
         except BaseException as problem:
@@ -119,6 +122,9 @@ class KafkaCluster(BreakableCluster):
             if isinstance(problem, LaunchError):
                 raise ClusterError(str(problem)) from problem
             raise
+
+    def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
+        """Called once when the nodes' folders are there and none of them has been started."""
 
     def close(self) -> None:
         """End all nodes at once, and remove what they wrote."""
@@ -146,6 +152,11 @@ class KafkaCluster(BreakableCluster):
 
     @property
     def bootstrap_servers(self) -> str:
+        return self._open_cluster.bootstrap_servers
+
+    @property
+    def direct_servers(self) -> str:
+        """Where the brokers are asked how the cluster is: faults of the links of clients do not reach there."""
         return self._open_cluster.bootstrap_servers
 
     @property
@@ -221,7 +232,7 @@ class KafkaCluster(BreakableCluster):
 
     def _addresses(self) -> dict[int, str]:
         """Of the brokers that can answer now."""
-        servers = self.bootstrap_servers.split(",")
+        servers = self.direct_servers.split(",")
         return {node: servers[node - self.broker_ids[0]] for node in self._listening()}
 
     @_cluster_errors()
@@ -319,7 +330,7 @@ class KafkaCluster(BreakableCluster):
         there, back = (node, peer), (peer, node)
         cuts = [link in self._cuts for link in (there, back)]
         if all(cuts):
-            return CUT, WELL, WELL
+            return self._cuts[there], WELL, WELL
         ways = (self._qualities.get(link, WELL) for link in (there, back))
         sends, receives = (replace(way, is_cut=is_cut) for way, is_cut in zip(ways, cuts, strict=True))
         return OPEN, sends, receives

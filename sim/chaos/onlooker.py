@@ -103,6 +103,21 @@ def find_controller(bootstrap_servers: str) -> int | None:
         return None
 
 
+def find_brokers(bootstrap_servers: str) -> list[int]:
+    """The brokers that the cluster takes for alive, as one of them knows it; none if nobody answers."""
+    if not bootstrap_servers:
+        return []
+
+    async def look() -> list[int]:
+        async with _admin(bootstrap_servers, LOOK_TIMEOUT_MS) as admin:
+            return [broker.node_id for broker in (await admin.nodes.cluster()).brokers if not broker.is_fenced]
+
+    try:
+        return _ask(look)
+    except _FAILURES:
+        return []
+
+
 def clean(bootstrap_servers: str, brokers: Iterable[int], settings: Mapping[str, str]) -> None:
     """Delete all topics but Kafka's own, all groups, and what was set of brokers, which were started with `settings`.
     ClusterError if that fails."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.partition_shapes import pairs_of, words_of
+from kraft.sim.nemesis.partition_shapes import Pair, pairs_of, words_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 
@@ -91,12 +91,31 @@ def _listed(faults: object) -> list[Fault]:
     return given
 
 
+@dataclass(slots=True, eq=False)
+class FaultWindow:
+    """What came of a fault. `begin_ms` None: it has not happened, and `missed` says why once its turn is over. Times
+    are as `now_ms` counts them."""
+
+    fault: Fault
+    nodes: list[int] = field(default_factory=list)
+    """Whom it hit: for a link both ends, for a partition whoever it cuts off from others."""
+    text: str = ""
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    """When the fault itself was over: a node was started again, a link was healed."""
+    missed: str = ""
+
+
 class FaultRun:
     """Carries `faults` out on `cluster`. ClusterError names one that this cluster cannot have."""
 
     def __init__(self, cluster: BreakableCluster, faults: Iterable[Fault], now_ms: Callable[[], int]) -> None:
         self.history: list[str] = []
         """What was done, line by line."""
+        self.windows: list[FaultWindow] = []
+        """The faults whose turn has come, in that order."""
+        self._open: dict[int, FaultWindow] = {}
+        """Lane → the window of the fault whose turn it is."""
         self._cluster = cluster
         self._now_ms = now_ms
         self._start_ms = now_ms()
@@ -133,9 +152,11 @@ class FaultRun:
             )
         if not (fault.node or fault.role or fault.kind in (*plan.WHOLE_KINDS, plan.CLIENTS_CUT)):
             raise ClusterError(f"a fault names the node that it hits, or a role: {fault}")
-        if fault.kind in plan.LINK_KINDS and (fault.role or fault.other in (0, fault.node)):
+        if fault.manner:
+            cluster._require_manner(fault.manner)
+        is_of_a_node = fault.kind in plan.QUALITY_KINDS and not fault.other
+        if fault.kind in plan.LINK_KINDS and not is_of_a_node and (fault.role or fault.other in (0, fault.node)):
             raise ClusterError(f"a fault of a link names two nodes, node and other, and no role: {fault}")
-
         if fault.kind in plan.QUALITY_KINDS and fault.amount + fault.jitter_ms < 1:
             raise ClusterError(f"a fault of a link's quality has an amount (ms, bytes per second, bytes): {fault}")
 
@@ -157,13 +178,30 @@ class FaultRun:
     def _in_turn(self, faults: list[Fault]) -> Steps:
         for fault in faults:
             yield self._start_ms + fault.at_ms
-            yield from self._verbs.get(fault.kind, self._break)(fault)
+            window = self._open[fault.lane] = FaultWindow(fault)
+            self.windows.append(window)
+            try:
+                yield from self._verbs.get(fault.kind, self._break)(fault)
+            finally:
+                if window.begin_ms is None:
+                    window.missed = window.missed or "it could not be when its time came"
+                self._end(fault)
 
     def _after(self, wait_ms: int) -> int:
         return self._now_ms() + wait_ms
 
-    def _note(self, text: str) -> None:
+    def _note(self, fault: Fault, text: str) -> None:
+        """Record what has just begun, or goes on."""
         self.history.append(f"{self._now_ms() - self._start_ms} ms: {text}")
+        window = self._open[fault.lane]
+        if window.begin_ms is None:
+            window.begin_ms, window.text = self._now_ms(), text
+
+    def _end(self, fault: Fault) -> None:
+        """Record the end of the fault itself, unless that has been done."""
+        window = self._open[fault.lane]
+        if window.begin_ms is not None and window.end_ms is None:
+            window.end_ms = self._now_ms()
 
     # whom it hits
 
@@ -174,8 +212,12 @@ class FaultRun:
             wanted = [fault.node] if not fault.role else self._cluster.holders(fault.role)
             running = [node for node in wanted if self._runs(node)]
             if running:
-                return running[fault.pick % len(running)]
+                victim = running[fault.pick % len(running)]
+                self._open[fault.lane].nodes += [victim] if fault.other == 0 else [victim, fault.other]
+                return victim
             if not fault.role or self._now_ms() >= patience_ms:
+                wanted_one = f"a running {fault.role}" if fault.role else f"node {fault.node} running"
+                self._open[fault.lane].missed = f"there was no {wanted_one}"
                 return None
             yield self._after(POLL_MS)
 
@@ -188,15 +230,16 @@ class FaultRun:
     def _kill(self, fault: Fault) -> Steps:
         victim = yield from self._victim(fault)
         if victim is not None:
-            yield from self._crash(victim, fault.back_ms)
+            yield from self._crash(victim, fault)
+            self._end(fault)
             yield from self._follow(victim, READY_MS_MAX)
 
-    def _crash(self, victim: int, back_ms: int) -> Steps:
+    def _crash(self, victim: int, fault: Fault) -> Steps:
         """Killed, and started."""
         with self._come_back(victim):
+            self._note(fault, f"kill of node {victim}, back after {fault.back_ms} ms")
             self._cluster.kill(victim)
-            self._note(f"kill of node {victim}, back after {back_ms} ms")
-            yield self._after(back_ms)
+            yield self._after(fault.back_ms)
 
     @contextmanager
     def _come_back(self, node: int) -> Iterator[None]:
@@ -220,17 +263,19 @@ class FaultRun:
         with self._come_back(victim):
             self._stopping.add(victim)
             try:
+                self._note(fault, f"node {victim} is asked to stop, and starts again")
                 self._cluster.stop(victim, until_ended=False)
-                self._note(f"node {victim} is asked to stop, and starts again")
                 patience_ms = self._after(STOP_MS_MAX)
                 while self._cluster.is_running(victim) and self._now_ms() < patience_ms:
                     yield self._after(POLL_MS)
             finally:
                 self._stopping.discard(victim)
                 if self._cluster.is_running(victim):
-                    self._note(f"node {victim} has not stopped and is killed")
+                    self._note(fault, f"node {victim} has not stopped and is killed")
                     self._cluster.kill(victim)
             yield self._after(fault.back_ms)
+        if fault.kind != plan.ROLLING:
+            self._end(fault)
         yield from self._follow(victim, READY_MS_MAX)
 
     def _roll(self, fault: Fault) -> Steps:
@@ -239,7 +284,8 @@ class FaultRun:
             patience_ms = self._after(WHOLE_MS_MAX)
             while not self._cluster.is_whole() or self._stopping:
                 if self._now_ms() >= patience_ms:
-                    self._note(f"the rolling restart is given up at node {node}: the cluster is not whole")
+                    self._note(fault, f"the rolling restart is given up at node {node}: the cluster is not whole")
+                    self._open[fault.lane].missed = f"given up at node {node}: the cluster was not whole"
                     return
                 yield self._after(WHOLE_POLL_MS)
             yield from self._stop(replace(fault, node=node))
@@ -250,7 +296,7 @@ class FaultRun:
         for number in range(fault.amount):
             if victim is None or not self._runs(victim):
                 return
-            yield from self._crash(victim, fault.back_ms)
+            yield from self._crash(victim, fault)
             again_ms = self._after(fault.duration_ms)
             is_last = number == fault.amount - 1
             yield from self._follow(victim, READY_MS_MAX if is_last else fault.duration_ms)
@@ -261,12 +307,13 @@ class FaultRun:
         if victim is None:
             return
         try:
+            self._note(fault, f"node {victim} is frozen for {fault.duration_ms} ms")
             self._cluster.pause(victim)
-            self._note(f"node {victim} is frozen for {fault.duration_ms} ms")
             yield self._after(fault.duration_ms)
         finally:
             if self._cluster.is_running(victim):
                 self._cluster.resume(victim)
+            self._end(fault)
 
     def _cut(self, fault: Fault) -> Steps:
         """Pairs of nodes, while it lasts. Clients reach all nodes still, unless it is they who are cut off."""
@@ -277,13 +324,17 @@ class FaultRun:
         fault = replace(fault, node=node)
         pairs = pairs_of(fault, cluster.shape)
         if any(cluster.is_cut(one, other) or cluster.is_cut(other, one) for one, other in pairs):
+            self._open[fault.lane].missed = "a link of it was cut already"
             return
+        if not fault.role:
+            self._open[fault.lane].nodes += _cut_off(fault, pairs)
         try:
-            cluster.cut(pairs)
-            self._note(f"{words_of(fault, cluster.shape)} for {fault.duration_ms} ms")
+            self._note(fault, f"{words_of(fault, cluster.shape)} for {fault.duration_ms} ms")
+            cluster.cut(pairs, manner=fault.manner or plan.HANG)
             yield self._after(fault.duration_ms)
         finally:
             cluster.join(pairs)
+            self._end(fault)
 
     def _break(self, fault: Fault) -> Steps:
         """What only this cluster can have. A node that it takes down comes back."""
@@ -291,7 +342,7 @@ class FaultRun:
         end = None if victim is None else self._cluster.begin_fault(replace(fault, node=victim, role=""))
         if victim is None or end is None:
             return
-        self._note(f"{fault.kind} of node {victim}")
+        self._note(fault, f"{fault.kind} of node {victim}")
         is_down = not self._cluster.is_running(victim)
         with self._come_back(victim) if is_down else nullcontext():
             try:
@@ -300,5 +351,13 @@ class FaultRun:
                 end()
             if is_down:
                 yield self._after(fault.back_ms)
+        self._end(fault)
         if is_down:
             yield from self._follow(victim, READY_MS_MAX)
+
+
+def _cut_off(fault: Fault, pairs: Iterable[Pair]) -> list[int]:
+    """Whom a partition is about: the node or the link that it names, else all nodes that do not see some other one."""
+    if fault.node:
+        return [fault.node] if not fault.other else [fault.node, fault.other]
+    return sorted({node for pair in pairs for node in pair if node})

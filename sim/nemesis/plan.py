@@ -47,6 +47,9 @@ HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
     "clients cut off",
 )
 """Partitions of a certain shape (`kraft.sim.nemesis.partition_shapes`)."""
+HANG, REFUSE, RESET = CUT_MANNERS = ("hang", "refuse", "reset")
+"""Nothing passes and nothing closes; connections end and dials are refused; connections end and are reset as soon as
+they are used."""
 LATENCY, SLOW_LINK, BYTE_LIMIT = QUALITY_KINDS = ("latency", "slow link", "byte limit")
 """What one node sends to another arrives late, or slowly, or not beyond so many bytes of a connection."""
 ROLLING = "rolling restart"
@@ -179,6 +182,8 @@ class Fault:
     back_ms: int = 0
     amount: int = 0
     jitter_ms: int = 0
+    manner: str = ""
+    """How a cut behaves, one of CUT_MANNERS; "" is a hang."""
 
     @property
     def quality(self) -> LinkQuality:

@@ -11,7 +11,9 @@ LANE_PX, GAP_PX = 18, 4
 NAME_PX, HEAD_PX, FOOT_PX = 150, 22, 6
 CHARACTER_PX = 6
 THINNEST_PX = 2.0
-TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000)
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, MINUTE_MS)
+LONG_TICKS = (2 * MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS)
 TICKS_MAX = 16
 
 COLOURS = {
@@ -62,11 +64,8 @@ class Chart:
         return NAME_PX + share * self._width_px
 
     def _axis(self, height: int) -> Iterator[str]:
-        span = self._to_ms - self._from_ms
-        step = next((tick for tick in TICKS if span / tick <= TICKS_MAX), TICKS[-1])
-        for at_ms in range(-(-self._from_ms // step) * step, self._to_ms + 1, step):
+        for at_ms, text in time_ticks(self._from_ms, self._to_ms):
             at = self._x(at_ms)
-            text = f"{at_ms / 1000:g} s" if step >= 1_000 else f"{at_ms} ms"
             yield f'<line class="tick" x1="{at:.1f}" x2="{at:.1f}" y1="14" y2="{height}"/>'
             yield f'<text class="axis" x="{at:.1f}" y="11">{text}</text>'
 
@@ -99,6 +98,14 @@ class Chart:
         tip = escape(f"{mark.at_ms} ms: {mark.text}")
         sign = MARKS.get(mark.look, "•")
         return f'<text class="mark" x="{self._x(mark.at_ms):.1f}" y="{top + 14}">{sign}<title>{tip}</title></text>'
+
+
+def time_ticks(from_ms: int, to_ms: int) -> Iterator[tuple[int, str]]:
+    """Round times between the two, at most TICKS_MAX and one, each with the text that an axis shows."""
+    span_ms = to_ms - from_ms
+    step_ms = next((tick for tick in (*TICKS, *LONG_TICKS) if span_ms / tick <= TICKS_MAX), LONG_TICKS[-1])
+    for at_ms in range(-(-from_ms // step_ms) * step_ms, to_ms + 1, step_ms):
+        yield at_ms, f"{at_ms / 1000:g} s" if step_ms >= 1_000 else f"{at_ms} ms"
 
 
 def _colour(look: str) -> str:

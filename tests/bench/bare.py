@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from kraft.sim.chaos.leash import end_with_parent
+
 PIECE_BYTES = 1 << 20
 FILE_PIECES = 64
 CRC_SKIPS_BYTES = 21
@@ -178,6 +180,7 @@ def _forked(work: Callable[[socket.socket], None]) -> tuple[int, socket.socket]:
         pid = os.fork()
         if pid:
             return pid, listener.accept()[0]
+        end_with_parent()
         try:
             with socket.create_connection(listener.getsockname()) as stream:
                 work(stream)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from kraft.sim.chaos.leash import end_with_parent
+
 BUFFER_BYTES = 1 << 20
 FETCH_BYTES = 100
 """What a follower's incremental fetch request takes on the wire."""
@@ -61,6 +63,7 @@ def _forked(function: Callable[[], None]) -> int:
     pid = os.fork()
     if pid:
         return pid
+    end_with_parent()
     try:
         function()
     finally:

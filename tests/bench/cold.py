@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from kraft.sim.chaos.leash import leashed
 from tests.bench import clients
 from tests.bench.contest import Figures, Goal, Row
 from tests.bench.own import KILOBYTE, Amounts
@@ -65,7 +66,7 @@ def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
 def _beside_a_reader(cluster: LocalCluster, hot: str, cold: str) -> tuple[clients.AtRate, float]:
     """The producer while all of `cold` is read by another process, and that one's MB/s."""
     command = [sys.executable, "-m", "tests.bench.cold", cluster.bootstrap, cold]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+    with leashed(command, stdout=subprocess.PIPE, text=True) as reader:
         beside = clients.at_rate(
             cluster,
             hot,

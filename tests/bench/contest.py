@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 from confluent_kafka import KafkaException
 
+from kraft.sim.shapes import ClusterError
 from tests.bench.admin import Refused
 from tests.bench.frames import RequestRefused
 from tests.bench.own import Amounts
@@ -24,7 +25,7 @@ Figures = dict[str, float]
 """By the key of a row."""
 FAILURES = (
     *(OSError, RuntimeError, ValueError, LookupError, ZeroDivisionError),
-    *(subprocess.SubprocessError, psutil.Error, KafkaException, RequestRefused, Refused),
+    *(subprocess.SubprocessError, psutil.Error, KafkaException, RequestRefused, Refused, ClusterError),
 )
 """What a measurement can end with that is no reason to give up the others."""
 

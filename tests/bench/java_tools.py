@@ -6,8 +6,10 @@ import re
 import subprocess
 from typing import Final
 
+from kraft.sim.chaos.kafka_files import TOOL_JVM, java
+from kraft.sim.chaos.leash import leashed
 from tests.bench.bare import Bulk
-from tests.bench.kafka import TOOL_JVM, installed, java
+from tests.bench.kafka import installed
 from tests.clusters import LocalCluster
 
 SECONDS_MAX = 300
@@ -50,7 +52,8 @@ def consume(cluster: LocalCluster, topic: str, *, size: int, megabytes: int) -> 
 
 def _tool(name: str, *words: str) -> str:
     command = java(installed(), TOOL_JVM, f"org.apache.kafka.tools.{name}", *words)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
-    if done.returncode:
-        raise RuntimeError(f"{name} ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-500:]}")
-    return done.stdout
+    with leashed(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        said, complained = process.communicate(timeout=SECONDS_MAX)
+    if process.returncode:
+        raise RuntimeError(f"{name} ended with {process.returncode}: {said[-500:]} {complained[-500:]}")
+    return str(said)

@@ -5,22 +5,19 @@ No other cluster runs meanwhile, and both have their default time-outs.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from confluent_kafka import Producer
 
+from kraft.sim.chaos.kafka_layout import KafkaLayout
+from kraft.sim.chaos.kafka_nodes import KafkaNodes
 from tests.bench.contest import KAFKA, Figures, Goal, Results, Row
-from tests.bench.kafka import KafkaNodes, Shape, free_port, kafka_running, wait_serving
-from tests.clusters import KRAFT, LocalCluster, running
+from tests.bench.kafka import free_port, installed, kafka_running, wait_serving
+from tests.clusters import LocalCluster, held_folder, launched, running
 
 LESS = False
 GAP_TOPIC = "gap"
@@ -50,40 +47,26 @@ def _start(side: str) -> Figures:
 def _started_s(side: str, *, is_single: bool) -> float:
     """From the command until every broker tells of all brokers. Kafka's folders are formatted before."""
     brokers = 1 if is_single else 3
-    with _folder() as folder:
-        port = free_port()
-        bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(brokers))
-        if side == KAFKA:
-            nodes = KafkaNodes(folder, Shape.of(port, is_single=is_single), ())
-            nodes.format()
-            return _timed_start(nodes.start_all, nodes.stop_all, bootstrap, brokers)
-        shape = ["--combined", "1"] if is_single else []
-        up = [*KRAFT, "up", "--data", str(folder), "--port", str(port), "--background", *shape]
-        down = [*KRAFT, "down", "--data", str(folder)]
-        return _timed_start(lambda: _run(up), lambda: _run(down), bootstrap, brokers)
+    port = free_port()
+    bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(brokers))
+    if side == KAFKA:
+        with held_folder("kafka-") as (folder, leash):
+            layout = KafkaLayout.plain(port, is_single=is_single)
+            nodes = KafkaNodes(folder, layout, {}, libraries=installed(), leash=leash)
+            try:
+                nodes.format()
+                return _timed(nodes.start_all, bootstrap, brokers)
+            finally:
+                nodes.close()
+    with launched(["--port", str(port), *(["--combined", "1"] if is_single else [])]) as (_, up):
+        return _timed(up, bootstrap, brokers)
 
 
-def _timed_start(start: Callable[[], None], stop: Callable[[], None], bootstrap: str, brokers: int) -> float:
+def _timed(start: Callable[[], None], bootstrap: str, brokers: int) -> float:
     began = time.monotonic()
-    try:
-        start()
-        wait_serving(bootstrap, brokers)
-        return time.monotonic() - began
-    finally:
-        stop()
-
-
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="kraft-start-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    start()
+    wait_serving(bootstrap, brokers)
+    return time.monotonic() - began
 
 
 def _gap(side: str) -> Figures:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import signal
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from kraft.sim.chaos.leash import exit_on_signals, leashed
 from tests.bench.admin import Address, Admin, Refused, wait_until_led
 from tests.bench.contest import Figures, Goal, Row
 from tests.bench.history import History
@@ -249,19 +249,18 @@ def _restart_once(cluster: LocalCluster, end: Callable[[], None]) -> float:
     end()
     time.sleep(1.5)
     began = time.monotonic()
-    starter = subprocess.Popen(
-        [*KRAFT, "start", "3", "--data", str(cluster.folder)], stdout=subprocess.DEVNULL, process_group=0
-    )
-    try:
+    start = [*KRAFT, "start", "3", "--data", str(cluster.folder)]
+    with leashed(start, stdout=subprocess.DEVNULL, process_group=0) as starter:
         while True:
             try:
                 wait_until_led(cluster.addresses[2:], "many", RESTART_PARTITIONS)
-                return time.monotonic() - began
+                seconds = time.monotonic() - began
+                break
             except OSError:
                 time.sleep(0.005)
-    finally:
         if starter.wait(timeout=60):
-            os.kill(os.getpid(), signal.SIGINT)
+            raise RuntimeError(f"kraft start ended with {starter.returncode}")
+        return seconds
 
 
 def large_figures() -> Iterator[tuple[tuple[Row, ...], Figures]]:
@@ -291,4 +290,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    exit_on_signals()
     sys.exit(main())

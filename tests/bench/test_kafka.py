@@ -2,25 +2,26 @@
 
 from pathlib import Path
 
-from tests.bench.kafka import Shape, java, uuid
+from kraft.sim.chaos.kafka_files import java
+from kraft.sim.chaos.kafka_layout import KafkaLayout, uuid
 
 
 def test_one_node_is_controller_and_broker() -> None:
-    shape = Shape.of(9000, is_single=True)
-    values = shape.properties(1, Path("/data"))
-    assert shape.nodes == [1]
+    layout = KafkaLayout.plain(9000, is_single=True)
+    values = layout.properties(1, Path("/data"))
+    assert layout.nodes == [1]
     assert values["process.roles"] == "broker,controller"
     assert values["listeners"] == "PLAINTEXT://127.0.0.1:9000,CONTROLLER://127.0.0.1:9100"
     assert values["transaction.state.log.min.isr"] == values["offsets.topic.replication.factor"] == "1"
 
 
 def test_three_brokers_have_three_controllers_beside_them() -> None:
-    shape = Shape.of(9000, is_single=False)
-    assert shape.nodes == [101, 102, 103, 1, 2, 3]
-    assert shape.properties(102, Path("/data"))["process.roles"] == "controller"
-    assert shape.properties(2, Path("/data"))["listeners"] == "PLAINTEXT://127.0.0.1:9001"
-    assert shape.properties(2, Path("/data"))["transaction.state.log.min.isr"] == "2"
-    assert [voter.split(":")[:2] for voter in shape.initial_controllers.split(",")] == [
+    layout = KafkaLayout.plain(9000, is_single=False)
+    assert layout.nodes == [101, 102, 103, 1, 2, 3]
+    assert layout.properties(102, Path("/data"))["process.roles"] == "controller"
+    assert layout.properties(2, Path("/data"))["listeners"] == "PLAINTEXT://127.0.0.1:9001"
+    assert layout.properties(2, Path("/data"))["transaction.state.log.min.isr"] == "2"
+    assert [voter.split(":")[:2] for voter in layout.initial_controllers.split(",")] == [
         ["101@127.0.0.1", "9100"],
         ["102@127.0.0.1", "9101"],
         ["103@127.0.0.1", "9102"],
@@ -28,13 +29,13 @@ def test_three_brokers_have_three_controllers_beside_them() -> None:
 
 
 def test_nodes_of_racks_have_both_roles_and_vote_together() -> None:
-    shape = Shape.of_racks(9000, ("near", "far"))
-    assert shape.nodes == [1, 2]
-    values = shape.properties(2, Path("/data"))
+    layout = KafkaLayout.of_racks(9000, ("near", "far"))
+    assert layout.nodes == [1, 2]
+    values = layout.properties(2, Path("/data"))
     assert (values["process.roles"], values["broker.rack"]) == ("broker,controller", "far")
     assert values["listeners"] == "PLAINTEXT://127.0.0.1:9001,CONTROLLER://127.0.0.1:9101"
     assert values["controller.quorum.bootstrap.servers"] == "127.0.0.1:9100,127.0.0.1:9101"
-    assert "broker.rack" not in Shape.of(9000, is_single=True).properties(1, Path("/data"))
+    assert "broker.rack" not in KafkaLayout.plain(9000, is_single=True).properties(1, Path("/data"))
 
 
 def test_an_id_is_no_option_to_kafkas_tools() -> None:

@@ -76,7 +76,7 @@ def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: St
         return str(problem.value)
 
     async def story(stage: Stage) -> None:
-        assert "this cluster cannot have 'empty disk': it can have kill, clean stop" in await refused(kind="empty disk")
+        assert "this cluster cannot have 'flap': it can have kill, clean stop" in await refused(kind="flap")
         assert "nobody can tell here who is 'hero': roles are" in await refused(role="hero")
         assert "there is no node 9: this cluster has 1, 2, 3, 101" in await refused(node=9)
         assert "times are 0 ms or more" in await refused(at_ms=-1)

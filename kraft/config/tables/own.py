@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.row import INT, STRING, key
+from kraft.config.tables.row import INT, LIST, STRING, key
 from kraft.config.validators import at_least
 
 KEYS: tuple[ConfigKey, ...] = (
@@ -19,6 +19,13 @@ KEYS: tuple[ConfigKey, ...] = (
         "512",
         "Files of logs that are kept open although nobody uses them; those with unsynced bytes come on top.",
         at_least(16),
+    ),
+    key(
+        "kraft.dial.map",
+        LIST,
+        "",
+        "Where this node dials others instead of at the addresses that they advertise, as 2:PLAINTEXT@localhost:7001: "
+        "node id, name of the listener, address. For proxies between nodes.",
     ),
     key(
         "kraft.fault.control.socket",

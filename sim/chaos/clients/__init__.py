@@ -31,6 +31,15 @@ class ReadRecord:
     value: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as the cluster's metadata has it. `leader` is -1 while there is none."""
+
+    leader: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+
 class OperationFailed(Exception):
     """An operation ended without success. `type` is FAIL if it certainly did not happen, else INFO; `error` names why:
     Kafka's name of the error where the client gives one."""
@@ -45,7 +54,8 @@ class WorkloadProducer(Protocol):
     """One producer of the library."""
 
     async def send(self, place: Place, value: bytes) -> int:
-        """Send one record and wait for its acknowledgement; its offset. OperationFailed."""
+        """Send one record and wait for its acknowledgement; its offset, -1 where the library does not know it (acks=0,
+        or a retry that the broker answered as a duplicate). OperationFailed."""
         ...
 
     async def aclose(self) -> None:
@@ -57,7 +67,7 @@ class WorkloadConsumer(Protocol):
     """One consumer of the library, without auto commit."""
 
     async def assign(self, places: Sequence[Place]) -> None:
-        """Read these partitions from their beginning."""
+        """Read these partitions from their beginning. OperationFailed."""
         ...
 
     async def subscribe(self, topics: Sequence[str]) -> None:
@@ -76,7 +86,18 @@ class WorkloadConsumer(Protocol):
         """Commit the offsets of the next records to read. OperationFailed."""
         ...
 
-    async def aclose(self) -> None: ...
+    def position(self, place: Place) -> int:
+        """The offset behind all that polls have given or passed over (markers of transactions); -1 before the first."""
+        ...
+
+    async def end_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
+        """The log end offset of each, asked for now. OperationFailed."""
+        ...
+
+    async def aclose(self, *, leaves: bool = True) -> None:
+        """Close it; never raises because of the cluster. `leaves` False: without a word to the group, where the library
+        can do that."""
+        ...
 
 
 class WorkloadAdmin(Protocol):
@@ -90,11 +111,16 @@ class WorkloadAdmin(Protocol):
         """OperationFailed."""
         ...
 
+    async def partitions(self, topic: str) -> tuple[PartitionState, ...]:
+        """Its partitions as one broker describes them, in their order. OperationFailed, also if there is no topic."""
+        ...
+
     async def aclose(self) -> None: ...
 
 
 class ClientLibrary(Protocol):
-    """A Kafka client library. `name` is how `--client` names it: kraft, confluent-kafka, kafka-python."""
+    """A Kafka client library. `name` is how `--client` names it: kraft, confluent-kafka, kafka-python. A client must be
+    closed by the task that opened it, within the same cancel scopes. OperationFailed if it cannot be opened now."""
 
     name: str
     version: str

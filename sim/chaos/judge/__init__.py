@@ -73,7 +73,7 @@ class PhaseStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`verdict`: invalid if there is an anomaly that is not allowed, else unknown if there are `reasons`, else valid."""
+    """`verdict`: invalid if an anomaly is not allowed, else unknown if there are `reasons`, else valid."""
 
     verdict: str
     reasons: tuple[str, ...] = ()

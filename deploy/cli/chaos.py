@@ -1,0 +1,307 @@
+"""`kraft chaos`: Jepsen-like scenarios on real processes behind a real toxiproxy.
+
+    kraft chaos list                              the scenarios
+    kraft chaos show broker-crash > mine.toml     one of them, to copy and edit
+    kraft chaos run broker-crash                  run it, and judge it
+    kraft chaos run mine.toml --seed 7 --repeat 3
+    kraft chaos run broker-crash -- ./my-tests    the same, with a program of your own as the workload
+    kraft chaos run broker-crash --kafka DIR      against Apache Kafka, started from the files in DIR
+    kraft chaos run clients-cut --against HOST:PORT   against a cluster that runs already
+    kraft chaos campaign --repeat 3               every scenario three times, with a page that sums up
+    kraft chaos judge FOLDER                      judge a run that is over once more
+
+Exit code: 0 if every run is valid, 1 if one is invalid, 2 for wrong arguments, 3 if one is unknown and none is invalid.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, print_json, print_table
+
+if TYPE_CHECKING:
+    from kraft.sim.chaos.campaign import CampaignSettings, ClusterChoice
+    from kraft.sim.chaos.scenario import Scenario, ScenarioCluster
+
+EXIT_INVALID, EXIT_UNKNOWN = 1, 3
+SECONDS_MAX = 86_400
+RUNS_FOLDER = Path("chaos-runs")
+
+app = typer.Typer(
+    help="Jepsen-like scenarios on real processes behind a real toxiproxy, with a verdict.",
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A name of kraft chaos list, or a file.")]
+Seed = Annotated[int, typer.Option(help="Whatever is drawn at random comes from it.", min=0)]
+Client = Annotated[str, typer.Option(help="The client library: kraft, confluent-kafka or kafka-python.")]
+Kafka = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Run against Apache Kafka, started from the files in DIR.")
+]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Where the folder of each run is made.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the nodes' data too, beside their logs.")]
+Duration = Annotated[
+    float | None, typer.Option(help="Seconds of work; see docs/chaos.md on the faults' times.", min=5, max=SECONDS_MAX)
+]
+Nodes = Annotated[
+    str | None, typer.Option(metavar="3+3", help="Controllers + brokers, or the number of nodes of both roles.")
+]
+
+
+@app.command("list")
+def list_scenarios(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the scenarios that come with the command."""
+    from kraft.sim.chaos.scenario_file import builtin_scenarios
+
+    found = builtin_scenarios()
+    if as_json:
+        print_json(
+            [{"name": one.name, "title": one.title, "about": one.about, "is_core": one.is_core} for one in found]
+        )
+        return
+    print_table(
+        ("scenario", "what happens", "seconds"),
+        [(one.name, one.title, round(one.duration_ms / 1000)) for one in found],
+    )
+
+
+@app.command()
+def show(scenario: ScenarioName) -> None:
+    """Print a scenario's file, to copy and edit."""
+    print(_read(scenario).text, end="")
+
+
+@app.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
+def run(
+    scenario: ScenarioName,
+    application: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- CMD ARG…]", help="A program of your own, as the workload. See docs/chaos.md."),
+    ] = None,
+    seed: Seed = 1,
+    duration: Duration = None,
+    repeat: Annotated[int, typer.Option(help="So many runs, each with the next seed.", min=1)] = 1,
+    nodes: Nodes = None,
+    client: Client = "kraft",
+    kafka: Kafka = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT,…", help="Run against this cluster; only what can be broken from here is."),
+    ] = None,
+    control: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --against: commands that kill, stop, start and pause its nodes."),
+    ] = None,
+    namespaces: Annotated[
+        bool, typer.Option("--namespaces", help="Links by network namespaces and tc netem instead of toxiproxy.")
+    ] = False,
+    out: Out = RUNS_FOLDER,
+    keep: Keep = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, and nothing else.")] = False,
+) -> None:
+    """Run a scenario, and judge it: valid, invalid or unknown."""
+    from kraft.sim.chaos.campaign import CampaignSettings
+
+    chosen = _adapted(_read(scenario), duration, nodes)
+    if as_json and application:
+        raise CommandFailed("--json: the output of an application would stand between", code=EXIT_USAGE)
+    settings = CampaignSettings(
+        runs=[(chosen, seed + number) for number in range(repeat)],
+        clusters=[_cluster(kafka, against, control, namespaces)],
+        out=out,
+        command=lambda one, number, _: _again(scenario, number),
+        client=client,
+        is_quiet=as_json,
+        keeps_data=keep,
+        application=tuple(application or ()),
+    )
+    _carry_out(settings, as_json=as_json)
+
+
+@app.command()
+def campaign(
+    scenarios: Annotated[
+        list[str] | None, typer.Argument(metavar="[SCENARIO…]", help="Names or files; default: all of the list.")
+    ] = None,
+    seed: Seed = 1,
+    repeat: Annotated[int, typer.Option(help="So many runs of each scenario, each with the next seed.", min=1)] = 1,
+    core_repeat: Annotated[
+        int | None, typer.Option("--core-repeat", help="So many of the core scenarios; default: as --repeat.", min=1)
+    ] = None,
+    client: Client = "kraft",
+    kafka: Kafka = None,
+    side_by_side: Annotated[
+        bool, typer.Option("--side-by-side", help="With --kafka: run each on pykraft too, in turn.")
+    ] = False,
+    out: Out = RUNS_FOLDER,
+    keep: Keep = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, and nothing else.")] = False,
+) -> None:
+    """Run several scenarios several times, and sum them up on a page."""
+    from kraft.sim.chaos.campaign import CampaignSettings
+    from kraft.sim.chaos.scenario_file import builtin_scenarios
+
+    chosen = [_read(name) for name in scenarios] if scenarios else builtin_scenarios()
+    clusters = [_cluster(kafka, None, None, False)]
+    if kafka is not None and side_by_side:
+        clusters.insert(0, _cluster(None, None, None, False))
+    settings = CampaignSettings(
+        runs=[
+            (one, seed + number)
+            for one in chosen
+            for number in range(core_repeat if one.is_core and core_repeat else repeat)
+        ],
+        clusters=clusters,
+        out=out,
+        command=lambda one, number, cluster: _run_command(one.name, number, kafka if cluster == "kafka" else None),
+        client=client,
+        is_quiet=as_json,
+        keeps_data=keep,
+    )
+    _carry_out(settings, as_json=as_json)
+
+
+@app.command()
+def judge(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder.", exists=True, file_okay=False)],
+) -> None:
+    """Judge a run that is over once more, and write its report anew."""
+    from kraft.sim.chaos.judge.verdict import decide_verdict
+    from kraft.sim.chaos.report import text_summary, write_report
+    from kraft.sim.chaos.run_folder import RunFolder
+
+    run_folder = RunFolder(folder)
+    try:
+        info, history = run_folder.read_info(), run_folder.read_history()
+        faults, samples = run_folder.read_faults(), run_folder.read_samples()
+    except (OSError, ValueError) as problem:
+        raise CommandFailed(f"{folder} is not the folder of a run: {problem}", code=EXIT_USAGE) from problem
+    verdict = decide_verdict(info, history, faults, samples)
+    write_report(run_folder, verdict)
+    for line in text_summary(info, verdict):
+        print(line)
+    print(f"report: {run_folder.report}")
+    raise typer.Exit(_exit_code(verdict.verdict))
+
+
+def _read(scenario: str) -> Scenario:
+    from kraft.sim.chaos.scenario import ScenarioError
+    from kraft.sim.chaos.scenario_file import read_scenario
+
+    try:
+        return read_scenario(scenario)
+    except ScenarioError as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from problem
+
+
+def _adapted(scenario: Scenario, duration: float | None, nodes: str | None) -> Scenario:
+    """The scenario with another length, or on other nodes."""
+    from kraft.sim.chaos.scenario import ScenarioError
+    from kraft.sim.chaos.scenario_file import with_duration
+
+    try:
+        if duration is not None:
+            scenario = with_duration(scenario, round(duration * 1000))
+    except ScenarioError as problem:
+        raise CommandFailed(f"--duration: {problem}", code=EXIT_USAGE) from problem
+    return scenario if nodes is None else replace(scenario, cluster=_on_nodes(scenario.cluster, nodes))
+
+
+def _on_nodes(cluster: ScenarioCluster, nodes: str) -> ScenarioCluster:
+    counts = nodes.split("+")
+    if len(counts) > 2 or not all(count.isdecimal() and int(count) for count in counts):
+        raise CommandFailed(
+            f"--nodes {nodes}: expected CONTROLLERS+BROKERS, as 3+3, or nodes of both roles, as 3", code=2
+        )
+    if len(counts) == 1:
+        return replace(cluster, combined=int(counts[0]))
+    return replace(cluster, controllers=int(counts[0]), brokers=int(counts[1]), combined=0)
+
+
+def _cluster(kafka: Path | None, against: str | None, control: Path | None, namespaces: bool) -> ClusterChoice:
+    """The kind of cluster that the options choose."""
+    if against is not None and kafka is not None:
+        raise CommandFailed("--against and --kafka exclude each other", code=EXIT_USAGE)
+    if control is not None and against is None:
+        raise CommandFailed("--control says how the nodes of --against are broken: give both", code=EXIT_USAGE)
+    if namespaces and (against or kafka):
+        raise CommandFailed("--namespaces is for clusters of pykraft that the run starts", code=EXIT_USAGE)
+    from kraft.sim.chaos.choices import brought_choice, kafka_choice, own_choice
+    from kraft.sim.shapes import ClusterError
+
+    try:
+        if against is not None:
+            return brought_choice(against, control)
+        return own_choice(namespaces=namespaces) if kafka is None else kafka_choice(kafka)
+    except ClusterError as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from problem
+
+
+def _again(scenario: str, seed: int) -> str:
+    """This command, for one run with that seed."""
+    words = ["kraft", *sys.argv[1:]]
+    end = words.index("--") if "--" in words else len(words)
+    options, rest = words[:end], words[end:]
+    for name in ("--seed", "--repeat"):
+        options = _without(options, name)
+    return shlex.join([*options, "--seed", str(seed), *rest])
+
+
+def _without(words: list[str], option: str) -> list[str]:
+    found: list[str] = []
+    skips = False
+    for word in words:
+        if skips or word.startswith(f"{option}="):
+            skips = False
+        elif word == option:
+            skips = True
+        else:
+            found.append(word)
+    return found
+
+
+def _run_command(scenario: str, seed: int, kafka: Path | None) -> str:
+    options = [] if kafka is None else ["--kafka", str(kafka)]
+    return shlex.join(["kraft", "chaos", "run", scenario, "--seed", str(seed), *options])
+
+
+def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
+    """All runs; ends the command with its exit code. SIGTERM and SIGHUP end the run as ctrl-C does."""
+    from kraft.sim.chaos.campaign import Campaign
+    from kraft.sim.chaos.program import ProgramNotFound, require_program
+
+    if settings.application:
+        try:
+            require_program(settings.application)
+        except ProgramNotFound as problem:
+            raise CommandFailed(str(problem), code=problem.code) from problem
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    runs = Campaign(settings)
+    runs.run()
+    if as_json:
+        print_json(
+            [
+                {
+                    "scenario": one.scenario,
+                    "cluster": one.cluster,
+                    "seed": one.seed,
+                    "folder": str(one.folder),
+                    "verdict": one.verdict,
+                }
+                for one in runs.finished
+            ]
+        )
+    raise typer.Exit(_exit_code(runs.verdict))
+
+
+def _exit_code(verdict: str) -> int:
+    return {"valid": 0, "invalid": EXIT_INVALID}.get(verdict, EXIT_UNKNOWN)

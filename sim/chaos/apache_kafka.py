@@ -1,0 +1,381 @@
+"""ApacheKafka: a cluster of Apache Kafka's own processes that can be broken with the same verbs as ours.
+
+    with ApacheKafka(find_libraries(), controllers=3, brokers=3) as kafka:
+        kafka.kill(kafka.leader("orders"))
+
+Invariants: its ports are its own, and no process and no file outlives the process that opened it, whatever ends that.
+Each kind of source has a listener of its own (see `kraft.sim.chaos.kafka_layout`), and the observer has one that no
+proxy stands before.
+
+Which faults it can have: kill -9, a clean stop, a pause, a rolling restart, a stumble. Behind proxies
+(`ProxiedApacheKafka`) also clients that are cut off from a broker or from all, and brokers that are cut off from all
+controllers. A node is not isolated: Kafka advertises one address per listener, so all brokers dial a node through one
+proxy, and a cut of that proxy is not the cut of one link. Requests are not spoiled: Kafka has no door for that.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, NoReturn, Protocol, Self
+
+from kraft.seam import Address
+from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
+from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.kafka_layout import CLIENT, CONTROLLER, DIRECT, KafkaLayout, ListenerKey, split_keys
+from kraft.sim.chaos.kafka_nodes import KafkaNodes
+from kraft.sim.chaos.leash import Leash
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.partition_shapes import CLIENTS
+from kraft.sim.shapes import ClusterError
+from kraft.wire.reply_policy import ReplyRule
+
+READY_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 60.0
+"""A broker's controlled shutdown takes longest where no controller answers it."""
+LOG_LINES_SHOWN = 10
+CONNECT_SECONDS_MAX = 1.0
+_POLL_SECONDS = 0.05
+PROCESS_KINDS = (plan.KILL, plan.CLEAN_STOP, "pause", "stumble", plan.ROLLING)
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
+"""Those of every cluster here, unless they are given: groups do not wait for more members, and internal topics are as
+small as those of our own test clusters. All else is Kafka's default."""
+
+
+class ApacheKafka(BreakableCluster):
+    """See the module. `libraries` is the folder of Kafka's jars, `settings` are those of every node, `jvm` are options
+    of Java in the place of those of Kafka's own start scripts. `combined` nodes of both roles exclude the other two."""
+
+    fault_kinds: ClassVar[tuple[str, ...]] = PROCESS_KINDS
+
+    def __init__(
+        self,
+        libraries: Path,
+        *,
+        controllers: int = 3,
+        brokers: int = 3,
+        combined: int = 0,
+        settings: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = (),
+    ) -> None:
+        if min(combined or controllers, combined or brokers) < 1:
+            raise ClusterError("a cluster has one controller and one broker at least")
+        shape = ClusterShape(combined, combined, combined=combined) if combined else ClusterShape(controllers, brokers)
+        replicas = str(min(3, len(shape.broker_ids)))
+        given = {"default.replication.factor": replicas, **SETTINGS, **(settings or {})}
+        super().__init__(replace(shape, overrides=given))
+        self._libraries = libraries
+        self._jvm = jvm
+        self._nodes: KafkaNodes | None = None
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Format and start all nodes, and wait until they serve. ClusterError says what went wrong."""
+        if self._nodes is not None:
+            raise ClusterError("this cluster is open already")
+        try:
+            with ExitStack() as stack:
+                leash = Leash()
+                stack.callback(leash.let_go)
+                folder = Path(tempfile.gettempdir()) / f"kafka-{secrets.token_hex(8)}"
+                leash.hold_folder(folder)
+                folder.mkdir(mode=0o700)
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+                layout = self._layout(stack)
+                self._nodes = KafkaNodes(
+                    folder, layout, self.shape.overrides, libraries=self._libraries, jvm=self._jvm, leash=leash
+                )
+                stack.callback(self._nodes.close)
+                self._nodes.format()
+                for node in self._nodes.layout.nodes:
+                    self._start(node)
+                for node in self.node_ids:
+                    self._wait_ready(node)
+                self._open = stack.pop_all()
+        except BaseException:
+            self._nodes = None
+            raise
+
+    def close(self) -> None:
+        """End all nodes at once, and remove what they wrote."""
+        stack, self._open = self._open, ExitStack()
+        self._nodes = None
+        stack.close()
+
+    def _layout(self, stack: ExitStack) -> KafkaLayout:
+        """Nodes, listeners and ports; `stack` gives the ports back."""
+        keys = split_keys(self.broker_ids, self.controller_ids)
+        first, ports = hold_ports(range(len(keys)))
+        stack.callback(HeldPorts.release, ports)
+        return KafkaLayout.split(first, self.broker_ids, self.controller_ids)
+
+    # what a run asks
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses for clients, as they are advertised."""
+        return self._running_nodes.layout.bootstrap_servers
+
+    @property
+    def direct_servers(self) -> str:
+        """The brokers' addresses for the observer."""
+        return ",".join(str(self._running_nodes.layout.direct(node)) for node in self.broker_ids)
+
+    @property
+    def folder(self) -> Path:
+        """Where the nodes' logs and data are: NODE/server.log, NODE/data. It goes with the cluster."""
+        return self._running_nodes.folder
+
+    def pid(self, node: int) -> int | None:
+        """The process id of a node; None if it does not run."""
+        self._require(node)
+        return self._running_nodes.pid(node)
+
+    def active_controller(self) -> int | None:
+        from kraft.sim.chaos.onlooker import find_controller
+
+        return find_controller(",".join(self._addresses().values()))
+
+    def describe(self) -> str:
+        """Each node's state, and what it logged last."""
+        if self._nodes is None:
+            return "this cluster is closed"
+        lines = []
+        for node in self.node_ids:
+            state = "paused" if self.is_paused(node) else "running" if self.is_running(node) else "ended"
+            lines.append(f"node {node}: {state}, pid {self.pid(node)}, exit code {self._nodes.exit_code(node)}")
+            lines += [f"    {line}" for line in self._nodes.logged(node).splitlines()[-LOG_LINES_SHOWN:]]
+        return "\n".join(lines)
+
+    # primitives
+
+    @property
+    def _running_nodes(self) -> KafkaNodes:
+        if self._nodes is None:
+            raise ClusterError("this cluster is not open: with ApacheKafka(…) as kafka: …")
+        return self._nodes
+
+    def _addresses(self) -> dict[int, str]:
+        """Of the brokers that can answer now."""
+        return {node: str(self._running_nodes.layout.direct(node)) for node in self._listening()}
+
+    def _kill(self, node: int) -> None:
+        self._running_nodes.kill(node)
+
+    def _stop(self, node: int) -> None:
+        self._running_nodes.ask_to_stop(node)
+
+    def _wait_ended(self, node: int) -> None:
+        self._running_nodes.wait_ended(node, STOP_SECONDS_MAX)
+
+    def _start(self, node: int) -> None:
+        self._running_nodes.start(node)
+
+    def _wait_ready(self, node: int) -> None:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self._follow_start(node):
+            if time.monotonic() > deadline:
+                hint = self._running_nodes.hint(node)
+                raise ClusterError(f"node {node} does not serve after {READY_SECONDS_MAX:g} s; {hint}")
+            time.sleep(_POLL_SECONDS)
+        if not self._is_running(node):
+            raise ClusterError(f"node {node} has ended before it served; {self._running_nodes.hint(node)}")
+
+    def _follow_start(self, node: int) -> bool:
+        code = self._running_nodes.exit_code(node)
+        if code is not None:
+            if code > 0 and code != 128 + 15:  # Java's exit code after SIGTERM
+                logged = self._running_nodes.logged(node)
+                raise ClusterError(f"node {node} did not start: exit code {code}: {logged}")
+            return True
+        return self._serves(node)
+
+    def _serves(self, node: int) -> bool:
+        """Whether a broker knows that it is one of the cluster and not fenced; whether a controller accepts
+        connections."""
+        from kraft.sim.chaos.onlooker import find_brokers
+
+        layout = self._running_nodes.layout
+        is_broker = node in self.broker_ids
+        bound = layout.direct(node) if is_broker else layout.listeners[CONTROLLER, node]
+        return _accepts(bound) and (not is_broker or node in find_brokers(str(bound)))
+
+    def _pause(self, node: int) -> None:
+        self._running_nodes.pause(node)
+
+    def _resume(self, node: int) -> None:
+        self._running_nodes.resume(node)
+
+    def _is_running(self, node: int) -> bool:
+        return self._running_nodes.is_running(node)
+
+    def _is_paused(self, node: int) -> bool:
+        return self._running_nodes.is_paused(node)
+
+    def _require_link(self, source: int, target: int) -> None:
+        raise ClusterError("links of this Apache Kafka cluster cannot be broken: no proxies stand on them")
+
+    def _cut_links(self) -> None:
+        """Nothing is ever cut here."""
+
+    def _add_rule(self, node: int, rule: ReplyRule) -> int:
+        _refuse_rules()
+
+    def _remove_rule(self, node: int, number: int) -> None:
+        _refuse_rules()
+
+    def _applied(self, node: int, number: int) -> int:
+        _refuse_rules()
+
+    def _partitions(self) -> list[FoundPartition]:
+        from kraft.sim.chaos.onlooker import find_partitions
+
+        found = find_partitions(",".join(self._addresses().values()))
+        return [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
+
+    def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
+        from kraft.sim.chaos.onlooker import find_partition
+
+        found = find_partition(self._addresses(), topic, partition)
+        return found.leader, found.isr
+
+
+class KafkaProxies(Protocol):
+    """The proxies before the listeners of a `ProxiedApacheKafka`; who owns the proxy server makes them."""
+
+    def advertise(self, bound: Mapping[ListenerKey, Address]) -> Mapping[ListenerKey, Address]:
+        """Set a proxy before each of these listeners; the addresses of the proxies. Called once, before the start."""
+        ...
+
+    def cut(self, manners: Mapping[ListenerKey, str]) -> None:
+        """Cut these and no others, each in its manner (kraft.sim.nemesis.plan.CUT_MANNERS)."""
+        ...
+
+    def node_up(self, node: int) -> None:
+        """The node is about to start: let its proxies accept."""
+        ...
+
+    def node_down(self, node: int) -> None:
+        """The node has ended: let its proxies refuse dials, as its host would."""
+        ...
+
+    def close(self) -> None:
+        """Remove them."""
+        ...
+
+
+class ProxiedApacheKafka(ApacheKafka):
+    """ApacheKafka with a proxy before each listener but the observer's. A cut of links that no set of proxies stands
+    for exactly is refused with ClusterError."""
+
+    fault_kinds: ClassVar[tuple[str, ...]] = (*PROCESS_KINDS, plan.CLIENTS_CUT, plan.CONTROLLERS_CUT)
+    cut_manners: ClassVar[tuple[str, ...]] = plan.CUT_MANNERS
+
+    def __init__(
+        self,
+        libraries: Path,
+        proxies: KafkaProxies,
+        *,
+        controllers: int = 3,
+        brokers: int = 3,
+        combined: int = 0,
+        settings: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            libraries, controllers=controllers, brokers=brokers, combined=combined, settings=settings, jvm=jvm
+        )
+        self._proxies = proxies
+
+    def _layout(self, stack: ExitStack) -> KafkaLayout:
+        layout = super()._layout(stack)
+        bound = {key: address for key, address in layout.listeners.items() if key[0] != DIRECT}
+        stack.callback(self._proxies.close)
+        return replace(layout, advertised=self._proxies.advertise(bound))
+
+    def _kill(self, node: int) -> None:
+        super()._kill(node)
+        self._proxies.node_down(node)
+
+    def _wait_ended(self, node: int) -> None:
+        super()._wait_ended(node)
+        self._proxies.node_down(node)
+
+    def _start(self, node: int) -> None:
+        self._proxies.node_up(node)
+        super()._start(node)
+
+    def _follow_start(self, node: int) -> bool:
+        """A node that does not reach the controllers may never serve."""
+        return super()._follow_start(node) or any(name == CONTROLLER for name, _ in self._cut_listeners())
+
+    def _require_link(self, source: int, target: int) -> None:
+        nodes = {source, target} - {CLIENTS}
+        for node in nodes:
+            self._require(node)
+        of_clients = len(nodes) == 1 and nodes <= {*self.broker_ids}
+        controllers = nodes & {*self.controller_ids}
+        if not of_clients and (self.shape.combined or len(nodes) < 2 or len(controllers) != 1):
+            raise ClusterError(
+                f"the link {source} → {target} cannot be broken alone: Kafka's nodes dial each other at one address per"
+                " kind of source; clients can be cut off from brokers, and all brokers from all controllers"
+            )
+
+    def _cut_links(self) -> None:
+        try:
+            manners = self._cut_listeners()
+        except ClusterError:
+            self._cuts = {link: manner for link, manner in self._cuts.items() if CLIENTS in link}
+            raise
+        self._proxies.cut(manners)
+
+    def _cut_listeners(self) -> dict[ListenerKey, str]:
+        """The listeners that are cut. Those for brokers at controllers are cut where every pair is."""
+        found = {(CLIENT, max(link)): manner for link, manner in self._cuts.items() if CLIENTS in link}
+        others = {link: manner for link, manner in self._cuts.items() if CLIENTS not in link}
+        wanted = {
+            link
+            for controller in self.controller_ids
+            for broker in self.broker_ids
+            for link in ((controller, broker), (broker, controller))
+        }
+        if others and wanted - others.keys():
+            raise ClusterError("brokers can be cut off from all controllers, all of them and both ways, or not at all")
+        if others:
+            manner = next(iter(others.values()))
+            found |= {(CONTROLLER, controller): manner for controller in self.controller_ids}
+        return found
+
+
+def _accepts(address: Address) -> bool:
+    try:
+        with socket.create_connection((address.host, address.port), CONNECT_SECONDS_MAX):
+            return True
+    except OSError:
+        return False
+
+
+def _refuse_rules() -> NoReturn:
+    raise ClusterError("requests to Apache Kafka cannot be spoiled: it has no door for faults of requests")

@@ -1,0 +1,142 @@
+"""A campaign: several runs one after the other, each in a folder of its own, and a page that sums them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, Verdict
+from kraft.sim.chaos.report import render_summary, summary_table_markdown, text_summary
+from kraft.sim.chaos.run_folder import RunFolder, RunInfo
+from kraft.sim.chaos.runner import Progress, Run, RunSettings
+from kraft.sim.chaos.scenario import Scenario
+from kraft.sim.chaos.targets import Target
+from kraft.sim.chaos.terminal import QuietProgress, TerminalProgress
+from kraft.sim.shapes import ClusterError
+
+SUMMARY_PAGE, SUMMARY_TABLE = "summary.html", "summary.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChoice:
+    """A kind of cluster. `make` gives the target of one run from its scenario, folder and warden."""
+
+    name: str
+    make: Callable[[Scenario, Path, Warden], Target]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignSettings:
+    """Each of `runs` (scenario, seed) is run on each of `clusters`, clusters in turn. `command` gives the command that
+    repeats one run, from its scenario's name, seed and cluster."""
+
+    runs: Sequence[tuple[Scenario, int]]
+    clusters: Sequence[ClusterChoice]
+    out: Path
+    command: Callable[[Scenario, int, str], str]
+    client: str = "kraft"
+    is_quiet: bool = False
+    keeps_data: bool = False
+    application: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that is over. `info` None: the cluster did not come up, as `verdict` says."""
+
+    scenario: str
+    cluster: str
+    seed: int
+    folder: Path
+    verdict: Verdict
+    info: RunInfo | None
+
+
+class Campaign:
+    """See the module."""
+
+    def __init__(self, settings: CampaignSettings) -> None:
+        self._settings = settings
+        self.finished: list[FinishedRun] = []
+
+    @property
+    def verdict(self) -> str:
+        """Of all runs: invalid if any is, else unknown if any is, else valid."""
+        verdicts = [one.verdict.verdict for one in self.finished]
+        return next((kind for kind in (INVALID, UNKNOWN) if kind in verdicts), "valid" if verdicts else UNKNOWN)
+
+    def run(self) -> None:
+        """All runs. What has ended is summed up also when one of them raises."""
+        settings = self._settings
+        try:
+            for scenario, seed in settings.runs:
+                for cluster in settings.clusters:
+                    self._run_one(scenario, seed, cluster)
+        finally:
+            if len(self.finished) > 1:
+                self._sum_up()
+
+    def _run_one(self, scenario: Scenario, seed: int, cluster: ClusterChoice) -> None:
+        settings = self._settings
+        folder = _new_folder(settings.out, f"{scenario.name}-{cluster.name}-{seed}")
+        self._say(f"{scenario.name}: {scenario.title} ({cluster.name}, seed {seed})")
+        progress: Progress = QuietProgress() if settings.is_quiet else TerminalProgress(float(scenario.duration_ms))
+        run_settings = RunSettings(
+            scenario=scenario,
+            client=settings.client,
+            seed=seed,
+            command=settings.command(scenario, seed, cluster.name),
+            application=settings.application,
+            echo=not settings.is_quiet,
+        )
+        run = Run(run_settings, folder, lambda warden: cluster.make(scenario, folder, warden), progress)
+        info: RunInfo | None = None
+        try:
+            verdict = run.run()
+            info = RunFolder(folder).read_info()
+        except ClusterError as problem:
+            verdict = Verdict(verdict=UNKNOWN, reasons=(str(problem),))
+        finally:
+            progress.done()
+        self.finished.append(FinishedRun(scenario.name, cluster.name, seed, folder, verdict, info))
+        if info is None:
+            self._say(f"unknown: {'; '.join(verdict.reasons)}")
+            return
+        for line in text_summary(info, verdict):
+            self._say(line)
+        self._say(f"report: {RunFolder(folder).report}")
+        self._say("")
+
+    def _sum_up(self) -> None:
+        settings = self._settings
+        known = [
+            (one.info, one.verdict, str(RunFolder(one.folder).report.relative_to(settings.out)))
+            for one in self.finished
+            if one.info is not None
+        ]
+        if not known:
+            return
+        (settings.out / SUMMARY_PAGE).write_text(render_summary(known))
+        (settings.out / SUMMARY_TABLE).write_text(summary_table_markdown(known))
+        counts = {
+            kind: sum(one.verdict.verdict == kind for one in self.finished) for kind in ("valid", INVALID, UNKNOWN)
+        }
+        self._say(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+        self._say(f"summary: {settings.out / SUMMARY_PAGE}")
+
+    def _say(self, text: str) -> None:
+        if not self._settings.is_quiet:
+            print(text, flush=True)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """A folder that is not there yet, named after the run and the time."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder, number = parent / f"{name}-{stamp}", 1
+    while folder.exists():
+        number += 1
+        folder = parent / f"{name}-{stamp}-{number}"
+    return folder

@@ -1,0 +1,203 @@
+"""ChaosCluster: our own nodes as processes, with a proxy on every directed link between them, and from clients.
+
+Every node dials every other one through a proxy of its own (`kraft.dial.map`), and clients reach each broker through
+one (the listener CLIENTS is advertised at it). So a link can be cut, slowed or reset in each direction, and nothing by-
+passes it; `direct_servers` is for the observer alone. A node that is down has its proxies down as well: dials to it are
+refused, as the kernel of its host would.
+
+Invariant: nothing outlives this object's process: the nodes end with it (see KafkaCluster), and the warden ends the
+proxies and removes what else was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import ClassVar
+
+from kraft.config.properties import parse_properties, render_properties
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import HOST, ClusterLayout, NodePlan
+from kraft.seam import Address
+from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.kafka_cluster import WELL, KafkaCluster, LinkState
+from kraft.sim.chaos.proxies.links import LinkProxies
+from kraft.sim.chaos.proxies.server import ToxiproxyServer
+from kraft.sim.chaos.proxies.toxics import Policy, Way
+from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.on_clusters import EVERYWHERE
+from kraft.sim.nemesis.partition_shapes import CLIENTS
+from kraft.sim.nemesis.plan import Fault
+
+CLIENT_LISTENER, BROKER_LISTENER, CONTROLLER_LISTENER = "CLIENTS", "PLAINTEXT", "CONTROLLER"
+Link = tuple[int, int]
+"""Source, which dials, and target."""
+
+
+class ChaosCluster(KafkaCluster):
+    """See the module. `folder` is where proxies and hosts keep their files; the warden looks after all of it."""
+
+    fault_kinds: ClassVar[tuple[str, ...]] = (*EVERYWHERE, plan.CLIENTS_CUT)
+
+    def __init__(self, wanted: ScenarioCluster, folder: Path, warden: Warden) -> None:
+        super().__init__(
+            controllers=None if wanted.combined else wanted.controllers,
+            brokers=None if wanted.combined else wanted.brokers,
+            combined=wanted.combined or None,
+            settings=wanted.settings,
+        )
+        self._files = folder
+        self._warden = warden
+        self._client_ports: HeldPorts | None = None
+        self._server: ToxiproxyServer | None = None
+        self._proxies: list[LinkProxies] = []
+
+    # lifecycle
+
+    def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
+        """Put the proxies up, and tell every node where it dials the others."""
+        self._server = ToxiproxyServer(self._files)
+        self._server.start()
+        if self._server.pid is not None:
+            self._warden.process(self._server.pid)
+        clients = self._hold_client_ports(layout)
+        self._proxies = [
+            LinkProxies(self._server, self._links_to_brokers(layout, clients)),
+            LinkProxies(self._server, self._links_to_controllers(layout)),
+        ]
+        for node in layout.nodes():
+            path = folder.node(node.node_id) / "server.properties"
+            own = self._own_settings(node, clients.get(node.node_id))
+            path.write_text(render_properties({**parse_properties(path.read_text()), **own}))
+
+    def _hold_client_ports(self, layout: ClusterLayout) -> dict[int, int]:
+        """Broker → the port on which it listens for clients."""
+        brokers = [node.node_id for node in layout.nodes() if node.broker_port is not None]
+        first, self._client_ports = hold_ports(range(len(brokers)))
+        return {node: first + number for number, node in enumerate(brokers)}
+
+    @staticmethod
+    def _links_to_brokers(layout: ClusterLayout, clients: Mapping[int, int]) -> dict[Link, Address]:
+        nodes = layout.nodes()
+        found = {(CLIENTS, node): Address(HOST, port) for node, port in clients.items()}
+        for target in nodes:
+            if target.broker_port is not None:
+                found |= {link: Address(HOST, target.broker_port) for link in _links_to(target, nodes)}
+        return found
+
+    @staticmethod
+    def _links_to_controllers(layout: ClusterLayout) -> dict[Link, Address]:
+        nodes = layout.nodes()
+        found: dict[Link, Address] = {}
+        for target in nodes:
+            if target.controller_port is not None:
+                found |= {link: Address(HOST, target.controller_port) for link in _links_to(target, nodes)}
+        return found
+
+    def _own_settings(self, node: NodePlan, client_port: int | None) -> dict[str, str]:
+        """What `server.properties` of this node has beside what all clusters have."""
+        listeners = zip((BROKER_LISTENER, CONTROLLER_LISTENER), self._proxies, strict=True)
+        dialled = [
+            f"{target}:{listener}@{proxies.address((source, target))}"
+            for listener, proxies in listeners
+            for source, target in proxies.links
+            if source == node.node_id
+        ]
+        settings = {"kraft.dial.map": ",".join(dialled)}
+        if client_port is None:
+            return settings
+        bound = [f"{BROKER_LISTENER}://{HOST}:{node.broker_port}"]
+        advertised = [*bound, f"{CLIENT_LISTENER}://{self._proxies[0].address((CLIENTS, node.node_id))}"]
+        bound.append(f"{CLIENT_LISTENER}://{HOST}:{client_port}")
+        if node.controller_port is not None:
+            bound.append(f"{CONTROLLER_LISTENER}://{HOST}:{node.controller_port}")
+        names = (BROKER_LISTENER, CLIENT_LISTENER, CONTROLLER_LISTENER)
+        return settings | {
+            "listeners": ",".join(bound),
+            "advertised.listeners": ",".join(advertised),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+        }
+
+    def close(self) -> None:
+        """End all nodes and proxies at once, and remove what they wrote."""
+        with ExitStack() as leftovers:
+            ports, self._client_ports = self._client_ports, None
+            if ports is not None:
+                leftovers.callback(ports.release)
+            server, self._server = self._server, None
+            if server is not None:
+                leftovers.callback(server.stop)
+            for proxies in self._proxies:
+                leftovers.callback(proxies.close)
+            super().close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses for clients, each behind its proxy."""
+        return ",".join(str(self._proxies[0].address((CLIENTS, node))) for node in self.broker_ids)
+
+    def _kill(self, node: int) -> None:
+        super()._kill(node)
+        self._dial_refused(node)
+
+    def _wait_ended(self, node: int) -> None:
+        super()._wait_ended(node)
+        self._dial_refused(node)
+
+    def _start(self, node: int) -> None:
+        for proxies in self._proxies:
+            proxies.node_up(node)
+        super()._start(node)
+
+    def _dial_refused(self, node: int) -> None:
+        """Refuse dials to a node that has ended, as its host would: a proxy alone accepts, and closes then."""
+        for proxies in self._proxies:
+            proxies.node_down(node)
+
+    # links
+
+    def _untold(self, node: int) -> dict[int, LinkState]:
+        """Nothing: the proxies break links, the nodes know nothing of it."""
+        return {}
+
+    def _cut_links(self) -> None:
+        """See BreakableLinks: all of it is the proxies' business, whether the nodes run or not."""
+        for proxies in self._proxies:
+            proxies.apply(self._ways(), self._policies())
+
+    def _ways(self) -> dict[Link, Way]:
+        links = {*self._qualities, *(link for link, manner in self._cuts.items() if manner == plan.HANG)}
+        return {link: self._way(link) for link in links}
+
+    def _way(self, link: Link) -> Way:
+        quality = self._qualities.get(link, WELL)
+        return Way(
+            is_hung=self._cuts.get(link) == plan.HANG,
+            latency_ms=quality.latency_ms,
+            jitter_ms=quality.jitter_ms,
+            bytes_per_second=quality.bytes_per_second,
+            bytes_max=quality.bytes_max,
+        )
+
+    def _policies(self) -> dict[Link, Policy]:
+        return {link: Policy(manner) for link, manner in self._cuts.items() if manner != plan.HANG}
+
+    def begin_fault(self, fault: Fault) -> Callable[[], None] | None:
+        if fault.kind == plan.RESET:
+            return self._reset(fault)
+        return super().begin_fault(fault)
+
+    def _reset(self, fault: Fault) -> Callable[[], None]:
+        """End the connections between two nodes; as long as the fault lasts, new ones are reset when they are used."""
+        reset = {(fault.node, fault.other): Policy.RESET}
+        for proxies in self._proxies:
+            proxies.apply(self._ways(), self._policies() | reset)
+        return self._cut_links
+
+
+def _links_to(target: NodePlan, nodes: Iterable[NodePlan]) -> list[Link]:
+    """The links from every other node."""
+    return [(source.node_id, target.node_id) for source in nodes if source.node_id != target.node_id]

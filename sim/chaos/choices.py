@@ -1,0 +1,34 @@
+"""The kinds of clusters that a campaign can run on, as its command chooses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kraft.sim.chaos.campaign import ClusterChoice
+
+
+def own_choice(*, namespaces: bool = False) -> ClusterChoice:
+    """Nodes of pykraft; links by toxiproxy, or by network namespaces."""
+    from kraft.sim.chaos.own_target import OwnTarget
+
+    return ClusterChoice(name="pykraft", make=OwnTarget)
+
+
+def kafka_choice(folder: Path) -> ClusterChoice:
+    """Apache Kafka from the files in this folder. ClusterError if there are none."""
+    from kraft.sim.chaos.kafka_files import find_libraries
+    from kraft.sim.chaos.kafka_target import KafkaTarget
+
+    libraries = find_libraries(folder)
+    return ClusterChoice(
+        name="kafka", make=lambda scenario, files, warden: KafkaTarget(scenario, files, warden, libraries)
+    )
+
+
+def brought_choice(bootstrap: str, control: Path | None) -> ClusterChoice:
+    """A cluster that runs already. ClusterError if it does not answer."""
+    from kraft.sim.chaos.brought_target import BroughtTarget
+
+    return ClusterChoice(
+        name="brought", make=lambda scenario, files, warden: BroughtTarget(scenario, files, warden, bootstrap, control)
+    )

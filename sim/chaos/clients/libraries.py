@@ -1,0 +1,34 @@
+"""The client libraries that there are, by the names that `--client` takes. Each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from kraft.sim.chaos.clients import ClientLibrary
+
+DEFAULT_LIBRARY = "kraft"
+LIBRARIES = {
+    "kraft": ("kraft.sim.chaos.clients.kraft_client", "KraftLibrary", "pykraft"),
+    "confluent-kafka": ("kraft.sim.chaos.clients.confluent", "ConfluentLibrary", "confluent-kafka"),
+    "kafka-python": ("kraft.sim.chaos.clients.kafka_python", "KafkaPythonLibrary", "kafka-python"),
+}
+"""Name → module, class, and the package that it needs."""
+
+
+class UnknownLibrary(ValueError):
+    """There is no such client library, or its package is not installed; the text says what to do."""
+
+
+def library_of(name: str = DEFAULT_LIBRARY) -> ClientLibrary:
+    """The library of this name. UnknownLibrary."""
+    if name not in LIBRARIES:
+        raise UnknownLibrary(f"there is no client {name!r}: choose {', '.join(LIBRARIES)}")
+    module, kind, package = LIBRARIES[name]
+    try:
+        found: ClientLibrary = getattr(import_module(module), kind)()
+    except ImportError as problem:
+        raise UnknownLibrary(
+            f"the client {name} needs the package {package}, which cannot be imported ({problem}): "
+            "pip install pykraft[chaos]"
+        ) from problem
+    return found

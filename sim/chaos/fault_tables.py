@@ -1,0 +1,160 @@
+"""The `[[fault]]` tables of a scenario's file: which keys each kind has, whom it may hit, and its lane.
+
+A lane that is not given follows from the times: faults that overlap by plan run side by side, others one after the
+other. Where one takes longer than planned, as a node that is slow to start, the next of its lane waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kraft.sim.chaos.file_rules import Keys, Wrong, names_of, one_of, read_table, seconds, whole
+from kraft.sim.chaos.scenario import ScenarioError, ScenarioFault
+from kraft.sim.cluster.shape import ClusterShape
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.on_clusters import ROLES_EVERYWHERE
+from kraft.sim.nemesis.plan import Fault
+
+NOT_IN_SCENARIOS = ("flap", plan.DIRECTORY, *plan.WEAR_KINDS, plan.BLACKOUT)
+"""Kinds that need the checks of `kraft sim`: no cluster that has only the verbs can have them."""
+KINDS = tuple(kind for kind in plan.FAULT_KINDS if kind not in NOT_IN_SCENARIOS)
+LASTING = (
+    "pause",
+    "stall",
+    "slow disk",
+    "full disk",
+    "failing sync",
+    plan.CUT,
+    plan.CUT_ONE_WAY,
+    plan.ISOLATE,
+    *plan.SHAPE_KINDS,
+    *plan.QUALITY_KINDS,
+)
+"""Kinds that have an end of their own: they need lasts_s. A stepped clock may have one."""
+RETURNING = (*plan.CRASH_KINDS, plan.ROLLING, "stumble", plan.EMPTY_DISK, "full disk", "failing sync")
+"""Kinds that take a node down: back_s is how long it stays down."""
+AMOUNTS: dict[str, tuple[str, str]] = {
+    "step_ms": ("clock", "amount"),
+    "latency_ms": (plan.LATENCY, "amount"),
+    "jitter_ms": (plan.LATENCY, "jitter_ms"),
+    "bytes_per_second": (plan.SLOW_LINK, "amount"),
+    "bytes": (plan.BYTE_LIMIT, "amount"),
+    "times": ("stumble", "amount"),
+}
+"""Key → the kind whose it is, and its field in Fault."""
+OPTIONAL_AMOUNTS = ("jitter_ms",)
+CUTS = (plan.CUT, plan.ISOLATE, *plan.SHAPE_KINDS)
+"""Kinds that cut both ways: `manner` says how the links behave then."""
+EVIDENCE = ("isr", "leader", "controller epoch", "connections", "refusals")
+
+
+_KEYS: Keys = {
+    "at_s": ("at_ms", seconds(0)),
+    "kind": ("kind", one_of(KINDS)),
+    "role": ("role", one_of(ROLES_EVERYWHERE)),
+    "node": ("node", whole(1)),
+    "other": ("other", whole(1)),
+    "pick": ("pick", whole(0)),
+    "lane": ("lane", whole(0)),
+    "lasts_s": ("duration_ms", seconds(0.001)),
+    "back_s": ("back_ms", seconds(0)),
+    "manner": ("manner", one_of(plan.CUT_MANNERS)),
+    "evidence": ("evidence", names_of(EVIDENCE)),
+    "step_ms": ("step_ms", whole()),
+    **{key: (key, whole(1)) for key in AMOUNTS if key != "step_ms"},
+}
+
+
+def read_faults(given: object, shape: ClusterShape, duration_ms: int) -> tuple[ScenarioFault, ...]:
+    """The faults in order of time, each in its lane. ScenarioError."""
+    if not isinstance(given, list):
+        raise ScenarioError(f"faults are tables that begin with [[fault]], and not {given!r}")
+    rows = [_row(f"[[fault]] {number}", row, shape, duration_ms) for number, row in enumerate(given, start=1)]
+    rows.sort(key=lambda row: int(row["at_ms"]))
+    return tuple(_in_lanes(rows))
+
+
+def _row(where: str, given: object, shape: ClusterShape, duration_ms: int) -> dict[str, Any]:
+    """The fields of one fault, and its evidence."""
+    row = read_table(where, given, _KEYS)
+    for field, key in (("at_ms", "at_s"), ("kind", "kind")):
+        if field not in row:
+            raise ScenarioError(f"{where}: {key} is missing: every fault has at_s and kind")
+    where = f"{where} ({row['kind']})"
+    try:
+        _check_times(row, duration_ms)
+        _take_amounts(row)
+        _check_nodes(row, shape)
+    except Wrong as problem:
+        raise ScenarioError(f"{where}: {problem}") from None
+    return row
+
+
+def _check_times(row: dict[str, Any], duration_ms: int) -> None:
+    kind = row["kind"]
+    if row["at_ms"] >= duration_ms:
+        raise Wrong(f"at_s is {row['at_ms'] / 1000:g}, and the clients work for {duration_ms / 1000:g} s (duration_s)")
+    if kind in LASTING and "duration_ms" not in row:
+        raise Wrong("lasts_s is missing: how long it lasts")
+    if "duration_ms" in row and kind not in (*LASTING, "clock", "stumble"):
+        raise Wrong("lasts_s makes no sense here" + ("; how long a node is down is back_s" * (kind in RETURNING)))
+    if "back_ms" in row and kind not in RETURNING:
+        raise Wrong("back_s makes no sense here: no node goes down" + ("; lasts_s is how long" * (kind in LASTING)))
+    if "manner" in row and kind not in CUTS:
+        raise Wrong(f"manner is of faults that cut both ways: {', '.join(CUTS)}")
+
+
+def _take_amounts(row: dict[str, Any]) -> None:
+    """Amounts by the names that they have in Fault."""
+    kind = row["kind"]
+    own = [key for key, (of, _) in AMOUNTS.items() if of == kind]
+    for key, (of, _) in AMOUNTS.items():
+        if key in row and of != kind:
+            raise Wrong(f"{key} is of a fault of kind {of!r}" + (f"; this has {', '.join(own)}" if own else ""))
+    for key in own:
+        if key in row:
+            row[AMOUNTS[key][1]] = row.pop(key)
+        elif key not in OPTIONAL_AMOUNTS:
+            raise Wrong(f"{key} is missing")
+
+
+def _check_nodes(row: dict[str, Any], shape: ClusterShape) -> None:
+    kind, node, other = row["kind"], row.get("node"), row.get("other")
+    for key in ("node", "other"):
+        if key in row and row[key] not in shape.node_ids:
+            raise Wrong(f"{key} is {row[key]}, and the cluster has {', '.join(map(str, sorted(shape.node_ids)))}")
+    if not plan.allows(shape, kind):
+        raise Wrong("this cluster cannot have it: it has too few nodes, or no controllers apart from brokers")
+    is_of_a_node = kind in plan.QUALITY_KINDS and other is None
+    if kind in plan.LINK_KINDS and not is_of_a_node:
+        if "role" in row or node is None or other is None or node == other:
+            raise Wrong("a fault of a link names two nodes, node and other, and no role")
+    elif other is not None:
+        raise Wrong("other is of faults between two nodes")
+    elif kind in plan.WHOLE_KINDS:
+        if node is not None or "role" in row:
+            raise Wrong("it is of the whole cluster and names neither node nor role")
+    elif node is not None and "role" in row:
+        raise Wrong("it names a node or a role, not both")
+    elif node is None and "role" not in row and kind != plan.CLIENTS_CUT:
+        raise Wrong(f"it names whom it hits: node, or role ({', '.join(ROLES_EVERYWHERE)})")
+
+
+def _in_lanes(rows: list[dict[str, Any]]) -> Iterator[ScenarioFault]:
+    """The first lane that is free by plan. After a rolling restart, of which nobody knows how long it takes, none is
+    free again."""
+    ends: dict[int, float] = {}
+    for row in rows:
+        evidence = row.pop("evidence", ())
+        if "lane" not in row:
+            row["lane"] = next(lane for lane in range(len(ends) + 1) if ends.get(lane, 0) <= row["at_ms"])
+        fault = Fault(**row)
+        end = float("inf") if fault.kind == plan.ROLLING else planned_end_ms(fault)
+        ends[fault.lane] = max(ends.get(fault.lane, 0), end)
+        yield ScenarioFault(fault=fault, evidence=evidence)
+
+
+def planned_end_ms(fault: Fault) -> int:
+    """When a fault is over and its node is started again, if it begins in time."""
+    return fault.at_ms + (fault.duration_ms + fault.back_ms) * (fault.amount if fault.kind == "stumble" else 1)

@@ -1,0 +1,364 @@
+"""NodeNetworks: a network namespace per node, joined by a bridge, on whose ways packets are cut, lost or delayed.
+
+    if reason := can_use_namespaces():
+        …                                              # this cannot be had here, and why
+    networks = NodeNetworks([1, 2, 3, 101], warden)
+    networks.open()
+    networks.command_prefix(1)                         # starts a node inside
+    networks.address(1)                                # what its listeners bind and advertise; clients reach it
+    networks.apply({(1, 2): Way(is_cut=True)})         # nothing that 1 sends to 2 arrives
+
+It shows what a proxy cannot: SYNs and FINs that are lost, packets that are retransmitted, and peers that time out
+without a word. 0 (`CLIENTS`) is the host's side of the bridge: clients, and whatever else runs there.
+
+Every peer has a fixed MAC address. A cut sets, at the sender, the target's to one that nobody has: its frames are
+dropped, also those of connections that are open, and the sender is not told. No firewall is needed for it. What is sent
+to each target goes through a class of its own (htb), which counts it, holds its rate, and carries netem if a way has
+latency, loss, reordering or duplicates. Kernels without netem can cut and limit the rate (`can_use_netem`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from kraft.seam import LinkQuality
+from kraft.sim.chaos.hosts.warden import Thing, Warden
+from kraft.sim.nemesis.partition_shapes import CLIENTS
+
+COMMANDS = ("ip", "tc", "nsenter")
+COMMAND_SECONDS_MAX = 20.0
+DEVICE = "eth0"
+"""The node's end of its veth pair, in its namespace."""
+NODES_MAX = 200
+NOBODY = 255
+HOST = 1
+"""Last parts of addresses: one that nobody has, and the host's. Nodes have those from 2 on."""
+UNLIMITED = "32gbit"
+DRAWS_MAX = 100
+REORDER_LATENCY_MS = 10
+"""Packets that overtake others need others that are late."""
+
+CLASS_SHOWN = re.compile(r"^class htb 1:(\w+) .*\n Sent \d+ bytes (\d+) pkt", re.MULTILINE)
+"""Host and packets of a class, as `tc -s class show` prints it; it prints no JSON of that."""
+
+Link = tuple[int, int]
+"""Source and target: node ids, or CLIENTS."""
+
+
+class CannotUseNamespaces(Exception):
+    """Network namespaces, or what is wanted of them, cannot be had here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How packets fare that one node sends to another. Shares are from 0 to 1. Latency comes with up to `jitter_ms`
+    more or less, and then packets overtake each other. Segments of TCP that are sent at once are lost, delayed or
+    repeated together, as the kernel hands them over."""
+
+    is_cut: bool = False
+    latency_ms: int = 0
+    jitter_ms: int = 0
+    bytes_per_second: int = 0
+    """0: no limit."""
+    loss: float = 0.0
+    reorder: float = 0.0
+    duplicate: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.latency_ms, self.jitter_ms, self.bytes_per_second) < 0:
+            raise ValueError(f"latency, jitter and bytes per second are 0 or more: {self}")
+        if not all(0 <= share <= 1 for share in (self.loss, self.reorder, self.duplicate)):
+            raise ValueError(f"loss, reorder and duplicate are shares from 0 to 1: {self}")
+
+    @staticmethod
+    def of(quality: LinkQuality) -> Way:
+        """The same as a quality of a link. Latency there is L to L + J; here it is M - J/2 to M + J/2. CannotUse… for a
+        limit of bytes per connection: packets know no connections."""
+        if quality.bytes_max:
+            raise CannotUseNamespaces("a network namespace cannot end a connection after so many bytes; use a proxy")
+        half_ms = quality.jitter_ms // 2
+        return Way(
+            is_cut=quality.is_cut,
+            latency_ms=quality.latency_ms + half_ms,
+            jitter_ms=half_ms,
+            bytes_per_second=int(quality.bytes_per_second),
+        )
+
+    @property
+    def netem(self) -> str:
+        """The arguments of tc's netem; "" if it is not needed."""
+        latency_ms = self.latency_ms or (REORDER_LATENCY_MS if self.reorder else 0)
+        words = []
+        if latency_ms or self.jitter_ms:
+            words.append(f"delay {latency_ms}ms" + (f" {self.jitter_ms}ms" if self.jitter_ms else ""))
+        for name in ("reorder", "loss", "duplicate"):
+            share = getattr(self, name)
+            words += [f"{name} {100 * share:g}%"] if share else []
+        return " ".join(("limit 100000", *words)) if words else ""
+
+    @property
+    def rate(self) -> str:
+        """The rate of tc's htb, with what may be sent at once."""
+        return f"{8 * self.bytes_per_second}bit" if self.bytes_per_second else f"{UNLIMITED} burst 1mb cburst 1mb"
+
+
+WELL = Way()
+
+
+class NodeNetworks:
+    """See the module. Names and the network 10.X.Y.0/24 are drawn; names are at most 15 letters long."""
+
+    def __init__(self, node_ids: Sequence[int], warden: Warden) -> None:
+        if len(node_ids) > NODES_MAX:
+            raise ValueError(f"a bridge joins {NODES_MAX} nodes at most, not {len(node_ids)}")
+        chance = random.SystemRandom()
+        self._word = "kc" + "".join(chance.choices("abcdefghijkmnpqrstuvwxyz23456789", k=5))
+        self._hosts = {CLIENTS: HOST, **{node: HOST + 1 + index for index, node in enumerate(node_ids)}}
+        self._parts = (0, 0)
+        self._warden = warden
+        self._held: list[Thing] = []
+        self._ways: dict[Link, Way] = {}
+
+    # names
+
+    @property
+    def bridge(self) -> str:
+        """The bridge's name on the host."""
+        return f"{self._word}b"
+
+    @property
+    def ways(self) -> Mapping[Link, Way]:
+        """What was applied last; a way that is missing fares well."""
+        return dict(self._ways)
+
+    def namespace(self, node: int) -> str:
+        """The name of a node's namespace, as `ip netns` shows it."""
+        return f"{self._word}n{node}"
+
+    def address(self, node: int) -> str:
+        """The node's IPv4 address; CLIENTS: the host's."""
+        return f"10.{self._parts[0]}.{self._parts[1]}.{self._hosts[node]}"
+
+    def command_prefix(self, node: int) -> list[str]:
+        """The words before a command that is to run inside; it is executed in place, with the same process id."""
+        return ["nsenter", f"--net=/run/netns/{self.namespace(node)}", "--"]
+
+    # life
+
+    def open(self) -> None:
+        """Make all of it. CannotUseNamespaces; then nothing is left."""
+        reason = can_use_namespaces()
+        if reason:
+            raise CannotUseNamespaces(reason)
+        self._parts = _draw_network()
+        nodes = [node for node in self._hosts if node != CLIENTS]
+        try:
+            self._held = [self._warden.namespace(self.namespace(node)) for node in nodes]
+            self._held += [self._warden.link(name) for name in (self.bridge, *map(self._host_end, nodes))]
+            _batch("ip", self._bridge_lines(nodes))
+            for node in nodes:
+                _batch("ip", self._inside_lines(node), namespace=self.namespace(node))
+            for node in self._hosts:
+                self._run_tc(node, self._class_lines(node))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Remove all of it. Processes inside must have ended: they would keep their namespace."""
+        for thing in self._held:
+            noun = ("netns", "del") if thing.kind == "namespace" else ("link", "del")
+            subprocess.run(["ip", *noun, thing.name], capture_output=True, timeout=COMMAND_SECONDS_MAX, check=False)
+            self._warden.release(thing)
+        self._held = []
+        self._ways = {}
+
+    # ways
+
+    def apply(self, ways: Mapping[Link, Way]) -> None:
+        """Let all ways be as these say, and those that are missing fare well. Cuts come first, and packets that are on
+        their way arrive. CannotUseNamespaces if the kernel has no netem and a way needs it; then nothing changes."""
+        wanted = {link: way for link, way in ways.items() if way != WELL}
+        for link in wanted:
+            if link[0] == link[1] or not {*link} <= self._hosts.keys():
+                raise ValueError(f"{link} is no way between two of {sorted(self._hosts)}")
+        if any(way.netem for way in wanted.values()) and (reason := can_use_netem()):
+            raise CannotUseNamespaces(reason)
+        changed = [link for link in {**self._ways, **wanted} if self._ways.get(link, WELL) != wanted.get(link, WELL)]
+        for source in sorted({link[0] for link in changed}):
+            targets = [target for one, target in changed if one == source]
+            pairs = [
+                (target, self._ways.get((source, target), WELL), wanted.get((source, target), WELL))
+                for target in targets
+            ]
+            self._run_ip(source, [self._neighbour_line(source, target, new) for target, _, new in pairs])
+            self._run_tc(source, [line for pair in pairs for line in self._way_lines(source, *pair)])
+        self._ways = wanted
+
+    def sent_packets(self) -> dict[Link, int]:
+        """How many packets were sent on each way since it was made, also those that were lost on a cut: if this rises
+        while a way is cut, the cut has had an effect."""
+        found: dict[Link, int] = {}
+        hosts = {host: node for node, host in self._hosts.items()}
+        for source in self._hosts:
+            shown = self._tc_output(source, "-s", "class", "show", "dev", self._device(source))
+            for host, packets in CLASS_SHOWN.findall(shown):
+                found[source, hosts[int(host, 16)]] = int(packets)
+        return found
+
+    # commands
+
+    def _device(self, node: int) -> str:
+        return self.bridge if node == CLIENTS else DEVICE
+
+    def _host_end(self, node: int) -> str:
+        return f"{self._word}v{node}"
+
+    def _mac(self, host: int) -> str:
+        return f"02:6b:63:{self._parts[0]:02x}:{self._parts[1]:02x}:{host:02x}"
+
+    def _bridge_lines(self, nodes: Iterable[int]) -> list[str]:
+        lines = [
+            f"link add {self.bridge} address {self._mac(HOST)} type bridge stp_state 0",
+            f"address add {self.address(CLIENTS)}/24 dev {self.bridge}",
+            f"link set {self.bridge} up",
+        ]
+        for node in nodes:
+            name, end, mac = self.namespace(node), self._host_end(node), self._mac(self._hosts[node])
+            lines += [
+                f"netns add {name}",
+                f"link add {end} type veth peer name {DEVICE} address {mac} netns {name}",
+                f"link set {end} master {self.bridge} up",
+                self._neighbour_line(CLIENTS, node, WELL),
+            ]
+        return lines
+
+    def _inside_lines(self, node: int) -> list[str]:
+        others = [other for other in self._hosts if other != node]
+        return [
+            "link set lo up",
+            f"address add {self.address(node)}/24 dev {DEVICE}",
+            f"link set {DEVICE} up",
+            *(self._neighbour_line(node, other, WELL) for other in others),
+        ]
+
+    def _neighbour_line(self, source: int, target: int, way: Way) -> str:
+        mac = self._mac(NOBODY if way.is_cut else self._hosts[target])
+        return f"neighbour replace {self.address(target)} lladdr {mac} dev {self._device(source)} nud permanent"
+
+    def _class_lines(self, source: int) -> list[str]:
+        """A class for each target, found by its address; what goes elsewhere (nothing does) is not classed."""
+        device = self._device(source)
+        lines = [f"qdisc add dev {device} root handle 1: htb"]
+        for target in [node for node in self._hosts if node != source]:
+            name = f"1:{self._hosts[target]:x}"
+            lines += [
+                self._class_line("add", source, target, WELL),
+                f"filter add dev {device} parent 1: protocol ip prio 1 u32 match ip dst {self.address(target)}/32 "
+                f"flowid {name}",
+            ]
+        return lines
+
+    def _class_line(self, verb: str, source: int, target: int, way: Way) -> str:
+        name = f"1:{self._hosts[target]:x}"
+        return f"class {verb} dev {self._device(source)} parent 1: classid {name} htb rate {way.rate} quantum 60000"
+
+    def _way_lines(self, source: int, target: int, old: Way, new: Way) -> list[str]:
+        device, host = self._device(source), self._hosts[target]
+        lines = [self._class_line("change", source, target, new)] if old.rate != new.rate else []
+        leaf = f"dev {device} parent 1:{host:x} handle {0x100 + host:x}:"
+        if new.netem and new.netem != old.netem:
+            lines.append(f"qdisc replace {leaf} netem {new.netem}")
+        elif old.netem and not new.netem:
+            lines.append(f"qdisc del {leaf}")
+        return lines
+
+    def _run_ip(self, node: int, lines: list[str]) -> None:
+        _batch("ip", lines, namespace="" if node == CLIENTS else self.namespace(node))
+
+    def _run_tc(self, node: int, lines: list[str]) -> None:
+        _batch("tc", lines, namespace="" if node == CLIENTS else self.namespace(node))
+
+    def _tc_output(self, node: int, *words: str) -> str:
+        where = () if node == CLIENTS else ("-n", self.namespace(node))
+        return _run(["tc", *where, *words])
+
+
+@cache
+def can_use_namespaces() -> str:
+    """ "" if this process may make network namespaces and has the tools, else why not: found out by making one."""
+    return _probe(
+        "qdisc add dev lo root handle 1: htb",
+        "filter add dev lo parent 1: protocol ip prio 1 u32 match ip dst 10.0.0.1/32 flowid 1:1",
+    )
+
+
+@cache
+def can_use_netem() -> str:
+    """ "" if packets can be delayed, lost, reordered and repeated as well, else why not."""
+    reason = can_use_namespaces() or _probe("qdisc add dev lo root netem delay 1ms")
+    return reason and f"latency, loss, reordering and duplicates need tc's netem (module sch_netem): {reason}"
+
+
+def _probe(*lines: str) -> str:
+    """Why these lines of tc cannot be carried out in a namespace of our own; "" if they can."""
+    if not sys.platform.startswith("linux"):
+        return "network namespaces are there on Linux only"
+    missing = [command for command in COMMANDS if shutil.which(command) is None]
+    if missing:
+        return f"not found: {', '.join(missing)}; install Debian's packages iproute2 and util-linux"
+    name = f"kcprobe{os.getpid()}"
+    try:
+        _run(["ip", "netns", "add", name])
+    except CannotUseNamespaces as problem:
+        return f"{problem}; it takes root, or a container with CAP_NET_ADMIN and CAP_SYS_ADMIN"
+    try:
+        _batch("ip", [f"link add {name}v type veth peer name {name}w", f"link add {name}b type bridge"], namespace=name)
+        _batch("tc", list(lines), namespace=name)
+    except CannotUseNamespaces as problem:
+        return str(problem)
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=COMMAND_SECONDS_MAX, check=False)
+    return ""
+
+
+def _draw_network() -> tuple[int, int]:
+    """The two middle parts of a network 10.X.Y.0/24 to which the host has no route yet."""
+    routes = json.loads(_run(["ip", "-j", "-4", "route"]))
+    taken = {tuple(row.get("dst", "").split(".")[:3]) for row in routes}
+    chance = random.SystemRandom()
+    for _ in range(DRAWS_MAX):
+        parts = (chance.randrange(16, 240), chance.randrange(256))
+        if ("10", str(parts[0]), str(parts[1])) not in taken and ("10", str(parts[0]), "0") not in taken:
+            return parts
+    raise CannotUseNamespaces("no free network 10.X.Y.0/24 was found: the host has routes to too many of them")
+
+
+def _batch(command: str, lines: Sequence[str], *, namespace: str = "") -> None:
+    """Carry out lines of ip or tc in one process, on the host or in a namespace."""
+    if lines:
+        where = ["-n", namespace] if namespace else []
+        _run([command, *where, "-batch", "-"], text="\n".join(lines) + "\n")
+
+
+def _run(words: Sequence[str], *, text: str = "") -> str:
+    """What a command prints. CannotUseNamespaces if it fails."""
+    try:
+        done = subprocess.run(
+            words, input=text, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise CannotUseNamespaces(f"{' '.join(words)}: {problem}") from None
+    if done.returncode:
+        said = " ".join(line.strip() for line in done.stderr.splitlines() if "Command failed" not in line)
+        raise CannotUseNamespaces(f"{' '.join(words[:4])}: {said or 'it failed'}")
+    return done.stdout

@@ -1,0 +1,38 @@
+"""The user's own program in the verdict: a bad exit code is an anomaly, one that came too early for faults a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kraft.sim.chaos.judge import FoundAnomaly
+from kraft.sim.chaos.program import describe_exit
+from kraft.sim.chaos.run_folder import FaultRecord, OutputLine
+
+APPLICATION_FAILED = "application failed"
+LINES_SHOWN = 10
+
+
+def application_anomaly(counted_exit: int | None, output: Sequence[OutputLine]) -> FoundAnomaly | None:
+    """The anomaly of a program whose exit code, as RunInfo.application_exit has it, is not 0; its last lines are the
+    evidence. None: it says nothing, or all is well."""
+    if not counted_exit:
+        return None
+    last = [line.text for line in output[-LINES_SHOWN:]]
+    return FoundAnomaly(
+        name=APPLICATION_FAILED,
+        text=f"the application {describe_exit(counted_exit)}",
+        place="",
+        evidence={"exit_code": counted_exit, "last_lines": last},
+        operations=(),
+    )
+
+
+def application_reasons(end_ms: float, faults: Sequence[FaultRecord]) -> tuple[str, ...]:
+    """Why nothing is known of a program that ended at this time: it was over before any fault began."""
+    begins = [fault.begin_ms for fault in faults if not fault.missed]
+    if begins and end_ms < min(begins):
+        return (
+            f"the application ended after {end_ms / 1000:.1f} s, before the first fault at {min(begins) / 1000:.1f} s: "
+            "no fault could hit it; let it run longer",
+        )
+    return ()

@@ -1,0 +1,189 @@
+"""How long nothing worked after each fault, how long operations took in each phase, and how many succeeded.
+
+A gap is the time between two successes in a row of one partition, or, if none follows, up to where the fault's time
+ends: when the clients' work ends, the next fault begins, or GAP_WINDOW_MS after the fault has ended. The part of a gap
+that lies behind the begin of the next fault is that fault's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import ceil
+
+from kraft.sim.chaos.history import FINAL_READER, EventType, Function
+from kraft.sim.chaos.judge import Gap, PhaseStatistics
+from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
+from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
+
+GAP_WINDOW_MS = 30_000
+"""So long after its end a fault is taken for the cause of a gap."""
+SILENCE_MS_MIN = 1_000
+"""Where a partition's last success comes before the end by less than that, its clients were about to stop."""
+GAP_FUNCTIONS = (Function.SEND, Function.CREATE_TOPIC, Function.POLL)
+BEFORE, BETWEEN, AFTER_HEAL, WHOLE_RUN = "before faults", "between faults", "after heal", "whole run"
+
+Window = tuple[float, float]
+
+
+def find_gaps(info: RunInfo, operations: Sequence[Operation], faults: Sequence[FaultRecord]) -> list[Gap]:
+    """The longest gap after each fault that happened, for each function that had a success."""
+    successes = {function: successes_of(operations, function) for function in GAP_FUNCTIONS}
+    found: list[Gap] = []
+    for number, fault in enumerate(faults):
+        if fault.missed or fault.begin_ms >= info.duration_ms:
+            continue
+        limit_ms = _limit_of(info, fault, faults)
+        for function, by_place in successes.items():
+            gaps = {
+                place: _longest(times, fault.begin_ms, limit_ms, info.duration_ms) for place, times in by_place.items()
+            }
+            if gaps:
+                longest_ms = max(gap_ms for gap_ms, _ in gaps.values())
+                where = [place for place, (gap_ms, _) in gaps.items() if gap_ms == longest_ms]
+                ended_ms = gaps[where[0]][1]
+                found.append(
+                    Gap(
+                        fault=number,
+                        f=function.value,
+                        gap_ms=longest_ms,
+                        first_success_ms=None if ended_ms is None else ended_ms - fault.begin_ms,
+                        places=tuple(sorted(filter(None, where))),
+                    )
+                )
+    return found
+
+
+def successes_of(operations: Iterable[Operation], function: Function) -> dict[str, list[float]]:
+    """Partition, "" for functions without one, → when operations succeeded (ms, in order). A poll succeeds where it
+    gives records; the final reader's do not count."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for operation in operations:
+        end_ms = operation.end_ms
+        if operation.f is not function or not operation.is_ok or end_ms is None:
+            continue
+        if function is Function.SEND:
+            found[name_of(operation.place)].append(end_ms)
+        elif function is not Function.POLL:
+            found[""].append(end_ms)
+        elif lineage_of(operation.process) != FINAL_READER:
+            for place in {place for place, records in operation.records if records}:
+                found[name_of(place)].append(end_ms)
+    return {place: sorted(times) for place, times in found.items()}
+
+
+def _limit_of(info: RunInfo, fault: FaultRecord, faults: Sequence[FaultRecord]) -> float:
+    """Where the time of a fault ends."""
+    end_ms = info.duration_ms if fault.end_ms is None else fault.end_ms
+    later = [other.begin_ms for other in faults if other.begin_ms > end_ms and not other.missed]
+    return min([info.duration_ms, end_ms + GAP_WINDOW_MS, *later])
+
+
+def _longest(
+    times: Sequence[float], begin_ms: float, limit_ms: float, duration_ms: float
+) -> tuple[float, float | None]:
+    """The longest gap that overlaps these times, and when it ended (None: it did not)."""
+    before = [time for time in times if time <= begin_ms]
+    after = [time for time in times if begin_ms < time <= duration_ms]
+    edges = [*(before[-1:] or [begin_ms]), *after]
+    gaps: list[tuple[float, float | None]] = [
+        (min(later, limit_ms) - earlier, later) for earlier, later in pairwise(edges) if earlier < limit_ms
+    ]
+    if limit_ms - edges[-1] >= (SILENCE_MS_MIN if after else 0):
+        gaps.append((limit_ms - edges[-1], None))
+    return max(gaps, key=lambda gap: gap[0], default=(0.0, None))
+
+
+# phases
+
+
+def find_phases(info: RunInfo, operations: Sequence[Operation], faults: Sequence[FaultRecord]) -> list[PhaseStatistics]:
+    """What operations were like that were invoked in each phase, function by function."""
+    by_function = {function: [each for each in operations if each.f is function] for function in Function}
+    return [
+        _statistics(phase, (windows[0][0], windows[-1][1]), function, inside)
+        for phase, windows in phases_of(info, faults).items()
+        if windows
+        for function, every in by_function.items()
+        for inside in [[each for each in every if _is_in(each.begin_ms, windows)]]
+        if inside
+    ]
+
+
+def phases_of(info: RunInfo, faults: Sequence[FaultRecord]) -> dict[str, list[Window]]:
+    """Phase → its times, which do not overlap. Those of two faults may."""
+    happened = {number: fault for number, fault in enumerate(faults) if not fault.missed}
+    if not happened:
+        return {WHOLE_RUN: [(0.0, info.duration_ms)]}
+    windows = {
+        number: (fault.begin_ms, info.duration_ms if fault.end_ms is None else max(fault.end_ms, fault.begin_ms))
+        for number, fault in happened.items()
+    }
+    first_ms = min(begin_ms for begin_ms, _ in windows.values())
+    phases: dict[str, list[Window]] = {BEFORE: [(0.0, first_ms)]}
+    phases |= {f"fault {number + 1}": [window] for number, window in windows.items()}
+    phases[BETWEEN] = list(_holes(sorted(windows.values()), info.healed_ms))
+    phases[AFTER_HEAL] = [(info.healed_ms, info.duration_ms)]
+    return {phase: [(begin, end) for begin, end in times if end > begin] for phase, times in phases.items()}
+
+
+def _holes(windows: Sequence[Window], end_ms: float) -> Iterator[Window]:
+    covered_ms = windows[0][1]
+    for begin_ms, until_ms in (*windows[1:], (end_ms, end_ms)):
+        if begin_ms > covered_ms:
+            yield covered_ms, begin_ms
+        covered_ms = max(covered_ms, until_ms)
+
+
+def _is_in(time_ms: float, windows: Sequence[Window]) -> bool:
+    return any(begin_ms <= time_ms < end_ms for begin_ms, end_ms in windows)
+
+
+def _statistics(phase: str, hull: Window, function: Function, inside: Sequence[Operation]) -> PhaseStatistics:
+    outcomes = Counter(operation.outcome for operation in inside)
+    took = sorted(operation.took_ms for operation in inside if operation.is_ok and operation.took_ms is not None)
+    return PhaseStatistics(
+        phase=phase,
+        begin_ms=hull[0],
+        end_ms=hull[1],
+        f=function.value,
+        ok=outcomes[EventType.OK],
+        fail=outcomes[EventType.FAIL],
+        info=outcomes[EventType.INFO],
+        p50_ms=quantile(took, 0.5),
+        p95_ms=quantile(took, 0.95),
+        p99_ms=quantile(took, 0.99),
+        max_ms=took[-1] if took else None,
+    )
+
+
+def quantile(ordered: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least this share of them do not exceed; None if there are none."""
+    return ordered[max(ceil(share * len(ordered)) - 1, 0)] if ordered else None
+
+
+# over the run
+
+
+def throughput_of(info: RunInfo, operations: Iterable[Operation]) -> tuple[tuple[float, float], ...]:
+    """(begin in ms, acknowledged records) of each second of the clients' work, also of those with none."""
+    seconds: Counter[int] = Counter()
+    for operation in operations:
+        if operation.f is Function.SEND and operation.is_ok and operation.end_ms is not None:
+            seconds[int(operation.end_ms // 1000)] += 1
+    return tuple((number * 1000.0, float(seconds[number])) for number in range(ceil(info.duration_ms / 1000)))
+
+
+def counts_of(operations: Iterable[Operation]) -> dict[str, Mapping[str, int]]:
+    """Function → ok, fail, info → how many operations ended so."""
+    found: dict[str, Counter[str]] = {}
+    for operation in operations:
+        found.setdefault(operation.f.value, Counter())[operation.outcome.value] += 1
+    return {function: dict(counts) for function, counts in found.items()}
+
+
+def errors_of(operations: Iterable[Operation]) -> dict[str, int]:
+    """Reason of a fail or info → how often, the most frequent first."""
+    found = Counter(operation.error or "no reason given" for operation in operations if not operation.is_ok)
+    return dict(found.most_common())

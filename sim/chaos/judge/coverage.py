@@ -1,0 +1,49 @@
+"""A run in which nothing happened proves nothing: what must have happened for the verdict to mean anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kraft.sim.chaos.judge import FaultEffect
+from kraft.sim.chaos.judge.operations import Operation
+from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
+
+
+def find_reasons(
+    info: RunInfo,
+    operations: Sequence[Operation],
+    faults: Sequence[FaultRecord],
+    effects: Sequence[FaultEffect],
+    counts: Mapping[str, Mapping[str, int]],
+) -> list[str]:
+    """Sentences, each a reason why the run says nothing."""
+    reasons = list(info.trouble)
+    if not operations and not info.application:
+        reasons.append("No client did anything.")
+    reasons += [
+        f"No operation {function!r} succeeded, of {sum(ended.values())}."
+        for function, ended in counts.items()
+        if not ended.get("ok")
+    ]
+    for effect in effects:
+        if not effect.is_seen:
+            fault = faults[effect.fault]
+            reasons.append(
+                f"Fault {effect.fault + 1} ({fault.text}) is not seen to have taken effect: {effect.evidence}."
+            )
+    return reasons
+
+
+def find_missing_faults(info: RunInfo, faults: Sequence[FaultRecord]) -> list[str]:
+    """A reason if the scenario has faults and none was carried out. Its text is what says whether it has any."""
+    has_faults = "[[fault]]" in info.text or "random_faults = true" in info.text
+    return ["The scenario has faults, and none was carried out."] if has_faults and not faults else []
+
+
+def find_missing_anomalies(info: RunInfo, anomaly_counts: Mapping[str, int]) -> list[str]:
+    """A reason for each anomaly that the scenario was to show and that did not come about."""
+    return [
+        f"The scenario was to show {name!r}, and it did not come about."
+        for name in info.must_find
+        if not anomaly_counts.get(name)
+    ]

@@ -1,0 +1,119 @@
+"""The committed offset of a group moves back, though nobody reset it.
+
+Only what is certain is judged. Commit B succeeded. Behind that a member began its assignment, so it asked for the
+committed offset after B; it read, and its commit C is lower than B: it was told of an older offset. Left out is what an
+application may do to itself, and what the network may: coordinators take a member's commit of a partition that it no
+longer owns, and a commit whose answer was lost is sent again and may be carried out late. So nothing is said if another
+commit below B overlaps B or came behind it, was unknown, or took long enough for a second attempt. Where the
+partition's own log lost records a reader may have been reset, and nothing is judged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from kraft.sim.chaos.history import EventType, Function, Place
+from kraft.sim.chaos.judge import FoundAnomaly
+from kraft.sim.chaos.judge.anomaly_words import STALE_GROUP_POSITION
+from kraft.sim.chaos.judge.operations import Operation, name_of
+from kraft.sim.chaos.judge.topics import SENT_TWICE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    offset: int
+    operation: Operation
+    assigned: int | None
+    """An event behind which its process asked where to begin, if it has read up to here since then."""
+
+
+def find_stale_positions(
+    operations: Sequence[Operation], broken: Collection[str], allowed: Collection[str] = ()
+) -> tuple[list[FoundAnomaly], int]:
+    """The anomalies, and how many commits were compared. `broken` are the TOPIC-PARTITIONs whose logs lost records."""
+    found: list[FoundAnomaly] = []
+    compared = 0
+    for (group, place), commits in _commits(operations).items():
+        if name_of(place) in broken:
+            continue
+        for earlier, later in _successors(commits):
+            compared += 1
+            if later.offset < earlier.offset and _is_stale(commits, earlier, later):
+                found.append(_anomaly(group, place, earlier, later, STALE_GROUP_POSITION in allowed))
+    return found, compared
+
+
+def _commits(operations: Sequence[Operation]) -> dict[tuple[str, Place], list[_Commit]]:
+    """(group, partition) → its commits of any outcome, in the order of their invocations."""
+    read: dict[str, dict[Place, set[int]]] = defaultdict(lambda: defaultdict(set))
+    """Process → what it was given since its last assignment."""
+    assigned: dict[str, int] = {}
+    before: dict[str, int] = {}
+    """Process → the invocation before the one at hand: an assignment is noted behind the poll in which it happened."""
+    found: dict[tuple[str, Place], list[_Commit]] = defaultdict(list)
+    for operation in operations:
+        process = operation.process
+        if operation.f is Function.ASSIGN:
+            read.pop(process, None)
+            assigned[process] = before.get(process, operation.invocation.index)
+        elif operation.f is Function.POLL and operation.is_ok:
+            for place, records in operation.records:
+                read[process][place].update(offset for offset, _ in records)
+        elif operation.f is Function.COMMIT and operation.outcome is not EventType.FAIL:
+            for topic, partition, offset in operation.values.get("offsets", ()):
+                place = Place(topic, partition)
+                since = assigned.get(process) if offset - 1 in read[process][place] else None
+                found[operation.values["group"], place].append(_Commit(offset, operation, since))
+        before[process] = operation.invocation.index
+    return found
+
+
+def _successors(commits: Sequence[_Commit]) -> Iterator[tuple[_Commit, _Commit]]:
+    """Each success with the highest one among those that had returned when it was sent."""
+    succeeded = [commit for commit in commits if commit.operation.is_ok]
+    by_return = sorted(succeeded, key=lambda commit: commit.operation.index)
+    highest: _Commit | None = None
+    returned = 0
+    for later in succeeded:
+        while by_return[returned].operation.index < later.operation.invocation.index:
+            if highest is None or by_return[returned].offset > highest.offset:
+                highest = by_return[returned]
+            returned += 1
+        if highest is not None:
+            yield highest, later
+
+
+def _is_stale(commits: Sequence[_Commit], earlier: _Commit, later: _Commit) -> bool:
+    """Whether the later commit's process asked where to begin when the earlier one had returned, and no other commit
+    can be why it was told so."""
+    if later.assigned is None or later.assigned < earlier.operation.index:
+        return False
+    own = (later.operation.process, later.assigned)
+    others = (each for each in commits if (each.operation.process, each.assigned) != own and each is not earlier)
+    return not any(
+        other.offset < earlier.offset
+        and other.operation.invocation.index < later.operation.index
+        and (
+            not other.operation.is_ok
+            or (other.operation.took_ms or 0) >= SENT_TWICE_MS
+            or other.operation.index > earlier.operation.invocation.index
+        )
+        for other in others
+    )
+
+
+def _anomaly(group: str, place: Place, earlier: _Commit, later: _Commit, is_allowed: bool) -> FoundAnomaly:
+    name = name_of(place)
+    return FoundAnomaly(
+        name=STALE_GROUP_POSITION,
+        text=(
+            f"group {group} had committed {name}@{earlier.offset} (by {earlier.operation.process}), and then "
+            f"{later.operation.process} read and committed {name}@{later.offset}"
+        ),
+        place=name,
+        evidence={"group": group, "before": earlier.offset, "offset": later.offset},
+        operations=(earlier.operation.index, later.operation.index),
+        is_allowed=is_allowed,
+    )

@@ -1,0 +1,109 @@
+"""What must work once everything is healed, how long nothing may work before that, and the user's application."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kraft.sim.chaos.history import Function
+from kraft.sim.chaos.judge import FoundAnomaly, Gap
+from kraft.sim.chaos.judge.anomaly_words import APPLICATION_FAILED, GAP_TOO_LONG, UNAVAILABLE
+from kraft.sim.chaos.judge.operations import Operation, lineage_of, of
+from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
+
+AFTER_HEAL_MS_MIN = 5_000
+"""Shorter than that, a producer without a success after the heal says nothing."""
+
+
+@dataclass(slots=True)
+class LivenessFindings:
+    """`judged`: producers that could have been found without a success."""
+
+    anomalies: list[FoundAnomaly] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    judged: int = 0
+
+
+def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> LivenessFindings:
+    """Every producer, under whichever of its names, sends with success between the heal and the end of the work."""
+    found = LivenessFindings()
+    producers: dict[str, list[Operation]] = defaultdict(list)
+    for operation in of(operations, Function.SEND):
+        producers[lineage_of(operation.process)].append(operation)
+    left_ms = info.duration_ms - info.healed_ms
+    if producers and left_ms < AFTER_HEAL_MS_MIN:
+        found.reasons.append(
+            f"The clients worked for {max(left_ms, 0) / 1000:.1f} s after the heal: whether every producer recovers takes "
+            f"{AFTER_HEAL_MS_MIN / 1000:.0f} s to see."
+        )
+        return found
+    for producer, sends in producers.items():
+        found.judged += 1
+        begun = [send for send in sends if info.healed_ms <= send.begin_ms < info.duration_ms]
+        pending = [
+            send
+            for send in sends
+            if send.begin_ms < info.healed_ms and (send.end_ms is None or send.end_ms > info.healed_ms)
+        ]
+        if any(send.is_ok for send in (*begun, *pending)):
+            continue
+        if not begun and not pending:
+            found.reasons.append(f"{producer} sent nothing after the heal: whether it could is not known.")
+            continue
+        tried = [*pending, *begun]
+        errors = sorted({send.error for send in tried})
+        found.anomalies.append(
+            FoundAnomaly(
+                name=UNAVAILABLE,
+                text=(
+                    f"{producer} had no success in the {left_ms / 1000:.1f} s after the heal, of {len(tried)} sends "
+                    f"({', '.join(errors)})"
+                ),
+                place="",
+                evidence={"producer": producer, "sends": len(tried), "errors": errors},
+                operations=tuple(send.index for send in tried[:4]),
+                is_allowed=UNAVAILABLE in info.allowed,
+            )
+        )
+    return found
+
+
+def find_long_gaps(info: RunInfo, faults: Sequence[FaultRecord], gaps: Sequence[Gap]) -> list[FoundAnomaly]:
+    """Gaps of sends that are longer than the scenario allows."""
+    return [
+        FoundAnomaly(
+            name=GAP_TOO_LONG,
+            text=(
+                f"{', '.join(gap.places)} had no success for {gap.gap_ms:.0f} ms after fault {gap.fault + 1} "
+                f"({faults[gap.fault].text}), and {info.gap_ms_max} ms are allowed"
+            ),
+            place=gap.places[0] if gap.places else "",
+            evidence={"gap_ms": gap.gap_ms, "gap_ms_max": info.gap_ms_max, "fault": gap.fault},
+            operations=(),
+            is_allowed=GAP_TOO_LONG in info.allowed,
+        )
+        for gap in gaps
+        if info.gap_ms_max and gap.f == Function.SEND and gap.gap_ms > info.gap_ms_max
+    ]
+
+
+def find_application_failure(info: RunInfo) -> LivenessFindings:
+    """The user's program ends, and well."""
+    found = LivenessFindings()
+    if not info.application:
+        return found
+    if info.application_exit is None:
+        found.reasons.append(f"{info.application[0]} had not ended when the run did.")
+    elif info.application_exit:
+        found.anomalies.append(
+            FoundAnomaly(
+                name=APPLICATION_FAILED,
+                text=f"{' '.join(info.application)} ended with exit code {info.application_exit}",
+                place="",
+                evidence={"exit_code": info.application_exit},
+                operations=(),
+                is_allowed=APPLICATION_FAILED in info.allowed,
+            )
+        )
+    return found

@@ -1,0 +1,374 @@
+"""Signs that a fault took effect, each found in the samples or in the history.
+
+A sign looks at the fault's window: from its begin to GRACE_MS behind its end, or to the begin of the next fault if that
+comes first. It compares with how things were before the begin, and is about the nodes that were hit if the fault names
+any. Samples are some 100 ms apart, so a set that shrinks and grows again may be missed; epochs only rise, so a change
+of leader is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeVar
+
+from kraft.sim.chaos.history import Function, Place
+from kraft.sim.chaos.judge.availability import quantile, successes_of
+from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
+from kraft.sim.chaos.run_folder import FaultRecord, PartitionSample, Sample
+from kraft.sim.nemesis import plan
+
+GRACE_MS = 2_000
+"""What a fault causes may show so long after it has ended."""
+SHORT_MS = 300
+"""A fault shorter than this may pass between two samples."""
+BEFORE_MS = 5_000
+"""So long before a fault its successes and latencies are compared with."""
+GAP_MS_MIN, GAP_FACTOR, GAP_SUCCESSES_MIN = 250, 3, 3
+"""A gap is at least so long, and so many times the longest before the fault, in which there were so many successes."""
+SLOWER_FACTOR, SLOWER_MS_MIN, SLOWER_COUNT_MIN = 2, 10, 20
+"""Sends are slower by this factor and so many ms, with so many sends before and during the fault."""
+SILENT_MS_MIN, SETTLE_MS = 500, 200
+"""A link is silent for so long, counted from a moment after the begin, in which bytes under way may arrive."""
+REFUSALS = (
+    "NOTENOUGHREPLICAS",
+    "NOTLEADER",
+    "LEADERNOTAVAILABLE",
+    "STORAGEERROR",
+    "TIMEDOUT",
+    "TIMEOUT",
+    "DISCONNECT",
+    "NETWORKEXCEPTION",
+    "TRANSPORT",
+)
+"""Errors of sends by which brokers, or the way to them, refuse: letters only, anywhere in the reason."""
+
+Value = TypeVar("Value")
+Series = Sequence[tuple[float, Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a run's signs are looked for in. `samples` are in the order of their times."""
+
+    samples: Sequence[Sample]
+    operations: Sequence[Operation]
+    duration_ms: float
+    partitions: Mapping[Place, Series[PartitionSample]] = field(init=False)
+    sends: Sequence[Operation] = field(init=False)
+    successes: Mapping[str, Sequence[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found: dict[Place, list[tuple[float, PartitionSample]]] = {}
+        for sample in self.samples:
+            for each in sample.partitions:
+                found.setdefault(Place(each.topic, each.partition), []).append((sample.time_ms, each))
+        object.__setattr__(self, "partitions", found)
+        object.__setattr__(self, "sends", [each for each in self.operations if each.f is Function.SEND])
+        object.__setattr__(self, "successes", successes_of(self.sends, Function.SEND))
+
+    def series(self, value: Callable[[Sample], Value | None]) -> list[tuple[float, Value]]:
+        """(ms, value) of the samples that have it."""
+        return [(each.time_ms, found) for each in self.samples for found in [value(each)] if found is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault with its window, in ms: it lasted from `begin_ms` to `end_ms`, and is looked for until `until_ms`."""
+
+    observed: Observed
+    kind: str
+    nodes: frozenset[int]
+    begin_ms: float
+    end_ms: float
+    until_ms: float
+
+    def before(self, series: Series[Value]) -> Value | None:
+        """The last value before the fault."""
+        return next((value for time_ms, value in reversed(series) if time_ms <= self.begin_ms), None)
+
+    def within(self, series: Series[Value]) -> Iterator[tuple[float, Value]]:
+        """The values in the window."""
+        return ((time_ms, value) for time_ms, value in series if self.begin_ms < time_ms <= self.until_ms)
+
+    def after_s(self, time_ms: float) -> str:
+        return f"after {(time_ms - self.begin_ms) / 1000:.2f} s"
+
+    def is_hit(self, node: int) -> bool:
+        """Whether the fault hit this node, or named none."""
+        return not self.nodes or node in self.nodes
+
+
+def case_of(observed: Observed, faults: Sequence[FaultRecord], number: int) -> Case:
+    """The fault with this number."""
+    fault = faults[number]
+    end_ms = observed.duration_ms if fault.end_ms is None else max(fault.end_ms, fault.begin_ms)
+    later = [other.begin_ms for other in faults if other.begin_ms > end_ms and not other.missed]
+    until_ms = min([end_ms + GRACE_MS, *later])
+    return Case(observed, fault.kind, frozenset(fault.nodes), fault.begin_ms, end_ms, until_ms)
+
+
+def numbers(values: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(values))) or "none"
+
+
+# of the cluster
+
+
+def isr(case: Case) -> str | None:
+    """An in-sync set loses a node that was hit, or, if none is named, any member."""
+    for place, series in case.observed.partitions.items():
+        first = case.before(series)
+        members = set(first.isr) if first is not None else set()
+        for time_ms, each in case.within(series):
+            lost = {member for member in members - {*each.isr} if case.is_hit(member)}
+            if lost:
+                return f"ISR of {name_of(place)} went from {numbers(members)} to {numbers(each.isr)} {case.after_s(time_ms)}"
+            members = set(each.isr)
+    return None
+
+
+def leader(case: Case) -> str | None:
+    """A partition that a hit node led, or any if none is named, changes its leader or its leader epoch."""
+    for place, series in case.observed.partitions.items():
+        first = case.before(series)
+        if first is None or not case.is_hit(first.leader):
+            continue
+        for time_ms, each in case.within(series):
+            if each.leader_epoch > first.leader_epoch or each.leader != first.leader:
+                return (
+                    f"leader of {name_of(place)} went from {first.leader} (epoch {first.leader_epoch}) to {each.leader} "
+                    f"(epoch {each.leader_epoch}) {case.after_s(time_ms)}"
+                )
+    return None
+
+
+def controller(case: Case) -> str | None:
+    """The quorum led by a hit node, or by any if none is named, changes its leader or its epoch."""
+    series = case.observed.series(
+        lambda each: (each.controller, each.controller_epoch) if each.controller >= 0 else None
+    )
+    first = case.before(series)
+    if first is None or not case.is_hit(first[0]):
+        return None
+    for time_ms, (node, epoch) in case.within(series):
+        if node != first[0] or epoch > first[1]:
+            was = f"{first[0]} (epoch {first[1]})"
+            return f"the active controller went from {was} to {node} (epoch {epoch}) {case.after_s(time_ms)}"
+    return None
+
+
+def elections(case: Case) -> str | None:
+    """Any partition, or the quorum, has a new leader or a higher epoch."""
+    anyone = Case(case.observed, case.kind, frozenset(), case.begin_ms, case.end_ms, case.until_ms)
+    return leader(anyone) or controller(anyone)
+
+
+def voters(case: Case) -> str | None:
+    """The set of voters changes."""
+    series = case.observed.series(lambda each: frozenset(each.voters) or None)
+    first = case.before(series)
+    for time_ms, each in case.within(series):
+        if first is not None and each != first:
+            return f"voters went from {numbers(first)} to {numbers(each)} {case.after_s(time_ms)}"
+    return None
+
+
+def fenced(case: Case) -> str | None:
+    """A hit node, or any if none is named, is no longer among the brokers that the cluster takes for alive."""
+    series = case.observed.series(lambda each: frozenset(each.brokers) or None)
+    alive = case.before(series) or frozenset()
+    for time_ms, each in case.within(series):
+        lost = {node for node in alive - each if case.is_hit(node)}
+        if lost:
+            return f"broker {numbers(lost)} was fenced {case.after_s(time_ms)}"
+        alive = each
+    return None
+
+
+def process(case: Case) -> str | None:
+    """Each hit node, or each node if none is named, that ran before did not run at some time."""
+    if not any(each.running for each in case.observed.samples):
+        return None
+    series = case.observed.series(lambda each: frozenset(each.running))
+    ran = case.before(series) or frozenset()
+    hit = case.nodes or ran
+    stopped: dict[int, float] = {}
+    for time_ms, running in case.within(series):
+        for node in ran & hit - running:
+            stopped.setdefault(node, time_ms)
+    if not hit or not hit <= stopped.keys():
+        return None
+    return f"node {numbers(hit)} did not run {case.after_s(min(stopped.values()))}"
+
+
+def follower_controller(case: Case) -> str | None:
+    """The hit nodes are voters that do not lead, and no brokers: nothing but their processes can show."""
+    samples = case.observed.samples
+    leads = case.before(case.observed.series(lambda each: each.controller if each.controller >= 0 else None))
+    voting = case.before(case.observed.series(lambda each: frozenset(each.voters) or None)) or frozenset()
+    serving = {broker for each in samples for broker in each.brokers}
+    if not case.nodes or leads is None or leads in case.nodes or not case.nodes <= voting or case.nodes & serving:
+        return None
+    return f"node {numbers(case.nodes)} is a controller that did not lead"
+
+
+def between_samples(case: Case) -> str | None:
+    """The fault was so short that no sample lies in it."""
+    span_ms = case.end_ms - case.begin_ms
+    inside = any(case.begin_ms < each.time_ms < case.end_ms for each in case.observed.samples)
+    return None if inside or span_ms >= SHORT_MS else f"no sample lies in its {span_ms:.0f} ms"
+
+
+# of the clients
+
+
+def refusals(case: Case) -> str | None:
+    """Sends end without success, refused by brokers or without a way to them: more than in as long before."""
+    span_ms = case.until_ms - case.begin_ms
+    refused = [
+        (send.end_ms, send.error)
+        for send in case.observed.sends
+        if not send.is_ok and send.end_ms is not None and _is_refusal(send.error)
+    ]
+    before = sum(case.begin_ms - span_ms < time_ms <= case.begin_ms for time_ms, _ in refused)
+    during = [error for time_ms, error in refused if case.begin_ms < time_ms <= case.until_ms]
+    if len(during) <= before:
+        return None
+    return f"{len(during)} sends were refused ({', '.join(sorted({*during}))}), and {before} in as long before"
+
+
+def _is_refusal(error: str) -> bool:
+    letters = "".join(filter(str.isalpha, error)).upper()
+    return any(each in letters for each in REFUSALS)
+
+
+def slower(case: Case) -> str | None:
+    """The median, or the 95th percentile, of successful sends is at least twice that of the time before."""
+    took = [(send.begin_ms, send.end_ms, send.took_ms) for send in case.observed.sends if send.is_ok]
+    end_ms = case.until_ms if case.end_ms - case.begin_ms < SHORT_MS else case.end_ms
+    before = sorted(
+        ms for begin, end, ms in took if ms is not None and case.begin_ms - BEFORE_MS <= begin and end <= case.begin_ms
+    )
+    during = sorted(ms for begin, end, ms in took if ms is not None and begin <= end_ms and end > case.begin_ms)
+    if min(len(before), len(during)) < SLOWER_COUNT_MIN:
+        return None
+    for share, name in ((0.5, "median"), (0.95, "95th percentile")):
+        was_ms, is_ms = quantile(before, share) or 0.0, quantile(during, share) or 0.0
+        if is_ms >= SLOWER_FACTOR * was_ms and is_ms - was_ms >= SLOWER_MS_MIN:
+            return f"the {name} of sends went from {was_ms:.1f} to {is_ms:.1f} ms"
+    return None
+
+
+def gap(case: Case) -> str | None:
+    """A partition to which sends had succeeded has no success for much longer than any time between two before."""
+    until_ms = min(case.until_ms, case.observed.duration_ms)
+    for place, times in case.observed.successes.items():
+        before = [time for time in times if case.begin_ms - BEFORE_MS <= time <= case.begin_ms]
+        if len(before) < GAP_SUCCESSES_MIN:
+            continue
+        least_ms = max(GAP_MS_MIN, GAP_FACTOR * max(later - earlier for earlier, later in pairwise(before)))
+        edges = [case.begin_ms, *(time for time in times if case.begin_ms < time < until_ms), until_ms]
+        for earlier, later in pairwise(edges):
+            if earlier <= case.end_ms and later - earlier >= least_ms:
+                return f"no success in {place} for {later - earlier:.0f} ms, {case.after_s(earlier)}"
+    return None
+
+
+def rebalances(case: Case) -> str | None:
+    """Members of a group are assigned partitions anew."""
+    members = {lineage_of(each.process) for each in case.observed.operations if "group" in each.values}
+    found = [
+        each
+        for each in case.observed.operations
+        if each.f is Function.ASSIGN and lineage_of(each.process) in members and _ended_in(case, each)
+    ]
+    return f"{len(found)} assignments of group members" if found else None
+
+
+def topics(case: Case) -> str | None:
+    """Topics are created or deleted with success."""
+    functions = (Function.CREATE_TOPIC, Function.DELETE_TOPIC)
+    found = [each for each in case.observed.operations if each.f in functions and each.is_ok and _ended_in(case, each)]
+    return f"{len(found)} topics were created or deleted" if found else None
+
+
+def _ended_in(case: Case, operation: Operation) -> bool:
+    return operation.end_ms is not None and case.begin_ms < operation.end_ms <= case.until_ms
+
+
+# of what was measured besides
+
+
+_LINK = re.compile(r"(?P<what>.+) (?P<source>\S+)->(?P<target>\S+)")
+_FACT = re.compile(r"(?P<name>.+?)(?: by (?P<by>[\d.]+)| under (?P<under>[\d.]+)%)?")
+
+
+def silent(case: Case) -> str | None:
+    """Bytes went over a link that was cut, as the facts "proxy bytes SOURCE->TARGET" count them, and then none."""
+    for name in _fact_names(case):
+        link = _LINK.fullmatch(name)
+        if link is None or not link["what"].endswith("bytes") or not _is_cut(case, link["source"], link["target"]):
+            continue
+        series = case.observed.series(lambda each, name=name: each.facts.get(name))  # type: ignore[misc]
+        before = [value for time_ms, value in series if case.begin_ms - GRACE_MS <= time_ms <= case.begin_ms]
+        during = [each for each in series if case.begin_ms + SETTLE_MS <= each[0] <= case.end_ms]
+        if not during or len(before) < 2 or before[-1] <= before[0]:
+            continue
+        span_ms = during[-1][0] - during[0][0]
+        is_still = during[-1][1] <= during[0][1]
+        if is_still and span_ms >= max(SILENT_MS_MIN, (case.end_ms - case.begin_ms) / 2):
+            return f"nothing passed from {link['source']} to {link['target']} for {span_ms:.0f} ms"
+    return None
+
+
+def _is_cut(case: Case, source: str, target: str) -> bool:
+    """Whether a fault of this kind is about the link between these: nodes, or whoever is none, as clients are."""
+    ends = [int(end) if end.isdigit() else -1 for end in (source, target)]
+    if case.kind == plan.CLIENTS_CUT:
+        return -1 in ends and any(case.is_hit(end) for end in ends if end >= 0)
+    if -1 in ends:
+        return False
+    if case.kind in plan.LINK_KINDS:
+        return {*ends} == case.nodes
+    return not case.nodes or len({*ends} & case.nodes) == 1
+
+
+def fact(case: Case, wanted: str) -> str | None:
+    """A measurement rises over what it was. NAME alone; `NAME by X`: it moves by at least X, either way; `NAME under X%`:
+    it falls to at most that part of what it was. "NAME N", "NAME N->M" of the nodes that were hit are meant too."""
+    parts = _FACT.fullmatch(wanted)
+    if parts is None:
+        return None
+    for name in _fact_names(case):
+        if not _is_meant(case, parts["name"], name):
+            continue
+        series = case.observed.series(lambda each, name=name: each.facts.get(name))  # type: ignore[misc]
+        was = case.before(series)
+        for time_ms, value in case.within(series):
+            if _has_moved(was, value, parts["by"], parts["under"]):
+                return f"{name} went from {0 if was is None else was:g} to {value:g} {case.after_s(time_ms)}"
+    return None
+
+
+def _has_moved(was: float | None, value: float, by: str | None, under: str | None) -> bool:
+    if under is not None:
+        return was is not None and was > 0 and value <= was * float(under) / 100
+    if by is not None:
+        return abs(value - (was or 0.0)) >= float(by)
+    return value > (was or 0.0)
+
+
+def _is_meant(case: Case, wanted: str, name: str) -> bool:
+    if name == wanted:
+        return True
+    rest = name.removeprefix(f"{wanted} ")
+    ends = rest.split("->")
+    is_numbered = rest != name and len(ends) <= 2 and all(end.isdigit() for end in ends)
+    return is_numbered and any(case.is_hit(int(end)) for end in ends)
+
+
+def _fact_names(case: Case) -> list[str]:
+    return list(dict.fromkeys(name for each in case.observed.samples for name in each.facts))

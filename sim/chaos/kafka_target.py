@@ -1,0 +1,130 @@
+"""KafkaTarget: a cluster of Apache Kafka's own processes behind toxiproxy, made for one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kraft.deploy.launch.processes import identify
+from kraft.seam import Address
+from kraft.sim.chaos.apache_kafka import ProxiedApacheKafka
+from kraft.sim.chaos.clients import ClientLibrary
+from kraft.sim.chaos.clients.libraries import library_of
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.kafka_files import version_of
+from kraft.sim.chaos.kafka_layout import CLIENT, ListenerKey
+from kraft.sim.chaos.proxies.binary import VERSION
+from kraft.sim.chaos.proxies.links import Link, LinkProxies
+from kraft.sim.chaos.proxies.server import ToxiproxyServer
+from kraft.sim.chaos.proxies.toxics import Policy, Way
+from kraft.sim.chaos.scenario import Scenario
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.partition_shapes import CLIENTS
+
+KINDS_OF_SOURCES = {CLIENT: CLIENTS, "BROKER": -1, "CONTROLLER": -2, "QUORUM": -3}
+"""Listener → the end of a link that stands for all who dial it."""
+
+
+class KafkaListenerProxies:
+    """Proxies before each listener of each node; see kraft.sim.chaos.apache_kafka.KafkaProxies."""
+
+    def __init__(self, folder: Path, warden: Warden) -> None:
+        self._server = ToxiproxyServer(folder)
+        self._warden = warden
+        self._proxies: LinkProxies | None = None
+
+    def advertise(self, bound: Mapping[ListenerKey, Address]) -> Mapping[ListenerKey, Address]:
+        self._server.start()
+        if self._server.pid is not None:
+            self._warden.process(self._server.pid)
+        links = {_link(key): address for key, address in bound.items()}
+        self._proxies = LinkProxies(self._server, links)
+        return {key: self._proxies.address(_link(key)) for key in bound}
+
+    def cut(self, manners: Mapping[ListenerKey, str]) -> None:
+        ways: dict[Link, Way] = {}
+        policies: dict[Link, Policy] = {}
+        for key, manner in manners.items():
+            link = _link(key)
+            if manner == plan.HANG:
+                ways |= {link: Way(is_hung=True), link[::-1]: Way(is_hung=True)}
+            else:
+                policies[link] = Policy(manner)
+        self._made.apply(ways, policies)
+
+    def node_up(self, node: int) -> None:
+        self._made.node_up(node)
+
+    def node_down(self, node: int) -> None:
+        self._made.node_down(node)
+
+    def close(self) -> None:
+        if self._proxies is not None:
+            self._proxies.close()
+        self._server.stop()
+
+    @property
+    def _made(self) -> LinkProxies:
+        assert self._proxies is not None
+        return self._proxies
+
+
+def _link(key: ListenerKey) -> Link:
+    listener, node = key
+    return KINDS_OF_SOURCES[listener], node
+
+
+class KafkaTarget:
+    """See kraft.sim.chaos.targets. `libraries` is the folder of Kafka's jars."""
+
+    kind = "kafka"
+
+    def __init__(self, scenario: Scenario, folder: Path, warden: Warden, libraries: Path) -> None:
+        wanted = scenario.cluster
+        self._files, self._libraries = folder, libraries
+        self.cluster = ProxiedApacheKafka(
+            libraries,
+            KafkaListenerProxies(folder, warden),
+            controllers=wanted.controllers,
+            brokers=wanted.brokers,
+            combined=wanted.combined,
+            settings=wanted.settings,
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    @property
+    def direct_servers(self) -> Mapping[int, str]:
+        return dict(zip(self.cluster.broker_ids, self.cluster.direct_servers.split(","), strict=True))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (
+            "Apache Kafka's nodes dial each other at one address per kind of source, so no link of two nodes is cut",
+        )
+
+    def open(self) -> None:
+        self.cluster.open()
+
+    def close(self) -> None:
+        self.cluster.close()
+
+    def library(self, name: str) -> ClientLibrary:
+        return library_of(name)
+
+    def versions(self) -> Mapping[str, str]:
+        return {"Apache Kafka": version_of(self._libraries), "toxiproxy": VERSION}
+
+    def running(self) -> tuple[int, ...]:
+        found = {node: self.cluster.pid(node) for node in self.cluster.node_ids}
+        identities = {node: identify(pid) for node, pid in found.items() if pid is not None}
+        return tuple(node for node, one in identities.items() if one and one.is_alive and not one.is_stopped)
+
+    def facts(self) -> Mapping[str, float]:
+        return {}
+
+    def logs(self) -> Mapping[str, Path]:
+        nodes = {f"{node}.log": self.cluster.folder / str(node) / "server.log" for node in self.cluster.node_ids}
+        return nodes | {"toxiproxy.log": self._files / "toxiproxy.log"}

@@ -1,0 +1,62 @@
+"""OwnTarget: a cluster of pykraft's own nodes, made for one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kraft.deploy.launch.processes import read_identity
+from kraft.sim.chaos.chaos_cluster import ChaosCluster
+from kraft.sim.chaos.clients import ClientLibrary
+from kraft.sim.chaos.clients.libraries import library_of
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.proxies.binary import VERSION
+from kraft.sim.chaos.scenario import Scenario
+
+
+class OwnTarget:
+    """See kraft.sim.chaos.targets. `folder` is the run's own."""
+
+    kind = "pykraft"
+
+    def __init__(self, scenario: Scenario, folder: Path, warden: Warden) -> None:
+        self.cluster = ChaosCluster(scenario.cluster, folder, warden)
+        self._files = folder
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    @property
+    def direct_servers(self) -> Mapping[int, str]:
+        return dict(zip(self.cluster.broker_ids, self.cluster.direct_servers.split(","), strict=True))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def open(self) -> None:
+        self.cluster.open()
+
+    def close(self) -> None:
+        self.cluster.close()
+
+    def library(self, name: str) -> ClientLibrary:
+        return library_of(name)
+
+    def versions(self) -> Mapping[str, str]:
+        return {"toxiproxy": VERSION}
+
+    def running(self) -> tuple[int, ...]:
+        """By the notes that each process left: nobody is asked."""
+        identities = {node: read_identity(self.cluster.folder / str(node)) for node in self.cluster.node_ids}
+        return tuple(
+            node for node, identity in identities.items() if identity and identity.is_alive and not identity.is_stopped
+        )
+
+    def facts(self) -> Mapping[str, float]:
+        return {}
+
+    def logs(self) -> Mapping[str, Path]:
+        nodes = {f"{node}.log": self.cluster.folder / str(node) / "node.log" for node in self.cluster.node_ids}
+        return nodes | {"toxiproxy.log": self._files / "toxiproxy.log"}

@@ -1,0 +1,149 @@
+"""A toxiproxy server as a child process, for the time of a `with` block.
+
+    with ToxiproxyServer(folder) as server:
+        server.api.create_proxy("1-2", listen, upstream)
+
+Invariants: the port of its interface is its own, also against other test processes. The process is in a process group
+of its own, so ctrl-C in a terminal does not end it before its user. If the user is killed with SIGKILL it runs on: a
+watcher of the user must end it by `pid`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kraft.seam import Address
+from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.proxies.api import ToxiproxyApi
+from kraft.sim.chaos.proxies.binary import Progress, toxiproxy_binary
+from kraft.sim.chaos.proxies.errors import ToxiproxyError
+
+__all__ = ["LOG_NAME", "ToxiproxyError", "ToxiproxyServer", "toxiproxy_binary"]
+
+HOST = "127.0.0.1"
+LOG_NAME = "toxiproxy.log"
+START_SECONDS_MAX = 15.0
+STOP_SECONDS_MAX = 3.0
+"""From SIGTERM to SIGKILL."""
+LOG_LINES_SHOWN = 5
+_POLL_SECONDS = 0.01
+
+
+class ToxiproxyServer:
+    """See the module. `folder` exists and gets the log file; `binary` is built or found if it is not given, and
+    `progress` is called with a line before each step of that."""
+
+    def __init__(self, folder: Path, *, binary: Path | None = None, progress: Progress | None = None) -> None:
+        self.log_path = folder / LOG_NAME
+        self._binary = binary
+        self._progress = progress
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports: HeldPorts | None = None
+        self._api: ToxiproxyApi | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the process and block until its interface answers. ToxiproxyError."""
+        if self._process is not None:
+            raise ToxiproxyError("this toxiproxy is started already")
+        binary = self._binary or toxiproxy_binary(self._progress)
+        port, self._ports = hold_ports([0])
+        self._api = ToxiproxyApi(Address(HOST, port))
+        try:
+            self._spawn(binary, port)
+            self._wait_answering()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _spawn(self, binary: Path, port: int) -> None:
+        with self.log_path.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(
+                    [str(binary), "-host", HOST, "-port", str(port)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "LOG_LEVEL": "info"},
+                    process_group=0,
+                )
+            except OSError as problem:
+                raise ToxiproxyError(f"toxiproxy's server {binary} cannot be started: {problem}") from problem
+
+    def _wait_answering(self) -> None:
+        """A server that cannot open its port goes on without it, so a deadline decides."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                self.api.version()
+                return
+            except ToxiproxyError:
+                self.require_running()
+                if time.monotonic() > deadline:
+                    raise ToxiproxyError(
+                        f"toxiproxy does not answer within {START_SECONDS_MAX:g} s; {self._last_words()}"
+                    ) from None
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self) -> None:
+        """End the process and its proxies: SIGTERM, and SIGKILL if it does not end. Does nothing the second time."""
+        process, self._process = self._process, None
+        ports, self._ports = self._ports, None
+        self._api = None
+        try:
+            if process is not None:
+                _end(process)
+        finally:
+            if ports is not None:
+                ports.release()
+
+    @property
+    def api(self) -> ToxiproxyApi:
+        """ToxiproxyError if it is not started."""
+        if self._api is None:
+            raise ToxiproxyError("this toxiproxy is not started: with ToxiproxyServer(folder) as server: …")
+        return self._api
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None before the start and after the stop."""
+        return None if self._process is None else self._process.pid
+
+    def require_running(self) -> None:
+        """ToxiproxyError, with the end of the log, if the process has ended by itself."""
+        if self._process is None:
+            raise ToxiproxyError("this toxiproxy is not started")
+        code = self._process.poll()
+        if code is not None:
+            raise ToxiproxyError(f"toxiproxy (pid {self._process.pid}) ended with code {code}; {self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        return f"the end of {self.log_path}: {' / '.join(lines) or 'empty'}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """By signals to this one child, which may be paused."""
+    try:
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,216 @@
+"""Pure: what happens to the bytes of a way, as toxics of toxiproxy, and the steps from one set of toxics to another.
+
+The steps keep three rules, which come from how toxiproxy passes bytes (its link.go):
+- A toxic that holds bytes back is never removed: it is set to its neutral form. Removing it delivers what it holds one
+  chunk after the other while the proxy is locked, with 5 s for each chunk whose reader is gone.
+- Adding a toxic makes the last one of the chain hand on the chunk that it has in hand. While a way hangs, its other
+  toxics are therefore left as they are until the hang ends.
+- Closing is held back before bytes are, and let go before them, so a connection that closes delivers its bytes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kraft.sim.chaos.proxies.errors import ToxiproxyError
+
+ATTRIBUTES: Mapping[str, Mapping[str, int]] = {
+    "latency": {"latency": 0, "jitter": 0},
+    "bandwidth": {"rate": 0},
+    "slow_close": {"delay": 0},
+    "timeout": {"timeout": 0},
+    "reset_peer": {"timeout": 0},
+    "slicer": {"average_size": 1, "size_variation": 0, "delay": 0},
+    "limit_data": {"bytes": 0},
+}
+"""Type of toxic → its attributes and their defaults. Times are in ms, the slicer's delay in µs, rate in 1000 B/s."""
+
+HELD_MS = 30 * 24 * 3_600_000
+"""Longer than any run: bytes wait until the toxic is changed."""
+RATE_UNIT = 1000
+"""Bytes per second of rate 1 in a bandwidth toxic."""
+
+
+class Policy(Enum):
+    """What happens to connections between two ends, whichever of the two dials."""
+
+    OPEN = "open"
+    REFUSE = "refuse"
+    """The connections are closed, and dials are refused."""
+    RESET = "reset"
+    """The connections are closed. Dials succeed; a connection is reset when its first bytes arrive."""
+
+
+class Manner(Enum):
+    """What becomes of the bytes that are sent on a way that hangs."""
+
+    HOLD = "hold"
+    """They arrive when the hang ends."""
+    DROP = "drop"
+    """They are lost, and every connection on which the way hung is closed when the hang ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toxic:
+    """One of toxiproxy's toxics. Attributes that are not given have their defaults (`ATTRIBUTES`). `toxicity` is the
+    probability, 0 to 1, that it acts on a connection. `stream` restricts a toxic of a way to the connections that the
+    way's source dialled ("upstream") or its target ("downstream"); empty: both. ToxiproxyError lists what there is."""
+
+    type: str
+    attributes: Mapping[str, int] = field(default_factory=dict)
+    toxicity: float = 1.0
+    stream: str = ""
+
+    def __post_init__(self) -> None:
+        known = ATTRIBUTES.get(self.type)
+        if known is None:
+            raise ToxiproxyError(f"there is no toxic {self.type!r}: toxics are {', '.join(ATTRIBUTES)}")
+        for name, value in self.attributes.items():
+            if name not in known:
+                raise ToxiproxyError(f"the toxic {self.type} has no attribute {name!r}: it has {', '.join(known)}")
+            if not isinstance(value, int) or value < 0:
+                raise ToxiproxyError(f"{name} of the toxic {self.type} is a whole number from 0 up, not {value!r}")
+        if not 0 <= self.toxicity <= 1:
+            raise ToxiproxyError(f"toxicity is a probability from 0 to 1, not {self.toxicity!r}")
+        if self.stream not in ("", "upstream", "downstream"):
+            raise ToxiproxyError(f"a stream is upstream, downstream or empty (both), not {self.stream!r}")
+        object.__setattr__(self, "attributes", {**known, **self.attributes})
+        self._check_slices()
+
+    def _check_slices(self) -> None:
+        if self.type != "slicer":
+            return
+        average, variation = self.attributes["average_size"], self.attributes["size_variation"]
+        if not 0 <= variation < average:
+            raise ToxiproxyError(f"a slicer needs size_variation < average_size, not {variation} and {average}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How bytes fare that flow from one end to another, whichever of the two dialled. `latency_ms` is added, and up to
+    `jitter_ms` more. `bytes_per_second` is rounded to thousands from 1000 up; below, bytes pass one by one. Each
+    connection ends when `bytes_max` bytes have passed since the limit was set. 0: no limit. While a way hangs, a close
+    of the connection does not pass either."""
+
+    is_hung: bool = False
+    manner: Manner = Manner.HOLD
+    latency_ms: int = 0
+    jitter_ms: int = 0
+    bytes_per_second: int = 0
+    bytes_max: int = 0
+    toxics: tuple[Toxic, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.latency_ms, self.jitter_ms, self.bytes_per_second, self.bytes_max) < 0:
+            raise ToxiproxyError("latency, jitter, bytes per second and bytes of a way are 0 or more")
+
+
+CLEAR = Way()
+
+Toxics = Mapping[str, Toxic]
+"""The toxics of one stream of one proxy, by name."""
+
+CLOSE, DROP, LATENCY, RESET = "close", "drop", "latency", "reset"
+"""Names of toxics. The first three make a hang; in this order a stream begins to hang, and ends it."""
+_NEUTRAL = {toxic.type: toxic for toxic in (Toxic("slow_close"), Toxic("latency"))}
+"""By type: what a toxic that holds bytes or closes back is set to instead of being removed."""
+_HELD = Toxic("latency", {"latency": HELD_MS})
+_CLOSE_HELD = Toxic("slow_close", {"delay": HELD_MS})
+
+
+def toxics_of(way: Way, policy: Policy, stream: str) -> dict[str, Toxic]:
+    """The toxics of a way on a stream ("upstream" if the way's source dialled)."""
+    found = {f"{number}-{toxic.type}": toxic for number, toxic in enumerate(way.toxics) if toxic.stream in ("", stream)}
+    if way.bytes_per_second:
+        rate = _rate(way.bytes_per_second)
+        found[f"rate-{rate.type}"] = rate
+    if way.bytes_max:
+        found["limit"] = Toxic("limit_data", {"bytes": way.bytes_max})
+    if policy is Policy.RESET:
+        found[RESET] = Toxic("reset_peer")
+    if way.latency_ms or way.jitter_ms:
+        found[LATENCY] = _latency(way.latency_ms, way.jitter_ms)
+    if way.is_hung:
+        found[CLOSE] = _CLOSE_HELD
+        if way.manner is Manner.DROP:
+            found[DROP] = Toxic("timeout")
+        else:
+            found[LATENCY] = _HELD
+    return found
+
+
+def _latency(latency_ms: int, jitter_ms: int) -> Toxic:
+    """toxiproxy's jitter goes both ways from its latency; a way's adds to it."""
+    return Toxic("latency", {"latency": latency_ms + (jitter_ms + 1) // 2, "jitter": jitter_ms // 2})
+
+
+def _rate(bytes_per_second: int) -> Toxic:
+    """toxiproxy's bandwidth has no rate below 1000 bytes per second; its slicer can pause after each byte."""
+    if bytes_per_second < RATE_UNIT:
+        return Toxic("slicer", {"average_size": 1, "delay": 1_000_000 // bytes_per_second})
+    return Toxic("bandwidth", {"rate": (bytes_per_second + RATE_UNIT // 2) // RATE_UNIT})
+
+
+def is_held(toxics: Toxics) -> bool:
+    """Whether these toxics hold all bytes back, or drop them."""
+    return DROP in toxics or toxics.get(LATENCY) == _HELD
+
+
+class Verb(Enum):
+    ADD = "add"
+    UPDATE = "update"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change of a stream's toxics; `toxic` is the new one, or the one that is removed."""
+
+    verb: Verb
+    name: str
+    toxic: Toxic
+
+
+def steps_between(present: Toxics, wanted: Toxics, *, has_connections: bool = True) -> list[Step]:
+    """The changes that make one set of toxics another, in order. See the module for the rules. Without connections
+    nothing is held, so that toxics may be changed in a hang too."""
+    hang = [step for name in (CLOSE, DROP, LATENCY) for step in _steps_of(name, present, wanted)]
+    others = [
+        step
+        for name in dict.fromkeys((*present, *wanted))
+        if name not in (CLOSE, DROP, LATENCY)
+        for step in _steps_of(name, present, wanted)
+    ]
+    if not is_held(wanted):
+        return hang + others
+    if is_held(present) and has_connections:
+        return hang
+    return others + hang
+
+
+def _steps_of(name: str, present: Toxics, wanted: Toxics) -> list[Step]:
+    before, after = present.get(name), wanted.get(name)
+    if before is not None and after is None:
+        after = _NEUTRAL.get(before.type)
+    if _same(before, after):
+        return []
+    if after is None:
+        assert before is not None
+        return [Step(Verb.REMOVE, name, before)]
+    return [Step(Verb.ADD if before is None else Verb.UPDATE, name, after)]
+
+
+def _same(one: Toxic | None, other: Toxic | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.attributes, one.toxicity) == (other.attributes, other.toxicity)
+
+
+def after_step(present: Toxics, step: Step) -> dict[str, Toxic]:
+    """The toxics of a stream once a step was carried out."""
+    rest = {name: toxic for name, toxic in present.items() if name != step.name}
+    if step.verb is Verb.REMOVE:
+        return rest
+    return {**present, step.name: step.toxic}

@@ -1,0 +1,98 @@
+"""The verdict of a run as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.report.formats import (
+    anomaly_sentence,
+    count_of,
+    fault_words,
+    format_at,
+    format_gap,
+    format_ms,
+    headline,
+    sentence,
+)
+from kraft.sim.chaos.report.timeline import evidence_of
+from kraft.sim.chaos.run_folder import FaultRecord, RunFolder, RunInfo
+
+ANOMALIES_MAX = 10
+ERRORS_MAX = 5
+
+
+def text_summary(
+    info: RunInfo, verdict: Verdict, faults: Sequence[FaultRecord] = (), folder: RunFolder | None = None
+) -> Iterator[str]:
+    """Lines without their ends: the verdict and why, each fault with its evidence and gap, counts, latencies, and the
+    paths of the report. Without `faults` these have numbers only; without `folder` there are no paths."""
+    yield f"{info.scenario} on {info.cluster} with {info.client}, seed {info.seed}: {verdict.verdict.upper()}"
+    yield f"  {printable(headline(verdict))}"
+    for reason in verdict.reasons:
+        yield f"  - {printable(sentence(reason))}"
+    yield from _anomalies(verdict)
+    yield from _faults(verdict, faults)
+    yield from _counts(verdict)
+    if info.application:
+        code = "did not end" if info.application_exit is None else f"exit code {info.application_exit}"
+        yield f"application: {printable(' '.join(info.application))}: {code}"
+    for note in info.notes:
+        yield f"note: {printable(note)}"
+    if folder is not None:
+        yield f"report:  {folder.report}"
+        yield f"history: {folder.history}"
+    yield f"again:   {printable(info.command)}"
+
+
+def _anomalies(verdict: Verdict) -> Iterator[str]:
+    for anomaly in verdict.anomalies[:ANOMALIES_MAX]:
+        events = ", ".join(map(str, anomaly.operations[:8]))
+        where = f" Events {events}." if events else ""
+        allowed = " Permitted by the scenario's settings." if anomaly.is_allowed else ""
+        yield f"  - {printable(anomaly_sentence(anomaly))}{where}{allowed}"
+    if len(verdict.anomalies) > ANOMALIES_MAX:
+        yield f"  - and {len(verdict.anomalies) - ANOMALIES_MAX:,} more"
+
+
+def _faults(verdict: Verdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
+    judged = {each.fault for each in (*verdict.effects, *verdict.gaps)}
+    numbers = sorted(judged | set(range(len(faults))))
+    if numbers:
+        yield "faults:"
+    for number in numbers:
+        fault = faults[number] if number < len(faults) else None
+        words = f" {format_at(fault.begin_ms)} {fault_words(fault)}" if fault else ""
+        yield f"  {number + 1}.{printable(words)}"
+        if fault is not None and fault.missed:
+            yield f"     did not happen: {printable(fault.missed)}"
+        for evidence in evidence_of(verdict, number):
+            yield f"     {printable(evidence)}"
+        for gap in (gap for gap in verdict.gaps if gap.fault == number):
+            places = f" ({', '.join(gap.places)})" if gap.places else ""
+            yield (
+                f"     {gap.f}{printable(places)}: gap {format_gap(gap)}, "
+                f"first success after {format_ms(gap.first_success_ms)}"
+            )
+
+
+def _counts(verdict: Verdict) -> Iterator[str]:
+    if verdict.counts:
+        yield "operations:"
+    for f, outcomes in verdict.counts.items():
+        yield f"  {f:<14} " + "  ".join(f"{name} {count:,}" for name, count in outcomes.items())
+    errors = sorted(verdict.errors.items(), key=lambda each: (-each[1], each[0]))
+    for error, count in errors[:ERRORS_MAX]:
+        yield f"  {printable(error)}: {count_of(count, 'time')}"
+    if len(errors) > ERRORS_MAX:
+        yield f"  and {count_of(len(errors) - ERRORS_MAX, 'more error')}"
+    slow = [phase for phase in verdict.phases if phase.p99_ms is not None]
+    if slow:
+        yield "p99:"
+    for phase in slow:
+        yield f"  {phase.phase:<14} {phase.f:<14} {format_ms(phase.p99_ms)}"
+
+
+def printable(text: str) -> str:
+    """The text on one line, without characters that would steer a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

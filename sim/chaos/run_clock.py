@@ -1,0 +1,23 @@
+"""RunClock: the one time axis of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class RunClock:
+    """Counts from when the clients began; negative before that. `read_ns` is a clock that never goes back."""
+
+    def __init__(self, read_ns: Callable[[], int]) -> None:
+        self._read_ns = read_ns
+        self._zero_ns = read_ns()
+
+    def begin(self) -> None:
+        """The clients begin now."""
+        self._zero_ns = self._read_ns()
+
+    def now_ns(self) -> int:
+        return self._read_ns() - self._zero_ns
+
+    def now_ms(self) -> float:
+        return self.now_ns() / 1e6

@@ -1,0 +1,232 @@
+"""Run: a scenario on a cluster of processes. The cluster comes up, clients work while faults happen, all is healed, and
+everything is read; what is left is a run folder with the verdict and the report.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from kraft.seam import sole_error
+from kraft.sim.chaos.application import Application
+from kraft.sim.chaos.environment import environment_of
+from kraft.sim.chaos.fault_driver import FaultDriver
+from kraft.sim.chaos.history import History
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.judge.verdict import decide_verdict
+from kraft.sim.chaos.observer import Observer
+from kraft.sim.chaos.report import write_report
+from kraft.sim.chaos.run_clock import RunClock
+from kraft.sim.chaos.run_folder import RunFolder, RunInfo, Sample
+from kraft.sim.chaos.scenario import TOPIC, Scenario, ScenarioFault
+from kraft.sim.chaos.targets import Target
+from kraft.sim.chaos.topics_observer import TopicsObserver
+from kraft.sim.chaos.work import ApplicationWork, ClientWork, Outcome, Work
+from kraft.sim.chaos.workloads import Workload
+from kraft.sim.nemesis.on_clusters import faults_of_seed
+
+AFTER_HEAL_MS = 6_000
+"""Clients go on for at least this long when everything is healed: they must all make progress again."""
+WHOLE_SECONDS_MAX = 45.0
+WHOLE_POLL_SECONDS = 0.1
+
+
+class Progress(Protocol):
+    """Where a run reports how it goes."""
+
+    def phase(self, text: str) -> None: ...
+
+    def line(self, time_ms: float, text: str) -> None: ...
+
+    def sample(self, sample: Sample, history: History) -> None: ...
+
+    def done(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """`command` is what runs it again; `application` is the user's own program, if one is the workload."""
+
+    scenario: Scenario
+    client: str = "kraft"
+    seed: int = 1
+    command: str = ""
+    application: tuple[str, ...] = ()
+    echo: bool = True
+    """The application's output is shown as it comes."""
+
+
+class Run:
+    """One run. `folder` is made; `make_target` gets the warden that looks after what the cluster makes."""
+
+    def __init__(
+        self, settings: RunSettings, folder: Path, make_target: Callable[[Warden], Target], progress: Progress
+    ) -> None:
+        self._settings = settings
+        self._scenario = settings.scenario
+        self._folder = RunFolder(folder)
+        self._make_target = make_target
+        self._progress = progress
+        self._clock = RunClock(time.monotonic_ns)
+        self._outcome = Outcome()
+        self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
+
+    def run(self) -> Verdict:
+        """All of it. ClusterError if the cluster does not come up; then the folder holds the nodes' logs alone."""
+        self._folder.path.mkdir(parents=True)
+        with Warden() as warden:
+            self._warden = warden
+            target = self._make_target(warden)
+            try:
+                self._progress.phase(f"starting {target.kind}")
+                target.open()
+                with self._folder.history.open("w") as file:
+                    history = History(self._clock.now_ns, file)
+                    observer = Observer(
+                        target.direct_servers,
+                        tuple,
+                        self._clock.now_ms,
+                        target.running,
+                        target.facts,
+                        lambda sample: self._progress.sample(sample, history),
+                    )
+                    try:
+                        trio.run(self._work, target, history, observer)
+                    except BaseExceptionGroup as group:
+                        raise sole_error(group) from None
+                info = self._info(target)
+            finally:
+                self._keep_logs(target)
+                target.close()
+        if warden.left:
+            self._outcome.trouble.append(f"could not be cleaned: {', '.join(warden.left)}")
+        return self._judge(info, history, observer.samples)
+
+    # in trio
+
+    async def _work(self, target: Target, history: History, observer: Observer) -> None:
+        """The clients' work and the faults, with the observer beside them, and the last reading."""
+        begin = self._begin_application if self._settings.application else self._begin_workload
+        work = await begin(target, history, observer)
+        async with trio.open_nursery() as nursery:
+            self._clock.begin()
+            nursery.start_soon(observer.run)
+            self._progress.phase("clients work, faults happen")
+            await self._work_beside_faults(target, work)
+            self._outcome.duration_ms = self._clock.now_ms()
+            self._progress.phase("reading everything")
+            await work.finish(self._outcome)
+            nursery.cancel_scope.cancel()
+
+    async def _work_beside_faults(self, target: Target, work: Work) -> None:
+        until = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work.run, until)
+            await self._break_and_heal(target)
+            until.set()
+
+    async def _begin_workload(self, target: Target, history: History, observer: Observer) -> Work:
+        library, random_source = target.library(self._settings.client), random.Random(self._settings.seed)
+        workload = Workload(
+            library, target.bootstrap_servers, self._scenario, history, random_source, self._outcome.notes.append
+        )
+        self._progress.phase("preparing the topic")
+        await workload.prepare()
+        observer.topics = lambda: (TOPIC,)
+        return ClientWork(workload)
+
+    async def _begin_application(self, target: Target, history: History, observer: Observer) -> Work:
+        topics = TopicsObserver(target.bootstrap_servers, history, self._clock.now_ms)
+        observer.topics = lambda: topics.known_topics
+        command, servers = self._settings.application, target.bootstrap_servers
+        application = Application(command, servers, self._clock.now_ms, echo=self._settings.echo, warden=self._warden)
+        return ApplicationWork(application, topics)
+
+    async def _break_and_heal(self, target: Target) -> None:
+        """The faults, each at its time; then everything is mended, and time passes until clients may end."""
+        driver = FaultDriver(target.cluster, self._faults(target), self._clock, self._line)
+        try:
+            await driver.run()
+        finally:
+            self._outcome.faults = driver.records()
+        self._progress.phase("healing")
+        await trio.to_thread.run_sync(target.cluster.mend)
+        self._outcome.healed_ms = self._clock.now_ms()
+        self._line("everything is healed")
+        await self._wait_whole(target)
+        end_ms = max(float(self._scenario.duration_ms), self._outcome.healed_ms + AFTER_HEAL_MS)
+        await trio.sleep(max(0.0, (end_ms - self._clock.now_ms()) / 1000))
+
+    async def _wait_whole(self, target: Target) -> None:
+        """Until every replica is in sync, or so long; the judge sees by the samples whether it came to that."""
+        deadline = trio.current_time() + WHOLE_SECONDS_MAX
+        is_whole = False
+        while not is_whole and trio.current_time() < deadline:
+            is_whole = await trio.to_thread.run_sync(target.cluster.is_whole)
+            await trio.sleep(WHOLE_POLL_SECONDS)
+
+    def _faults(self, target: Target) -> tuple[ScenarioFault, ...]:
+        if not self._scenario.random_faults:
+            return self._scenario.faults
+        drawn = faults_of_seed(target.cluster, self._settings.seed, self._scenario.duration_ms)
+        return (*self._scenario.faults, *(ScenarioFault(fault=fault) for fault in drawn))
+
+    def _line(self, text: str) -> None:
+        self._progress.line(self._clock.now_ms(), text)
+
+    # afterwards
+
+    def _info(self, target: Target) -> RunInfo:
+        scenario, outcome = self._scenario, self._outcome
+        library = target.library(self._settings.client)
+        return RunInfo(
+            scenario=scenario.name,
+            title=scenario.title,
+            about=scenario.about,
+            text=scenario.text,
+            cluster=target.kind,
+            client=library.name,
+            seed=self._settings.seed,
+            started_at=self._started_at,
+            duration_ms=outcome.duration_ms,
+            healed_ms=outcome.healed_ms,
+            end_ms=self._clock.now_ms(),
+            command=self._settings.command,
+            partitions=scenario.topic.partitions,
+            replicas=scenario.topic.replicas,
+            versions=environment_of(**target.versions(), **{f"client {library.name}": library.version}),
+            allowed=scenario.expects.allowed,
+            must_find=scenario.expects.must_find,
+            gap_ms_max=scenario.expects.gap_ms_max,
+            notes=(*target.notes, *outcome.notes),
+            trouble=tuple(outcome.trouble),
+            application=self._settings.application,
+            application_exit=outcome.application_exit,
+        )
+
+    def _judge(self, info: RunInfo, history: History, samples: list[Sample]) -> Verdict:
+        self._progress.phase("judging")
+        folder, faults = self._folder, self._outcome.faults
+        folder.write_info(replace(info, trouble=tuple(self._outcome.trouble)))
+        folder.write_rows("faults", faults)
+        folder.write_rows("samples", samples)
+        folder.write_rows("output", self._outcome.output)
+        verdict = decide_verdict(info, history.events, faults, samples)
+        write_report(folder, verdict)
+        return verdict
+
+    def _keep_logs(self, target: Target) -> None:
+        logs = self._folder.path / "nodes"
+        logs.mkdir(exist_ok=True)
+        for name, path in target.logs().items():
+            if path.exists():
+                shutil.copyfile(path, logs / name)

@@ -1,0 +1,53 @@
+"""The observer of a simulated cluster: it looks at the nodes' own state, and so is never late and never refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from kraft.sim.chaos.observer import SAMPLE_MS
+from kraft.sim.chaos.run_folder import PartitionSample, Sample
+from kraft.sim.chaos.scenario import TOPIC
+from kraft.sim.simulated_cluster import SimulatedCluster
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedObserver:
+    """Adds a sample to `samples` every SAMPLE_MS of virtual time. Partitions are as the newest committed metadata that
+    a running node has."""
+
+    cluster: SimulatedCluster
+    now_ms: Callable[[], float]
+    samples: list[Sample]
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            self.samples.append(self.take())
+            await trio.sleep(SAMPLE_MS / 1000)
+
+    def take(self) -> Sample:
+        """A sample of this moment."""
+        state = self.cluster.state()
+        topic = None if state.image is None else state.image.topics.get(TOPIC)
+        return Sample(
+            time_ms=self.now_ms(),
+            partitions=tuple(
+                PartitionSample(
+                    topic=TOPIC,
+                    partition=number,
+                    leader=one.leader,
+                    leader_epoch=one.leader_epoch,
+                    isr=tuple(sorted(one.isr)),
+                    replicas=one.replicas,
+                )
+                for number, one in (() if topic is None else topic.partitions())
+            ),
+            controller=-1 if state.controller is None else state.controller,
+            controller_epoch=state.controller_epoch,
+            voters=state.voters,
+            brokers=state.brokers,
+            running=state.running,
+        )

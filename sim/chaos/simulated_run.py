@@ -1,0 +1,191 @@
+"""A scenario in virtual time: the same clients, faults, history and judge as on processes, on a simulated cluster.
+
+Nodes, network, disks and clocks are the world's: the same seed gives the same history, event for event, in any process.
+Invariant: nothing here reads a clock or draws by chance but through the world and the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import trio
+
+from kraft.seam import current_seam
+from kraft.sim.chaos.clients.kraft_client import KraftLibrary
+from kraft.sim.chaos.drawn_faults import faults_of_run
+from kraft.sim.chaos.fault_driver import records_of
+from kraft.sim.chaos.history import History, HistoryEvent, line_of
+from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.judge.verdict import decide_verdict
+from kraft.sim.chaos.run_clock import RunClock
+from kraft.sim.chaos.run_folder import FaultRecord, RunFolder, RunInfo, Sample
+from kraft.sim.chaos.scenario import Scenario, ScenarioError, ScenarioFault
+from kraft.sim.chaos.simulated_observer import SimulatedObserver
+from kraft.sim.chaos.workloads import Workload
+from kraft.sim.nemesis.on_clusters import FaultRun
+from kraft.sim.shapes import ClusterError
+from kraft.sim.simulated_cluster import SimulatedCluster
+
+SIMULATED = "simulated"
+"""Kind of the cluster in a run's information."""
+BEGAN_AT = "1970-01-01T00:00:00+00:00"
+"""Virtual time has no date: the same run has the same files."""
+AFTER_HEAL_MS = 6_000
+"""Clients go on for at least this long when everything is healed: they must all make progress again."""
+WHOLE_SECONDS_MAX = 45.0
+FINAL_READ_SECONDS_MAX = 60.0
+RUN_SECONDS_MAX = 3_600.0
+"""Virtual seconds that a run may take beside its duration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedRun:
+    """What a run gave: all that a run folder holds."""
+
+    info: RunInfo
+    events: Sequence[HistoryEvent]
+    faults: Sequence[FaultRecord]
+    samples: Sequence[Sample]
+    verdict: Verdict
+    trace_hash: str
+    """Equal for two runs that were the same, event for event."""
+
+    def write_to(self, path: Path) -> RunFolder:
+        """Write the files of a run to a folder, which is made; the report too."""
+        from kraft.sim.chaos.report import write_report
+
+        folder = RunFolder(path)
+        path.mkdir(parents=True)
+        folder.write_info(self.info)
+        folder.history.write_text("".join(map(line_of, self.events)))
+        folder.write_rows("faults", self.faults)
+        folder.write_rows("samples", self.samples)
+        write_report(folder, self.verdict)
+        return folder
+
+
+def run_simulated(scenario: Scenario, seed: int, *, command: str = "") -> SimulatedRun:
+    """Run a scenario on a simulated cluster, and judge it. ScenarioError if it has a fault that such a cluster cannot
+    have; ClusterError if a node stops by a fault of its own, or an invariant of it breaks."""
+    with cluster_of(scenario, seed) as cluster:
+        course = _Course(scenario, seed, cluster)
+        cluster.run(course.play, timeout_s=RUN_SECONDS_MAX + scenario.duration_ms / 1000)
+        info = course.info(command)
+        verdict = decide_verdict(info, course.history.events, course.faults, course.samples)
+        return SimulatedRun(
+            info=info,
+            events=course.history.events,
+            faults=course.faults,
+            samples=course.samples,
+            verdict=verdict,
+            trace_hash=cluster.trace_hash,
+        )
+
+
+def cluster_of(scenario: Scenario, seed: int) -> SimulatedCluster:
+    """The cluster that a scenario asks for. ScenarioError."""
+    asked = scenario.cluster
+    shape: Mapping[str, int] = {"controllers": asked.controllers, "brokers": asked.brokers}
+    if asked.combined:
+        shape = {"combined": asked.combined}
+    try:
+        return SimulatedCluster(seed=seed, settings=asked.settings, dynamic_voters=asked.dynamic_voters, **shape)
+    except ClusterError as problem:
+        raise ScenarioError(f"{scenario.name} cannot run in virtual time: {problem}") from problem
+
+
+@dataclass(slots=True)
+class _Course:
+    """One run within its world."""
+
+    scenario: Scenario
+    seed: int
+    cluster: SimulatedCluster
+    faults: list[FaultRecord] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
+    healed_ms: float = 0.0
+    duration_ms: float = 0.0
+    end_ms: float = 0.0
+    clock: RunClock = field(init=False)
+    history: History = field(init=False)
+
+    async def play(self) -> None:
+        """All of it, in virtual time."""
+        seam = current_seam.get()
+        assert seam is not None
+        self.clock = RunClock(seam.clock.monotonic_ns)
+        self.history = History(self.clock.now_ns)
+        chance = random.Random(self.seed)
+        library = KraftLibrary()
+        servers = self.cluster.bootstrap_servers
+        workload = Workload(library, servers, self.scenario, self.history, chance, self.notes.append)
+        await workload.prepare()
+        observer = SimulatedObserver(self.cluster, self.clock.now_ms, self.samples)
+        until = trio.Event()
+        async with trio.open_nursery() as nursery:
+            self.clock.begin()
+            nursery.start_soon(observer.run)
+            async with trio.open_nursery() as clients:
+                clients.start_soon(workload.run, until)
+                await self._break_and_heal()
+                until.set()
+            self.duration_ms = self.clock.now_ms()
+            if not await workload.read_everything(FINAL_READ_SECONDS_MAX):
+                self.trouble.append("the final reader did not reach the end of every partition")
+            nursery.cancel_scope.cancel()
+        self.end_ms = self.clock.now_ms()
+
+    async def _break_and_heal(self) -> None:
+        """The faults, each at its time; then everything is mended, and time passes until clients may end."""
+        await self._carry_out(faults_of_run(self.scenario, self.cluster, self.seed))
+        self.cluster.mend()
+        self.healed_ms = self.clock.now_ms()
+        with trio.move_on_after(WHOLE_SECONDS_MAX):
+            await self.cluster.wait_until(self.cluster.is_whole, timeout_s=2 * WHOLE_SECONDS_MAX)
+        end_ms = max(float(self.scenario.duration_ms), self.healed_ms + AFTER_HEAL_MS)
+        await trio.sleep(max(0.0, end_ms - self.clock.now_ms()) / 1000)
+
+    async def _carry_out(self, faults: Sequence[ScenarioFault]) -> None:
+        try:
+            run = FaultRun(self.cluster, [one.fault for one in faults], lambda: int(self.clock.now_ms()))
+        except ClusterError as problem:
+            raise ScenarioError(f"{self.scenario.name} cannot run in virtual time: {problem}") from problem
+        try:
+            with closing(run.steps()) as steps:
+                for at_ms in steps:
+                    await trio.sleep(max(0.0, at_ms - self.clock.now_ms()) / 1000)
+        finally:
+            self.faults = records_of(run.windows, {id(one.fault): one.evidence for one in faults})
+
+    def info(self, command: str) -> RunInfo:
+        """What was run."""
+        scenario, expects = self.scenario, self.scenario.expects
+        return RunInfo(
+            scenario=scenario.name,
+            title=scenario.title,
+            about=scenario.about,
+            text=scenario.text,
+            cluster=SIMULATED,
+            client=KraftLibrary.name,
+            seed=self.seed,
+            started_at=BEGAN_AT,
+            duration_ms=self.duration_ms,
+            healed_ms=self.healed_ms,
+            end_ms=self.end_ms,
+            command=command,
+            partitions=scenario.topic.partitions,
+            replicas=scenario.topic.replicas,
+            versions={"pykraft": version("pykraft")},
+            allowed=expects.allowed,
+            must_find=expects.must_find,
+            gap_ms_max=expects.gap_ms_max,
+            notes=("Virtual time: nodes, network, disks and clocks are simulated.", *self.notes),
+            trouble=tuple(self.trouble),
+        )

@@ -1,0 +1,59 @@
+"""Targets: the clusters that a run may break, behind one face: ours, Apache Kafka, and one that the user brings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from kraft.sim.breakable_cluster import BreakableCluster
+from kraft.sim.chaos.clients import ClientLibrary
+
+
+class Target(Protocol):
+    """A cluster for the time of a run. `open` and `close` block; all else returns at once."""
+
+    kind: str
+    """pykraft, kafka, or the address of a cluster that was brought."""
+
+    @property
+    def cluster(self) -> BreakableCluster: ...
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin, behind the proxies."""
+        ...
+
+    @property
+    def direct_servers(self) -> Mapping[int, str]:
+        """Where the observer asks each broker."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the report must know of this kind of cluster."""
+        ...
+
+    def open(self) -> None:
+        """Bring it up. ClusterError says what went wrong."""
+        ...
+
+    def close(self) -> None: ...
+
+    def library(self, name: str) -> ClientLibrary:
+        """The client library of this name, such that its connections stand behind the proxies."""
+        ...
+
+    def versions(self) -> Mapping[str, str]: ...
+
+    def running(self) -> tuple[int, ...]:
+        """The nodes whose process runs and is not frozen."""
+        ...
+
+    def facts(self) -> Mapping[str, float]:
+        """Measurements for the samples (see kraft.sim.chaos.judge.evidence)."""
+        ...
+
+    def logs(self) -> Mapping[str, Path]:
+        """Name in the run's folder → the log of a node or of a proxy."""
+        ...

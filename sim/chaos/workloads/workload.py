@@ -1,0 +1,150 @@
+"""Workload: all clients of a scenario, from the topic that they use to the final reader."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import trio
+
+from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, WorkloadAdmin
+from kraft.sim.chaos.history import History, Place
+from kraft.sim.chaos.scenario import TOPIC, Scenario
+from kraft.sim.chaos.workloads.group_members import GroupMembers
+from kraft.sim.chaos.workloads.processes import Setting
+from kraft.sim.chaos.workloads.reading import FinalReader, read_along
+from kraft.sim.chaos.workloads.sending import Producers
+from kraft.sim.chaos.workloads.topic_churn import TopicChurn
+from kraft.sim.shapes import ClusterError
+from kraft.wire.error_codes import ErrorCode
+
+PREPARE_S_MAX = 60.0
+PREPARE_PAUSE_S = 0.2
+FINISH_S = 15.0
+"""How long operations under way may take when the work is to end; then they are given up."""
+PREPARER = "preparer"
+
+
+class Workload:
+    """See the module. `notes` takes sentences for the reader of the run. `places`: partitions of topics that others
+    make and use; then no topic is made, and only readers make sense."""
+
+    def __init__(
+        self,
+        library: ClientLibrary,
+        bootstrap: str,
+        scenario: Scenario,
+        history: History,
+        random: random.Random,
+        notes: Callable[[str], None],
+        *,
+        places: Sequence[Place] | None = None,
+    ) -> None:
+        workload = scenario.workload
+        self._library = library
+        self._bootstrap = bootstrap
+        self._scenario = scenario
+        self._history = history
+        self._notes = notes
+        self._is_own = places is None
+        self._places = [Place(TOPIC, number) for number in range(scenario.topic.partitions)]
+        if places is not None:
+            self._places = list(places)
+        self._producers = Producers(workload, self._places, random)
+        self._members = GroupMembers(workload, TOPIC, random)
+        self._churn = TopicChurn(workload.topic_churn, scenario.topic.replicas, random)
+
+    @property
+    def rebalances(self) -> int:
+        """How many assignments the members of the group were given."""
+        return self._members.rebalances
+
+    # before
+
+    async def prepare(self) -> None:
+        """Create the topic, and wait until each of its partitions is led and all its replicas are in sync.
+        ClusterError if that does not come in PREPARE_S_MAX, or if there is such a topic already and it holds records.
+        """
+        if not self._is_own:
+            return
+        last = "no broker answered"
+        with trio.move_on_after(PREPARE_S_MAX):
+            while True:
+                try:
+                    await self._try_prepare()
+                except OperationFailed as failed:
+                    last = failed.error
+                    await trio.sleep(PREPARE_PAUSE_S)
+                else:
+                    return
+        raise ClusterError(f"topic {TOPIC} is not ready after {PREPARE_S_MAX:g} s; the last error was: {last}")
+
+    async def _try_prepare(self) -> None:
+        admin = await self._library.admin(self._bootstrap, PREPARER)
+        try:
+            topic = self._scenario.topic
+            try:
+                await admin.create_topic(TOPIC, topic.partitions, topic.replicas, topic.configs)
+            except OperationFailed as failed:
+                if failed.error != ErrorCode.TOPIC_ALREADY_EXISTS.name:
+                    raise
+            await self._wait_in_sync(admin)
+        finally:
+            await admin.aclose()
+        await self._require_empty()
+
+    async def _wait_in_sync(self, admin: WorkloadAdmin) -> None:
+        topic = self._scenario.topic
+        while True:
+            found = await admin.partitions(TOPIC)
+            if len(found) != topic.partitions:
+                text = f"topic {TOPIC} has {len(found)} partitions, not {topic.partitions} as the scenario wants"
+                raise ClusterError(text)
+            if all(each.leader >= 0 and len(each.isr) == len(each.replicas) for each in found):
+                return
+            await trio.sleep(PREPARE_PAUSE_S)
+
+    async def _require_empty(self) -> None:
+        consumer = await self._library.consumer(self._bootstrap, PREPARER, None)
+        try:
+            ends = await consumer.end_offsets(self._places)
+        finally:
+            await consumer.aclose()
+        if any(ends.values()):
+            raise ClusterError(
+                f"topic {TOPIC} exists already and holds records, which nobody could tell from those of the run: "
+                "delete it first"
+            )
+
+    # at work
+
+    async def run(self, until: trio.Event) -> None:
+        """Let all clients work until this event; returns when all of them are closed. What is under way then may take
+        FINISH_S. A fault of our own client's tasks is raised."""
+        setting = Setting(self._library, self._bootstrap, self._history, until)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._producers.run, setting)
+            nursery.start_soon(self._members.run, setting)
+            nursery.start_soon(self._churn.run, setting)
+            for number in range(self._scenario.workload.readers):
+                nursery.start_soon(read_along, setting, number, self._places)
+            await until.wait()
+            nursery.cancel_scope.deadline = trio.current_time() + FINISH_S
+        if self._scenario.workload.group_members:
+            self._notes(f"members of the group were given {self.rebalances} assignments")
+
+    async def settle(self, timeout_s: float) -> bool:
+        """Whether every producer has a success within this time, with a send that it begins from now on."""
+        with trio.move_on_after(timeout_s):
+            await self._producers.wait_each(trio.current_time())
+            return True
+        return False
+
+    # afterwards
+
+    async def read_everything(self, timeout_s: float, *, places: Sequence[Place] | None = None) -> bool:
+        """Let a fresh consumer, FINAL_READER, read all partitions (`places`: these ones) from their beginning to their
+        end. False if it did not come there within this time."""
+        setting = Setting(self._library, self._bootstrap, self._history, trio.Event())
+        wanted = self._places if places is None else list(places)
+        return await FinalReader(setting, wanted, self._producers.acknowledged).run(timeout_s)

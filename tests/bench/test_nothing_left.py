@@ -1,0 +1,156 @@
+"""Nothing is left of the benchmark's clusters, frozen or not, however the process that started them ends."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+MARK = "KRAFT_TEST_MARK"
+SECONDS_MAX = 120
+USERS_FOLDER = f"kraft-{os.getuid()}"
+"""For the sockets of all clusters of a user: it stays, and is empty while there are none."""
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
+STAND_IN = """
+import sys
+from kraft.sim.chaos.leash import exit_on_signals
+from tests.bench import sides
+
+exit_on_signals()
+with sides.both(sys.argv[2:], is_single=sys.argv[1] == "single"):
+    print("frozen", flush=True)
+    if sys.stdin.readline():
+        raise RuntimeError("what is measured failed")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """Whatever a command starts: by a mark in its environment, which its children have too, and by the folder in which
+    it makes its temporary ones, for those that write their titles over their environment."""
+
+    mark: str
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, MARK: self.mark, "TMPDIR": str(self.folder)}
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that run now; not those that nobody has reaped."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            files = (file.path for file in process.open_files())
+            named = (process.cwd(), *process.cmdline(), *files)
+            return process.environ().get(MARK) == self.mark or any(str(self.folder) in name for name in named)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+    def frozen(self) -> list[psutil.Process]:
+        return [one for one in self.processes() if one.status() == psutil.STATUS_STOPPED]
+
+
+@pytest.fixture
+def traces() -> Iterator[Traces]:
+    folder = Path(tempfile.mkdtemp(prefix="b-"))  # short: the name of a Unix socket has an end
+    found = Traces(secrets.token_hex(8), folder)
+    yield found
+    for process in found.processes():
+        process.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _started(traces: Traces, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *words],
+        env=traces.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _require_nothing_left(traces: Traces) -> None:
+    _wait_until(lambda: not traces.processes())
+    assert [path for path in traces.folder.rglob("*") if path.is_file() or path.is_socket()] == []
+    assert {path.name for path in traces.folder.iterdir()} <= {USERS_FOLDER}
+
+
+def _end_while_frozen(traces: Traces, number: signal.Signals, frozen: int, *words: str) -> None:
+    with _started(traces, "-c", STAND_IN, *words) as bench:
+        assert bench.stdout is not None
+        assert bench.stdout.readline() == "frozen\n"
+        _wait_until(lambda: len(traces.frozen()) == frozen)
+        bench.send_signal(number)
+        code = bench.wait(SECONDS_MAX)
+        assert code == (128 + number if number in (signal.SIGTERM, signal.SIGHUP) else -number)
+        _require_nothing_left(traces)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_frozen_node_after_a_signal_to_the_benchmark_is_gone(traces: Traces, number: signal.Signals) -> None:
+    _end_while_frozen(traces, number, 1, "single", "ours")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_six_frozen_nodes_after_a_signal_to_the_benchmark_are_gone(traces: Traces, number: signal.Signals) -> None:
+    _end_while_frozen(traces, number, 6, "three", "ours")
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_frozen_nodes_of_both_sides_after_a_signal_are_gone(traces: Traces, number: signal.Signals) -> None:
+    _end_while_frozen(traces, number, 2, "single", "ours", "kafka")
+
+
+def test_a_frozen_node_after_an_exception_is_gone(traces: Traces) -> None:
+    with _started(traces, "-c", STAND_IN, "single", "ours") as bench:
+        bench.communicate("fail\n", timeout=SECONDS_MAX)
+        assert bench.returncode == 1
+        _require_nothing_left(traces)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_the_bench_command_after_a_signal_leaves_nothing(traces: Traces, number: signal.Signals) -> None:
+    with _started(traces, "-m", "tests.bench", "--only", "failover", "--side", "ours", "--runs", "1") as bench:
+        _wait_until(lambda: any(traces.folder.glob("*/3/pid")))
+        bench.send_signal(number)
+        assert bench.wait(SECONDS_MAX) != 0
+        _require_nothing_left(traces)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_the_bench_command_after_a_signal_during_its_start_leaves_nothing(
+    traces: Traces, number: signal.Signals
+) -> None:
+    with _started(traces, "-m", "tests.bench", "--only", "start", "--side", "ours", "--runs", "1") as bench:
+        _wait_until(lambda: any(traces.folder.glob("*")))
+        bench.send_signal(number)
+        assert bench.wait(SECONDS_MAX) != 0
+        _require_nothing_left(traces)

@@ -1,0 +1,86 @@
+"""Rig: listeners at the targets of links, proxies before them, and both ends of connections in the hands of a test."""
+
+from __future__ import annotations
+
+import select
+import socket
+from contextlib import ExitStack
+
+from kraft.seam import Address
+from kraft.sim.chaos.proxies.links import Link, LinkProxies
+from kraft.sim.chaos.proxies.server import ToxiproxyServer
+
+SECONDS_MAX = 20.0
+LINKS = ((1, 2), (2, 1), (0, 1), (0, 2), (1, 3), (3, 1), (2, 3), (3, 2))
+
+
+class Rig:
+    """See the module. `close` ends all of it."""
+
+    def __init__(self, server: ToxiproxyServer, links: tuple[Link, ...] = LINKS) -> None:
+        self._stack = ExitStack()
+        self._targets = {link: self._keep(socket.create_server(("127.0.0.1", 0))) for link in links}
+        for target in self._targets.values():
+            target.settimeout(SECONDS_MAX)
+        upstreams = {link: Address(*target.getsockname()) for link, target in self._targets.items()}
+        self.proxies = self._stack.enter_context(LinkProxies(server, upstreams))
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _keep(self, end: socket.socket) -> socket.socket:
+        end.settimeout(SECONDS_MAX)
+        return self._stack.enter_context(end)
+
+    def dial(self, link: Link) -> socket.socket:
+        """The source's end of a new connection. OSError as from the kernel."""
+        address = self.proxies.address(link)
+        return self._keep(socket.create_connection((address.host, address.port), SECONDS_MAX))
+
+    def accept(self, link: Link) -> socket.socket:
+        """The target's end of the connection that was dialled first."""
+        return self._keep(self._targets[link].accept()[0])
+
+    def connect(self, link: Link) -> tuple[socket.socket, socket.socket]:
+        """Both ends of a connection over which bytes have passed both ways."""
+        near = self.dial(link)
+        far = self.accept(link)
+        exchange(near, far)
+        return near, far
+
+    def let_bytes_pass_elsewhere(self) -> None:
+        """Pass many messages over another link of the same server: what was not held back would be there by now."""
+        near, far = self.connect((3, 2))
+        for _ in range(50):
+            exchange(near, far)
+
+
+def exchange(near: socket.socket, far: socket.socket) -> None:
+    for one, other in ((near, far), (far, near)):
+        one.sendall(b"ping")
+        assert receive(other, 4) == b"ping"
+
+
+def receive(end: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer if the connection ends."""
+    found = b""
+    while len(found) < count:
+        piece = end.recv(count - len(found))
+        if not piece:
+            break
+        found += piece
+    return found
+
+
+def receive_pieces(end: socket.socket, count: int) -> list[bytes]:
+    """So many bytes, as they arrive."""
+    pieces: list[bytes] = []
+    while sum(map(len, pieces)) < count:
+        pieces.append(end.recv(count))
+        assert pieces[-1]
+    return pieces
+
+
+def is_quiet(end: socket.socket) -> bool:
+    """Whether neither bytes nor the end of the connection have arrived."""
+    return not select.select([end], [], [], 0)[0]

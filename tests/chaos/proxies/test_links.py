@@ -1,0 +1,446 @@
+"""LinkProxies: what passes over the proxies of links, with real sockets at both ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kraft.seam import Address
+from kraft.sim.chaos.proxies import api
+from kraft.sim.chaos.proxies.links import LinkProxies, Manner, Policy, Toxic, Way
+from kraft.sim.chaos.proxies.server import ToxiproxyError, ToxiproxyServer
+from tests.chaos.proxies.rig import LINKS, Rig, exchange, is_quiet, receive, receive_pieces
+
+pytestmark = pytest.mark.timeout(600)  # the first test may have to build toxiproxy
+
+HUNG = Way(is_hung=True)
+
+
+@pytest.fixture(autouse=True)
+def _open(server: ToxiproxyServer) -> Iterator[None]:
+    """No proxies are left behind by a test."""
+    yield
+    assert server.api.proxies() == {}
+
+
+def test_bytes_pass_both_ways_over_links_that_are_open(rig: Rig) -> None:
+    for link in LINKS:
+        exchange(*rig.connect(link))
+
+
+def test_links_have_addresses_of_their_own(rig: Rig) -> None:
+    assert rig.proxies.links == LINKS
+    assert len({rig.proxies.address(link) for link in LINKS}) == len(LINKS)
+    with pytest.raises(ToxiproxyError, match=r"no link 1-9: links are 1-2, 2-1, clients-1"):
+        rig.proxies.address((1, 9))
+
+
+# hang
+
+
+def test_a_way_that_hangs_holds_its_bytes_and_lets_the_opposite_way_pass(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): HUNG}, {})
+    near.sendall(b"late")
+    far.sendall(b"now")
+    assert receive(near, 3) == b"now"
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(far)
+    rig.proxies.apply({}, {})
+    assert receive(far, 4) == b"late"
+    exchange(near, far)
+
+
+def test_a_way_that_hangs_holds_answers_on_connections_that_its_target_dialled(rig: Rig) -> None:
+    near, far = rig.connect((2, 1))
+    rig.proxies.apply({(1, 2): HUNG}, {})
+    near.sendall(b"question")
+    assert receive(far, 8) == b"question"
+    far.sendall(b"answer")
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(near)
+    rig.proxies.apply({}, {})
+    assert receive(near, 6) == b"answer"
+
+
+def test_a_hang_both_ways_delivers_late_and_closes_nothing(rig: Rig) -> None:
+    connections = [rig.connect(link) for link in ((1, 2), (2, 1))]
+    for _ in range(2):
+        rig.proxies.apply({(1, 2): HUNG, (2, 1): HUNG}, {})
+        for near, far in connections:
+            near.sendall(b"a" * 100_000)
+            far.sendall(b"b" * 100_000)
+        rig.let_bytes_pass_elsewhere()
+        assert all(is_quiet(end) for connection in connections for end in connection)
+        rig.proxies.apply({}, {})
+        for near, far in connections:
+            assert receive(far, 100_000) == b"a" * 100_000
+            assert receive(near, 100_000) == b"b" * 100_000
+
+
+@pytest.mark.parametrize("sent", [b"", b"last words"])
+def test_a_close_during_a_hang_arrives_after_it_and_after_the_bytes(rig: Rig, sent: bytes) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): HUNG, (2, 1): HUNG}, {})
+    near.sendall(sent)
+    near.close()
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(far)
+    rig.proxies.apply({}, {})
+    assert receive(far, 100) == sent
+
+
+def test_a_dial_during_a_hang_is_accepted_and_its_bytes_arrive_late(rig: Rig) -> None:
+    rig.proxies.apply({(1, 2): HUNG, (2, 1): HUNG}, {})
+    near = rig.dial((1, 2))
+    near.sendall(b"hello")
+    far = rig.accept((1, 2))
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(far)
+    rig.proxies.apply({}, {})
+    assert receive(far, 5) == b"hello"
+
+
+def test_a_hang_ends_at_once_although_the_reader_of_many_held_bytes_has_gone(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(2, 1): HUNG}, {})
+    far.sendall(b"x" * 1_000_000)
+    rig.let_bytes_pass_elsewhere()
+    near.close()
+    rig.proxies.apply({}, {})
+    exchange(*rig.connect((1, 2)))
+    with pytest.raises(ConnectionError):
+        while True:
+            far.sendall(b"x" * 1_000_000)
+
+
+def test_other_toxics_of_a_way_that_hangs_wait_until_it_does_no_more(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): HUNG}, {})
+    near.sendall(b"first")
+    rig.let_bytes_pass_elsewhere()
+    rig.proxies.apply({(1, 2): Way(is_hung=True, bytes_max=3)}, {})
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(far)
+    rig.proxies.apply({(1, 2): Way(bytes_max=3)}, {})
+    assert receive(far, 5) == b"first"
+    near.sendall(b"second")
+    assert receive(far, 6) == b"sec"
+
+
+def test_bytes_of_a_hang_that_drops_are_lost_and_its_end_closes_the_connection(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): Way(is_hung=True, manner=Manner.DROP)}, {})
+    near.sendall(b"lost")
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(far)
+    rig.proxies.apply({}, {})
+    assert receive(far, 4) == b""
+    exchange(*rig.connect((1, 2)))
+
+
+# refuse and reset
+
+
+def test_a_pair_that_refuses_closes_its_connections_and_refuses_dials_either_way(rig: Rig) -> None:
+    connections = [rig.connect(link) for link in ((1, 2), (2, 1))]
+    rig.proxies.apply({}, {(1, 2): Policy.REFUSE})
+    for near, far in connections:
+        assert receive(near, 1) == receive(far, 1) == b""
+    for link in ((1, 2), (2, 1)):
+        with pytest.raises(ConnectionRefusedError):
+            rig.dial(link)
+    exchange(*rig.connect((0, 2)))
+    rig.proxies.apply({}, {})
+    exchange(*rig.connect((1, 2)))
+
+
+def test_of_two_policies_of_one_pair_the_stricter_one_counts(rig: Rig) -> None:
+    rig.proxies.apply({}, {(1, 2): Policy.REFUSE, (2, 1): Policy.RESET})
+    with pytest.raises(ConnectionRefusedError):
+        rig.dial((2, 1))
+
+
+def test_a_pair_that_resets_ends_its_connections_and_resets_new_ones_at_their_first_bytes(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({}, {(2, 1): Policy.RESET})
+    assert receive(near, 1) == receive(far, 1) == b""
+    dialled = rig.dial((1, 2))
+    accepted = rig.accept((1, 2))
+    dialled.sendall(b"hello")
+    for end in (dialled, accepted):
+        with pytest.raises(ConnectionResetError):
+            end.recv(1)
+    rig.proxies.apply({}, {})
+    exchange(*rig.connect((1, 2)))
+
+
+def test_a_reset_ends_connections_once_and_lets_sources_dial_anew(rig: Rig) -> None:
+    ends = rig.connect((1, 2))
+    others = rig.connect((2, 1))
+    rig.proxies.reset([(1, 2), (8, 9)])
+    assert [receive(end, 1) for end in ends] == [b"", b""]
+    exchange(*rig.connect((1, 2)))
+    exchange(*others)
+
+
+def test_a_reset_does_not_pass_a_hang(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(2, 1): HUNG}, {})
+    rig.proxies.reset([(1, 2)])
+    rig.proxies.apply({}, {})
+    exchange(near, far)
+
+
+# toxics
+
+
+def first_to_hear(*ends: socket.socket) -> list[socket.socket]:
+    return select.select(ends, [], [], 20)[0]
+
+
+def test_a_way_with_latency_delivers_after_one_without(rig: Rig) -> None:
+    slow, quick = rig.connect((1, 2)), rig.connect((1, 3))
+    rig.proxies.apply({(1, 2): Way(latency_ms=1000, jitter_ms=10)}, {})
+    for near, _ in (slow, quick):
+        near.sendall(b"x")
+    assert first_to_hear(slow[1], quick[1]) == [quick[1]]
+    assert receive(slow[1], 1) == b"x"
+    slow[1].sendall(b"y")
+    quick[1].sendall(b"y")
+    assert receive(slow[0], 1) == receive(quick[0], 1) == b"y"
+
+
+def test_a_narrow_way_delivers_in_many_pieces_in_order(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): Way(bytes_per_second=4000)}, {})
+    sent = bytes(range(200)) * 10
+    near.sendall(sent)
+    pieces = receive_pieces(far, len(sent))
+    assert b"".join(pieces) == sent
+    assert len(pieces) > 2
+
+
+def test_a_way_below_1000_bytes_per_second_delivers_byte_after_byte(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): Way(bytes_per_second=50)}, {})
+    near.sendall(b"0123456789")
+    pieces = receive_pieces(far, 10)
+    assert b"".join(pieces) == b"0123456789"
+    assert len(pieces) > 2
+
+
+def test_a_connection_ends_when_as_many_bytes_have_passed_as_may(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): Way(bytes_max=10)}, {})
+    near.sendall(b"x" * 25)
+    assert receive(far, 25) == b"x" * 10
+    assert receive(near, 1) == b""
+    rig.proxies.apply({}, {})
+    exchange(*rig.connect((1, 2)))
+
+
+def test_a_slicer_delivers_slices(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    slicer = Toxic("slicer", {"average_size": 3, "size_variation": 1, "delay": 20_000})
+    rig.proxies.apply({(1, 2): Way(toxics=(slicer,))}, {})
+    near.sendall(b"x" * 20)
+    assert len(receive_pieces(far, 20)) > 3
+
+
+def test_a_slow_close_is_seen_when_its_delay_ends_but_bytes_at_once(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): Way(toxics=(Toxic("slow_close", {"delay": 3_600_000}),))}, {})
+    near.sendall(b"bye")
+    near.close()
+    assert receive(far, 3) == b"bye"
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(far)
+    rig.proxies.apply({}, {})
+    assert receive(far, 1) == b""
+
+
+def test_a_timeout_drops_bytes_and_ends_the_connection(rig: Rig) -> None:
+    near, far = rig.connect((1, 2))
+    rig.proxies.apply({(1, 2): Way(toxics=(Toxic("timeout", {"timeout": 100}),))}, {})
+    near.sendall(b"lost")
+    assert receive(far, 4) == receive(near, 1) == b""
+
+
+def test_a_toxic_of_toxicity_0_has_no_effect(rig: Rig) -> None:
+    never = (Toxic("timeout", toxicity=0), Toxic("reset_peer", toxicity=0), Toxic("limit_data", toxicity=0))
+    rig.proxies.apply({(1, 2): Way(toxics=never), (2, 1): Way(toxics=never)}, {})
+    exchange(*rig.connect((1, 2)))
+
+
+def test_a_toxic_of_one_stream_acts_on_connections_that_one_end_dialled(rig: Rig) -> None:
+    rig.proxies.apply({(1, 2): Way(toxics=(Toxic("limit_data", {"bytes": 4}, stream="upstream"),))}, {})
+    exchange(*rig.connect((2, 1)))
+    near = rig.dial((1, 2))
+    near.sendall(b"12345")
+    assert receive(rig.accept((1, 2)), 5) == b"1234"
+
+
+def test_toxics_of_a_way_are_replaced_by_those_that_are_given_next(server: ToxiproxyServer, rig: Rig) -> None:
+    delayed = Toxic("latency", {"latency": 3_600_000})
+    rig.proxies.apply({(1, 2): Way(toxics=(delayed, Toxic("limit_data", {"bytes": 1})))}, {})
+    near = rig.dial((1, 2))
+    far = rig.accept((1, 2))
+    rig.proxies.apply({(1, 2): Way(toxics=(Toxic("bandwidth", {"rate": 100_000}),))}, {})
+    exchange(near, far)
+    chain = next(proxy for name, proxy in server.api.proxies().items() if name.startswith("1-2."))["toxics"]
+    assert {(toxic["type"], *toxic["attributes"].values()) for toxic in chain} == {
+        ("bandwidth", 100_000),
+        ("latency", 0, 0),
+    }
+
+
+# nodes that are down
+
+
+def test_dials_to_a_node_that_is_down_are_refused_until_it_is_up(rig: Rig) -> None:
+    near, _ = rig.connect((2, 1))
+    rig.proxies.node_down(2)
+    for link in ((1, 2), (3, 2), (0, 2)):
+        with pytest.raises(ConnectionRefusedError):
+            rig.dial(link)
+    assert is_quiet(near)
+    exchange(*rig.connect((2, 3)))
+    rig.proxies.node_up(2)
+    exchange(*rig.connect((1, 2)))
+
+
+def test_a_node_that_comes_up_stays_refused_where_the_policy_is_to_refuse(rig: Rig) -> None:
+    rig.proxies.node_down(2)
+    rig.proxies.apply({}, {(1, 2): Policy.REFUSE})
+    rig.proxies.node_up(2)
+    with pytest.raises(ConnectionRefusedError):
+        rig.dial((1, 2))
+    exchange(*rig.connect((3, 2)))
+
+
+def test_the_end_of_a_node_does_not_pass_a_hang(rig: Rig) -> None:
+    near, _ = rig.connect((1, 2))
+    rig.proxies.apply({(2, 1): HUNG}, {})
+    rig.proxies.node_down(2)
+    assert is_quiet(near)
+    rig.proxies.apply({}, {})
+    assert receive(near, 1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        rig.dial((1, 2))
+
+
+# what can be seen, and errors
+
+
+def test_connections_of_a_link_are_counted_until_one_end_closes(rig: Rig) -> None:
+    assert set(rig.proxies.established().values()) == {0}
+    near, far = rig.connect((1, 2))
+    rig.connect((1, 2))
+    assert rig.proxies.connections((1, 2)) == 2
+    assert rig.proxies.connections((2, 1)) == 0
+    near.close()
+    assert receive(far, 1) == b""
+    assert rig.proxies.connections((1, 2)) == 1
+
+
+def test_two_servers_in_one_process_do_not_meet(
+    server: ToxiproxyServer, binary: Path, tmp_path: Path, make_rig: Callable[..., Rig]
+) -> None:
+    with ToxiproxyServer(tmp_path, binary=binary) as second:
+        one, other = make_rig(server), make_rig(second)
+        one.proxies.apply({}, {(1, 2): Policy.REFUSE})
+        exchange(*other.connect((1, 2)))
+        with pytest.raises(ConnectionRefusedError):
+            one.dial((1, 2))
+        other.close()
+
+
+def test_two_sets_of_proxies_on_one_server_may_have_the_same_links(
+    server: ToxiproxyServer, make_rig: Callable[..., Rig]
+) -> None:
+    one, other = make_rig(server), make_rig(server)
+    one.proxies.apply({(1, 2): HUNG, (7, 8): HUNG}, {})
+    exchange(*other.connect((1, 2)))
+
+
+def test_proxies_for_no_links_take_every_call(server: ToxiproxyServer) -> None:
+    with LinkProxies(server, {}) as proxies:
+        proxies.apply({(1, 2): HUNG}, {(1, 2): Policy.REFUSE})
+        proxies.node_down(1)
+        assert proxies.established() == {}
+
+
+def test_nothing_is_sent_to_the_server_when_nothing_differs(
+    binary: Path, tmp_path: Path, make_rig: Callable[..., Rig]
+) -> None:
+    with ToxiproxyServer(tmp_path, binary=binary) as server:
+        rig = make_rig(server, (1, 2), (2, 1))
+        rig.proxies.apply({(1, 2): HUNG}, {(1, 2): Policy.RESET})
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        rig.proxies.apply({(1, 2): HUNG, (2, 1): Way()}, {(2, 1): Policy.RESET})
+        os.kill(server.pid, signal.SIGCONT)
+        rig.close()
+
+
+def test_a_call_after_one_that_failed_makes_the_proxies_as_asked_last(
+    binary: Path, tmp_path: Path, make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ToxiproxyServer(tmp_path, binary=binary) as server:
+        rig = make_rig(server, (1, 2), (3, 2))
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        with monkeypatch.context() as patch:
+            patch.setattr(api, "CALL_SECONDS_MAX", 0.1)
+            with pytest.raises(ToxiproxyError, match="was not carried out within"):
+                rig.proxies.apply({}, {(1, 2): Policy.REFUSE})
+        os.kill(server.pid, signal.SIGCONT)
+        rig.proxies.node_up(1)
+        with pytest.raises(ConnectionRefusedError):
+            rig.dial((1, 2))
+        rig.proxies.apply({}, {})
+        exchange(*rig.connect((1, 2)))
+        rig.close()
+
+
+def test_an_error_names_the_log_of_a_server_that_has_ended(
+    binary: Path, tmp_path: Path, make_rig: Callable[..., Rig]
+) -> None:
+    with ToxiproxyServer(tmp_path, binary=binary) as server:
+        rig = make_rig(server, (1, 2))
+        pid = server.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ToxiproxyError, match=r"ended with code -9; the end of .*toxiproxy\.log: .*Started proxy"):
+            rig.proxies.apply({}, {(1, 2): Policy.REFUSE})
+
+
+def test_a_listener_that_cannot_be_opened_is_an_error(server: ToxiproxyServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address(*taken.getsockname())
+        with pytest.raises(ToxiproxyError, match=r"status 500: .*address already in use"):
+            server.api.create_proxy("taken", address, address)
+
+
+def test_http_proxies_of_the_environment_are_passed_by(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    rig.proxies.apply({(1, 2): HUNG}, {})
+
+
+def test_proxies_that_are_closed_take_no_calls_and_refuse_dials(rig: Rig) -> None:
+    rig.proxies.close()
+    with pytest.raises(ConnectionRefusedError):
+        rig.dial((1, 2))
+    with pytest.raises(ToxiproxyError, match="closed"):
+        rig.proxies.apply({}, {})

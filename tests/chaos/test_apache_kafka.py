@@ -1,0 +1,282 @@
+"""Apache Kafka's own nodes, broken with the verbs that ours have."""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.seam import Address
+from kraft.sim.chaos.apache_kafka import ApacheKafka, ProxiedApacheKafka
+from kraft.sim.chaos.kafka_files import QUICK_NODE_JVM, find_libraries
+from kraft.sim.chaos.kafka_layout import BROKER, CLIENT, CONTROLLER, QUORUM, ListenerKey
+from kraft.sim.nemesis import plan
+from kraft.sim.shapes import ClusterError
+from tests.bench.kafka import installed
+
+pytestmark = pytest.mark.interop
+
+SECONDS_MAX = 90
+SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+HOLDER = """
+import sys
+from kraft.sim.chaos.apache_kafka import ApacheKafka
+from kraft.sim.chaos.kafka_files import QUICK_NODE_JVM, find_libraries
+
+with ApacheKafka(find_libraries(), combined=1, jvm=QUICK_NODE_JVM) as kafka:
+    kafka.pause(1)
+    print(kafka.pid(1), kafka.folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def _wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def libraries() -> Path:
+    return installed()
+
+
+@pytest.fixture(scope="module")
+def kafka(libraries: Path) -> Iterator[ApacheKafka]:
+    """One controller and three brokers, and topic `orders` on all three."""
+    with ApacheKafka(libraries, controllers=1, brokers=3, settings=SETTINGS, jvm=QUICK_NODE_JVM) as cluster:
+        _create_topic(cluster.bootstrap_servers, "orders", 3)
+        yield cluster
+
+
+@pytest.fixture
+def whole(kafka: ApacheKafka) -> ApacheKafka:
+    """The cluster as it was at first."""
+    kafka.mend()
+    _wait_until(kafka.is_whole)
+    return kafka
+
+
+def _create_topic(bootstrap: str, name: str, replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=replicas)])[name].result(timeout=30)
+
+
+def _produce(bootstrap: str, topic: str = "orders", timeout_s: float = 30) -> bool:
+    """Whether a record was acknowledged by all in-sync replicas."""
+    results: list[object] = []
+    settings = {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0}
+    producer = Producer({**settings, "message.timeout.ms": int(1000 * timeout_s)})
+    producer.produce(topic, b"value", on_delivery=lambda error, _message: results.append(error))
+    producer.flush(timeout_s + 5)
+    return results == [None]
+
+
+def test_a_cluster_that_is_open_serves_clients_and_names_its_controller(whole: ApacheKafka) -> None:
+    assert _produce(whole.bootstrap_servers)
+    assert whole.active_controller() == 101
+    assert whole.leader("orders") in whole.broker_ids
+    assert whole.isr("orders") == [1, 2, 3]
+    assert {*whole.bootstrap_servers.split(",")} & {*whole.direct_servers.split(",")} == set()
+
+
+def test_a_killed_leader_is_replaced_and_comes_back(whole: ApacheKafka) -> None:
+    (victim, *_) = whole.holders(plan.A_LEADER)
+    whole.kill(victim)
+    assert not whole.is_running(victim)
+    _wait_until(lambda: whole.leader("orders") not in (victim, None))
+    assert _produce(whole.bootstrap_servers)
+    with pytest.raises(ClusterError, match=f"node {victim} does not run"):
+        whole.kill(victim)
+    whole.start(victim)
+    _wait_until(lambda: victim in whole.isr("orders"))
+
+
+def test_a_stopped_broker_hands_its_leadership_over_before_it_ends(whole: ApacheKafka) -> None:
+    victim = whole.leader("orders")
+    assert victim is not None
+    whole.stop(victim)
+    assert not whole.is_running(victim)
+    assert whole.leader("orders") not in (victim, None)
+    whole.start(victim)
+
+
+def test_a_paused_leader_loses_its_leadership_and_goes_on_as_a_follower(whole: ApacheKafka) -> None:
+    victim = whole.leader("orders")
+    assert victim is not None
+    whole.pause(victim)
+    assert whole.is_running(victim)
+    assert whole.is_paused(victim)
+    _wait_until(lambda: whole.leader("orders") not in (victim, None))
+    whole.resume(victim)
+    assert not whole.is_paused(victim)
+    _wait_until(lambda: victim in whole.isr("orders"))
+
+
+def test_links_and_requests_of_a_cluster_without_proxies_cannot_be_broken(whole: ApacheKafka) -> None:
+    with pytest.raises(ClusterError, match="no proxies stand on them"):
+        whole.partition(1, 2)
+    with pytest.raises(ClusterError, match="cannot be spoiled"):
+        whole.drop("PRODUCE")
+    whole.heal()
+
+
+def test_a_node_that_cannot_start_is_told_with_its_log(libraries: Path) -> None:
+    cluster = ApacheKafka(libraries, combined=1, settings={"num.io.threads": "none"}, jvm=QUICK_NODE_JVM)
+    with pytest.raises(ClusterError, match=r"num\.io\.threads"):
+        cluster.open()
+    with pytest.raises(ClusterError, match="is not open"):
+        _ = cluster.folder
+
+
+def test_a_closed_cluster_leaves_no_process_and_no_folder(libraries: Path) -> None:
+    with ApacheKafka(libraries, combined=1, jvm=QUICK_NODE_JVM) as cluster:
+        node, folder = psutil.Process(cluster.pid(1)), cluster.folder
+        cluster.pause(1)
+    assert not node.is_running()
+    assert not folder.exists()
+
+
+def test_a_cluster_whose_holder_is_killed_leaves_no_process_and_no_folder(libraries: Path) -> None:
+    assert find_libraries() == libraries
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        pid, folder = holder.stdout.readline().split()
+        node = psutil.Process(int(pid))
+        try:
+            holder.kill()
+            assert psutil.wait_procs([node], timeout=SECONDS_MAX)[1] == []
+            _wait_until(lambda: not Path(folder.decode()).exists())
+        finally:
+            if node.is_running():
+                node.kill()
+
+
+@dataclass
+class Relays:
+    """Proxies as plain as can be: each passes bytes on, or is cut, and then closes what it has and accepts nothing."""
+
+    targets: dict[ListenerKey, Address] = field(default_factory=dict)
+    addresses: dict[ListenerKey, Address] = field(default_factory=dict)
+    accepted: dict[ListenerKey, int] = field(default_factory=dict)
+    _cut: set[ListenerKey] = field(default_factory=set)
+    _sockets: dict[ListenerKey, list[socket.socket]] = field(default_factory=dict)
+    _listeners: list[socket.socket] = field(default_factory=list)
+
+    def advertise(self, bound: Mapping[ListenerKey, Address]) -> Mapping[ListenerKey, Address]:
+        self.targets.update(bound)
+        for key in bound:
+            listener = socket.create_server(("127.0.0.1", 0))
+            self._listeners.append(listener)
+            self.addresses[key] = Address("127.0.0.1", listener.getsockname()[1])
+            threading.Thread(target=self._accept, args=(key, listener), daemon=True).start()
+        return self.addresses
+
+    def cut(self, manners: Mapping[ListenerKey, str]) -> None:
+        self._cut = set(manners)
+        for key in manners:
+            for one in self._sockets.pop(key, []):
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def node_up(self, node: int) -> None:
+        """A node that is down refuses the relay's own dial."""
+
+    node_down = node_up
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self.cut(dict.fromkeys(self.targets, plan.RESET))
+
+    def _accept(self, key: ListenerKey, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                stream = listener.accept()[0]
+                self.accepted[key] = self.accepted.get(key, 0) + 1
+                threading.Thread(target=self._pass, args=(key, stream), daemon=True).start()
+
+    def _pass(self, key: ListenerKey, stream: socket.socket) -> None:
+        target = self.targets[key]
+        with suppress(OSError), stream:
+            if key in self._cut:
+                return
+            with socket.create_connection((target.host, target.port)) as other:
+                self._sockets.setdefault(key, []).extend((stream, other))
+                while True:
+                    for ready in select.select([stream, other], [], [])[0]:
+                        piece = ready.recv(1 << 16)
+                        if not piece:
+                            return
+                        (other if ready is stream else stream).sendall(piece)
+
+
+@pytest.fixture(scope="module")
+def relays() -> Relays:
+    return Relays()
+
+
+@pytest.fixture(scope="module")
+def proxied(libraries: Path, relays: Relays) -> Iterator[ProxiedApacheKafka]:
+    with ProxiedApacheKafka(
+        libraries, relays, controllers=3, brokers=2, settings=SETTINGS, jvm=QUICK_NODE_JVM
+    ) as cluster:
+        _create_topic(cluster.bootstrap_servers, "orders", 2)
+        yield cluster
+
+
+def test_all_traffic_but_the_observers_goes_through_the_proxies(proxied: ProxiedApacheKafka, relays: Relays) -> None:
+    assert _produce(proxied.bootstrap_servers)
+    _wait_until(lambda: proxied.isr("orders") == [1, 2])
+    leader = proxied.active_controller()
+    assert leader is not None
+    kinds = {name for name, _ in relays.accepted}
+    assert kinds == {CLIENT, BROKER, CONTROLLER, QUORUM}
+    assert (CONTROLLER, leader) in relays.accepted
+    bound = {address.port for address in relays.targets.values()}
+    for node in proxied.node_ids:
+        for one in psutil.Process(proxied.pid(node)).net_connections("tcp"):
+            dialled = one.raddr and one.laddr.port not in bound
+            assert not (dialled and one.raddr.port in bound), f"node {node} by-passes its proxy: {one}"
+
+
+def test_clients_that_are_cut_off_get_no_answer_until_the_cut_ends(proxied: ProxiedApacheKafka) -> None:
+    proxied.cut([(0, node) for node in proxied.broker_ids])
+    assert not _produce(proxied.bootstrap_servers, timeout_s=3)
+    assert proxied.isr("orders") == [1, 2]
+    proxied.heal()
+    assert _produce(proxied.bootstrap_servers)
+
+
+def test_brokers_that_are_cut_off_from_all_controllers_are_fenced_until_the_cut_ends(
+    proxied: ProxiedApacheKafka, relays: Relays
+) -> None:
+    pairs = [(controller, broker) for controller in proxied.controller_ids for broker in proxied.broker_ids]
+    proxied.cut(pairs)
+    with pytest.raises(KafkaException):
+        _create_topic(proxied.bootstrap_servers, "impossible", 1)
+    proxied.join(pairs)
+    _wait_until(proxied.is_whole)
+    assert _produce(proxied.bootstrap_servers)
+
+
+def test_a_cut_that_no_proxies_stand_for_is_refused(proxied: ProxiedApacheKafka) -> None:
+    with pytest.raises(ClusterError, match="cannot be broken alone"):
+        proxied.cut([(1, 2)])
+    with pytest.raises(ClusterError, match="all of them and both ways"):
+        proxied.cut([(101, 1)])
+    assert not proxied.is_cut(101, 1)
+    assert plan.ISOLATE not in proxied.fault_kinds
