@@ -120,8 +120,16 @@ class Cluster:
         split = self._turn % len(every)
         return every[split:] + every[:split]
 
-    async def ask_any(self, key: ApiKey, message: Any, *, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
-        """Send to one broker after another until one answers what parses. ClusterUnreachable when the time is over."""
+    async def ask_any(
+        self,
+        key: ApiKey,
+        message: Any,
+        *,
+        timeout_ms: float = REQUEST_TIMEOUT_MS,
+        answer_ms: float = REQUEST_TIMEOUT_MS,
+    ) -> Any:
+        """Send to one broker after another until one answers what parses; each has `answer_ms` for it.
+        ClusterUnreachable when the time is over."""
         backoff_ms: float = RETRY_BACKOFF_MS
         problem: Exception | None = None
         clock = self.seam.clock
@@ -131,7 +139,7 @@ class Cluster:
                 for address in self.candidates():
                     try:
                         link = await self.links.get(address, "metadata", timeout_ms=METADATA_TIMEOUT_MS)
-                        return await link.request(key, message, timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS))
+                        return await link.request(key, message, timeout_ms=min(timeout_ms, answer_ms))
                     except (*CONNECTION_FAILURES, WireError) as failure:
                         problem = failure
                         if isinstance(failure, TimedOut):
@@ -171,7 +179,8 @@ class Cluster:
         if topics is not None:
             wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
         request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=self._may_create_topics)
-        answer = await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms)
+        # A broker that is frozen, or cut off, keeps its connections: another one knows the leaders too.
+        answer = await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms, answer_ms=METADATA_TIMEOUT_MS)
         if topics is None:
             there = {str(topic.name) for topic in answer.topics}
             for name in [name for name in self._topics if name not in there]:

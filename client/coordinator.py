@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft.client.cluster import RETRIABLE, Cluster
+from kraft.client.cluster import METADATA_TIMEOUT_MS, RETRIABLE, Cluster
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.records import KafkaError
@@ -44,7 +44,9 @@ class Coordinator:
             messages.request_class(ApiKey.FIND_COORDINATOR), key_type=GROUP_KEY_TYPE, coordinator_keys=(self.group_id,)
         )
         while self.node is None:
-            answer = await self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, timeout_ms=float("inf"))
+            answer = await self._cluster.ask_any(
+                ApiKey.FIND_COORDINATOR, request, timeout_ms=float("inf"), answer_ms=METADATA_TIMEOUT_MS
+            )
             found = answer.coordinators[0]
             code = ErrorCode.of(int(found.error_code))
             if code is ErrorCode.NONE:

@@ -8,8 +8,11 @@
     kraft sim report FILE                what happened, as text and as a page
     kraft sim determinism                whether a seed is one run
     kraft sim cores --seeds 1000         cores alone (raft, replicas), thousands of schedules in minutes
+    kraft sim scenario broker-crash      a scenario of `kraft chaos` in virtual time
+    kraft sim scenarios                  their names
 
-Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not, 2 for a file that is no plan.
+Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not, 2 for a file that is no plan. Of a
+scenario: 0 valid, 1 invalid, 3 unknown.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 FRESH_SEEDS = 1 << 31
 CORES_SEEDS = 100
 TRACE_LINES = 40
+UNKNOWN_EXIT = 3
+"""Exit code of a scenario of which nobody knows whether it is valid."""
 SECONDS_MAX = 86_400
 """A day, as a plan's times may be (PLAN_MS_MAX): what a run leaves in a file can be read again."""
 
@@ -268,6 +273,50 @@ def determinism(
             print(f"seed {number} {where}", flush=True)
     print(f"{seeds - parted} of {seeds} seeds are one run")
     raise typer.Exit(1 if parted else 0)
+
+
+@app.command()
+def scenario(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="One of `kraft sim scenarios`, or a .toml file.")],
+    seed: Annotated[int, typer.Option(help="It decides everything.", min=0)] = 1,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Leave history, faults, samples, verdict and report in DIR.")
+    ] = None,
+) -> None:
+    """Run a scenario of `kraft chaos` in virtual time: the same clients, faults and judge on a simulated cluster."""
+    from kraft.sim.chaos.judge import INVALID, VALID
+    from kraft.sim.chaos.scenario import ScenarioError
+    from kraft.sim.chaos.scenario_file import read_scenario
+    from kraft.sim.chaos.simulated_run import run_simulated, summary_lines
+    from kraft.sim.shapes import ClusterError
+
+    if keep is not None:
+        if keep.exists():
+            raise typer.BadParameter(f"--keep {keep}: it exists already")
+        _require_writable_folder(keep)
+    try:
+        run = run_simulated(read_scenario(name), seed, command=f"kraft sim scenario {name} --seed {seed}")
+    except ScenarioError as problem:
+        raise typer.BadParameter(str(problem), param_hint="NAME|FILE") from problem
+    except ClusterError as problem:
+        print(f"kraft: {problem}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if keep is not None:
+        run.write_to(keep)
+    for line in summary_lines(run):
+        print(line)
+    if keep is not None:
+        print(f"kept in {keep}")
+    raise typer.Exit({VALID: 0, INVALID: 1}.get(run.verdict.verdict, UNKNOWN_EXIT))
+
+
+@app.command()
+def scenarios() -> None:
+    """The scenarios that come with the package."""
+    from kraft.sim.chaos.scenario_file import builtin_scenarios
+
+    for each in builtin_scenarios():
+        print(f"{each.name:<22} {each.title}")
 
 
 def _say_nothing(line: str) -> None:

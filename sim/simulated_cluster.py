@@ -25,6 +25,7 @@ from kraft.seam import DiskError, current_seam
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import host_name, node_of
+from kraft.sim.link_meter import LinkMeter
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
 from kraft.sim.nemesis.partition_shapes import CLIENTS
@@ -33,6 +34,7 @@ from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
 from kraft.sim.simulated_nodes import NodesState, SimulatedNodes
 from kraft.sim.simulated_stdlib import simulated_stdlib
 from kraft.sim.strayed_dials import StrayedDials
+from kraft.sim.world.disk import FREE_BYTES
 from kraft.sim.world.options import WorldOptions
 from kraft.sim.world.world import World
 from kraft.wire.error_codes import ErrorCode
@@ -54,8 +56,8 @@ _open: SimulatedCluster | None = None
 
 class SimulatedCluster(BreakableCluster):
     """See the module. `seed` decides everything; the shape is three controllers and three brokers unless it is said;
-    `settings` are those of every node (`server.properties`); with `dynamic_voters` the quorum's voters are not configured
-    and may change; `options` say what the network and the disks are like."""
+    `settings` are those of every node (`server.properties`); with `dynamic_voters` the voters of the quorum are not
+    configured and may change; `options` say what the network and the disks are like."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = (
         *EVERYWHERE,
@@ -90,7 +92,8 @@ class SimulatedCluster(BreakableCluster):
         self._report.is_judged = lambda node: node_of(node) is not None
         self._report.when_found = lambda finding: self._end_main()
         self._strayed = StrayedDials(APPLICATION, self.shape)
-        self._world.watch(self._strayed)
+        self._meter = LinkMeter(self._strayed)
+        self._world.watch(self._meter)
         self._nodes = SimulatedNodes(self._world, self.shape, self._failed)
         self._scope: trio.CancelScope | None = None
         self._failure: tuple[int, BaseException] | None = None
@@ -198,6 +201,11 @@ class SimulatedCluster(BreakableCluster):
     def now_s(self) -> float:
         """Virtual seconds since the nodes were started."""
         return self._world.now_ns / 1e9
+
+    @property
+    def now_ns(self) -> int:
+        """The same in whole virtual nanoseconds."""
+        return self._world.now_ns
 
     @property
     def trace_hash(self) -> str:
@@ -312,6 +320,18 @@ class SimulatedCluster(BreakableCluster):
         """What the nodes know at this moment, as an observer of all of them sees it."""
         self._require_run()
         return self._nodes.state()
+
+    def facts(self) -> dict[str, float]:
+        """Measurements by name, of links (see LinkMeter) and of each node N: "starts N", "free bytes N", "slow syncs N"
+        (visits to its disk that were made to take longer), "clock offset ms N"."""
+        found: dict[str, float] = dict(self._meter.counts)
+        for node in self.node_ids:
+            host = self._world.host(host_name(node))
+            found[f"starts {node}"] = host.lives
+            found[f"free bytes {node}"] = 0 if host.disk_full else FREE_BYTES
+            found[f"slow syncs {node}"] = host.slowed_visits
+            found[f"clock offset ms {node}"] = host.clock.wall_offset_ms
+        return found
 
     def active_controller(self) -> int | None:
         self._require_run()

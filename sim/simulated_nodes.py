@@ -20,6 +20,7 @@ from kraft.sim.cluster.wholeness import partition_trouble
 from kraft.sim.world.world import World
 from kraft.wire.reply_policy import ReplyPolicy
 
+
 @dataclass(frozen=True, slots=True)
 class NodesState:
     """What the running nodes know together. `controller` is the active one, None while there is none; its epoch is the

@@ -174,17 +174,18 @@ def judge(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder.", exists=True, file_okay=False)],
 ) -> None:
     """Judge a run that is over once more, and write its report anew."""
-    from kraft.sim.chaos.judge.verdict import decide_verdict
+    from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
     from kraft.sim.chaos.report import text_summary, write_report
     from kraft.sim.chaos.run_folder import RunFolder
 
     run_folder = RunFolder(folder)
     try:
         info, history = run_folder.read_info(), run_folder.read_history()
-        faults, samples = run_folder.read_faults(), run_folder.read_samples()
+        faults, samples, output = run_folder.read_faults(), run_folder.read_samples(), run_folder.read_output()
     except (OSError, ValueError) as problem:
         raise CommandFailed(f"{folder} is not the folder of a run: {problem}", code=EXIT_USAGE) from problem
-    verdict = decide_verdict(info, history, faults, samples)
+    verdict = decide_verdict(info, history, faults, samples, output)
+    run_folder.verdict.write_text(verdict_to_json(verdict))
     write_report(run_folder, verdict)
     for line in text_summary(info, verdict):
         print(line)

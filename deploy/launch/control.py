@@ -133,13 +133,17 @@ class LocalCluster:
         if node_ids is None and self._is_remembered:
             remember_last(self.folder)
 
-    def start(self, node_id: int, *, until_ready: bool = True) -> None:
+    def start(self, node_id: int, *, until_ready: bool = True, formats: bool = False) -> None:
         """Start one node that does not run, and block until it is ready, or (with a zygote) only until it is forked.
-        LaunchError at once for one that would wait for controllers of which none runs."""
+        `formats`: its log directories are empty, and are formatted for this cluster (with a zygote only). LaunchError
+        at once for one that would wait for controllers of which none runs."""
         plan = self.folder.plan(node_id)
         if until_ready:
             self._require_controller(plan)
-        if self._ask({"verb": "start", "nodes": [node_id]}) is None:
+        request = {"verb": "start", "nodes": [node_id]}
+        if formats:
+            request |= {"format": [node_id], "cluster_id": self.cluster_id}
+        if self._ask(request) is None:
             self._start_by_exec(node_id)
         elif until_ready:
             self.wait_ready([node_id])

@@ -58,10 +58,14 @@ class FaultClient:
         """Add a reply rule (see `kraft.wire.reply_policy.rule_from`); its number."""
         return int(self._ask(verb="reply", **rule)["rule"])
 
-    def disk(self, *, sync_delay_ms: int = 0, fail_syncs: bool = False) -> None:
-        """How the node's syncs fare from now on: each takes so much longer, and they fail. See
+    def slow_syncs(self, delay_ms: int) -> None:
+        """Let each of the node's syncs take so much longer from now on, and fail no more; 0: as the device does. See
         `kraft.runtime.disk_faults` for what that can show."""
-        self._ask(verb="disk", sync_delay_ms=sync_delay_ms, fail_syncs=fail_syncs)
+        self._ask(verb="disk", sync_delay_ms=delay_ms)
+
+    def fail_syncs(self, fails: bool) -> None:
+        """Let the node's syncs fail from now on, or be as the device does."""
+        self._ask(verb="disk", fail_syncs=fails)
 
     def syncs_broken(self) -> tuple[int, int]:
         """How many syncs have waited, and how many have failed on purpose, since the node started."""

@@ -11,7 +11,7 @@ proxies and removes what else was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
@@ -20,9 +20,14 @@ from kraft.config.properties import parse_properties, render_properties
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import HOST, ClusterLayout, NodePlan
 from kraft.seam import Address
+from kraft.sim.chaos import host_faults
+from kraft.sim.chaos.connection_ends import ConnectionEnds
+from kraft.sim.chaos.first_voters import format_first_voters
 from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.host_faults import HostFaults
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.kafka_cluster import WELL, KafkaCluster, LinkState
+from kraft.sim.chaos.link_probes import LinkProbes
 from kraft.sim.chaos.proxies.links import LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
 from kraft.sim.chaos.proxies.toxics import Policy, Way
@@ -40,22 +45,36 @@ Link = tuple[int, int]
 class ChaosCluster(KafkaCluster):
     """See the module. `folder` is where proxies and hosts keep their files; the warden looks after all of it."""
 
-    fault_kinds: ClassVar[tuple[str, ...]] = (*EVERYWHERE, plan.CLIENTS_CUT)
+    fault_kinds: ClassVar[tuple[str, ...]] = (*EVERYWHERE, plan.CLIENTS_CUT, *host_faults.KINDS)
 
-    def __init__(self, wanted: ScenarioCluster, folder: Path, warden: Warden) -> None:
+    def __init__(self, wanted: ScenarioCluster, folder: Path, warden: Warden, kinds: Collection[str] = ()) -> None:
+        """`kinds` are the kinds of faults that it must be able to have, of those that need preparation."""
         super().__init__(
             controllers=None if wanted.combined else wanted.controllers,
             brokers=None if wanted.combined else wanted.brokers,
             combined=wanted.combined or None,
             settings=wanted.settings,
         )
+        self._wanted = wanted
         self._files = folder
         self._warden = warden
         self._client_ports: HeldPorts | None = None
         self._server: ToxiproxyServer | None = None
         self._proxies: list[LinkProxies] = []
+        self._kinds = frozenset(kinds)
+        self._hosts = HostFaults(kinds, warden)
+        self._ends: ConnectionEnds | None = None
+        self._probes: list[LinkProbes] = []
+        self._probed: set[Link] = set()
+        """Links that are broken and have been probed since."""
 
     # lifecycle
+
+    def open(self) -> None:
+        super().open()
+        self._probes = [LinkProbes(proxies.addresses) for proxies in self._proxies]
+        for probes in self._probes:
+            probes.begin()
 
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
         """Put the proxies up, and tell every node where it dials the others."""
@@ -68,10 +87,17 @@ class ChaosCluster(KafkaCluster):
             LinkProxies(self._server, self._links_to_brokers(layout, clients)),
             LinkProxies(self._server, self._links_to_controllers(layout)),
         ]
+        if self._kinds & {plan.RESET, plan.BYTE_LIMIT}:
+            addresses = (item for proxies in self._proxies for item in proxies.addresses.items())
+            self._ends = ConnectionEnds({address.port: link for link, address in addresses})
         for node in layout.nodes():
             path = folder.node(node.node_id) / "server.properties"
             own = self._own_settings(node, clients.get(node.node_id))
             path.write_text(render_properties({**parse_properties(path.read_text()), **own}))
+        self._hosts.prepare(folder, self.node_ids, self.broker_ids)
+        if self._wanted.dynamic_voters:
+            controllers = {node.node_id: node.controller_port for node in layout.nodes() if node.controller_port}
+            format_first_voters(folder, self._cluster_id, controllers)
 
     def _hold_client_ports(self, layout: ClusterLayout) -> dict[int, int]:
         """Broker → the port on which it listens for clients."""
@@ -107,6 +133,8 @@ class ChaosCluster(KafkaCluster):
             if source == node.node_id
         ]
         settings = {"kraft.dial.map": ",".join(dialled)}
+        if self._wanted.dynamic_voters:
+            settings |= self._bootstrap_servers_of(node)
         if client_port is None:
             return settings
         bound = [f"{BROKER_LISTENER}://{HOST}:{node.broker_port}"]
@@ -121,6 +149,13 @@ class ChaosCluster(KafkaCluster):
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
         }
 
+    def _bootstrap_servers_of(self, node: NodePlan) -> dict[str, str]:
+        """Where this node finds the quorum that no configuration names, behind its own proxies."""
+        others = [self._proxies[1].address(link) for link in self._proxies[1].links if link[0] == node.node_id]
+        own = [] if node.controller_port is None else [Address(HOST, node.controller_port)]
+        servers = ",".join(map(str, [*own, *others]))
+        return {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": servers}
+
     def close(self) -> None:
         """End all nodes and proxies at once, and remove what they wrote."""
         with ExitStack() as leftovers:
@@ -132,7 +167,20 @@ class ChaosCluster(KafkaCluster):
                 leftovers.callback(server.stop)
             for proxies in self._proxies:
                 leftovers.callback(proxies.close)
+            for probes in self._probes:
+                leftovers.callback(probes.close)
+            leftovers.callback(self._hosts.close)
             super().close()
+
+    def facts(self) -> Mapping[str, float]:
+        """Measurements for an observer: see HostFaults, LinkProbes and ConnectionEnds."""
+        found = self._hosts.facts()
+        for probes in self._probes:
+            found |= probes.facts()
+        if self._ends is not None:
+            self._ends.look()
+            found |= self._ends.facts()
+        return found
 
     @property
     def bootstrap_servers(self) -> str:
@@ -157,6 +205,13 @@ class ChaosCluster(KafkaCluster):
         for proxies in self._proxies:
             proxies.node_down(node)
 
+    @property
+    def proxy_pid(self) -> int:
+        """The process id of toxiproxy."""
+        assert self._server is not None
+        assert self._server.pid is not None
+        return self._server.pid
+
     # links
 
     def _untold(self, node: int) -> dict[int, LinkState]:
@@ -167,6 +222,10 @@ class ChaosCluster(KafkaCluster):
         """See BreakableLinks: all of it is the proxies' business, whether the nodes run or not."""
         for proxies in self._proxies:
             proxies.apply(self._ways(), self._policies())
+        broken = {*self._cuts, *self._qualities}
+        for probes in self._probes:
+            probes.look(broken - self._probed)
+        self._probed = broken
 
     def _ways(self) -> dict[Link, Way]:
         links = {*self._qualities, *(link for link, manner in self._cuts.items() if manner == plan.HANG)}
@@ -188,14 +247,15 @@ class ChaosCluster(KafkaCluster):
     def begin_fault(self, fault: Fault) -> Callable[[], None] | None:
         if fault.kind == plan.RESET:
             return self._reset(fault)
+        if fault.kind in host_faults.KINDS:
+            return self._hosts.begin(fault, self)
         return super().begin_fault(fault)
 
     def _reset(self, fault: Fault) -> Callable[[], None]:
-        """End the connections between two nodes; as long as the fault lasts, new ones are reset when they are used."""
-        reset = {(fault.node, fault.other): Policy.RESET}
+        """End the connections between two nodes, which may dial anew at once."""
         for proxies in self._proxies:
-            proxies.apply(self._ways(), self._policies() | reset)
-        return self._cut_links
+            proxies.reset([(fault.node, fault.other), (fault.other, fault.node)])
+        return lambda: None
 
 
 def _links_to(target: NodePlan, nodes: Iterable[NodePlan]) -> list[Link]:

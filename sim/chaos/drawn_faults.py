@@ -2,35 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from kraft.sim.chaos.fault_tables import planned_end_ms
+from kraft.sim.chaos.fault_tables import RETURNING, planned_end_ms
 from kraft.sim.chaos.scenario import Scenario, ScenarioFault
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import faults_of_seed
+from kraft.sim.nemesis.plan import Fault
 
 if TYPE_CHECKING:
     from kraft.sim.breakable_cluster import BreakableCluster
 
-MAY_LOSE_RECORDS = (plan.POWER_LOSS, plan.EMPTY_DISK, "failing sync")
+MAY_LOSE_RECORDS = (plan.EMPTY_DISK, "failing sync")
 """Kinds that are not drawn: several brokers at once can have them, and then acknowledged records may be gone."""
 WORK_AFTER_FAULTS_MS = 5_000
 
 
+LASTS_MS_MIN, DOWN_MS_MIN = 2_000, 1_000
+"""Drawn faults last so long at least, and nodes stay down so long: shorter ones may pass unseen."""
+APART_MS = 2_500
+"""Between two drawn faults of a lane, in which nodes come back in sync."""
+AMOUNTS = {plan.LATENCY: (300, 600), plan.SLOW_LINK: (500, 2_000), plan.BYTE_LIMIT: (500, 4_000)}
+"""Kind → the least and the most of what may be drawn: less, or more, would not be seen."""
+
+
 def faults_of_run(scenario: Scenario, cluster: BreakableCluster, seed: int) -> tuple[ScenarioFault, ...]:
-    """In lanes of their own, the drawn ones end so early that clients work for WORK_AFTER_FAULTS_MS after the last. A
-    drawn loss of power is a kill; other kinds of MAY_LOSE_RECORDS are left out."""
+    """The faults of the file, and the drawn ones in lanes of their own. Those end so early that clients work for
+    WORK_AFTER_FAULTS_MS after the last, and each is such that its effect can be seen; a drawn loss of power is a kill,
+    and other kinds of MAY_LOSE_RECORDS are left out."""
     if not scenario.random_faults:
         return scenario.faults
     until_ms = max(1, scenario.duration_ms - WORK_AFTER_FAULTS_MS)
-    drawn = [
-        replace(fault, kind=plan.KILL) if fault.kind == plan.POWER_LOSS else fault
-        for fault in faults_of_seed(cluster, seed, until_ms)
-    ]
-    kept = [fault for fault in drawn if fault.kind not in MAY_LOSE_RECORDS and planned_end_ms(fault) <= until_ms]
+    lanes: dict[int, list[Fault]] = {}
+    for fault in faults_of_seed(cluster, seed, until_ms):
+        if _is_drawn(fault, cluster):
+            lanes.setdefault(fault.lane, []).append(_visible(fault))
     taken = {one.fault.lane for one in scenario.faults}
     free = (lane for lane in count() if lane not in taken)
-    lanes = {lane: next(free) for lane in sorted({fault.lane for fault in kept})}
-    return (*scenario.faults, *(ScenarioFault(fault=replace(fault, lane=lanes[fault.lane])) for fault in kept))
+    drawn = [fault for _, faults in sorted(lanes.items()) for fault in _apart(faults, next(free), until_ms)]
+    return (*scenario.faults, *(ScenarioFault(fault=fault) for fault in sorted(drawn, key=lambda fault: fault.at_ms)))
+
+
+def _is_drawn(fault: Fault, cluster: BreakableCluster) -> bool:
+    """Links to controllers carry too little for a single one of them to be missed."""
+    is_between_brokers = {fault.node, fault.other} <= {*cluster.broker_ids}
+    return fault.kind not in MAY_LOSE_RECORDS and (fault.kind not in plan.LINK_KINDS or is_between_brokers)
+
+
+def _visible(fault: Fault) -> Fault:
+    """The same, for long enough and with an amount that can be seen."""
+    kind = plan.KILL if fault.kind == plan.POWER_LOSS else fault.kind
+    least, most = AMOUNTS.get(kind, (fault.amount, fault.amount))
+    return replace(
+        fault,
+        kind=kind,
+        duration_ms=max(fault.duration_ms, LASTS_MS_MIN) if fault.duration_ms else 0,
+        back_ms=max(fault.back_ms, DOWN_MS_MIN) if kind in RETURNING else 0,
+        amount=min(max(fault.amount, least), most),
+    )
+
+
+def _apart(faults: Iterable[Fault], lane: int, until_ms: int) -> Iterator[Fault]:
+    """One after the other, as far as there is time."""
+    free_ms = 0
+    for fault in sorted(faults, key=lambda fault: fault.at_ms):
+        later = replace(fault, at_ms=max(fault.at_ms, free_ms), lane=lane)
+        if planned_end_ms(later) <= until_ms:
+            free_ms = planned_end_ms(later) + APART_MS
+            yield later

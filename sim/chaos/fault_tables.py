@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kraft.sim.chaos.file_rules import Keys, Wrong, names_of, one_of, read_table, seconds, whole
+from kraft.sim.chaos.file_rules import Keys, Wrong, nearest, one_of, read_table, seconds, whole
+from kraft.sim.chaos.judge.evidence import FACT, SIGNS, is_evidence
 from kraft.sim.chaos.scenario import ScenarioError, ScenarioFault
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
@@ -46,7 +47,15 @@ AMOUNTS: dict[str, tuple[str, str]] = {
 OPTIONAL_AMOUNTS = ("jitter_ms",)
 CUTS = (plan.CUT, plan.ISOLATE, *plan.SHAPE_KINDS)
 """Kinds that cut both ways: `manner` says how the links behave then."""
-EVIDENCE = ("isr", "leader", "controller epoch", "connections", "refusals")
+
+
+def _evidence(value: object) -> tuple[str, ...]:
+    """A list of signs, or facts as `fact:NAME`."""
+    if isinstance(value, list) and all(isinstance(each, str) and is_evidence(each) for each in value):
+        return tuple(value)
+    wrong = value[0] if isinstance(value, list) and value else ""
+    hint = nearest(wrong, SIGNS) if isinstance(wrong, str) else ""
+    raise Wrong(f"a list of names of {', '.join(SIGNS)}, or {FACT}NAME{f' ({hint})' if hint else ''}")
 
 
 _KEYS: Keys = {
@@ -60,7 +69,7 @@ _KEYS: Keys = {
     "lasts_s": ("duration_ms", seconds(0.001)),
     "back_s": ("back_ms", seconds(0)),
     "manner": ("manner", one_of(plan.CUT_MANNERS)),
-    "evidence": ("evidence", names_of(EVIDENCE)),
+    "evidence": ("evidence", _evidence),
     "step_ms": ("step_ms", whole()),
     **{key: (key, whole(1)) for key in AMOUNTS if key != "step_ms"},
 }

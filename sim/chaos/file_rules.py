@@ -1,7 +1,7 @@
 """How a table of a scenario's file is read: which keys it may have, and what each must be.
 
-A table's keys are data: key → (field, rule). A rule turns what the file has into the field's value, or raises Wrong with
-what it expected instead.
+A table's keys are data: key → (field, rule). A rule turns what the file has into the field's value, or raises Wrong
+with what it expected instead.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def whole(least: int | None = None) -> Rule:
     words = "a whole number" if least is None else f"a whole number, {least} or more"
 
     def rule(value: object) -> int:
-        if type(value) is not int or (least is not None and value < least):
+        if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
             raise Wrong(words)
         return value
 
@@ -90,7 +90,7 @@ def seconds(least: float) -> Rule:
 
     def rule(value: object) -> int:
         try:
-            found = number(least)(value)
+            found: float = number(least)(value)
         except Wrong:
             raise Wrong(f"a number of seconds, {least:g} or more") from None
         if found > SECONDS_MAX:

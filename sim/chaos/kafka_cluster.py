@@ -105,12 +105,13 @@ class KafkaCluster(BreakableCluster):
             settings=shape.overrides,
         )
         first, self._ports = hold_ports(port - layout.port for node in layout.nodes() for port in node.ports)
+        self._cluster_id = new_cluster_id()
         folder = Path(tempfile.mkdtemp(prefix="kraft-cluster-"))
         try:
             self._cluster = LocalCluster.up(
                 ClusterFolder(folder),
                 replace(layout, port=first),
-                new_cluster_id(),
+                self._cluster_id,
                 is_temporary=True,
                 is_remembered=False,
                 before_start=lambda: self._before_start(ClusterFolder(folder), replace(layout, port=first)),
@@ -254,7 +255,11 @@ class KafkaCluster(BreakableCluster):
         self._leave_untold(node)
         self._going.discard(node)
         self._coming.add(node)
-        self._open_cluster.start(node, until_ready=False)
+        self._open_cluster.start(node, until_ready=False, formats=self._is_wiped(node))
+
+    def _is_wiped(self, node: int) -> bool:
+        """Whether a node that was started before has lost all that was on its disk."""
+        return not any((self.folder / str(node) / "data").iterdir())
 
     @_cluster_errors()
     def _wait_ready(self, node: int) -> None:

@@ -13,6 +13,7 @@ from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.kafka_files import version_of
 from kraft.sim.chaos.kafka_layout import CLIENT, ListenerKey
+from kraft.sim.chaos.process_lives import ProcessLives
 from kraft.sim.chaos.proxies.binary import VERSION
 from kraft.sim.chaos.proxies.links import Link, LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
@@ -82,6 +83,7 @@ class KafkaTarget:
     def __init__(self, scenario: Scenario, folder: Path, warden: Warden, libraries: Path) -> None:
         wanted = scenario.cluster
         self._files, self._libraries = folder, libraries
+        self._lives = ProcessLives()
         self.cluster = ProxiedApacheKafka(
             libraries,
             KafkaListenerProxies(folder, warden),
@@ -119,11 +121,10 @@ class KafkaTarget:
 
     def running(self) -> tuple[int, ...]:
         found = {node: self.cluster.pid(node) for node in self.cluster.node_ids}
-        identities = {node: identify(pid) for node, pid in found.items() if pid is not None}
-        return tuple(node for node, one in identities.items() if one and one.is_alive and not one.is_stopped)
+        return self._lives.running({node: None if pid is None else identify(pid) for node, pid in found.items()})
 
     def facts(self) -> Mapping[str, float]:
-        return {}
+        return self._lives.facts()
 
     def logs(self) -> Mapping[str, Path]:
         nodes = {f"{node}.log": self.cluster.folder / str(node) / "server.log" for node in self.cluster.node_ids}

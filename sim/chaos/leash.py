@@ -67,10 +67,10 @@ class Leash:
             self._folders = (*self._folders, path.absolute())
             self._write()
 
-    def at_end(self, command: Sequence[str]) -> None:
-        """Run this command after the held processes have been killed and before folders are removed."""
+    def at_end(self, *commands: Sequence[str]) -> None:
+        """Run these commands, and no others, after held processes have been killed and before folders are removed."""
         with self._lock:
-            self._commands = (*self._commands, shlex.join(command))
+            self._commands = tuple(map(shlex.join, commands))
             self._write()
 
     def let_go(self) -> None:

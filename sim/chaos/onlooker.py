@@ -24,7 +24,7 @@ from kraft.client.admin import (
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import KafkaError
-from kraft.seam import sole_error
+from kraft.seam import Address, WireError, sole_error
 from kraft.sim.shapes import ClusterError
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
@@ -116,6 +116,26 @@ def find_brokers(bootstrap_servers: str) -> list[int]:
         return _ask(look)
     except _FAILURES:
         return []
+
+
+def look_at_cluster(bootstrap_servers: str) -> tuple[dict[int, Address], tuple[int, ...]]:
+    """The brokers that are alive with the addresses that they advertise, and the controllers that vote. ClusterError
+    if nobody answers, or not as a cluster does that can be examined here."""
+
+    async def look() -> tuple[dict[int, Address], tuple[int, ...]]:
+        async with _admin(bootstrap_servers, LOOK_TIMEOUT_MS) as admin:
+            cluster = await admin.nodes.cluster()
+            quorum = await admin.nodes.quorum()
+        brokers = {broker.node_id: broker.address for broker in cluster.brokers if not broker.is_fenced}
+        return brokers, tuple(sorted(voter.node_id for voter in quorum.voters))
+
+    try:
+        return _ask(look)
+    except (*_FAILURES, WireError) as failure:
+        raise ClusterError(
+            f"no Kafka cluster answers at {bootstrap_servers}: {failure}; expected the address of a broker, as clients"
+            " use it"
+        ) from failure
 
 
 def clean(bootstrap_servers: str, brokers: Iterable[int], settings: Mapping[str, str]) -> None:

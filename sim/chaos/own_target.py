@@ -10,7 +10,9 @@ from kraft.sim.chaos.chaos_cluster import ChaosCluster
 from kraft.sim.chaos.clients import ClientLibrary
 from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.process_lives import ProcessLives
 from kraft.sim.chaos.proxies.binary import VERSION
+from kraft.sim.chaos.proxies.server import LOG_NAME
 from kraft.sim.chaos.scenario import Scenario
 
 
@@ -20,8 +22,10 @@ class OwnTarget:
     kind = "pykraft"
 
     def __init__(self, scenario: Scenario, folder: Path, warden: Warden) -> None:
-        self.cluster = ChaosCluster(scenario.cluster, folder, warden)
+        kinds = {one.fault.kind for one in scenario.faults}
+        self.cluster = ChaosCluster(scenario.cluster, folder, warden, kinds)
         self._files = folder
+        self._lives = ProcessLives()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -49,14 +53,14 @@ class OwnTarget:
 
     def running(self) -> tuple[int, ...]:
         """By the notes that each process left: nobody is asked."""
-        identities = {node: read_identity(self.cluster.folder / str(node)) for node in self.cluster.node_ids}
-        return tuple(
-            node for node, identity in identities.items() if identity and identity.is_alive and not identity.is_stopped
-        )
+        return self._lives.running({node: read_identity(self._node(node)) for node in self.cluster.node_ids})
 
     def facts(self) -> Mapping[str, float]:
-        return {}
+        return {**self.cluster.facts(), **self._lives.facts()}
 
     def logs(self) -> Mapping[str, Path]:
-        nodes = {f"{node}.log": self.cluster.folder / str(node) / "node.log" for node in self.cluster.node_ids}
-        return nodes | {"toxiproxy.log": self._files / "toxiproxy.log"}
+        nodes = {f"{node}.log": self._node(node) / "node.log" for node in self.cluster.node_ids}
+        return nodes | {"toxiproxy.log": self._files / LOG_NAME}
+
+    def _node(self, node: int) -> Path:
+        return self.cluster.folder / str(node)

@@ -17,22 +17,22 @@ import trio
 
 from kraft.seam import sole_error
 from kraft.sim.chaos.application import Application
+from kraft.sim.chaos.drawn_faults import faults_of_run
 from kraft.sim.chaos.environment import environment_of
 from kraft.sim.chaos.fault_driver import FaultDriver
 from kraft.sim.chaos.history import History
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.judge import Verdict
-from kraft.sim.chaos.judge.verdict import decide_verdict
+from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
 from kraft.sim.chaos.observer import Observer
 from kraft.sim.chaos.report import write_report
 from kraft.sim.chaos.run_clock import RunClock
 from kraft.sim.chaos.run_folder import RunFolder, RunInfo, Sample
-from kraft.sim.chaos.scenario import TOPIC, Scenario, ScenarioFault
+from kraft.sim.chaos.scenario import TOPIC, Scenario
 from kraft.sim.chaos.targets import Target
 from kraft.sim.chaos.topics_observer import TopicsObserver
 from kraft.sim.chaos.work import ApplicationWork, ClientWork, Outcome, Work
 from kraft.sim.chaos.workloads import Workload
-from kraft.sim.nemesis.on_clusters import faults_of_seed
 
 AFTER_HEAL_MS = 6_000
 """Clients go on for at least this long when everything is healed: they must all make progress again."""
@@ -153,7 +153,8 @@ class Run:
 
     async def _break_and_heal(self, target: Target) -> None:
         """The faults, each at its time; then everything is mended, and time passes until clients may end."""
-        driver = FaultDriver(target.cluster, self._faults(target), self._clock, self._line)
+        faults = faults_of_run(self._scenario, target.cluster, self._settings.seed)
+        driver = FaultDriver(target.cluster, faults, self._clock, self._line)
         try:
             await driver.run()
         finally:
@@ -173,12 +174,6 @@ class Run:
         while not is_whole and trio.current_time() < deadline:
             is_whole = await trio.to_thread.run_sync(target.cluster.is_whole)
             await trio.sleep(WHOLE_POLL_SECONDS)
-
-    def _faults(self, target: Target) -> tuple[ScenarioFault, ...]:
-        if not self._scenario.random_faults:
-            return self._scenario.faults
-        drawn = faults_of_seed(target.cluster, self._settings.seed, self._scenario.duration_ms)
-        return (*self._scenario.faults, *(ScenarioFault(fault=fault) for fault in drawn))
 
     def _line(self, text: str) -> None:
         self._progress.line(self._clock.now_ms(), text)
@@ -220,7 +215,8 @@ class Run:
         folder.write_rows("faults", faults)
         folder.write_rows("samples", samples)
         folder.write_rows("output", self._outcome.output)
-        verdict = decide_verdict(info, history.events, faults, samples)
+        verdict = decide_verdict(info, history.events, faults, samples, self._outcome.output)
+        folder.verdict.write_text(verdict_to_json(verdict))
         write_report(folder, verdict)
         return verdict
 

@@ -78,6 +78,8 @@ class ScenarioWorkload:
     """Records per second of each producer, at most."""
     acks: str = "all"
     idempotent: bool = True
+    delivery_timeout_ms: int = 30_000
+    """A record that is not acknowledged in this time counts as failed, or as unknown."""
     value_bytes: int = 0
     """Each value is filled up to this length."""
     readers: int = 1

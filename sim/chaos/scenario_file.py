@@ -1,8 +1,8 @@
 """Scenarios as files: those that come with the package, and those that users write.
 
-A file is read strictly: a key that nobody knows, a value of another type, a fault that cannot be is a ScenarioError that
-names the table, the key, what is expected, and the nearest known name. Times in files are seconds; amounts have their
-unit in their names. `kraft.sim.chaos.scenario` shows a file.
+A file is read strictly: an unknown key, a value of another type, or a fault that cannot be is a ScenarioError. It names
+the table, the key, what is expected, and the nearest known name. Times in files are seconds; amounts have their unit in
+their names. `kraft.sim.chaos.scenario` shows a file.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ _WORKLOAD = {
     "rate": ("rate", number(0.1)),
     "acks": ("acks", one_of(("all", "1", "0"))),
     "idempotent": ("idempotent", flag),
+    "delivery_timeout_s": ("delivery_timeout_ms", seconds(6)),
     "value_bytes": ("value_bytes", whole(0)),
     "readers": ("readers", whole(0)),
     "group_members": ("group_members", whole(0)),

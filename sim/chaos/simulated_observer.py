@@ -50,4 +50,5 @@ class SimulatedObserver:
             voters=state.voters,
             brokers=state.brokers,
             running=state.running,
+            facts=self.cluster.facts(),
         )

@@ -7,7 +7,7 @@ Invariant: nothing here reads a clock or draws by chance but through the world a
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import trio
 
-from kraft.seam import current_seam
+from kraft.seam import sole_error
 from kraft.sim.chaos.clients.kraft_client import KraftLibrary
 from kraft.sim.chaos.drawn_faults import faults_of_run
 from kraft.sim.chaos.fault_driver import records_of
 from kraft.sim.chaos.history import History, HistoryEvent, line_of
 from kraft.sim.chaos.judge import Verdict
-from kraft.sim.chaos.judge.verdict import decide_verdict
+from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
 from kraft.sim.chaos.run_clock import RunClock
 from kraft.sim.chaos.run_folder import FaultRecord, RunFolder, RunInfo, Sample
 from kraft.sim.chaos.scenario import Scenario, ScenarioError, ScenarioFault
@@ -39,6 +39,8 @@ AFTER_HEAL_MS = 6_000
 """Clients go on for at least this long when everything is healed: they must all make progress again."""
 WHOLE_SECONDS_MAX = 45.0
 FINAL_READ_SECONDS_MAX = 60.0
+MOMENT_S = 1e-6
+"""A sleep that is rounded must not end before its time."""
 RUN_SECONDS_MAX = 3_600.0
 """Virtual seconds that a run may take beside its duration."""
 
@@ -65,6 +67,7 @@ class SimulatedRun:
         folder.history.write_text("".join(map(line_of, self.events)))
         folder.write_rows("faults", self.faults)
         folder.write_rows("samples", self.samples)
+        folder.verdict.write_text(verdict_to_json(self.verdict))
         write_report(folder, self.verdict)
         return folder
 
@@ -74,7 +77,10 @@ def run_simulated(scenario: Scenario, seed: int, *, command: str = "") -> Simula
     have; ClusterError if a node stops by a fault of its own, or an invariant of it breaks."""
     with cluster_of(scenario, seed) as cluster:
         course = _Course(scenario, seed, cluster)
-        cluster.run(course.play, timeout_s=RUN_SECONDS_MAX + scenario.duration_ms / 1000)
+        try:
+            cluster.run(course.play, timeout_s=RUN_SECONDS_MAX + scenario.duration_ms / 1000)
+        except BaseExceptionGroup as group:
+            raise sole_error(group) from None
         info = course.info(command)
         verdict = decide_verdict(info, course.history.events, course.faults, course.samples)
         return SimulatedRun(
@@ -87,14 +93,37 @@ def run_simulated(scenario: Scenario, seed: int, *, command: str = "") -> Simula
         )
 
 
+def summary_lines(run: SimulatedRun) -> Iterator[str]:
+    """The verdict, why, and how long clients had no success after each fault."""
+    verdict = run.verdict
+    yield f"{run.info.scenario}, seed {run.info.seed}: {verdict.verdict}"
+    yield from (f"  {reason}" for reason in verdict.reasons)
+    for name, count in verdict.anomaly_counts.items():
+        first = next(one for one in verdict.anomalies if one.name == name)
+        allowed = " (allowed)" if first.is_allowed else ""
+        yield f"  {name}{allowed}, {count}: {first.text}"
+    for number, fault in enumerate(run.faults):
+        yield f"  {fault.begin_ms / 1000:.3f} s: {fault.text}{f' (missed: {fault.missed})' if fault.missed else ''}"
+        for gap in verdict.gaps:
+            if gap.fault == number:
+                ended = "and none after it" if gap.first_success_ms is None else ""
+                yield f"    longest time without {gap.f}: {gap.gap_ms / 1000:.3f} s {ended}".rstrip()
+    acknowledged = verdict.counts.get("send", {}).get("ok", 0)
+    yield f"  {acknowledged} records acknowledged in {run.info.duration_ms / 1000:.1f} virtual seconds"
+
+
 def cluster_of(scenario: Scenario, seed: int) -> SimulatedCluster:
     """The cluster that a scenario asks for. ScenarioError."""
     asked = scenario.cluster
-    shape: Mapping[str, int] = {"controllers": asked.controllers, "brokers": asked.brokers}
-    if asked.combined:
-        shape = {"combined": asked.combined}
     try:
-        return SimulatedCluster(seed=seed, settings=asked.settings, dynamic_voters=asked.dynamic_voters, **shape)
+        return SimulatedCluster(
+            seed=seed,
+            controllers=None if asked.combined else asked.controllers,
+            brokers=None if asked.combined else asked.brokers,
+            combined=asked.combined or None,
+            settings=asked.settings,
+            dynamic_voters=asked.dynamic_voters,
+        )
     except ClusterError as problem:
         raise ScenarioError(f"{scenario.name} cannot run in virtual time: {problem}") from problem
 
@@ -118,9 +147,7 @@ class _Course:
 
     async def play(self) -> None:
         """All of it, in virtual time."""
-        seam = current_seam.get()
-        assert seam is not None
-        self.clock = RunClock(seam.clock.monotonic_ns)
+        self.clock = RunClock(lambda: self.cluster.now_ns)
         self.history = History(self.clock.now_ns)
         chance = random.Random(self.seed)
         library = KraftLibrary()
@@ -160,7 +187,7 @@ class _Course:
         try:
             with closing(run.steps()) as steps:
                 for at_ms in steps:
-                    await trio.sleep(max(0.0, at_ms - self.clock.now_ms()) / 1000)
+                    await trio.sleep(max(0.0, at_ms - self.clock.now_ms()) / 1000 + MOMENT_S)
         finally:
             self.faults = records_of(run.windows, {id(one.fault): one.evidence for one in faults})
 

@@ -8,8 +8,9 @@ from typing import Protocol
 import trio
 
 from kraft.sim.chaos.application import Application
+from kraft.sim.chaos.judge.application import application_reasons
 from kraft.sim.chaos.run_folder import FaultRecord, OutputLine
-from kraft.sim.chaos.topics_observer import NOT_KNOWN, TopicsObserver
+from kraft.sim.chaos.topics_observer import TopicsObserver
 from kraft.sim.chaos.workloads import Workload
 
 FINAL_READ_SECONDS_MAX = 60.0
@@ -73,8 +74,9 @@ class ApplicationWork:
         findings = await self.topics.finish()
         end = self.application.end
         outcome.output = self.application.output
-        outcome.notes += (NOT_KNOWN, *findings.notes)
+        outcome.notes += findings.notes
         outcome.trouble += findings.trouble
         if end is not None:
             outcome.application_exit = end.counted_exit
             outcome.trouble += [end.trouble] if end.trouble else []
+            outcome.trouble += application_reasons(end.at_ms, outcome.faults)

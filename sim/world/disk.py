@@ -359,6 +359,7 @@ class FakeDisk:
 
     def _extra_ns(self) -> int:
         extra_ns = self._host.disk_extra_ns
+        self._host.slowed_visits += bool(extra_ns)
         return self._chance.below(extra_ns) if extra_ns else 0
 
     # the budget

@@ -36,6 +36,8 @@ class Host:
         self.disk_full = False
         self.sync_fails = False
         self.disk_extra_ns = 0
+        self.slowed_visits = 0
+        """How many syncs and visits to the disk were made to take longer."""
         self.failing_directory: str | None = None
         self.unreadable_directory: str | None = None
         self.dirty_bytes = 0

@@ -17,8 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.bench.contest import KAFKA, OURS
+
 MARK = "KRAFT_TEST_MARK"
-SECONDS_MAX = 120
+SECONDS_MAX = 60
 USERS_FOLDER = f"kraft-{os.getuid()}"
 """For the sockets of all clusters of a user: it stays, and is empty while there are none."""
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
@@ -112,23 +114,23 @@ def _end_while_frozen(traces: Traces, number: signal.Signals, frozen: int, *word
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_frozen_node_after_a_signal_to_the_benchmark_is_gone(traces: Traces, number: signal.Signals) -> None:
-    _end_while_frozen(traces, number, 1, "single", "ours")
+    _end_while_frozen(traces, number, 1, "single", OURS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_six_frozen_nodes_after_a_signal_to_the_benchmark_are_gone(traces: Traces, number: signal.Signals) -> None:
-    _end_while_frozen(traces, number, 6, "three", "ours")
+    _end_while_frozen(traces, number, 6, "three", OURS)
 
 
 @pytest.mark.interop
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_frozen_nodes_of_both_sides_after_a_signal_are_gone(traces: Traces, number: signal.Signals) -> None:
-    _end_while_frozen(traces, number, 2, "single", "ours", "kafka")
+    _end_while_frozen(traces, number, 2, "single", OURS, KAFKA)
 
 
 def test_a_frozen_node_after_an_exception_is_gone(traces: Traces) -> None:
-    with _started(traces, "-c", STAND_IN, "single", "ours") as bench:
+    with _started(traces, "-c", STAND_IN, "single", OURS) as bench:
         bench.communicate("fail\n", timeout=SECONDS_MAX)
         assert bench.returncode == 1
         _require_nothing_left(traces)
@@ -137,8 +139,9 @@ def test_a_frozen_node_after_an_exception_is_gone(traces: Traces) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_the_bench_command_after_a_signal_leaves_nothing(traces: Traces, number: signal.Signals) -> None:
-    with _started(traces, "-m", "tests.bench", "--only", "failover", "--side", "ours", "--runs", "1") as bench:
-        _wait_until(lambda: any(traces.folder.glob("*/3/pid")))
+    with _started(traces, "-m", "tests.bench", "--only", "failover", "--side", OURS, "--runs", "1") as bench:
+        _wait_until(lambda: any(traces.folder.glob("*/3/pid")) or bench.poll() is not None)
+        assert bench.poll() is None
         bench.send_signal(number)
         assert bench.wait(SECONDS_MAX) != 0
         _require_nothing_left(traces)
@@ -149,8 +152,9 @@ def test_the_bench_command_after_a_signal_leaves_nothing(traces: Traces, number:
 def test_the_bench_command_after_a_signal_during_its_start_leaves_nothing(
     traces: Traces, number: signal.Signals
 ) -> None:
-    with _started(traces, "-m", "tests.bench", "--only", "start", "--side", "ours", "--runs", "1") as bench:
-        _wait_until(lambda: any(traces.folder.glob("*")))
+    with _started(traces, "-m", "tests.bench", "--only", "start", "--side", OURS, "--runs", "1") as bench:
+        _wait_until(lambda: any(traces.folder.glob("*")) or bench.poll() is not None)
+        assert bench.poll() is None
         bench.send_signal(number)
         assert bench.wait(SECONDS_MAX) != 0
         _require_nothing_left(traces)

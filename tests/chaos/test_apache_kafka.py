@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import select
-import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,13 +13,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.seam import Address
 from kraft.sim.chaos.apache_kafka import ApacheKafka, ProxiedApacheKafka
 from kraft.sim.chaos.kafka_files import QUICK_NODE_JVM, find_libraries
 from kraft.sim.chaos.kafka_layout import BROKER, CLIENT, CONTROLLER, QUORUM, ListenerKey
 from kraft.sim.nemesis import plan
 from kraft.sim.shapes import ClusterError
 from tests.bench.kafka import installed
+from tests.chaos.relays import Relays
 
 pytestmark = pytest.mark.interop
 
@@ -70,19 +65,20 @@ def whole(kafka: ApacheKafka) -> ApacheKafka:
     return kafka
 
 
-def _create_topic(bootstrap: str, name: str, replicas: int) -> None:
+def _create_topic(bootstrap: str, name: str, replicas: int, timeout_s: float = 30) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=replicas)])[name].result(timeout=30)
+    topic = NewTopic(name, num_partitions=1, replication_factor=replicas)
+    admin.create_topics([topic], request_timeout=timeout_s)[name].result(timeout=timeout_s + 5)
 
 
 def _produce(bootstrap: str, topic: str = "orders", timeout_s: float = 30) -> bool:
     """Whether a record was acknowledged by all in-sync replicas."""
-    results: list[object] = []
+    results: list[bool] = []
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0}
     producer = Producer({**settings, "message.timeout.ms": int(1000 * timeout_s)})
-    producer.produce(topic, b"value", on_delivery=lambda error, _message: results.append(error))
+    producer.produce(topic, b"value", on_delivery=lambda error, _message: results.append(error is None))
     producer.flush(timeout_s + 5)
-    return results == [None]
+    return results == [True]
 
 
 def test_a_cluster_that_is_open_serves_clients_and_names_its_controller(whole: ApacheKafka) -> None:
@@ -165,72 +161,13 @@ def test_a_cluster_whose_holder_is_killed_leaves_no_process_and_no_folder(librar
                 node.kill()
 
 
-@dataclass
-class Relays:
-    """Proxies as plain as can be: each passes bytes on, or is cut, and then closes what it has and accepts nothing."""
-
-    targets: dict[ListenerKey, Address] = field(default_factory=dict)
-    addresses: dict[ListenerKey, Address] = field(default_factory=dict)
-    accepted: dict[ListenerKey, int] = field(default_factory=dict)
-    _cut: set[ListenerKey] = field(default_factory=set)
-    _sockets: dict[ListenerKey, list[socket.socket]] = field(default_factory=dict)
-    _listeners: list[socket.socket] = field(default_factory=list)
-
-    def advertise(self, bound: Mapping[ListenerKey, Address]) -> Mapping[ListenerKey, Address]:
-        self.targets.update(bound)
-        for key in bound:
-            listener = socket.create_server(("127.0.0.1", 0))
-            self._listeners.append(listener)
-            self.addresses[key] = Address("127.0.0.1", listener.getsockname()[1])
-            threading.Thread(target=self._accept, args=(key, listener), daemon=True).start()
-        return self.addresses
-
-    def cut(self, manners: Mapping[ListenerKey, str]) -> None:
-        self._cut = set(manners)
-        for key in manners:
-            for one in self._sockets.pop(key, []):
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def node_up(self, node: int) -> None:
-        """A node that is down refuses the relay's own dial."""
-
-    node_down = node_up
-
-    def close(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self.cut(dict.fromkeys(self.targets, plan.RESET))
-
-    def _accept(self, key: ListenerKey, listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                stream = listener.accept()[0]
-                self.accepted[key] = self.accepted.get(key, 0) + 1
-                threading.Thread(target=self._pass, args=(key, stream), daemon=True).start()
-
-    def _pass(self, key: ListenerKey, stream: socket.socket) -> None:
-        target = self.targets[key]
-        with suppress(OSError), stream:
-            if key in self._cut:
-                return
-            with socket.create_connection((target.host, target.port)) as other:
-                self._sockets.setdefault(key, []).extend((stream, other))
-                while True:
-                    for ready in select.select([stream, other], [], [])[0]:
-                        piece = ready.recv(1 << 16)
-                        if not piece:
-                            return
-                        (other if ready is stream else stream).sendall(piece)
-
-
 @pytest.fixture(scope="module")
-def relays() -> Relays:
+def relays() -> Relays[ListenerKey]:
     return Relays()
 
 
 @pytest.fixture(scope="module")
-def proxied(libraries: Path, relays: Relays) -> Iterator[ProxiedApacheKafka]:
+def proxied(libraries: Path, relays: Relays[ListenerKey]) -> Iterator[ProxiedApacheKafka]:
     with ProxiedApacheKafka(
         libraries, relays, controllers=3, brokers=2, settings=SETTINGS, jvm=QUICK_NODE_JVM
     ) as cluster:
@@ -238,7 +175,17 @@ def proxied(libraries: Path, relays: Relays) -> Iterator[ProxiedApacheKafka]:
         yield cluster
 
 
-def test_all_traffic_but_the_observers_goes_through_the_proxies(proxied: ProxiedApacheKafka, relays: Relays) -> None:
+@pytest.fixture
+def healed(proxied: ProxiedApacheKafka) -> Iterator[ProxiedApacheKafka]:
+    """The cluster without cuts, before and after."""
+    _wait_until(proxied.is_whole)
+    yield proxied
+    proxied.heal()
+
+
+def test_all_traffic_but_the_observers_goes_through_the_proxies(
+    proxied: ProxiedApacheKafka, relays: Relays[ListenerKey]
+) -> None:
     assert _produce(proxied.bootstrap_servers)
     _wait_until(lambda: proxied.isr("orders") == [1, 2])
     leader = proxied.active_controller()
@@ -253,30 +200,32 @@ def test_all_traffic_but_the_observers_goes_through_the_proxies(proxied: Proxied
             assert not (dialled and one.raddr.port in bound), f"node {node} by-passes its proxy: {one}"
 
 
-def test_clients_that_are_cut_off_get_no_answer_until_the_cut_ends(proxied: ProxiedApacheKafka) -> None:
-    proxied.cut([(0, node) for node in proxied.broker_ids])
-    assert not _produce(proxied.bootstrap_servers, timeout_s=3)
-    assert proxied.isr("orders") == [1, 2]
-    proxied.heal()
-    assert _produce(proxied.bootstrap_servers)
+def test_clients_that_are_cut_off_get_no_answer_until_the_cut_ends(healed: ProxiedApacheKafka) -> None:
+    healed.cut([(0, node) for node in healed.broker_ids])
+    assert not _produce(healed.bootstrap_servers, timeout_s=3)
+    assert healed.isr("orders") == [1, 2]
+    healed.heal()
+    assert _produce(healed.bootstrap_servers)
 
 
-def test_brokers_that_are_cut_off_from_all_controllers_are_fenced_until_the_cut_ends(
-    proxied: ProxiedApacheKafka, relays: Relays
+def test_brokers_that_are_cut_off_from_all_controllers_change_no_topics_until_the_cut_ends(
+    healed: ProxiedApacheKafka,
 ) -> None:
-    pairs = [(controller, broker) for controller in proxied.controller_ids for broker in proxied.broker_ids]
-    proxied.cut(pairs)
-    with pytest.raises(KafkaException):
-        _create_topic(proxied.bootstrap_servers, "impossible", 1)
-    proxied.join(pairs)
-    _wait_until(proxied.is_whole)
-    assert _produce(proxied.bootstrap_servers)
+    pairs = [(controller, broker) for controller in healed.controller_ids for broker in healed.broker_ids]
+    healed.cut(pairs)
+    assert healed.active_controller() is None  # no broker can ask for it
+    with pytest.raises((KafkaException, TimeoutError)):
+        _create_topic(healed.bootstrap_servers, "impossible", 1, timeout_s=3)
+    healed.join(pairs)
+    _wait_until(healed.is_whole)
+    _create_topic(healed.bootstrap_servers, "possible", 1)
+    assert _produce(healed.bootstrap_servers)
 
 
-def test_a_cut_that_no_proxies_stand_for_is_refused(proxied: ProxiedApacheKafka) -> None:
+def test_a_cut_that_no_proxies_stand_for_is_refused(healed: ProxiedApacheKafka) -> None:
     with pytest.raises(ClusterError, match="cannot be broken alone"):
-        proxied.cut([(1, 2)])
+        healed.cut([(1, 2)])
     with pytest.raises(ClusterError, match="all of them and both ways"):
-        proxied.cut([(101, 1)])
-    assert not proxied.is_cut(101, 1)
-    assert plan.ISOLATE not in proxied.fault_kinds
+        healed.cut([(101, 1)])
+    assert not healed.is_cut(101, 1)
+    assert plan.ISOLATE not in healed.fault_kinds

@@ -93,7 +93,7 @@ def test_a_file_is_read_with_all_that_it_says() -> None:
         latency_ms = 40
         jitter_ms = 5
         lasts_s = 3
-        evidence = ["refusals"]
+        evidence = ["refusals", "fact:connections ended"]
         [[fault]]
         at_s = 1
         kind = "isolate"
@@ -121,7 +121,7 @@ def test_a_file_is_read_with_all_that_it_says() -> None:
     assert second.fault == plan.Fault(
         at_ms=2_500, kind="latency", node=2, other=3, amount=40, jitter_ms=5, duration_ms=3_000
     )
-    assert second.evidence == ("refusals",)
+    assert second.evidence == ("refusals", "fact:connections ended")
 
 
 @pytest.mark.parametrize(
@@ -295,5 +295,5 @@ def test_faults_that_a_seed_draws_lose_no_records_by_themselves_and_end_in_time(
         assert faults[0] == scenario.faults[0]
         assert len(faults) > 1
         assert all(one.fault.lane != 0 for one in faults[1:])
-        assert not {one.fault.kind for one in faults} & set(MAY_LOSE_RECORDS)
+        assert not {one.fault.kind for one in faults} & {plan.POWER_LOSS, *MAY_LOSE_RECORDS}
         assert all(planned_end_ms(one.fault) <= 25_000 for one in faults)

@@ -416,7 +416,7 @@ def test_a_broker_that_hangs_is_waited_for_once_by_those_who_ask_for_metadata() 
         began_ns = stage.world.now_ns
         for _ in range(9):
             await cluster.refresh([], timeout_ms=60_000)
-        assert (stage.world.now_ns - began_ns) / 1e9 < 45
+        assert (stage.world.now_ns - began_ns) / 1e9 < 10  # three of them are asked of the one that hangs, 2 s each
         cluster.close()
 
     three(test)

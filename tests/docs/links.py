@@ -13,7 +13,8 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 def documents() -> list[Path]:
     """All Markdown files that are ours."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return sorted(path for path in found if "node_modules" not in path.parts)
 
 
 def broken_links() -> Iterator[str]:

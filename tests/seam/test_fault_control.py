@@ -75,7 +75,7 @@ async def test_what_begins_and_what_ends_stands_in_the_log(tmp_path: Path) -> No
         {**rule, "rule": 1},
         {**rule, "rule": 2},
         {"log_level": "info", "event": "reply rule is cleared", "rule": 1},
-        {"log_level": "info", "event": "all link policies and reply rules are cleared"},
+        {"log_level": "info", "event": "all link policies, reply rules and disk faults are cleared"},
     ]
 
 

@@ -186,7 +186,11 @@ class KafkaPythonConsumer:
 
     def _close(self) -> None:
         if self._consumer is not None:
-            self._consumer.close(timeout_ms=CLOSE_TIMEOUT_MS)
+            try:
+                self._consumer.close(timeout_ms=CLOSE_TIMEOUT_MS)
+            except BaseException:
+                self._consumer._client.close()  # else its heartbeats would go on
+                raise
 
 
 class KafkaPythonAdmin:

@@ -14,28 +14,33 @@ without a word. 0 (`CLIENTS`) is the host's side of the bridge: clients, and wha
 Every peer has a fixed MAC address. A cut sets, at the sender, the target's to one that nobody has: its frames are
 dropped, also those of connections that are open, and the sender is not told. No firewall is needed for it. What is sent
 to each target goes through a class of its own (htb), which counts it, holds its rate, and carries netem if a way has
-latency, loss, reordering or duplicates. Kernels without netem can cut and limit the rate (`can_use_netem`).
+latency, loss, reordering or duplicates. Kernels without netem (`can_use_netem`) can cut and limit the rate; they can
+lose packets by nftables at the receiver, if that is installed (`can_lose_packets`), but not those to the host.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 
 from kraft.seam import LinkQuality
+from kraft.sim.chaos.hosts.network_commands import (
+    COMMAND_SECONDS_MAX,
+    CannotUseNamespaces,
+    can_lose_packets,
+    can_use_namespaces,
+    can_use_netem,
+    inside,
+    run,
+    run_batch,
+)
 from kraft.sim.chaos.hosts.warden import Thing, Warden
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 
-COMMANDS = ("ip", "tc", "nsenter")
-COMMAND_SECONDS_MAX = 20.0
 DEVICE = "eth0"
 """The node's end of its veth pair, in its namespace."""
 NODES_MAX = 200
@@ -50,12 +55,17 @@ REORDER_LATENCY_MS = 10
 CLASS_SHOWN = re.compile(r"^class htb 1:(\w+) .*\n Sent \d+ bytes (\d+) pkt", re.MULTILINE)
 """Host and packets of a class, as `tc -s class show` prints it; it prints no JSON of that."""
 
+LEAF_SHOWN = re.compile(r"^qdisc netem 1(\w\w): .*\n Sent .* \(dropped (\d+),", re.MULTILINE)
+"""Host and lost packets of a class's netem."""
+RULE_SHOWN = re.compile(r"ip saddr (\S+) numgen .* counter packets (\d+) ")
+"""Source and lost packets of a rule of nft."""
+LOSS_TABLE = "kraft"
+LOSS_PARTS = 100_000
+VOTERS = "controller.quorum.voters"
+LISTENER_HOST = re.compile(r"(\w+://)[^:,]*(:\d+)")
+
 Link = tuple[int, int]
 """Source and target: node ids, or CLIENTS."""
-
-
-class CannotUseNamespaces(Exception):
-    """Network namespaces, or what is wanted of them, cannot be had here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,11 +156,29 @@ class NodeNetworks:
 
     def address(self, node: int) -> str:
         """The node's IPv4 address; CLIENTS: the host's."""
-        return f"10.{self._parts[0]}.{self._parts[1]}.{self._hosts[node]}"
+        return f"{self._network}.{self._hosts[node]}"
+
+    @property
+    def _network(self) -> str:
+        return f"10.{self._parts[0]}.{self._parts[1]}"
 
     def command_prefix(self, node: int) -> list[str]:
         """The words before a command that is to run inside; it is executed in place, with the same process id."""
-        return ["nsenter", f"--net=/run/netns/{self.namespace(node)}", "--"]
+        return inside(self.namespace(node))
+
+    def properties(self, node: int, properties: Mapping[str, str]) -> dict[str, str]:
+        """A node's properties for its life inside: listeners are bound and advertised at its address, and voters are at
+        theirs. Ports stay."""
+        moved = dict(properties)
+        for key in ("listeners", "advertised.listeners"):
+            if key in moved:
+                moved[key] = LISTENER_HOST.sub(rf"\g<1>{self.address(node)}\g<2>", moved[key])
+        if VOTERS in moved:
+            parts = (voter.split("@") for voter in moved[VOTERS].split(","))
+            moved[VOTERS] = ",".join(
+                f"{voter}@{self.address(int(voter))}:{address.rpartition(':')[2]}" for voter, address in parts
+            )
+        return moved
 
     # life
 
@@ -164,9 +192,9 @@ class NodeNetworks:
         try:
             self._held = [self._warden.namespace(self.namespace(node)) for node in nodes]
             self._held += [self._warden.link(name) for name in (self.bridge, *map(self._host_end, nodes))]
-            _batch("ip", self._bridge_lines(nodes))
+            run_batch("ip", self._bridge_lines(nodes))
             for node in nodes:
-                _batch("ip", self._inside_lines(node), namespace=self.namespace(node))
+                run_batch("ip", self._inside_lines(node), namespace=self.namespace(node))
             for node in self._hosts:
                 self._run_tc(node, self._class_lines(node))
         except BaseException:
@@ -185,24 +213,45 @@ class NodeNetworks:
     # ways
 
     def apply(self, ways: Mapping[Link, Way]) -> None:
-        """Let all ways be as these say, and those that are missing fare well. Cuts come first, and packets that are on
-        their way arrive. CannotUseNamespaces if the kernel has no netem and a way needs it; then nothing changes."""
+        """Let all ways be as these say, and those that are missing fare well. Packets that are on their way arrive.
+        CannotUseNamespaces if the kernel has no netem and a way needs it; then nothing changes."""
         wanted = {link: way for link, way in ways.items() if way != WELL}
         for link in wanted:
             if link[0] == link[1] or not {*link} <= self._hosts.keys():
                 raise ValueError(f"{link} is no way between two of {sorted(self._hosts)}")
-        if any(way.netem for way in wanted.values()) and (reason := can_use_netem()):
-            raise CannotUseNamespaces(reason)
+        _require_possible(wanted)
         changed = [link for link in {**self._ways, **wanted} if self._ways.get(link, WELL) != wanted.get(link, WELL)]
         for source in sorted({link[0] for link in changed}):
-            targets = [target for one, target in changed if one == source]
             pairs = [
                 (target, self._ways.get((source, target), WELL), wanted.get((source, target), WELL))
-                for target in targets
+                for one, target in changed
+                if one == source
             ]
             self._run_ip(source, [self._neighbour_line(source, target, new) for target, _, new in pairs])
             self._run_tc(source, [line for pair in pairs for line in self._way_lines(source, *pair)])
+        if can_use_netem():
+            lossy = {link for link, way in (*self._ways.items(), *wanted.items()) if way.loss}
+            self._lose_at_receivers(lossy.intersection(changed), wanted)
         self._ways = wanted
+
+    def _lose_at_receivers(self, changed: Iterable[Link], wanted: Mapping[Link, Way]) -> None:
+        for target in sorted({link[1] for link in changed}):
+            shares = {source: way.loss for (source, to), way in wanted.items() if to == target and way.loss}
+            run(inside(self.namespace(target), "nft", "-f", "-"), text=self._loss_rules(shares))
+
+    def lost_packets(self) -> dict[Link, int]:
+        """How many packets were lost on each way that has loss now, since the ways to its target changed last."""
+        found: dict[Link, int] = {}
+        hosts = {self.address(node): node for node in self._hosts}
+        for target in {link[1] for link, way in self._ways.items() if way.loss}:
+            if can_use_netem():
+                shown = run(inside(self.namespace(target), "nft", "list", "table", "ip", LOSS_TABLE))
+                found |= {(hosts[address], target): int(count) for address, count in RULE_SHOWN.findall(shown)}
+        for source in {link[0] for link, way in self._ways.items() if way.loss and not can_use_netem()}:
+            shown = self._tc_output(source, "-s", "qdisc", "show", "dev", self._device(source))
+            for host, count in LEAF_SHOWN.findall(shown):
+                found[source, hosts[f"{self._network}.{int(host, 16)}"]] = int(count)
+        return found
 
     def sent_packets(self) -> dict[Link, int]:
         """How many packets were sent on each way since it was made, also those that were lost on a cut: if this rises
@@ -274,6 +323,8 @@ class NodeNetworks:
 
     def _way_lines(self, source: int, target: int, old: Way, new: Way) -> list[str]:
         device, host = self._device(source), self._hosts[target]
+        if can_use_netem():  # then the receiver loses packets
+            old, new = replace(old, loss=0), replace(new, loss=0)
         lines = [self._class_line("change", source, target, new)] if old.rate != new.rate else []
         leaf = f"dev {device} parent 1:{host:x} handle {0x100 + host:x}:"
         if new.netem and new.netem != old.netem:
@@ -282,58 +333,46 @@ class NodeNetworks:
             lines.append(f"qdisc del {leaf}")
         return lines
 
+    def _loss_rules(self, shares: Mapping[int, float]) -> str:
+        """All of a target's rules, by source; they replace those that there were."""
+        rules = [
+            f"ip saddr {self.address(source)} numgen random mod {LOSS_PARTS} <= {_last_lost(share)} counter drop"
+            for source, share in shares.items()
+        ]
+        lines = ["type filter hook prerouting priority raw;", *rules]
+        chain = "".join(f"{line}\n" for line in ("chain in {", *lines, "}"))
+        return f"table ip {LOSS_TABLE} {{}}\ndelete table ip {LOSS_TABLE}\ntable ip {LOSS_TABLE} {{\n{chain}}}\n"
+
     def _run_ip(self, node: int, lines: list[str]) -> None:
-        _batch("ip", lines, namespace="" if node == CLIENTS else self.namespace(node))
+        run_batch("ip", lines, namespace="" if node == CLIENTS else self.namespace(node))
 
     def _run_tc(self, node: int, lines: list[str]) -> None:
-        _batch("tc", lines, namespace="" if node == CLIENTS else self.namespace(node))
+        run_batch("tc", lines, namespace="" if node == CLIENTS else self.namespace(node))
 
     def _tc_output(self, node: int, *words: str) -> str:
         where = () if node == CLIENTS else ("-n", self.namespace(node))
-        return _run(["tc", *where, *words])
+        return run(["tc", *where, *words])
 
 
-@cache
-def can_use_namespaces() -> str:
-    """ "" if this process may make network namespaces and has the tools, else why not: found out by making one."""
-    return _probe(
-        "qdisc add dev lo root handle 1: htb",
-        "filter add dev lo parent 1: protocol ip prio 1 u32 match ip dst 10.0.0.1/32 flowid 1:1",
-    )
+def _require_possible(ways: Mapping[Link, Way]) -> None:
+    """CannotUseNamespaces if the kernel has no netem and these need it."""
+    reason = can_use_netem()
+    if reason and any(replace(way, loss=0).netem for way in ways.values()):
+        raise CannotUseNamespaces(reason)
+    if any(way.loss for way in ways.values()) and (why := can_lose_packets()):
+        raise CannotUseNamespaces(why)
+    if reason and any(way.loss and link[1] == CLIENTS for link, way in ways.items()):
+        raise CannotUseNamespaces(f"what is sent to clients cannot be lost without netem: {reason}")
 
 
-@cache
-def can_use_netem() -> str:
-    """ "" if packets can be delayed, lost, reordered and repeated as well, else why not."""
-    reason = can_use_namespaces() or _probe("qdisc add dev lo root netem delay 1ms")
-    return reason and f"latency, loss, reordering and duplicates need tc's netem (module sch_netem): {reason}"
-
-
-def _probe(*lines: str) -> str:
-    """Why these lines of tc cannot be carried out in a namespace of our own; "" if they can."""
-    if not sys.platform.startswith("linux"):
-        return "network namespaces are there on Linux only"
-    missing = [command for command in COMMANDS if shutil.which(command) is None]
-    if missing:
-        return f"not found: {', '.join(missing)}; install Debian's packages iproute2 and util-linux"
-    name = f"kcprobe{os.getpid()}"
-    try:
-        _run(["ip", "netns", "add", name])
-    except CannotUseNamespaces as problem:
-        return f"{problem}; it takes root, or a container with CAP_NET_ADMIN and CAP_SYS_ADMIN"
-    try:
-        _batch("ip", [f"link add {name}v type veth peer name {name}w", f"link add {name}b type bridge"], namespace=name)
-        _batch("tc", list(lines), namespace=name)
-    except CannotUseNamespaces as problem:
-        return str(problem)
-    finally:
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=COMMAND_SECONDS_MAX, check=False)
-    return ""
+def _last_lost(share: float) -> int:
+    """Of the numbers from 0 below LOSS_PARTS the last one with which a packet is lost."""
+    return max(1, round(LOSS_PARTS * share)) - 1
 
 
 def _draw_network() -> tuple[int, int]:
     """The two middle parts of a network 10.X.Y.0/24 to which the host has no route yet."""
-    routes = json.loads(_run(["ip", "-j", "-4", "route"]))
+    routes = json.loads(run(["ip", "-j", "-4", "route"]))
     taken = {tuple(row.get("dst", "").split(".")[:3]) for row in routes}
     chance = random.SystemRandom()
     for _ in range(DRAWS_MAX):
@@ -341,24 +380,3 @@ def _draw_network() -> tuple[int, int]:
         if ("10", str(parts[0]), str(parts[1])) not in taken and ("10", str(parts[0]), "0") not in taken:
             return parts
     raise CannotUseNamespaces("no free network 10.X.Y.0/24 was found: the host has routes to too many of them")
-
-
-def _batch(command: str, lines: Sequence[str], *, namespace: str = "") -> None:
-    """Carry out lines of ip or tc in one process, on the host or in a namespace."""
-    if lines:
-        where = ["-n", namespace] if namespace else []
-        _run([command, *where, "-batch", "-"], text="\n".join(lines) + "\n")
-
-
-def _run(words: Sequence[str], *, text: str = "") -> str:
-    """What a command prints. CannotUseNamespaces if it fails."""
-    try:
-        done = subprocess.run(
-            words, input=text, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        raise CannotUseNamespaces(f"{' '.join(words)}: {problem}") from None
-    if done.returncode:
-        said = " ".join(line.strip() for line in done.stderr.splitlines() if "Command failed" not in line)
-        raise CannotUseNamespaces(f"{' '.join(words[:4])}: {said or 'it failed'}")
-    return done.stdout

@@ -38,8 +38,6 @@ EVIDENCE_MAX = 32
 """Anomalies of one name that are kept."""
 SHOWN_MAX = 8 * EVIDENCE_MAX
 """Anomalies of one name among which the smallest are looked for: those at the lowest offsets."""
-FINAL_QUIET_MS = 1_000
-"""So long the final reader must have been given nothing, by polls that succeeded, before it counts as at the end."""
 NEEDS_THE_END = (LOST_WRITE, UNSEEN, VANISHED)
 """Anomalies that say that the final reader was not given a record."""
 OPERATIONS_MAX = 8
@@ -64,9 +62,9 @@ def find_log_anomalies(operations: Sequence[Operation], allowed: Collection[str]
     found = LogFindings()
     readings = readings_of(operations)
     final = FinalReader(operations, readings.get(FINAL_READER, ()))
-    if of(operations, Function.SEND):
+    if of(operations, Function.SEND, Function.POLL):
         found.reasons += final.reasons
-    sends = [send for operation in of(operations, Function.SEND) for send in [_send_of(operation, final)]]
+    sends = [_send_of(operation, final) for operation in of(operations, Function.SEND)]
     judgement = judge(sends, readings, FINAL_READER)
     found.seen.update(judgement.seen)
     proofs = Proofs(operations, readings, final)
@@ -98,14 +96,15 @@ def _send_of(operation: Operation, final: FinalReader) -> Send:
     offset = values.get("offset")
     if operation.is_ok and (offset is None or offset < 0):
         offset = final.offset_of(operation.place, value)
+    is_nowhere = operation.is_ok and offset is None
     return Send(
         process=operation.process,
         place=operation.place,
         value=value.encode(),
         outcome=_OUTCOMES[operation.outcome],
         offset=-1 if offset is None else offset,
-        is_awaited=acks in ("all", "-1"),
-        is_once=bool(values.get("idempotent", True)) and acks in ("all", "-1"),
+        is_awaited=acks != "0",
+        is_once=bool(values.get("idempotent", True)) and acks in ("all", "-1") and not is_nowhere,
     )
 
 
@@ -149,7 +148,8 @@ def _readings(operations: Sequence[Operation], is_member: bool) -> Iterator[Read
 
 
 class FinalReader:
-    """How far the final reader came, and so what its silence proves."""
+    """How far the final reader came, and so what its silence proves. It reads on until it is at the end of every
+    partition, so it is there if its last operation succeeded."""
 
     def __init__(self, operations: Sequence[Operation], readings: Sequence[Reading]) -> None:
         self._offsets: dict[Place, dict[bytes, int]] = defaultdict(dict)
@@ -161,7 +161,7 @@ class FinalReader:
                 self._offsets[place].setdefault(value, offset)
                 self._reached[place] = max(offset, self._reached.get(place, -1))
         own = [operation for operation in operations if lineage_of(operation.process) == FINAL_READER]
-        self.is_at_end = _is_quiet(own)
+        self.is_at_end = bool(own) and own[-1].is_ok
         self._unreached = {
             place: (self._reached.get(place, -1), known)
             for place, known in _known_ends(operations).items()
@@ -170,17 +170,17 @@ class FinalReader:
         self.reasons = self._reasons(own)
 
     def _reasons(self, own: Sequence[Operation]) -> list[str]:
-        if not any(operation.f is Function.POLL and operation.is_ok for operation in own):
+        if not any(operation.is_ok for operation in own):
             return ["No final reader read the partitions after the run: whether records are lost is not known."]
         if self.is_at_end:
             return []
         return [
-            f"The final reader stopped in {name_of(place)} at offset {reached}, before offset {known} and before its end."
+            f"The final reader stopped in {name_of(place)} at offset {reached}, and offset {known} is known."
             for place, (reached, known) in self._unreached.items()
         ]
 
     def proves(self, name: str, place: Place, offset: int) -> bool:
-        """Whether an anomaly of this name at this offset is proven by how far the final reader came. Offset -1: none."""
+        """Whether the final reader came far enough to prove an anomaly of this name at this offset (-1: at none)."""
         if name not in NEEDS_THE_END or self.is_at_end or place not in self._unreached:
             return True
         return 0 <= offset <= self._reached.get(place, -1)
@@ -201,16 +201,6 @@ def _known_ends(operations: Sequence[Operation]) -> dict[Place, int]:
             for place, records in operation.records:
                 ends[place] = max([ends.get(place, -1), *(offset for offset, _ in records)])
     return ends
-
-
-def _is_quiet(own: Sequence[Operation]) -> bool:
-    """Whether its last polls succeeded and gave nothing for long enough."""
-    quiet_ms = 0.0
-    for operation in reversed([each for each in own if each.f is Function.POLL]):
-        if not operation.is_ok or any(records for _, records in operation.records):
-            break
-        quiet_ms += operation.took_ms or 0.0
-    return quiet_ms >= FINAL_QUIET_MS
 
 
 # what proves it

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kraft.sim.chaos.judge import FoundAnomaly
+from kraft.sim.chaos.judge.anomaly_words import APPLICATION_FAILED
 from kraft.sim.chaos.program import describe_exit
 from kraft.sim.chaos.run_folder import FaultRecord, OutputLine
 
-APPLICATION_FAILED = "application failed"
 LINES_SHOWN = 10
 
 

@@ -1,14 +1,16 @@
 """How long nothing worked after each fault, how long operations took in each phase, and how many succeeded.
 
 A gap is the time between two successes in a row of one partition, or, if none follows, up to where the fault's time
-ends: when the clients' work ends, the next fault begins, or GAP_WINDOW_MS after the fault has ended. The part of a gap
+ends: when its clients stop trying, the next fault begins, or GAP_WINDOW_MS after the fault has ended. The part of a gap
 that lies behind the begin of the next fault is that fault's.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 
@@ -19,8 +21,8 @@ from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
 
 GAP_WINDOW_MS = 30_000
 """So long after its end a fault is taken for the cause of a gap."""
-SILENCE_MS_MIN = 1_000
-"""Where a partition's last success comes before the end by less than that, its clients were about to stop."""
+ALIKE = 2
+"""Gaps are nearly alike up to this factor."""
 GAP_FUNCTIONS = (Function.SEND, Function.CREATE_TOPIC, Function.POLL)
 BEFORE, BETWEEN, AFTER_HEAL, WHOLE_RUN = "before faults", "between faults", "after heal", "whole run"
 
@@ -29,16 +31,14 @@ Window = tuple[float, float]
 
 def find_gaps(info: RunInfo, operations: Sequence[Operation], faults: Sequence[FaultRecord]) -> list[Gap]:
     """The longest gap after each fault that happened, for each function that had a success."""
-    successes = {function: successes_of(operations, function) for function in GAP_FUNCTIONS}
+    activities = {function: activities_of(operations, function, info.duration_ms) for function in GAP_FUNCTIONS}
     found: list[Gap] = []
     for number, fault in enumerate(faults):
         if fault.missed or fault.begin_ms >= info.duration_ms:
             continue
         limit_ms = _limit_of(info, fault, faults)
-        for function, by_place in successes.items():
-            gaps = {
-                place: _longest(times, fault.begin_ms, limit_ms, info.duration_ms) for place, times in by_place.items()
-            }
+        for function, by_place in activities.items():
+            gaps = {place: _longest(activity, fault.begin_ms, limit_ms) for place, activity in by_place.items()}
             if gaps:
                 longest_ms = max(gap_ms for gap_ms, _ in gaps.values())
                 where = [place for place, (gap_ms, _) in gaps.items() if gap_ms == longest_ms]
@@ -55,22 +55,40 @@ def find_gaps(info: RunInfo, operations: Sequence[Operation], faults: Sequence[F
     return found
 
 
-def successes_of(operations: Iterable[Operation], function: Function) -> dict[str, list[float]]:
-    """Partition, "" for functions without one, → when operations succeeded (ms, in order). A poll succeeds where it
-    gives records; the final reader's do not count."""
-    found: dict[str, list[float]] = defaultdict(list)
+@dataclass(slots=True)
+class Activity:
+    """When operations succeeded, in order, and until when any was under way (ms)."""
+
+    successes: list[float] = field(default_factory=list)
+    tried_until_ms: float = float("-inf")
+
+
+def activities_of(operations: Iterable[Operation], function: Function, duration_ms: float) -> dict[str, Activity]:
+    """Partition, "" for functions without one, → what was done there until the work ended. A poll succeeds where it
+    gives records, and nobody knows what it tried; the final reader's do not count."""
+    found: dict[str, Activity] = defaultdict(Activity)
     for operation in operations:
-        end_ms = operation.end_ms
-        if operation.f is not function or not operation.is_ok or end_ms is None:
+        if operation.f is not function or operation.begin_ms > duration_ms:
             continue
-        if function is Function.SEND:
-            found[name_of(operation.place)].append(end_ms)
-        elif function is not Function.POLL:
-            found[""].append(end_ms)
-        elif lineage_of(operation.process) != FINAL_READER:
-            for place in {place for place, records in operation.records if records}:
-                found[name_of(place)].append(end_ms)
-    return {place: sorted(times) for place, times in found.items()}
+        end_ms = min(duration_ms if operation.end_ms is None else operation.end_ms, duration_ms)
+        for place in _places_of(operation):
+            activity = found[place]
+            activity.tried_until_ms = max(activity.tried_until_ms, end_ms)
+            if operation.is_ok:
+                activity.successes.append(end_ms)
+    for activity in found.values():
+        activity.successes.sort()
+    return {place: activity for place, activity in found.items() if activity.successes}
+
+
+def _places_of(operation: Operation) -> list[str]:
+    if operation.f is Function.SEND:
+        return [name_of(operation.place)]
+    if operation.f is not Function.POLL:
+        return [""]
+    if not operation.is_ok or lineage_of(operation.process) == FINAL_READER:
+        return []
+    return list({name_of(place) for place, records in operation.records if records})
 
 
 def _limit_of(info: RunInfo, fault: FaultRecord, faults: Sequence[FaultRecord]) -> float:
@@ -80,19 +98,18 @@ def _limit_of(info: RunInfo, fault: FaultRecord, faults: Sequence[FaultRecord]) 
     return min([info.duration_ms, end_ms + GAP_WINDOW_MS, *later])
 
 
-def _longest(
-    times: Sequence[float], begin_ms: float, limit_ms: float, duration_ms: float
-) -> tuple[float, float | None]:
-    """The longest gap that overlaps these times, and when it ended (None: it did not)."""
-    before = [time for time in times if time <= begin_ms]
-    after = [time for time in times if begin_ms < time <= duration_ms]
-    edges = [*(before[-1:] or [begin_ms]), *after]
+def _longest(activity: Activity, begin_ms: float, limit_ms: float) -> tuple[float, float | None]:
+    """The longest gap that overlaps these times, and when it ended (None: it did not). Of gaps that are nearly alike,
+    as where a fault causes none, the end is that of the first."""
+    times = activity.successes
+    edges = times[max(bisect_right(times, begin_ms) - 1, 0) :]
     gaps: list[tuple[float, float | None]] = [
         (min(later, limit_ms) - earlier, later) for earlier, later in pairwise(edges) if earlier < limit_ms
     ]
-    if limit_ms - edges[-1] >= (SILENCE_MS_MIN if after else 0):
-        gaps.append((limit_ms - edges[-1], None))
-    return max(gaps, key=lambda gap: gap[0], default=(0.0, None))
+    gaps.append((min(limit_ms, activity.tried_until_ms) - edges[-1], None))
+    longest_ms, ended_ms = max(gaps, key=lambda gap: gap[0])
+    first_ms = next(ended for gap_ms, ended in gaps if gap_ms >= longest_ms / ALIKE)
+    return longest_ms, None if ended_ms is None else first_ms
 
 
 # phases

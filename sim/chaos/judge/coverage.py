@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from kraft.sim.chaos.judge import FaultEffect
@@ -36,7 +37,7 @@ def find_reasons(
 
 def find_missing_faults(info: RunInfo, faults: Sequence[FaultRecord]) -> list[str]:
     """A reason if the scenario has faults and none was carried out. Its text is what says whether it has any."""
-    has_faults = "[[fault]]" in info.text or "random_faults = true" in info.text
+    has_faults = re.search(r"^\s*(\[\[fault\]\]|random_faults\s*=\s*true)", info.text, re.MULTILINE) is not None
     return ["The scenario has faults, and none was carried out."] if has_faults and not faults else []
 
 

@@ -41,17 +41,18 @@ NOTICED = ("isr", "leader", "controller", "fenced")
 """The cluster noticed."""
 _STOPPED: Needs = ((("process",), NOTICED), (("process",), ("follower controller",)), (("between samples",), NOTICED))
 _PAUSED: Needs = ((("process",), (*NOTICED, "gap", "slower")), (("process",), ("follower controller",)))
-_PARTED: Needs = (((*NOTICED, "gap", "refusals", "silent"),),)
-_DEGRADED: Needs = ((("slower", "gap", "isr", "refusals"),),)
+_PARTED: Needs = (((*NOTICED, "gap", "refusals", "silent", "fact:unanswered probes"),),)
+_DEGRADED: Needs = ((("slower", "gap", "isr", "refusals", "fact:connections ended", "fact:round trip ms by 15"),),)
 _DISK: Needs = (((*NOTICED, "process", "refusals"),),)
 NEEDED: Mapping[str, Needs] = {
-    **dict.fromkeys((*plan.CRASH_KINDS, plan.EMPTY_DISK, "stumble", "flap", plan.ROLLING, plan.BLACKOUT), _STOPPED),
+    **dict.fromkeys((*plan.CRASH_KINDS, "stumble", "flap", plan.ROLLING, plan.BLACKOUT), _STOPPED),
+    plan.EMPTY_DISK: ((("process",), (*NOTICED, "voters")), (("process",), ("follower controller",))),
     "pause": _PAUSED,
     **dict.fromkeys((plan.CUT, plan.CUT_ONE_WAY, plan.ISOLATE, "stall"), _PARTED),
     **dict.fromkeys((plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT), _PARTED),
-    plan.CLIENTS_CUT: ((("gap", "refusals", "silent"),),),
+    plan.CLIENTS_CUT: ((("gap", "refusals", "silent", "fact:unanswered probes"),),),
     **dict.fromkeys(plan.QUALITY_KINDS, _DEGRADED),
-    "reset": ((("fact:connections reset", "gap", *NOTICED),),),
+    "reset": ((("fact:connections ended", "gap", *NOTICED),),),
     "clock": ((("fact:clock offset ms by 100",),),),
     "slow disk": ((("slower", "gap", "isr", "fact:slow syncs"),),),
     "full disk": (((f"{FACT}free bytes under 10%", *NOTICED, "process", "refusals"),),),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kraft.sim.chaos.history import EventType, Function, Place
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import STALE_GROUP_POSITION
-from kraft.sim.chaos.judge.operations import Operation, name_of
+from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
 from kraft.sim.chaos.judge.topics import SENT_TWICE_MS
 
 
@@ -26,7 +26,7 @@ class _Commit:
     offset: int
     operation: Operation
     assigned: int | None
-    """An event behind which its process asked where to begin, if it has read up to here since then."""
+    """An event behind which its member asked where to begin, if it has read up to here since then."""
 
 
 def find_stale_positions(
@@ -48,25 +48,26 @@ def find_stale_positions(
 def _commits(operations: Sequence[Operation]) -> dict[tuple[str, Place], list[_Commit]]:
     """(group, partition) → its commits of any outcome, in the order of their invocations."""
     read: dict[str, dict[Place, set[int]]] = defaultdict(lambda: defaultdict(set))
-    """Process → what it was given since its last assignment."""
+    """Member → what it was given since its last assignment."""
+    polls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    """Member → the ends of its last two polls. An assignment is noted behind the poll after which the member saw it, so
+    it has come since the end of the poll before that."""
     assigned: dict[str, int] = {}
-    before: dict[str, int] = {}
-    """Process → the invocation before the one at hand: an assignment is noted behind the poll in which it happened."""
     found: dict[tuple[str, Place], list[_Commit]] = defaultdict(list)
     for operation in operations:
-        process = operation.process
+        member = lineage_of(operation.process)
         if operation.f is Function.ASSIGN:
-            read.pop(process, None)
-            assigned[process] = before.get(process, operation.invocation.index)
-        elif operation.f is Function.POLL and operation.is_ok:
-            for place, records in operation.records:
-                read[process][place].update(offset for offset, _ in records)
+            read.pop(member, None)
+            assigned[member] = polls[member][0]
+        elif operation.f is Function.POLL:
+            polls[member] = [polls[member][1], operation.index]
+            for place, records in operation.records if operation.is_ok else ():
+                read[member][place].update(offset for offset, _ in records)
         elif operation.f is Function.COMMIT and operation.outcome is not EventType.FAIL:
             for topic, partition, offset in operation.values.get("offsets", ()):
                 place = Place(topic, partition)
-                since = assigned.get(process) if offset - 1 in read[process][place] else None
+                since = assigned.get(member) if offset - 1 in read[member][place] else None
                 found[operation.values["group"], place].append(_Commit(offset, operation, since))
-        before[process] = operation.invocation.index
     return found
 
 
@@ -90,8 +91,10 @@ def _is_stale(commits: Sequence[_Commit], earlier: _Commit, later: _Commit) -> b
     can be why it was told so."""
     if later.assigned is None or later.assigned < earlier.operation.index:
         return False
-    own = (later.operation.process, later.assigned)
-    others = (each for each in commits if (each.operation.process, each.assigned) != own and each is not earlier)
+    own = (lineage_of(later.operation.process), later.assigned)
+    others = (
+        each for each in commits if (lineage_of(each.operation.process), each.assigned) != own and each is not earlier
+    )
     return not any(
         other.offset < earlier.offset
         and other.operation.invocation.index < later.operation.index

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kraft.sim.chaos.history import Function
 from kraft.sim.chaos.judge import FoundAnomaly, Gap
-from kraft.sim.chaos.judge.anomaly_words import APPLICATION_FAILED, GAP_TOO_LONG, UNAVAILABLE
+from kraft.sim.chaos.judge.anomaly_words import GAP_TOO_LONG, UNAVAILABLE
+from kraft.sim.chaos.judge.application import application_anomaly
 from kraft.sim.chaos.judge.operations import Operation, lineage_of, of
-from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
+from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo
 
 AFTER_HEAL_MS_MIN = 5_000
 """Shorter than that, a producer without a success after the heal says nothing."""
@@ -34,8 +35,8 @@ def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> Liveness
     left_ms = info.duration_ms - info.healed_ms
     if producers and left_ms < AFTER_HEAL_MS_MIN:
         found.reasons.append(
-            f"The clients worked for {max(left_ms, 0) / 1000:.1f} s after the heal: whether every producer recovers takes "
-            f"{AFTER_HEAL_MS_MIN / 1000:.0f} s to see."
+            f"The clients worked for {max(left_ms, 0) / 1000:.1f} s after the heal: to see whether every producer "
+            f"recovers takes {AFTER_HEAL_MS_MIN / 1000:.0f} s."
         )
         return found
     for producer, sends in producers.items():
@@ -88,22 +89,14 @@ def find_long_gaps(info: RunInfo, faults: Sequence[FaultRecord], gaps: Sequence[
     ]
 
 
-def find_application_failure(info: RunInfo) -> LivenessFindings:
-    """The user's program ends, and well."""
+def find_application_failure(info: RunInfo, output: Sequence[OutputLine]) -> LivenessFindings:
+    """The user's program ends, and well. Its last lines are shown if it does not."""
     found = LivenessFindings()
     if not info.application:
         return found
     if info.application_exit is None:
         found.reasons.append(f"{info.application[0]} had not ended when the run did.")
-    elif info.application_exit:
-        found.anomalies.append(
-            FoundAnomaly(
-                name=APPLICATION_FAILED,
-                text=f"{' '.join(info.application)} ended with exit code {info.application_exit}",
-                place="",
-                evidence={"exit_code": info.application_exit},
-                operations=(),
-                is_allowed=APPLICATION_FAILED in info.allowed,
-            )
-        )
+    anomaly = application_anomaly(info.application_exit, output)
+    if anomaly is not None:
+        found.anomalies.append(replace(anomaly, is_allowed=anomaly.name in info.allowed))
     return found

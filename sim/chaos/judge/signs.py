@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import TypeVar
 
 from kraft.sim.chaos.history import Function, Place
-from kraft.sim.chaos.judge.availability import quantile, successes_of
+from kraft.sim.chaos.judge.availability import Activity, activities_of, quantile
 from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
 from kraft.sim.chaos.run_folder import FaultRecord, PartitionSample, Sample
 from kraft.sim.nemesis import plan
 
-GRACE_MS = 2_000
+GRACE_MS = 5_000
 """What a fault causes may show so long after it has ended."""
 SHORT_MS = 300
 """A fault shorter than this may pass between two samples."""
@@ -58,7 +58,7 @@ class Observed:
     duration_ms: float
     partitions: Mapping[Place, Series[PartitionSample]] = field(init=False)
     sends: Sequence[Operation] = field(init=False)
-    successes: Mapping[str, Sequence[float]] = field(init=False)
+    activities: Mapping[str, Activity] = field(init=False)
 
     def __post_init__(self) -> None:
         found: dict[Place, list[tuple[float, PartitionSample]]] = {}
@@ -67,7 +67,10 @@ class Observed:
                 found.setdefault(Place(each.topic, each.partition), []).append((sample.time_ms, each))
         object.__setattr__(self, "partitions", found)
         object.__setattr__(self, "sends", [each for each in self.operations if each.f is Function.SEND])
-        object.__setattr__(self, "successes", successes_of(self.sends, Function.SEND))
+        sends = activities_of(self.sends, Function.SEND, self.duration_ms)
+        creations = activities_of(self.operations, Function.CREATE_TOPIC, self.duration_ms)
+        named = {"topics that are created": creations[""]} if creations else {}
+        object.__setattr__(self, "activities", {**sends, **named})
 
     def series(self, value: Callable[[Sample], Value | None]) -> list[tuple[float, Value]]:
         """(ms, value) of the samples that have it."""
@@ -125,7 +128,8 @@ def isr(case: Case) -> str | None:
         for time_ms, each in case.within(series):
             lost = {member for member in members - {*each.isr} if case.is_hit(member)}
             if lost:
-                return f"ISR of {name_of(place)} went from {numbers(members)} to {numbers(each.isr)} {case.after_s(time_ms)}"
+                change = f"went from {numbers(members)} to {numbers(each.isr)} {case.after_s(time_ms)}"
+                return f"ISR of {name_of(place)} {change}"
             members = set(each.isr)
     return None
 
@@ -138,10 +142,8 @@ def leader(case: Case) -> str | None:
             continue
         for time_ms, each in case.within(series):
             if each.leader_epoch > first.leader_epoch or each.leader != first.leader:
-                return (
-                    f"leader of {name_of(place)} went from {first.leader} (epoch {first.leader_epoch}) to {each.leader} "
-                    f"(epoch {each.leader_epoch}) {case.after_s(time_ms)}"
-                )
+                was, now = (f"{one.leader} (epoch {one.leader_epoch})" for one in (first, each))
+                return f"leader of {name_of(place)} went from {was} to {now} {case.after_s(time_ms)}"
     return None
 
 
@@ -189,7 +191,8 @@ def fenced(case: Case) -> str | None:
 
 
 def process(case: Case) -> str | None:
-    """Each hit node, or each node if none is named, that ran before did not run at some time."""
+    """Each hit node, or each node if none is named, that ran before did not run at some time: no sample has it among
+    those that run, or the fact "starts NODE" says that it was started anew."""
     if not any(each.running for each in case.observed.samples):
         return None
     series = case.observed.series(lambda each: frozenset(each.running))
@@ -199,6 +202,12 @@ def process(case: Case) -> str | None:
     for time_ms, running in case.within(series):
         for node in ran & hit - running:
             stopped.setdefault(node, time_ms)
+    for node in hit - stopped.keys():
+        starts = case.observed.series(lambda each, name=f"starts {node}": each.facts.get(name))  # type: ignore[misc]
+        was = case.before(starts)
+        again = next((time_ms for time_ms, count in case.within(starts) if was is not None and count > was), None)
+        if again is not None:
+            stopped[node] = again
     if not hit or not hit <= stopped.keys():
         return None
     return f"node {numbers(hit)} did not run {case.after_s(min(stopped.values()))}"
@@ -226,7 +235,7 @@ def between_samples(case: Case) -> str | None:
 
 
 def refusals(case: Case) -> str | None:
-    """Sends end without success, refused by brokers or without a way to them: more than in as long before."""
+    """Sends end without success, refused by brokers or without a way to them: more than in as long a time before."""
     span_ms = case.until_ms - case.begin_ms
     refused = [
         (send.end_ms, send.error)
@@ -237,7 +246,7 @@ def refusals(case: Case) -> str | None:
     during = [error for time_ms, error in refused if case.begin_ms < time_ms <= case.until_ms]
     if len(during) <= before:
         return None
-    return f"{len(during)} sends were refused ({', '.join(sorted({*during}))}), and {before} in as long before"
+    return f"{len(during)} sends were refused ({', '.join(sorted({*during}))}), and {before} in as long a time before"
 
 
 def _is_refusal(error: str) -> bool:
@@ -247,12 +256,12 @@ def _is_refusal(error: str) -> bool:
 
 def slower(case: Case) -> str | None:
     """The median, or the 95th percentile, of successful sends is at least twice that of the time before."""
-    took = [(send.begin_ms, send.end_ms, send.took_ms) for send in case.observed.sends if send.is_ok]
+    times = [(send.begin_ms, send.end_ms) for send in case.observed.sends if send.is_ok]
+    took = [(begin, end) for begin, end in times if end is not None]
     end_ms = case.until_ms if case.end_ms - case.begin_ms < SHORT_MS else case.end_ms
-    before = sorted(
-        ms for begin, end, ms in took if ms is not None and case.begin_ms - BEFORE_MS <= begin and end <= case.begin_ms
-    )
-    during = sorted(ms for begin, end, ms in took if ms is not None and begin <= end_ms and end > case.begin_ms)
+    since_ms = case.begin_ms - BEFORE_MS
+    before = sorted(end - begin for begin, end in took if since_ms <= begin and end <= case.begin_ms)
+    during = sorted(end - begin for begin, end in took if begin <= end_ms and end > case.begin_ms)
     if min(len(before), len(during)) < SLOWER_COUNT_MIN:
         return None
     for share, name in ((0.5, "median"), (0.95, "95th percentile")):
@@ -263,9 +272,10 @@ def slower(case: Case) -> str | None:
 
 
 def gap(case: Case) -> str | None:
-    """A partition to which sends had succeeded has no success for much longer than any time between two before."""
-    until_ms = min(case.until_ms, case.observed.duration_ms)
-    for place, times in case.observed.successes.items():
+    """A partition to which sends had succeeded has no success for much longer than any time between two before; or no
+    topic can be created for so long."""
+    for place, activity in case.observed.activities.items():
+        times, until_ms = activity.successes, min(case.until_ms, activity.tried_until_ms)
         before = [time for time in times if case.begin_ms - BEFORE_MS <= time <= case.begin_ms]
         if len(before) < GAP_SUCCESSES_MIN:
             continue
@@ -313,7 +323,7 @@ def silent(case: Case) -> str | None:
         if link is None or not link["what"].endswith("bytes") or not _is_cut(case, link["source"], link["target"]):
             continue
         series = case.observed.series(lambda each, name=name: each.facts.get(name))  # type: ignore[misc]
-        before = [value for time_ms, value in series if case.begin_ms - GRACE_MS <= time_ms <= case.begin_ms]
+        before = [value for time_ms, value in series if case.begin_ms - BEFORE_MS <= time_ms <= case.begin_ms]
         during = [each for each in series if case.begin_ms + SETTLE_MS <= each[0] <= case.end_ms]
         if not during or len(before) < 2 or before[-1] <= before[0]:
             continue
@@ -333,12 +343,12 @@ def _is_cut(case: Case, source: str, target: str) -> bool:
         return False
     if case.kind in plan.LINK_KINDS:
         return {*ends} == case.nodes
-    return not case.nodes or len({*ends} & case.nodes) == 1
+    return any(case.is_hit(end) for end in ends)
 
 
 def fact(case: Case, wanted: str) -> str | None:
-    """A measurement rises over what it was. NAME alone; `NAME by X`: it moves by at least X, either way; `NAME under X%`:
-    it falls to at most that part of what it was. "NAME N", "NAME N->M" of the nodes that were hit are meant too."""
+    """A measurement changes: `NAME` rises over what it was, `NAME by X` moves by at least X, up or down, `NAME under
+    X%` falls to at most that part of what it was. "NAME N" and "NAME N->M" of nodes that were hit are meant too."""
     parts = _FACT.fullmatch(wanted)
     if parts is None:
         return None

@@ -1,10 +1,10 @@
 """Topic names: is there one order of the creations and deletions that explains what clients were told?
 
 Certain successes count as answers. An INFO is an open call: it may take effect at any later time, or never. A FAIL did
-not happen and is dropped, with one exception: a client retries by itself, so "already exists" and "no such topic" may be
-the answer to its second attempt, and its first one had succeeded. Such a call may have taken effect while it was open.
-They do not count as readings: a controller that was replaced, and does not know it, may answer from an old state, as
-Apache Kafka's does. An operation that took long may have been sent twice on the way, and its first copy may be carried
+not happen and is dropped, with one exception: requests are sent again, so "already exists" and "no such topic" may be
+answers to the second attempt of what had succeeded. Such a call may have taken effect while it was open. They do not
+count as readings: a controller that was replaced, and does not know it, may answer from an old state, as Apache Kafka's
+does. An operation that took long may have been sent twice on the way, and its first copy may be carried
 out later (brokers forward until a controller answers): it is an open call besides.
 
 Committed offsets are not judged so here. A coordinator that was replaced and does not know it may answer with what was
@@ -67,7 +67,7 @@ def find_topic_anomalies(
                 f"{steps_max} steps."
             )
         elif judgement.verdict == INVALID and judgement.stuck is not None:
-            shown = [*(call for call in judgement.prefix if call.answer is not None)[-3:], judgement.stuck]
+            shown = [*[call for call in judgement.prefix if call.answer is not None][-3:], judgement.stuck]
             found.anomalies.append(
                 FoundAnomaly(
                     name=NOT_LINEARIZABLE,

@@ -35,7 +35,7 @@ from kraft.sim.chaos.judge.liveness import LivenessFindings
 from kraft.sim.chaos.judge.operations import MalformedHistory, Operation, paired
 from kraft.sim.chaos.judge.signs import Observed
 from kraft.sim.chaos.judge.topics import TopicFindings, find_topic_anomalies
-from kraft.sim.chaos.run_folder import FaultRecord, RunInfo, Sample
+from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo, Sample
 from kraft.sim.check.client_histories import INCONSISTENT_OFFSETS, LOST_WRITE, MISPLACED, UNSEEN, VANISHED
 
 LOG_LOSSES = (INCONSISTENT_OFFSETS, LOST_WRITE, MISPLACED, UNSEEN, VANISHED)
@@ -70,14 +70,19 @@ class _Found:
 
 
 def decide_verdict(
-    info: RunInfo, history: Sequence[HistoryEvent], faults: Sequence[FaultRecord], samples: Sequence[Sample]
+    info: RunInfo,
+    history: Sequence[HistoryEvent],
+    faults: Sequence[FaultRecord],
+    samples: Sequence[Sample],
+    output: Sequence[OutputLine] = (),
 ) -> Verdict:
-    """Judge a run. Never raises for what the files hold: what cannot be judged is a reason, and the verdict unknown."""
+    """Judge a run. Never raises for what the files hold: what cannot be judged is a reason, and the verdict unknown.
+    `output` is what the user's own application printed, if one ran."""
     found = _Found()
     operations = _operations(history, found)
     _judge_logs(info, operations, found)
     _judge_topics(info, operations, found)
-    _judge_liveness(info, operations, found)
+    _judge_liveness(info, operations, output, found)
     observed = Observed(sorted(samples, key=lambda sample: sample.time_ms), operations, info.duration_ms)
     effects = found.run("the faults' effects", lambda: find_effects(observed, faults), list[FaultEffect]())
     gaps = found.run("gaps", lambda: availability.find_gaps(info, operations, faults), list[Gap]())
@@ -143,10 +148,12 @@ def _judge_topics(info: RunInfo, operations: Sequence[Operation], found: _Found)
     found.checked.update({"R20": topics.judged} if topics.judged else {})
 
 
-def _judge_liveness(info: RunInfo, operations: Sequence[Operation], found: _Found) -> None:
+def _judge_liveness(
+    info: RunInfo, operations: Sequence[Operation], output: Sequence[OutputLine], found: _Found
+) -> None:
     for name, check in (
         ("recovery", lambda: liveness.find_unavailable(info, operations)),
-        ("the application", lambda: liveness.find_application_failure(info)),
+        ("the application", lambda: liveness.find_application_failure(info, output)),
     ):
         result = found.run(name, check, LivenessFindings())
         found.reasons += result.reasons

@@ -35,9 +35,9 @@ class ToxiproxyApi:
     def version(self) -> str:
         return str(self._call("get", "/version").json()["version"])
 
-    def create_proxy(self, name: str, listen: Address, upstream: Address) -> None:
-        """Create a proxy that listens at once."""
-        body = {"name": name, "listen": str(listen), "upstream": str(upstream), "enabled": True}
+    def create_proxy(self, name: str, listen: Address, upstream: Address, *, is_enabled: bool = True) -> None:
+        """Create a proxy, which listens at once if it is enabled."""
+        body = {"name": name, "listen": str(listen), "upstream": str(upstream), "enabled": is_enabled}
         self._call("post", "/proxies", json=body)
 
     def delete_proxy(self, name: str) -> None:

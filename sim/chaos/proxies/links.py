@@ -32,6 +32,7 @@ from kraft.sim.chaos.proxies.api import DOWNSTREAM, UPSTREAM, ToxiproxyApi
 from kraft.sim.chaos.proxies.errors import ToxiproxyError
 from kraft.sim.chaos.proxies.server import HOST, ToxiproxyServer
 from kraft.sim.chaos.proxies.toxics import (
+    AT_REST,
     CLEAR,
     RESET,
     Manner,
@@ -220,8 +221,14 @@ class _Proxy:
         """None: unknown, after an error."""
 
     def create(self, listen: Address, upstream: Address) -> None:
-        self._api.create_proxy(self._name, listen, upstream)
-        self._present = _State(True, {UPSTREAM: {}, DOWNSTREAM: {}})
+        """Before it listens it gets the toxics that a hang needs, in their neutral form: toxiproxy 2.12 may panic when
+        a toxic is added to connections that are just closing, and these are then only updated."""
+        self._api.create_proxy(self._name, listen, upstream, is_enabled=False)
+        for stream in (UPSTREAM, DOWNSTREAM):
+            for name, toxic in AT_REST.items():
+                self._api.add_toxic(self._name, stream, name, toxic)
+        self._api.enable_proxy(self._name, True)
+        self._present = _State(True, {UPSTREAM: dict(AT_REST), DOWNSTREAM: dict(AT_REST)})
 
     def delete(self) -> None:
         self._api.delete_proxy(self._name)
@@ -242,7 +249,7 @@ class _Proxy:
         """Close it first if connections must end, then change its toxics, then let it listen. ToxiproxyError."""
         present = self._present or self._read()
         self._present = None
-        if present.is_enabled and not wanted.is_enabled:
+        if present.is_enabled and (not wanted.is_enabled or self._must_end_connections(present, wanted)):
             self._api.enable_proxy(self._name, False)
             present.is_enabled = False
         for stream, toxics in wanted.streams.items():

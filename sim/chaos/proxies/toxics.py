@@ -2,7 +2,8 @@
 
 The steps keep three rules, which come from how toxiproxy passes bytes (its link.go):
 - A toxic that holds bytes back is never removed: it is set to its neutral form. Removing it delivers what it holds one
-  chunk after the other while the proxy is locked, with 5 s for each chunk whose reader is gone.
+  chunk after the other while the proxy is locked, with 5 s for each chunk whose reader is gone. Where the sender has
+  closed the connection meanwhile, removing several loses what is held.
 - Adding a toxic makes the last one of the chain hand on the chunk that it has in hand. While a way hangs, its other
   toxics are therefore left as they are until the hang ends.
 - Closing is held back before bytes are, and let go before them, so a connection that closes delivers its bytes first.
@@ -116,6 +117,8 @@ CLOSE, DROP, LATENCY, RESET = "close", "drop", "latency", "reset"
 """Names of toxics. The first three make a hang; in this order a stream begins to hang, and ends it."""
 _NEUTRAL = {toxic.type: toxic for toxic in (Toxic("slow_close"), Toxic("latency"))}
 """By type: what a toxic that holds bytes or closes back is set to instead of being removed."""
+AT_REST: Mapping[str, Toxic] = {CLOSE: _NEUTRAL["slow_close"], LATENCY: _NEUTRAL["latency"]}
+"""The toxics that every stream has from the begin on; they do nothing until a hang needs them."""
 _HELD = Toxic("latency", {"latency": HELD_MS})
 _CLOSE_HELD = Toxic("slow_close", {"delay": HELD_MS})
 

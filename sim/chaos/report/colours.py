@@ -1,5 +1,8 @@
-"""The colours of pages and pictures, in light and dark. Each pair that must be told apart also differs in shape or
-words, and is apart for colour-blind readers: the outcomes by Paul Tol's high-contrast scheme, nodes by his light one."""
+"""The colours of pages and pictures, in light and dark.
+
+Colour-blind readers can tell them apart: outcomes are near Paul Tol's high-contrast scheme, nodes near his light one.
+Besides, outcomes differ in shape, verdicts have a sign and a word, and nodes have their number in them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ DARK = {
     "on-node": "#10161c",
 }
 NODES = ("#77aadd", "#ee8866", "#eedd88", "#99ddff", "#ffaabb", "#44bb99", "#bbcc33", "#c3aed6")
-"""Of the nodes that lead: the first of the run has the first one."""
+"""Of the nodes that led or were in sync, in ascending order."""
 
 
 def node_colour(node: int, nodes: tuple[int, ...]) -> str:

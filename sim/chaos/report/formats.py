@@ -12,11 +12,11 @@ SIGNS = {VALID: "✓", INVALID: "✕", UNKNOWN: "?"}
 
 
 def format_ms(value_ms: float | None) -> str:
-    """A span of time in three figures: `4.1 ms`, `412 ms`, `1.24 s`; a dash for None."""
+    """A span of time: `4.1 ms`, `412 ms`, `1.24 s`, `12.4 s`; a dash for None."""
     if value_ms is None:
         return NOTHING
     if value_ms >= 999.5:
-        return f"{value_ms / 1000:.3g} s" if value_ms < 1_000_000 else f"{value_ms / 1000:,.0f} s"
+        return f"{value_ms / 1000:.2f} s" if value_ms < 10_000 else f"{value_ms / 1000:,.1f} s"
     return f"{value_ms:.0f} ms" if value_ms >= 9.95 else f"{value_ms:.1f} ms"
 
 
@@ -37,6 +37,11 @@ def count_of(number: int, noun: str) -> str:
 
 def clipped(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def clipped_front(text: str, length: int) -> str:
+    """The same, of which the end counts, as of TOPIC-PARTITION."""
+    return text if len(text) <= length else "…" + text[1 - length :]
 
 
 def operations_total(verdict: Verdict) -> int:

@@ -7,7 +7,7 @@ from html import escape
 from urllib.parse import quote
 
 from kraft.sim.chaos.report.formats import clipped, format_gap, format_ms, longest_gap
-from kraft.sim.chaos.report.plot import LogScale, item, label, track
+from kraft.sim.chaos.report.plot import LogScale, decade_text, item, label, track
 from kraft.sim.chaos.report.summary import SummaryRow
 
 WIDTH_PX, LEFT_PX, RIGHT_PX = 1_080, 260, 40
@@ -23,10 +23,10 @@ def gap_plot_svg(rows: Sequence[SummaryRow]) -> str:
     scale = LogScale.over(gaps_ms, WIDTH_PX - LEFT_PX - RIGHT_PX)
     height = HEAD_PX + len(rows) * LANE_PX + 4
     parts = [f'<svg class="gaps" viewBox="0 0 {WIDTH_PX} {height}" role="group" aria-label="Longest gap of each run">']
-    for decade in scale.decades_ms:
-        x = _x(scale, decade)
+    for tick_ms in scale.ticks_ms:
+        x = _x(scale, tick_ms)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD_PX - 6}" y2="{height}"/>')
-        parts.append(label(format_ms(decade), x, HEAD_PX - 10, "axis"))
+        parts.append(label(decade_text(tick_ms), x, HEAD_PX - 10, "axis"))
     for number, row in enumerate(rows):
         y = HEAD_PX + number * LANE_PX + LANE_PX / 2
         parts.append(f'<line class="grid" x1="{LEFT_PX}" x2="{WIDTH_PX - RIGHT_PX}" y1="{y}" y2="{y}"/>')
@@ -43,7 +43,9 @@ def _dots(row: SummaryRow, scale: LogScale, y: float) -> Iterator[str]:
     if row.gap_median_ms is not None:
         x = _x(scale, row.gap_median_ms)
         yield item(
-            f'path d="M{x:.1f} {y - 9}v18"', f"Median of {row.scenario}: {format_ms(row.gap_median_ms)}", "median"
+            f'path d="M{x:.1f} {y - 9}v18"',
+            f"Median of {row.scenario} on {row.cluster}: {format_ms(row.gap_median_ms)}",
+            "median",
         )
     for info, verdict, link in row.runs:
         gap = longest_gap(verdict.gaps)

@@ -1,4 +1,7 @@
-"""Operations of a history: each invocation with its completion, thinned for drawing, and counted over time."""
+"""Operations of a history as they are drawn: each invocation with its completion, thinned, and counted over time.
+
+A history that the judge rejects as malformed is drawn all the same, so its events are paired here without conditions.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def operations_of(history: Sequence[HistoryEvent], end_ms: float) -> list[Operat
 
 
 def _open_operation(invocation: HistoryEvent, end_ms: float) -> Operation:
-    return _operation(invocation, EventType.INFO, max(end_ms, invocation.time_ms), -1, "no completion")
+    return _operation(invocation, EventType.INFO, max(end_ms, invocation.time_ms), -1, "never completed")
 
 
 def _operation(invocation: HistoryEvent, outcome: EventType, end_ms: float, end_index: int, error: str) -> Operation:
@@ -108,7 +111,7 @@ def thinned(operations: Iterable[Operation], kept: frozenset[int] = frozenset())
 
 @dataclass(frozen=True, slots=True)
 class RateBin:
-    """Operations per second that ended between the two moments."""
+    """Operations per second that ended between the two moments: `ok` of those that are counted, the others of all."""
 
     begin_ms: float
     end_ms: float
@@ -130,7 +133,8 @@ def rates(operations: Sequence[Operation], from_ms: float, to_ms: float) -> list
     counts: dict[int, dict[EventType, int]] = {}
     counted = counted_function(operations)
     for operation in operations:
-        if operation.f in counted and from_ms <= operation.end_ms <= to_ms:
+        is_counted = operation.f in counted or operation.outcome is not EventType.OK
+        if is_counted and from_ms <= operation.end_ms <= to_ms:
             outcomes = counts.setdefault(int(operation.end_ms // width_ms), {})
             outcomes[operation.outcome] = outcomes.get(operation.outcome, 0) + 1
     if not counts:

@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from kraft.sim.chaos.history import HistoryEvent
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict
+from kraft.sim.chaos.judge.anomaly_words import MEANINGS
+from kraft.sim.chaos.judge.availability import BEFORE
 from kraft.sim.chaos.report import formats
 from kraft.sim.chaos.report.colours import DARK, LIGHT, NODES
 from kraft.sim.chaos.report.excerpt import excerpt_of
@@ -22,7 +24,6 @@ from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.report.summary import Run, summary_rows, throughput_of
 from kraft.sim.chaos.report.timeline import timeline_svg
 from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunFolder, RunInfo, Sample
-from kraft.sim.check.client_histories import ANOMALIES
 
 TEMPLATES = Path(__file__).with_name("templates")
 OUTPUT_LINES_MAX = 600
@@ -30,7 +31,7 @@ OUTPUT_LINES_MAX = 600
 OUTPUT_LINE_CHARACTERS_MAX = 500
 ERRORS_MAX = 200
 ANOMALIES_SHOWN_MAX = 200
-EVIDENCE_CHARACTERS_MAX = 2_000
+EVIDENCE_CHARACTERS_MAX = 600
 
 
 def write_report(folder: RunFolder, verdict: Verdict) -> None:
@@ -58,7 +59,7 @@ def render_run(
         run=run,
         info=info,
         verdict=verdict,
-        timeline=_safe(timeline_svg(run)),
+        timeline=_safe(timeline_svg(run)) if run.is_drawable else "",
         points=points_data(run),
         figures=_figures(run),
         throughput=throughput_of(info, verdict),
@@ -96,12 +97,13 @@ def _figures(run: RunData) -> list[tuple[str, str, str]]:
     gap = formats.longest_gap(verdict.gaps)
     seen = sum(effect.is_seen for effect in verdict.effects)
     slow = [phase for phase in verdict.phases if phase.p99_ms is not None and phase.f == "send"]
-    calm = next((phase for phase in slow if phase.phase.startswith("before")), None)
-    hit = max((phase for phase in slow if phase.phase.startswith("fault")), key=lambda each: each.p99_ms, default=None)
+    calm = next((phase for phase in slow if phase.phase == BEFORE), None)
+    hits = [phase for phase in slow if phase.phase.startswith("fault")]
+    hit = max(hits, key=lambda phase: phase.p99_ms or 0.0, default=None)
     total = {name: sum(of.get(name, 0) for of in verdict.counts.values()) for name in ("ok", "fail", "info")}
     found = [
         ("Operations", f"{sum(total.values()):,}", ", ".join(f"{count:,} {name}" for name, count in total.items())),
-        ("Faults with effect", f"{seen} of {len(run.faults)}", "seen in the cluster or at the links"),
+        ("Faults that took effect", f"{seen} of {len(run.faults)}", "by evidence, in the table of faults"),
         ("Longest gap", formats.format_gap(gap), f"in {gap.f}, after fault {gap.fault + 1}" if gap else "no gap"),
     ]
     if calm and hit:
@@ -113,17 +115,20 @@ def _figures(run: RunData) -> list[tuple[str, str, str]]:
 def _checked(verdict: Verdict) -> list[tuple[str, str, int]]:
     """Invariant, which anomalies break it, and how much was looked at."""
     about: dict[str, list[str]] = {}
-    for name, (invariant, text) in ANOMALIES.items():
+    for name, (invariant, text) in MEANINGS.items():
         about.setdefault(invariant, []).append(f"{name} ({text})")
     return [(name, "; ".join(about.get(name, [])), count) for name, count in verdict.checked.items()]
 
 
 def _render(template: str, **values: Any) -> str:
-    return str(_environment().get_template(template).render(light=LIGHT, dark=DARK, node_colours=NODES, **values))
+    return str(
+        template_environment().get_template(template).render(light=LIGHT, dark=DARK, node_colours=NODES, **values)
+    )
 
 
 @cache
-def _environment() -> Any:
+def template_environment() -> Any:
+    """Where the templates are found, with their filters. MissingExtra."""
     jinja2 = import_extra("jinja2")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -132,6 +137,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.filters.update(
         ms=formats.format_ms,
         at=formats.format_at,

@@ -1,4 +1,4 @@
-"""The panels of the timeline over one scale of time: throughput, latency, output, anomalies, leaders, ISRs, controller."""
+"""The panels of the timeline over one scale of time, from the anomalies at the top to the active controller."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ from typing import Any
 
 from kraft.sim.chaos.history import EventType
 from kraft.sim.chaos.report.colours import node_colour
-from kraft.sim.chaos.report.formats import clipped, format_at, format_ms, format_rate, longest_gap
+from kraft.sim.chaos.report.formats import clipped, clipped_front, format_at, format_ms, format_rate
 from kraft.sim.chaos.report.operations import OUTCOMES, Operation, counted_function
-from kraft.sim.chaos.report.plot import LEFT_PX, RIGHT_PX, WIDTH_PX, LogScale, Panel, TimeScale, box, item, label, track
+from kraft.sim.chaos.report.plot import (
+    LEFT_PX,
+    RIGHT_PX,
+    WIDTH_PX,
+    LogScale,
+    Panel,
+    TimeScale,
+    box,
+    decade_text,
+    item,
+    label,
+    track,
+)
 from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.report.steps import InSync, Leadership, Step
 
 RATE_PX, MISSES_PX, LATENCY_PX, OUTPUT_PX, ANOMALY_PX = 84, 26, 170, 22, 20
 HEAD_PX, LANE_PX, LANE_GAP_PX = 18, 18, 4
+GAP_TEXT_PX = 50
 OUTPUT_MAX = 1_000
 OUTPUT_CHARACTERS_MAX = 160
-GAP_SHOWN_MS = 100.0
-"""Shorter gaps are in the table only."""
 
 
 def panels_of(run: RunData, time: TimeScale) -> Iterator[Panel]:
@@ -55,7 +66,7 @@ def throughput_panel(run: RunData, time: TimeScale) -> Panel:
         item(
             box(time.x(each.begin_ms), 0, time.x(each.end_ms), RATE_PX),
             f"{format_at(each.begin_ms)} to {format_at(each.end_ms)}: {format_rate(each.ok)} ok/s, "
-            f"{format_rate(each.fail)} fail/s, {format_rate(each.info)} info/s",
+            f"{format_rate(each.fail)} fail/s, {format_rate(each.info)} info/s of all operations",
             "clear",
         )
         for each in run.rates
@@ -73,19 +84,15 @@ def throughput_panel(run: RunData, time: TimeScale) -> Panel:
 
 
 def _gaps(run: RunData, time: TimeScale) -> Iterator[str]:
-    for number, fault in enumerate(run.faults):
-        gap = longest_gap(run.gaps_of(number))
-        if gap is None or gap.gap_ms < GAP_SHOWN_MS:
-            continue
-        end_ms = run.to_ms if gap.first_success_ms is None else fault.begin_ms + gap.first_success_ms
-        left, right = time.x(end_ms - gap.gap_ms), time.x(end_ms)
-        end = "no success until the end" if gap.first_success_ms is None else f"first success at {format_at(end_ms)}"
+    for span in run.gap_spans(GAP_TEXT_PX / (WIDTH_PX - LEFT_PX - RIGHT_PX)):
+        gap, left, right = span.gap, time.x(span.begin_ms), time.x(span.end_ms)
+        ended = gap.first_success_ms is not None
+        end = f"first success {format_ms(gap.first_success_ms)} after its begin" if ended else "it did not end"
         places = f" ({', '.join(gap.places)})" if gap.places else ""
-        tip = f"Gap of {format_ms(gap.gap_ms)} in {gap.f}{places} after fault {number + 1}: {end}"
+        tip = f"Gap of {format_ms(gap.gap_ms)} in {gap.f}{places} after fault {span.fault + 1}: {end}"
         yield item(box(left, 2, right, 5), tip, "gap")
-        text = format_ms(gap.gap_ms)
-        fits = right + 4 + len(text) * 6 < WIDTH_PX
-        yield label(text, right + 4 if fits else left - 4, 9, "gap-text" if fits else "gap-text left")
+        if span.has_room:
+            yield label(format_ms(gap.gap_ms), right + 4, 9, "gap-text")
 
 
 def misses_panel(run: RunData, time: TimeScale) -> Panel:
@@ -100,7 +107,7 @@ def misses_panel(run: RunData, time: TimeScale) -> Panel:
         if each.info:
             pieces.append(f'<{box(left, MISSES_PX - fail - info, right, info)} class="info-bar"/>')
     pieces.append(label(format_rate(top), LEFT_PX - 8, 9, "value"))
-    return Panel("Fail, info", MISSES_PX, tuple(pieces), "per second")
+    return Panel("Fail, info", MISSES_PX, tuple(pieces), "all operations, per s")
 
 
 def latency_panel(run: RunData, time: TimeScale) -> Panel:
@@ -110,7 +117,7 @@ def latency_panel(run: RunData, time: TimeScale) -> Panel:
     for decade in scale.decades_ms:
         y = scale.y(decade)
         grid.append(f'<line class="grid" x1="{LEFT_PX}" x2="{WIDTH_PX - RIGHT_PX}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        grid.append(label(_decade(decade), LEFT_PX - 8, y + 4, "value"))
+        grid.append(label(decade_text(decade), LEFT_PX - 8, y + 4, "value"))
     paths = "".join(
         f'<path class="mark {outcome.value}" d="{_marks(run, time, scale, outcome)}"/>' for outcome in OUTCOMES
     )
@@ -133,10 +140,6 @@ def latency_panel(run: RunData, time: TimeScale) -> Panel:
         f'data-scale="{escape(json.dumps(shape))}">{hit}{paths}<circle class="ring" r="6" cx="-20" cy="-20"/></g>'
     )
     return Panel("Latency", LATENCY_PX, (*grid, points), "per operation, log")
-
-
-def _decade(decade_ms: float) -> str:
-    return f"{decade_ms / 1000:g} s" if decade_ms >= 1000 else f"{decade_ms:g} ms"
 
 
 SHAPES = {
@@ -215,12 +218,12 @@ def anomalies_panel(run: RunData, time: TimeScale) -> Panel:
 
 def leaders_panel(run: RunData, time: TimeScale) -> Panel:
     lanes = run.steps.leaders
-    brokers = run.steps.brokers
+    nodes = run.steps.nodes
     pieces = []
     for number, (place, steps) in enumerate(lanes.items()):
         top = HEAD_PX + number * (LANE_PX + LANE_GAP_PX)
-        pieces.append(label(clipped(place, 18), LEFT_PX - 8, top + 13, "lane"))
-        pieces += [_leader_step(place, step, time, top, brokers) for step in steps]
+        pieces.append(label(clipped_front(place, 18), LEFT_PX - 8, top + 13, "lane"))
+        pieces += [_leader_step(place, step, time, top, nodes) for step in steps]
     return Panel("Leader, epoch", _lanes_px(len(lanes)), (track("Leaders of partitions", pieces),))
 
 
@@ -228,9 +231,9 @@ def _lanes_px(lanes: int) -> float:
     return HEAD_PX + lanes * (LANE_PX + LANE_GAP_PX)
 
 
-def _leader_step(place: str, step: Step[Leadership], time: TimeScale, top: float, brokers: tuple[int, ...]) -> str:
+def _leader_step(place: str, step: Step[Leadership], time: TimeScale, top: float, nodes: tuple[int, ...]) -> str:
     leader, epoch = step.state.leader, step.state.leader_epoch
-    return _node_step(place, step, time, top, leader, epoch, brokers, "leader")
+    return _node_step(place, step, time, top, leader, epoch, nodes, "leader")
 
 
 def _node_step(
@@ -251,7 +254,7 @@ def isr_panel(run: RunData, time: TimeScale) -> Panel:
     pieces = []
     for number, (place, steps) in enumerate(lanes.items()):
         top = HEAD_PX + number * (LANE_PX + LANE_GAP_PX)
-        pieces.append(label(clipped(place, 18), LEFT_PX - 8, top + 13, "lane"))
+        pieces.append(label(clipped_front(place, 18), LEFT_PX - 8, top + 13, "lane"))
         pieces += [_isr_step(place, step, time, top) for step in steps]
     return Panel("ISR size", _lanes_px(len(lanes)), (track("In-sync replicas of partitions", pieces),))
 
@@ -268,9 +271,8 @@ def _isr_step(place: str, step: Step[InSync], time: TimeScale, top: float) -> st
 
 
 def controller_panel(run: RunData, time: TimeScale) -> Panel:
-    controllers = run.steps.controllers
     pieces = [
-        _node_step("quorum", step, time, 0, step.state.node, step.state.epoch, controllers, "controller")
+        _node_step("quorum", step, time, 0, step.state.node, step.state.epoch, run.steps.nodes, "controller")
         for step in run.steps.controller
     ]
     return Panel("Controller, epoch", LANE_PX, (track("Active controller", pieces),))

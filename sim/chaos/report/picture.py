@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING
 
 from kraft.sim.chaos.history import EventType, HistoryEvent
 from kraft.sim.chaos.judge import Verdict
-from kraft.sim.chaos.report.colours import LIGHT, NODES, node_colour
+from kraft.sim.chaos.report.colours import LIGHT, node_colour
 from kraft.sim.chaos.report.extra import import_extra
-from kraft.sim.chaos.report.formats import SIGNS, clipped, format_ms, headline, longest_gap
+from kraft.sim.chaos.report.formats import SIGNS, clipped, clipped_front, format_ms, headline
 from kraft.sim.chaos.report.run_data import RunData
+from kraft.sim.chaos.report.timeline import MANY_FAULTS
 from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo, Sample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH_INCHES, DPI = 11.0, 130
+HEAD_INCHES, FOOT_INCHES, SPACE = 1.12, 0.48, 0.16
 MARKERS = {EventType.OK: ("o", 5.0, 0.5), EventType.FAIL: ("x", 22.0, 1.0), EventType.INFO: ("D", 14.0, 0.9)}
 """Outcome → marker, its area in points², opacity."""
 LANE = 0.8
 FAULTS_NAMED_MAX = 12
+SHORT_NAME = 9
+TEXT_SHARE = 0.06
+"""So much of the width a gap's text takes."""
 
 Drawing = Callable[[RunData, "Axes"], None]
 
@@ -41,16 +47,18 @@ def draw_run(
     run = RunData(info, verdict, history, faults, samples, output)
     panels = list(_panels(run))
     heights = [height for _, height in panels]
-    figure = figures.Figure(figsize=(WIDTH_INCHES, 1.8 + sum(heights)), dpi=DPI, facecolor="white")
+    height = HEAD_INCHES + FOOT_INCHES + (1 + SPACE) * sum(heights)
+    figure = figures.Figure(figsize=(WIDTH_INCHES, height), dpi=DPI, facecolor="white")
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for (draw, _), each in zip(panels, axes, strict=True):
         _prepare(run, each)
         draw(run, each)
     _name_faults(run, axes[0])
-    axes[-1].set_xlabel("seconds since the clients began")
+    axes[-1].set_xlabel("seconds since the clients began", fontsize=8, color=LIGHT["soft"])
     _write_title(run, figure)
+    left = 0.19 if any(len(name) > SHORT_NAME for name in run.steps.leaders) else 0.145
     figure.subplots_adjust(
-        left=0.12, right=0.985, top=1 - 1.15 / (1.8 + sum(heights)), bottom=0.55 / (1.8 + sum(heights))
+        left=left, right=0.985, top=1 - HEAD_INCHES / height, bottom=FOOT_INCHES / height, hspace=SPACE
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -78,32 +86,27 @@ def _prepare(run: RunData, axes: Axes) -> None:
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(LIGHT["line"])
-    axes.tick_params(colors=LIGHT["soft"], labelsize=8)
+    axes.tick_params(which="both", colors=LIGHT["soft"], labelsize=8)
+    shade = 0.14 if len(run.faults) <= MANY_FAULTS else 0.06
     for fault in run.faults:
         if not fault.missed:
             end = run.fault_end_ms(fault) / 1000
-            axes.axvspan(fault.begin_ms / 1000, end, color=LIGHT["fault"], alpha=0.14, lw=0)
+            axes.axvspan(fault.begin_ms / 1000, end, color=LIGHT["fault"], alpha=shade, lw=0)
             axes.axvline(fault.begin_ms / 1000, color=LIGHT["fault"], lw=0.8, alpha=0.7)
     for moment in (run.info.healed_ms, run.info.duration_ms):
         axes.axvline(moment / 1000, color=LIGHT["soft"], lw=0.8, ls=(0, (4, 3)))
 
 
-def _write_title(run: RunData, figure: object) -> None:
-    info, verdict = run.info, run.verdict
-    height = figure.get_figheight()  # type: ignore[attr-defined]
+def _write_title(run: RunData, figure: Figure) -> None:
+    info, verdict, title = run.info, run.verdict, clipped(run.info.title or run.info.scenario, 90)
+    height = figure.get_figheight()
     lines = [
-        (
-            0.22,
-            f"{info.title or info.scenario}: {SIGNS[verdict.verdict]} {verdict.verdict}",
-            13,
-            verdict.verdict,
-            "bold",
-        ),
+        (0.22, f"{title}: {SIGNS[verdict.verdict]} {verdict.verdict}", 13, verdict.verdict, "bold"),
         (0.45, clipped(headline(verdict), 150), 9, "ink", "normal"),
         (0.65, f"{info.cluster}, client {info.client}, seed {info.seed}, {info.started_at}", 8, "soft", "normal"),
     ]
     for down, text, size, colour, weight in lines:
-        figure.text(  # type: ignore[attr-defined]
+        figure.text(
             0.02,
             1 - down / height,
             _plain(text),
@@ -117,11 +120,21 @@ def _write_title(run: RunData, figure: object) -> None:
 
 def _name_faults(run: RunData, axes: Axes) -> None:
     """Above the first panel, each where its band begins; names that would cover another one are numbers only."""
+    for at_ms, text in ((run.info.healed_ms, " healed"), (run.info.duration_ms, " clients end")):
+        if at_ms > run.from_ms:
+            axes.annotate(
+                text, (at_ms / 1000, 0.66), xycoords=("data", "axes fraction"), fontsize=7, color=LIGHT["soft"]
+            )
     span_ms = run.to_ms - run.from_ms
     free_ms = run.from_ms
     for number, fault in enumerate(run.faults, start=1):
         nodes = f" {','.join(map(str, fault.nodes))}" if fault.nodes else ""
-        text = clipped(f"{number} {fault.kind}{nodes}", 26) if len(run.faults) <= FAULTS_NAMED_MAX else str(number)
+        missed = " (did not happen)" if fault.missed else ""
+        text = (
+            clipped(f"{number} {fault.kind}{nodes}", 26) + missed
+            if len(run.faults) <= FAULTS_NAMED_MAX
+            else str(number)
+        )
         width_ms = len(text) * span_ms / 165
         at_ms = max(fault.begin_ms, free_ms)
         if at_ms - fault.begin_ms > width_ms:
@@ -154,17 +167,13 @@ def _draw_throughput(run: RunData, axes: Axes) -> None:
 
 
 def _write_gaps(run: RunData, axes: Axes) -> None:
+    """The longest gap of each fault as a bar; its length in words where there is room."""
     top = axes.get_ylim()[1] * 0.9
-    for number, fault in enumerate(run.faults):
-        gap = longest_gap(run.gaps_of(number))
-        if gap is None or gap.gap_ms < 100:
-            continue
-        end_ms = run.to_ms if gap.first_success_ms is None else fault.begin_ms + gap.first_success_ms
-        axes.hlines(top, (end_ms - gap.gap_ms) / 1000, end_ms / 1000, color=LIGHT["ink"], lw=2.5)
-        axes.annotate(
-            f" {format_ms(gap.gap_ms)}", (min(end_ms, run.to_ms * 0.95) / 1000, top), fontsize=8, va="center",
-            color=LIGHT["ink"],
-        )  # fmt: skip
+    for span in run.gap_spans(TEXT_SHARE):
+        axes.hlines(top, span.begin_ms / 1000, span.end_ms / 1000, color=LIGHT["ink"], lw=2.5)
+        if span.has_room:
+            text = f" {format_ms(span.gap.gap_ms)}"
+            axes.annotate(text, (span.end_ms / 1000, top), fontsize=8, va="center", color=LIGHT["ink"])
 
 
 def _draw_latency(run: RunData, axes: Axes) -> None:
@@ -178,8 +187,20 @@ def _draw_latency(run: RunData, axes: Axes) -> None:
                 s=size, marker=marker, color=LIGHT[outcome.value], alpha=alpha, linewidths=1 if marker == "x" else 0,
                 label=outcome.value,
             )  # fmt: skip
+    _draw_proofs(run, axes)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(axis="y", color=LIGHT["line"], lw=0.5)
-    axes.legend(loc="upper right", fontsize=7, frameon=False, ncols=3)
+    axes.legend(loc="upper right", fontsize=7, frameon=False, ncols=4)
+
+
+def _draw_proofs(run: RunData, axes: Axes) -> None:
+    """Triangles at the foot: the operations that prove anomalies which are not permitted."""
+    proving = {index for each in run.verdict.anomalies if not each.is_allowed for index in each.operations}
+    times = sorted(run.time_by_index[index] / 1000 for index in proving if index in run.time_by_index)
+    if times:
+        foot = axes.get_xaxis_transform()
+        feet = [0.03] * len(times)
+        axes.scatter(times, feet, s=36, marker="^", color=LIGHT["invalid"], transform=foot, label="proves an anomaly")
 
 
 def _draw_output(run: RunData, axes: Axes) -> None:
@@ -193,8 +214,9 @@ def _draw_leaders(run: RunData, axes: Axes) -> None:
     _name_lanes(axes, list(run.steps.leaders))
     for lane, steps in enumerate(run.steps.leaders.values()):
         for step in steps:
-            colour = NODES and node_colour(step.state.leader, run.steps.brokers) if step.state.leader >= 0 else "white"
-            text = f"{step.state.leader if step.state.leader >= 0 else 'none'} · {step.state.leader_epoch}"
+            leader = step.state.leader
+            colour = node_colour(leader, run.steps.nodes) if leader >= 0 else "white"
+            text = f"{leader if leader >= 0 else 'none'} · {step.state.leader_epoch}"
             _bar(run, axes, lane, step.begin_ms, step.end_ms, LANE, colour, text)
 
 
@@ -210,10 +232,11 @@ def _draw_isrs(run: RunData, axes: Axes) -> None:
 
 
 def _draw_controller(run: RunData, axes: Axes) -> None:
-    _name_lanes(axes, ["controller · epoch"])
+    _heading(axes, "controller · epoch")
+    _name_lanes(axes, [""])
     for step in run.steps.controller:
         node = step.state.node
-        colour = node_colour(node, run.steps.controllers) if node >= 0 else "white"
+        colour = node_colour(node, run.steps.nodes) if node >= 0 else "white"
         text = f"{node if node >= 0 else 'none'} · {step.state.epoch}"
         _bar(run, axes, 0, step.begin_ms, step.end_ms, LANE, colour, text)
 
@@ -228,12 +251,12 @@ def _bar(
         edgecolors=LIGHT["fail"] if colour == "white" else "white", linewidth=0.6,
     )  # fmt: skip
     if text and (end_ms - begin_ms) / (run.to_ms - run.from_ms) * 170 > len(text) + 1:
-        axes.text(begin_ms / 1000, ground - LANE / 2, f" {text}", fontsize=7, va="center", clip_on=True)
+        axes.text(begin_ms / 1000, ground - max(height / 2, 0.2), f" {text}", fontsize=7, va="center", clip_on=True)
 
 
 def _name_lanes(axes: Axes, names: list[str]) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), [_plain(clipped(name, 20)) for name in names])
+    axes.set_yticks(range(len(names)), [_plain(clipped_front(name, 15)) for name in names])
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
     axes.tick_params(axis="y", length=0)
@@ -241,7 +264,9 @@ def _name_lanes(axes: Axes, names: list[str]) -> None:
 
 
 def _heading(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=8, color=LIGHT["soft"], pad=3) if axes.get_subplotspec() else None
+    """The panel's name at the left edge of the picture."""
+    at, coordinates = (0.02, 1.0), ("figure fraction", "axes fraction")
+    axes.annotate(text, at, xycoords=coordinates, fontsize=8, color=LIGHT["soft"], va="top", annotation_clip=False)
 
 
 def _plain(text: str) -> str:

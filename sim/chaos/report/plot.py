@@ -60,9 +60,21 @@ class LogScale:
         return self.height_px * (1 - min(1.0, share))
 
     @property
+    def ticks_ms(self) -> list[float]:
+        """The decades, and 2 and 5 times each if they are few."""
+        factors = (1, 2, 5) if len(self.decades_ms) <= 3 else (1,)
+        found = [decade * factor for decade in self.decades_ms for factor in factors]
+        return [tick for tick in found if tick <= self.high_ms]
+
+    @property
     def decades_ms(self) -> list[float]:
         first, last = round(math.log10(self.low_ms)), round(math.log10(self.high_ms))
         return [10.0**exponent for exponent in range(first, last + 1)]
+
+
+def decade_text(value_ms: float) -> str:
+    """`10 ms`, `2 s`: of a mark of the axis."""
+    return f"{value_ms / 1000:g} s" if value_ms >= 1000 else f"{value_ms:g} ms"
 
 
 def item(piece: str, tip: str, css: str = "", attributes: str = "") -> str:

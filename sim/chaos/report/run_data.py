@@ -6,11 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kraft.sim.chaos.history import HistoryEvent
+from kraft.sim.chaos.history import EventType, HistoryEvent
 from kraft.sim.chaos.judge import Gap, Verdict
+from kraft.sim.chaos.report.formats import longest_gap
 from kraft.sim.chaos.report.operations import Operation, RateBin, operations_of, rates, thinned
 from kraft.sim.chaos.report.steps import ClusterSteps, cluster_steps
 from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+
+GAP_SHOWN_MS = 100.0
+"""Shorter gaps are in tables only."""
+
+SAME_MS = 0.001
+"""Times that are nearer to each other are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GapSpan:
+    """When the longest gap of a fault was. `has_room`: nothing else is drawn where its text would be."""
+
+    fault: int
+    gap: Gap
+    begin_ms: float
+    end_ms: float
+    has_room: bool
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,11 @@ class RunData:
         ends = [fault.end_ms or fault.begin_ms for fault in self.faults]
         last = [event.time_ms for event in self.history[-1:]]
         return max([self.from_ms + 1.0, self.info.end_ms, self.info.duration_ms, *ends, *last])
+
+    @property
+    def is_drawable(self) -> bool:
+        """Whether the timeline has anything to show."""
+        return bool(self.history or self.faults or self.samples or self.output)
 
     @cached_property
     def operations(self) -> list[Operation]:
@@ -61,6 +84,34 @@ class RunData:
     def time_by_index(self) -> dict[int, float]:
         """Event of the history → ms."""
         return {event.index: event.time_ms for event in self.history}
+
+    def gap_spans(self, text_share: float) -> list[GapSpan]:
+        """The gaps that are drawn. `text_share`: how much of the timeline's width the text behind one takes."""
+        found = []
+        for number, fault in enumerate(self.faults):
+            gap = longest_gap(self.gaps_of(number))
+            if gap is not None and gap.gap_ms >= GAP_SHOWN_MS:
+                begin_ms = self._gap_begin_ms(gap, fault)
+                found.append((begin_ms, begin_ms + gap.gap_ms, number, gap))
+        room_ms = text_share * (self.to_ms - self.from_ms)
+        spans, free_ms = [], self.from_ms
+        for begin_ms, end_ms, number, gap in sorted(found, key=lambda each: each[1:3]):
+            is_covered = any(begin < end_ms + room_ms and end > end_ms for begin, end, _, _ in found)
+            has_room = free_ms <= end_ms <= self.to_ms - room_ms and not is_covered
+            free_ms = end_ms + room_ms if has_room else free_ms
+            spans.append(GapSpan(number, gap, begin_ms, end_ms, has_room))
+        return spans
+
+    def _gap_begin_ms(self, gap: Gap, fault: FaultRecord) -> float:
+        """The success before the gap. It counts up to where the fault's time ends, which may be before its success."""
+        end_ms = self.info.duration_ms if gap.first_success_ms is None else fault.begin_ms + gap.first_success_ms
+        before = (
+            each.end_ms
+            for each in self.operations
+            if each.outcome is EventType.OK and each.f == gap.f and (not gap.places or each.place == gap.places[0])
+            if each.end_ms < end_ms - SAME_MS or (gap.first_success_ms is None and each.end_ms <= end_ms)
+        )
+        return max(before, default=end_ms - gap.gap_ms)
 
     def gaps_of(self, fault: int) -> list[Gap]:
         return [gap for gap in self.verdict.gaps if gap.fault == fault]

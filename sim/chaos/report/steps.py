@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kraft.sim.chaos.run_folder import Sample
+from kraft.sim.chaos.run_folder import PartitionSample, Sample
 
 State = TypeVar("State", bound=Hashable)
 HELD_MS_MAX = 1_000.0
@@ -52,15 +52,12 @@ class ClusterSteps:
     left_out: int
 
     @property
-    def brokers(self) -> tuple[int, ...]:
-        """Those that led or were in sync, ascending."""
+    def nodes(self) -> tuple[int, ...]:
+        """Those that led, were in sync, or were the active controller, ascending."""
         led = {step.state.leader for steps in self.leaders.values() for step in steps}
         synced = {node for steps in self.isrs.values() for step in steps for node in step.state.isr}
-        return tuple(sorted((led | synced) - {-1}))
-
-    @property
-    def controllers(self) -> tuple[int, ...]:
-        return tuple(sorted({step.state.node for step in self.controller} - {-1}))
+        controllers = {step.state.node for step in self.controller}
+        return tuple(sorted((led | synced | controllers) - {-1}))
 
 
 def cluster_steps(samples: Sequence[Sample], end_ms: float) -> ClusterSteps:
@@ -71,10 +68,8 @@ def cluster_steps(samples: Sequence[Sample], end_ms: float) -> ClusterSteps:
     leaders, isrs = {}, {}
     for place in places:
         seen = [partitions.get(place) for partitions in by_place]
-        led = [each and Leadership(each.leader, each.leader_epoch) for each in seen]
-        synced = [each and InSync(tuple(sorted(each.isr)), len(each.replicas)) for each in seen]
-        leaders[place] = steps_of(zip(times, led, strict=True), end_ms)
-        isrs[place] = steps_of(zip(times, synced, strict=True), end_ms)
+        leaders[place] = steps_of(zip(times, map(_leadership, seen), strict=True), end_ms)
+        isrs[place] = steps_of(zip(times, map(_in_sync, seen), strict=True), end_ms)
     changes = {place: len(leaders[place]) + len(isrs[place]) for place in places}
     shown = sorted(sorted(places, key=lambda place: (-changes[place], place))[:LANES_MAX])
     controllers = [
@@ -89,6 +84,14 @@ def cluster_steps(samples: Sequence[Sample], end_ms: float) -> ClusterSteps:
         steps_of(zip(times, controllers, strict=True), end_ms),
         len(places) - len(shown),
     )
+
+
+def _leadership(seen: PartitionSample | None) -> Leadership | None:
+    return None if seen is None else Leadership(seen.leader, seen.leader_epoch)
+
+
+def _in_sync(seen: PartitionSample | None) -> InSync | None:
+    return None if seen is None else InSync(tuple(sorted(seen.isr)), len(seen.replicas))
 
 
 def steps_of(seen: Iterable[tuple[float, State | None]], end_ms: float) -> list[Step[State]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict
+from kraft.sim.chaos.judge.availability import BEFORE, WHOLE_RUN
 from kraft.sim.chaos.report.formats import NOTHING, format_rate, longest_gap
 from kraft.sim.chaos.run_folder import RunInfo
 
@@ -26,9 +27,9 @@ class Throughput:
 
 
 def throughput_of(info: RunInfo, verdict: Verdict) -> Throughput:
-    """The seconds in which a fault began or everything was healed count as during. A run without fault is all before."""
-    has_faults = any(phase.phase.startswith("fault") for phase in verdict.phases) or bool(verdict.effects)
-    calm = [phase.end_ms for phase in verdict.phases if phase.phase.startswith("before")]
+    """The seconds in which a fault began or everything was healed count as during; without faults, all are before."""
+    has_faults = any(phase.phase != WHOLE_RUN for phase in verdict.phases)
+    calm = [phase.end_ms for phase in verdict.phases if phase.phase == BEFORE]
     begin_ms = min(calm, default=0.0) if has_faults else info.duration_ms
     healed_ms = info.healed_ms if has_faults else info.duration_ms
     seconds = [(at_ms, rate) for at_ms, rate in verdict.throughput if at_ms + 1000 <= info.duration_ms]

@@ -15,6 +15,7 @@ from kraft.sim.chaos.report.formats import (
     headline,
     sentence,
 )
+from kraft.sim.chaos.report.operations import WAITING
 from kraft.sim.chaos.report.timeline import evidence_of
 from kraft.sim.chaos.run_folder import FaultRecord, RunFolder, RunInfo
 
@@ -56,7 +57,7 @@ def _anomalies(verdict: Verdict) -> Iterator[str]:
 
 
 def _faults(verdict: Verdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
-    judged = {each.fault for each in (*verdict.effects, *verdict.gaps)}
+    judged = {effect.fault for effect in verdict.effects} | {gap.fault for gap in verdict.gaps}
     numbers = sorted(judged | set(range(len(faults))))
     if numbers:
         yield "faults:"
@@ -86,11 +87,19 @@ def _counts(verdict: Verdict) -> Iterator[str]:
         yield f"  {printable(error)}: {count_of(count, 'time')}"
     if len(errors) > ERRORS_MAX:
         yield f"  and {count_of(len(errors) - ERRORS_MAX, 'more error')}"
-    slow = [phase for phase in verdict.phases if phase.p99_ms is not None]
+    yield from _latencies(verdict)
+
+
+def _latencies(verdict: Verdict) -> Iterator[str]:
+    """One line for each function: its p99 in each phase."""
+    slow: dict[str, list[str]] = {}
+    for phase in verdict.phases:
+        if phase.p99_ms is not None and phase.f not in WAITING:
+            slow.setdefault(phase.f, []).append(f"{phase.phase} {format_ms(phase.p99_ms)}")
     if slow:
         yield "p99:"
-    for phase in slow:
-        yield f"  {phase.phase:<14} {phase.f:<14} {format_ms(phase.p99_ms)}"
+    for f, phases in slow.items():
+        yield f"  {f:<14} {', '.join(phases)}"
 
 
 def printable(text: str) -> str:

@@ -13,28 +13,33 @@ from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.run_folder import FaultRecord
 from kraft.sim.story.chart import time_ticks
 
-AXIS_PX, PANEL_GAP_PX, BAND_PX = 22, 16, 20
+AXIS_PX, FOOT_PX, PANEL_GAP_PX, BAND_PX = 22, 14, 16, 20
 ROWS_MAX = 6
-"""Faults at once that are drawn one below the other."""
+"""Faults at once that are drawn one below the other with their names; of more only the numbers are shown."""
+NUMBERED_ROWS_MAX = 14
+MANY_FAULTS = 8
+"""Bands of more faults are paler."""
 
 
 def timeline_svg(run: RunData) -> str:
     """The whole picture; it needs the page's style."""
     time = TimeScale(run.from_ms, run.to_ms)
-    rows = _rows(run, time)
+    layout = _layout(run, time)
+    rows = [row for row, _ in layout]
     panels = list(panels_of(run, time))
     faults_px = (max(rows) + 1) * BAND_PX + 4 if rows else 0.0
     top = AXIS_PX + faults_px
-    height = top + PANEL_GAP_PX + sum(panel.height_px + PANEL_GAP_PX for panel in panels) + AXIS_PX
+    height = top + PANEL_GAP_PX + sum(panel.height_px + PANEL_GAP_PX for panel in panels) + FOOT_PX + AXIS_PX
+    css = "timeline many" if len(run.faults) > MANY_FAULTS else "timeline"
     parts = [
-        f'<svg class="timeline" viewBox="0 0 {WIDTH_PX} {height:.0f}" role="group" aria-label="Timeline of the run">',
+        f'<svg class="{css}" viewBox="0 0 {WIDTH_PX} {height:.0f}" role="group" aria-label="Timeline of the run">',
         *_axis(time, height),
         *(_band(run, number, fault, time, height) for number, fault in enumerate(run.faults)),
         *_moments(run, time, height),
     ]
     if rows:
         parts.append(label("Faults", 4, AXIS_PX + 14, "panel"))
-        names = (_name(run, number, row, time) for number, row in enumerate(rows))
+        names = (_name(run, number, row, text, time) for number, (row, text) in enumerate(layout))
         parts.append(track("Faults: left and right arrow move between them", names))
     for panel in panels:
         top += PANEL_GAP_PX
@@ -56,22 +61,32 @@ def _axis(time: TimeScale, height: float) -> Iterator[str]:
         yield label(text, x, height - 6, "axis")
 
 
-def _rows(run: RunData, time: TimeScale) -> list[int]:
-    """For each fault the row of its name: the first in which it covers no other."""
+def _layout(run: RunData, time: TimeScale) -> list[tuple[int, str]]:
+    """For each fault the row of its bar and the text on it."""
+    names = [_short(number, fault) for number, fault in enumerate(run.faults)]
+    rows = _rows(run, time, names)
+    if rows and max(rows) >= ROWS_MAX:
+        names = [str(number) for number in range(1, len(run.faults) + 1)]
+        rows = [min(row, NUMBERED_ROWS_MAX - 1) for row in _rows(run, time, names)]
+    return list(zip(rows, names, strict=True))
+
+
+def _rows(run: RunData, time: TimeScale, names: list[str]) -> list[int]:
+    """For each fault the first row in which it covers no other."""
     right_of_row: list[float] = []
     rows: list[int] = []
-    for number, fault in enumerate(run.faults):
-        left, right = _extent(run, number, fault, time)
+    for fault, name in zip(run.faults, names, strict=True):
+        left, right = _extent(run, fault, name, time)
         row = next((row for row, taken in enumerate(right_of_row) if taken < left), len(right_of_row))
-        row = min(row, ROWS_MAX - 1)
         right_of_row[row : row + 1] = [right + 4]
         rows.append(row)
     return rows
 
 
-def _extent(run: RunData, number: int, fault: FaultRecord, time: TimeScale) -> tuple[float, float]:
+def _extent(run: RunData, fault: FaultRecord, name: str, time: TimeScale) -> tuple[float, float]:
+    """From where to where a bar with its text reaches."""
     left, right = time.x(fault.begin_ms), time.x(run.fault_end_ms(fault))
-    text_px = len(_short(number, fault)) * CHARACTER_PX + 8
+    text_px = len(name) * CHARACTER_PX + 8
     if right - left < text_px and left + text_px > WIDTH_PX - RIGHT_PX:
         return right - text_px, right
     return left, max(right, left + text_px)
@@ -82,17 +97,17 @@ def _short(number: int, fault: FaultRecord) -> str:
     return clipped(f"{number + 1} {fault.kind}{nodes}", 28)
 
 
-def _name(run: RunData, number: int, row: int, time: TimeScale) -> str:
+def _name(run: RunData, number: int, row: int, text: str, time: TimeScale) -> str:
     """A fault's bar with its name; it leads to the fault's row in the table."""
     fault = run.faults[number]
     left, right = time.x(fault.begin_ms), time.x(run.fault_end_ms(fault))
     top = AXIS_PX + row * BAND_PX
-    text_left, _ = _extent(run, number, fault, time)
+    text_left, _ = _extent(run, fault, text, time)
     css = "fault missed" if fault.missed else "fault"
     return (
         f'<a class="item {css}" href="#fault-{number + 1}" tabindex="-1" data-fault="{number + 1}">'
         f"<title>{escape(fault_tip(run, number))}</title>"
-        f"<{box(left, top, right, BAND_PX - 4)}/>{label(_short(number, fault), text_left + 4, top + 12)}</a>"
+        f"<{box(left, top, right, BAND_PX - 4)}/>{label(text, text_left + 4, top + 12)}</a>"
     )
 
 
@@ -103,7 +118,7 @@ def fault_tip(run: RunData, number: int) -> str:
     words = [f"Fault {number + 1}, {fault_words(fault)}: {fault.text}", f"{format_at(fault.begin_ms)} {end}"]
     if fault.missed:
         words.append(f"did not happen: {fault.missed}")
-    words += [effect for effect in evidence_of(run.verdict, number)]
+    words += evidence_of(run.verdict, number)
     gap = longest_gap(run.gaps_of(number))
     if gap is not None:
         words.append(f"gap {format_gap(gap)}, first success after {format_ms(gap.first_success_ms)}")
@@ -132,7 +147,7 @@ def _moments(run: RunData, time: TimeScale, height: float) -> Iterator[str]:
     moments = [(run.info.healed_ms, "healed"), (run.info.duration_ms, "clients end")]
     for number, (at_ms, text) in enumerate(moments):
         if run.from_ms < at_ms <= run.to_ms:
-            x, y = time.x(at_ms), foot - 2 - 11 * number
+            x, y = time.x(at_ms), foot - 4 - 11 * number
             yield f'<line class="moment" x1="{x:.1f}" x2="{x:.1f}" y1="{AXIS_PX}" y2="{foot:.0f}"/>'
             left = " left" if x + len(text) * CHARACTER_PX + 4 > WIDTH_PX else ""
             yield label(text, x + (-4 if left else 4), y, "moment-text" + left)

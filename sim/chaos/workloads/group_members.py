@@ -35,7 +35,7 @@ class GroupMembers:
         self._topic = topic
         self._count = workload.group_members
         self._churn_s = workload.group_churn_s
-        self._source = source
+        self._source = random.Random(source.getrandbits(64))
         self._ends: dict[int, bool] = {}
         """Member that is to end → whether it says goodbye to the group."""
 

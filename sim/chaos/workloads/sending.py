@@ -21,7 +21,9 @@ class Producers:
         is_idempotent = workload.idempotent and workload.acks == "all"
         self.acknowledged: dict[Place, int] = {}
         self.retired = 0
-        self._settings = ProducerSettings(acks=workload.acks, is_idempotent=is_idempotent)
+        self._settings = ProducerSettings(
+            acks=workload.acks, is_idempotent=is_idempotent, delivery_timeout_ms=workload.delivery_timeout_ms
+        )
         self._marks: dict[str, Any] = {} if workload.acks == "all" else {"acks": workload.acks}
         if not is_idempotent:
             self._marks["idempotent"] = False

@@ -84,3 +84,11 @@ def receive_pieces(end: socket.socket, count: int) -> list[bytes]:
 def is_quiet(end: socket.socket) -> bool:
     """Whether neither bytes nor the end of the connection have arrived."""
     return not select.select([end], [], [], 0)[0]
+
+
+def fill(end: socket.socket) -> int:
+    """Send until nothing more is taken for a while, because the other end does not read; the number of bytes."""
+    sent = 0
+    while select.select([], [end], [], 0.2)[1]:
+        sent += end.send(b"x" * 100_000, socket.MSG_DONTWAIT)
+    return sent

@@ -15,7 +15,7 @@ from kraft.seam import Address
 from kraft.sim.chaos.proxies import api
 from kraft.sim.chaos.proxies.links import LinkProxies, Manner, Policy, Toxic, Way
 from kraft.sim.chaos.proxies.server import ToxiproxyError, ToxiproxyServer
-from tests.chaos.proxies.rig import LINKS, Rig, exchange, is_quiet, receive, receive_pieces
+from tests.chaos.proxies.rig import LINKS, Rig, exchange, fill, is_quiet, receive, receive_pieces
 
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build toxiproxy
 
@@ -109,10 +109,11 @@ def test_a_dial_during_a_hang_is_accepted_and_its_bytes_arrive_late(rig: Rig) ->
 
 def test_a_hang_ends_at_once_although_the_reader_of_many_held_bytes_has_gone(rig: Rig) -> None:
     near, far = rig.connect((1, 2))
-    rig.proxies.apply({(2, 1): HUNG}, {})
+    rig.proxies.apply({(1, 2): HUNG, (2, 1): HUNG}, {})
     far.sendall(b"x" * 1_000_000)
     rig.let_bytes_pass_elsewhere()
     near.close()
+    rig.let_bytes_pass_elsewhere()
     rig.proxies.apply({}, {})
     exchange(*rig.connect((1, 2)))
     with pytest.raises(ConnectionError):
@@ -298,6 +299,7 @@ def test_toxics_of_a_way_are_replaced_by_those_that_are_given_next(server: Toxip
     assert {(toxic["type"], *toxic["attributes"].values()) for toxic in chain} == {
         ("bandwidth", 100_000),
         ("latency", 0, 0),
+        ("slow_close", 0),
     }
 
 
@@ -408,6 +410,27 @@ def test_a_call_after_one_that_failed_makes_the_proxies_as_asked_last(
         rig.proxies.apply({}, {})
         exchange(*rig.connect((1, 2)))
         rig.close()
+
+
+def test_a_call_fails_while_a_reader_that_stands_still_blocks_a_connection_and_works_afterwards(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = rig.connect((1, 2))
+    sent = fill(near)
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "CALL_SECONDS_MAX", 0.2)
+        with pytest.raises(ToxiproxyError, match=r"1-2\..* a paused process reads nothing"):
+            rig.proxies.apply({(1, 2): HUNG}, {(1, 3): Policy.REFUSE})
+    with pytest.raises(ConnectionRefusedError):
+        rig.dial((1, 3))
+    assert len(receive(far, sent)) == sent
+    rig.proxies.apply({(1, 2): HUNG}, {})
+    near.settimeout(20)
+    near.sendall(b"late")
+    rig.let_bytes_pass_elsewhere()
+    assert is_quiet(far)
+    rig.proxies.apply({}, {})
+    assert receive(far, 4) == b"late"
 
 
 def test_an_error_names_the_log_of_a_server_that_has_ended(

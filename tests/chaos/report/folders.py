@@ -147,10 +147,10 @@ def hostile_run() -> MadeRun:
 def _info(seed: int) -> RunInfo:
     return RunInfo(
         scenario="broker-crash", title="Broker crash", text=SCENARIO_TEXT, cluster="pykraft", client="kraft", seed=seed,
-        about="The leader of a partition is killed with kill -9 and comes back. Then a broker is cut off from all others.",
+        about="The leader of a partition is killed with kill -9 and comes back. Then a broker is cut off.",
         started_at="2026-03-01T12:00:00Z", duration_ms=DURATION_MS, healed_ms=HEALED_MS, end_ms=END_MS, partitions=3,
         replicas=3, command=f"kraft chaos run broker-crash --seed {seed} --client kraft --duration 20",
-        versions={"pykraft": "0.1.0", "toxiproxy": "2.12.0", "Python": "3.11.2", "system": "Linux 6.1", "processors": "2"},
+        versions={"pykraft": "0.1.0", "toxiproxy": "2.12.0", "Python": "3.11.2", "system": "Linux 6.1"},
         gap_ms_max=1_000, notes=("the clock of this machine is not synchronized",),
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def _sends(producer: int, rate: float, draw: random.Random) -> Iterable[Any]:
         values: dict[str, Any] = {"place": ["chaos", producer], "value": f"producer-{producer}/{number}"}
         yield at, process, EventType.INVOKE, Function.SEND, "", values
         is_hit = producer == 0 and KILL_MS - 5 < at < KILL_MS + GAP_MS
-        taken = draw.lognormvariate(1.3, 0.45) * (6 if CUT_MS < at < CUT_MS + 700 else 1)
+        taken = draw.lognormvariate(1.3, 0.45) * min(1.0, 100 / rate) * (6 if CUT_MS < at < CUT_MS + 700 else 1)
         if is_hit and KILL_MS + GAP_MS - at > 500:
             yield at + 500, process, EventType.INFO, Function.SEND, "REQUEST_TIMED_OUT", values
             at, life = at + 500, life + 1
@@ -248,7 +248,8 @@ def _partition(number: int, at: float, in_sync: tuple[int, ...]) -> PartitionSam
 def _anomaly(name: str, text: str, events: list[HistoryEvent]) -> FoundAnomaly:
     values = events[0].values
     return FoundAnomaly(
-        name=name, text=text, place="chaos-{}".format(values["place"][1]), operations=tuple(each.index for each in events),
+        name=name, text=text, place="chaos-{}".format(values["place"][1]),
+        operations=tuple(each.index for each in events),
         evidence={"value": values["value"], "offset": values["offset"], "found": None},
     )  # fmt: skip
 

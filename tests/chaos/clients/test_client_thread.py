@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+import trio
+import trio.testing
+
+from kraft.sim.chaos.clients.client_thread import ClientThread
+
+NAME = "client under test"
+
+
+def is_running() -> bool:
+    return any(thread.name == NAME for thread in threading.enumerate())
+
+
+def left() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == NAME]
+
+
+async def test_calls_run_in_one_thread_in_order_and_give_their_results() -> None:
+    client = ClientThread(NAME)
+    assert await client.call(lambda: threading.current_thread().name) == NAME
+    with pytest.raises(ZeroDivisionError):
+        await client.call(lambda: 1 // 0)
+    assert await client.call(lambda: 3) == 3
+    [thread] = left()
+    assert await client.aclose(lambda: None)
+    await trio.to_thread.run_sync(thread.join)
+
+
+async def test_a_cancelled_call_goes_on_and_the_client_is_closed_behind_it() -> None:
+    client, begun, done = ClientThread(NAME), threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        client.is_closing.wait()
+        done.append("call")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.call, work)
+        await trio.to_thread.run_sync(begun.wait)
+        nursery.cancel_scope.cancel()
+    [thread] = left()
+    assert await client.aclose(lambda: done.append("close"))
+    assert done == ["call", "close"]
+    await trio.to_thread.run_sync(thread.join)
+
+
+async def test_a_cancelled_caller_waits_for_the_end_of_the_client() -> None:
+    client, done = ClientThread(NAME), list[str]()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await client.aclose(lambda: done.append("close"))
+    assert done == ["close"]
+
+
+async def test_a_close_gives_up_a_call_that_does_not_end_and_the_thread_ends_with_the_call() -> None:
+    client, release, closed = ClientThread(NAME), threading.Event(), threading.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.call, release.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    [thread] = left()
+    assert not await client.aclose(closed.set, timeout_s=0)
+    assert not closed.is_set()
+    release.set()
+    await trio.to_thread.run_sync(thread.join)
+    assert closed.is_set()
+
+
+def test_a_thread_that_outlives_its_trio_run_ends_without_a_word() -> None:
+    release, threads = threading.Event(), list[threading.Thread]()
+
+    async def main() -> None:
+        client = ClientThread(NAME)
+        threads.extend(left())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call, release.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        await client.aclose(lambda: None, timeout_s=0)
+
+    trio.run(main)
+    release.set()
+    threads[0].join()
+    assert not is_running()

@@ -1,0 +1,254 @@
+"""A fault took effect only if that is seen; every sign has a case in which it is seen, and a neighbour in which not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kraft.sim.chaos.history import EventType, Function
+from kraft.sim.chaos.judge import FaultEffect
+from kraft.sim.chaos.judge.evidence import NEEDED, SIGNS, find_effects, is_evidence
+from kraft.sim.chaos.judge.operations import paired
+from kraft.sim.chaos.judge.signs import Observed
+from kraft.sim.chaos.run_folder import FaultRecord, Sample
+from kraft.sim.nemesis import plan
+from tests.chaos.judge.histories import DURATION_MS, KILLED, Told, fault_of, samples_of, steady_history
+
+QUIET = samples_of()
+
+
+def effects(
+    faults: Sequence[FaultRecord], samples: Sequence[Sample] = QUIET, told: Told | None = None
+) -> list[FaultEffect]:
+    history = Told() if told is None else told
+    return find_effects(Observed(samples, paired(history.events), DURATION_MS), faults)
+
+
+def effect(samples: Sequence[Sample] = QUIET, told: Told | None = None, **fault: Any) -> FaultEffect:
+    [found] = effects([fault_of(**fault)], samples, told)
+    return found
+
+
+def with_fact(name: str, *values: tuple[float, float]) -> list[Sample]:
+    """The quiet samples with this measurement, which has each value from its time on."""
+    return [
+        replace(sample, facts={name: max((time, value) for time, value in values if time <= sample.time_ms)[1]})
+        for sample in QUIET
+    ]
+
+
+# a kill
+
+
+def test_a_kill_is_seen_by_its_process_and_by_what_the_cluster_noticed() -> None:
+    found = effect(samples_of(*KILLED))
+    assert found.is_seen
+    assert found.evidence == "node 2 did not run after 0.10 s; ISR of chaos-0 went from 1,2,3 to 1,3 after 0.30 s"
+
+
+def test_a_kill_that_nothing_shows_is_not_seen() -> None:
+    found = effect()
+    assert not found.is_seen
+    assert "process and (isr | leader | controller | fenced)" in found.evidence
+
+
+@pytest.mark.parametrize("seen", [KILLED[:1], KILLED[1:2]])
+def test_a_kill_of_which_only_half_is_seen_is_not_seen(seen: Any) -> None:
+    found = effect(samples_of(*seen))
+    assert not found.is_seen
+    assert "seen is only that" in found.evidence
+
+
+def test_a_kill_between_two_samples_is_seen_by_the_leader_epoch_which_only_rises() -> None:
+    samples = samples_of((4_300, {"partition": {"leader": 2, "leader_epoch": 7}}))
+    assert effect(samples, begin_ms=4_010.0, end_ms=4_060.0).is_seen
+    assert not effect(samples, begin_ms=4_010.0, end_ms=4_800.0).is_seen
+    assert not effect(QUIET, begin_ms=4_010.0, end_ms=4_060.0).is_seen
+
+
+def test_what_happened_to_another_node_is_no_sign() -> None:
+    assert not effect(samples_of(*KILLED), nodes=(1,)).is_seen
+
+
+def test_what_the_next_fault_does_is_not_taken_for_the_effect_of_the_last() -> None:
+    first, second = fault_of(begin_ms=2_000.0, end_ms=3_000.0), fault_of()
+    assert [each.is_seen for each in effects([first, second], samples_of(*KILLED))] == [False, True]
+
+
+def test_a_controller_that_does_not_lead_can_be_seen_by_its_process_only() -> None:
+    down = samples_of((4_100, {"running": (1, 2, 3, 101, 102)}), (6_000, {"running": (1, 2, 3, 101, 102, 103)}))
+    assert effect(down, nodes=(103,)).is_seen
+    leads = [replace(sample, controller=103) for sample in down]
+    assert not effect(leads, nodes=(103,)).is_seen
+
+
+def test_a_fault_that_was_missed_is_not_seen_and_says_why() -> None:
+    found = effect(samples_of(*KILLED), missed="there was no running leader")
+    assert (found.is_seen, found.evidence) == (False, "it did not happen: there was no running leader")
+
+
+def test_a_rolling_restart_needs_each_of_its_nodes_to_stop() -> None:
+    one = (*KILLED[:3],)
+    both = (*one, (8_000, {"running": (2, 3, 101, 102, 103)}), (8_500, {"running": (1, 2, 3, 101, 102, 103)}))
+    fault = {"kind": plan.ROLLING, "nodes": (1, 2), "end_ms": 9_000.0}
+    assert not effect(samples_of(*one), **fault).is_seen
+    assert effect(samples_of(*both), **fault).is_seen
+
+
+# each sign
+
+
+def send_history(errors: Sequence[float]) -> Told:
+    told = Told()
+    for at in errors:
+        told.now_ms = at
+        told.send(f"producer-0/{at}", type=EventType.FAIL, error="NOT_ENOUGH_REPLICAS")
+    return told
+
+
+def slow_history(slow_ms: float) -> Told:
+    told = Told()
+    for number in range(400):
+        told.now_ms = max(told.now_ms, number * 20.0)
+        told.send(f"producer-0/{number}", number, took_ms=slow_ms if 4_000 <= told.now_ms < 6_000 else 2.0)
+    return told
+
+
+def told_at(f: Function, process: str, time_ms: float, **values: Any) -> Told:
+    told = Told()
+    told.commit("member-0", 1)
+    told.now_ms = time_ms
+    told.end(told.begin(process, f, **values))
+    return told
+
+
+def assigned(process: str, time_ms: float) -> Told:
+    return told_at(Function.ASSIGN, process, time_ms, places=[])
+
+
+def created(time_ms: float) -> Told:
+    return told_at(Function.CREATE_TOPIC, "churn-0", time_ms, topic="t")
+
+
+BYTES = "proxy bytes 2->3"
+GROWING = [(time, time) for time in range(0, 20_000, 100)]
+STOPPED = [(time, min(time, 4_100)) for time in range(0, 20_000, 100)]
+FOLLOWER_ONLY = {"controller": 101, "voters": (101, 102)}
+
+Seen = tuple[Sequence[Sample], Told | None, dict[str, Any]]
+SIGNS_SEEN: dict[str, tuple[Seen, Seen]] = {
+    "isr": (
+        (samples_of((4_500, {"partition": {"isr": (1, 3)}})), None, {}),
+        (samples_of((4_500, {"partition": {"isr": (2, 3)}})), None, {}),
+    ),
+    "leader": (
+        (samples_of((4_500, {"partition": {"leader_epoch": 6}})), None, {}),
+        (samples_of((4_500, {"partition": {"leader_epoch": 6}})), None, {"nodes": (1,)}),
+    ),
+    "controller": (
+        (samples_of((4_500, {"controller": 102, "controller_epoch": 4})), None, {"nodes": (101,)}),
+        (samples_of((4_500, {"controller": -1, "controller_epoch": -1})), None, {"nodes": (101,)}),
+    ),
+    "elections": (
+        (samples_of((4_500, {"controller_epoch": 4})), None, {"nodes": (1,)}),
+        (samples_of((3_500, {"controller_epoch": 4})), None, {"nodes": (1,)}),
+    ),
+    "voters": (
+        (samples_of((4_500, {"voters": (101, 102)})), None, {}),
+        (samples_of((4_500, {"voters": ()})), None, {}),
+    ),
+    "fenced": (
+        (samples_of((4_500, {"brokers": (1, 3)})), None, {}),
+        (samples_of((4_500, {"brokers": ()})), None, {}),
+    ),
+    "process": (
+        (samples_of((4_500, {"running": (1, 3)})), None, {}),
+        ([replace(sample, running=()) for sample in QUIET], None, {}),
+    ),
+    "follower controller": ((QUIET, None, {"nodes": (102,)}), (QUIET, None, {"nodes": (101,)})),
+    "between samples": (
+        (QUIET, None, {"begin_ms": 4_010.0, "end_ms": 4_060.0}),
+        (QUIET, None, {"begin_ms": 4_010.0, "end_ms": 4_160.0}),
+    ),
+    "refusals": (
+        (QUIET, send_history([4_500, 4_600]), {}),
+        (QUIET, send_history([2_000, 2_100, 4_500, 4_600]), {}),
+    ),
+    "slower": ((QUIET, slow_history(30), {}), (QUIET, slow_history(3), {})),
+    "gap": (
+        (QUIET, steady_history(silent=[(4_100, 4_600)]), {}),
+        (QUIET, steady_history(silent=[(4_100, 4_200)]), {}),
+    ),
+    "rebalances": ((QUIET, assigned("member-0.1", 4_500), {}), (QUIET, assigned("member-0.1", 3_500), {})),
+    "topics": ((QUIET, created(4_500), {}), (QUIET, created(3_500), {})),
+    "silent": (
+        (with_fact(BYTES, *STOPPED), None, {"kind": plan.CUT, "nodes": (2, 3)}),
+        (with_fact(BYTES, *GROWING), None, {"kind": plan.CUT, "nodes": (2, 3)}),
+    ),
+    "fact:connections ended": (
+        (with_fact("connections ended 2->3", (0, 4), (4_100, 5)), None, {}),
+        (with_fact("connections ended 2->3", (0, 4), (3_900, 5)), None, {}),
+    ),
+    "fact:clock offset ms by 100": (
+        (with_fact("clock offset ms 2", (0, 0), (4_100, -500)), None, {}),
+        (with_fact("clock offset ms 2", (0, 0), (4_100, -50)), None, {}),
+    ),
+    "fact:free bytes under 10%": (
+        (with_fact("free bytes 2", (0, 1e6), (4_100, 1e4)), None, {}),
+        (with_fact("free bytes 3", (0, 1e6), (4_100, 1e4)), None, {}),
+    ),
+}
+"""Evidence → a run in which it is seen, and one that is like it in which it is not."""
+
+
+def test_every_sign_has_a_case_here() -> None:
+    assert SIGNS.keys() <= SIGNS_SEEN.keys()
+    assert all(map(is_evidence, SIGNS_SEEN))
+    assert not is_evidence("fact:")
+    assert not is_evidence("isr or so")
+
+
+@pytest.mark.parametrize("name", SIGNS_SEEN)
+def test_a_fault_is_seen_by_the_evidence_that_its_scenario_names(name: str) -> None:
+    samples, told, fault = SIGNS_SEEN[name][0]
+    found = effect(samples, told, **{**fault, "evidence": (name,)})
+    assert found.is_seen, found.evidence
+
+
+@pytest.mark.parametrize("name", SIGNS_SEEN)
+def test_evidence_that_is_not_there_is_not_seen(name: str) -> None:
+    samples, told, fault = SIGNS_SEEN[name][1]
+    found = effect(samples, told, **{**fault, "evidence": (name,)})
+    assert not found.is_seen, found.evidence
+    assert name in found.evidence
+
+
+@pytest.mark.parametrize("name", [name for name in SIGNS if name not in ("follower controller", "between samples")])
+def test_no_sign_is_seen_in_a_run_in_which_nothing_happens(name: str) -> None:
+    assert not effect(QUIET, steady_history(), evidence=(name,)).is_seen
+    assert not effect([], None, evidence=(name,)).is_seen
+
+
+def test_any_of_the_named_evidence_will_do() -> None:
+    samples = samples_of((4_500, {"partition": {"isr": (1, 3)}}))
+    assert effect(samples, evidence=("voters", "isr")).is_seen
+
+
+def test_evidence_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="'epoch'"):
+        effect(evidence=("epoch",))
+
+
+@pytest.mark.parametrize("kind", plan.FAULT_KINDS)
+def test_every_kind_of_fault_is_known_by_evidence_that_exists(kind: str) -> None:
+    names = [name for groups in NEEDED[kind] for group in groups for name in group]
+    assert names
+    assert all(map(is_evidence, names))
+    assert not effect(QUIET, steady_history(), kind=kind).is_seen
+
+
+def test_a_kind_of_which_nobody_knows_how_it_is_seen_is_not_seen() -> None:
+    assert "'earthquake'" in effect(kind="earthquake").evidence

@@ -1,0 +1,99 @@
+"""ToxiproxyServer: a child process that answers when it is started and is gone when it is stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraft.sim.chaos.proxies import server as server_module
+from kraft.sim.chaos.proxies.server import LOG_NAME, ToxiproxyError, ToxiproxyServer
+
+pytestmark = pytest.mark.timeout(600)  # the first test may have to build toxiproxy
+
+DEAF = """#!{python}
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path({pid_file!r}).write_text(str(os.getpid()))
+print("deaf", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Not even a zombie counts as ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_a_server_answers_in_a_process_group_of_its_own_until_it_is_stopped(binary: Path, tmp_path: Path) -> None:
+    with ToxiproxyServer(tmp_path, binary=binary) as server:
+        pid = server.pid
+        assert pid is not None
+        assert server.api.version()
+        assert os.getpgid(pid) == pid
+        server.require_running()
+        with pytest.raises(ToxiproxyError, match="started already"):
+            server.start()
+    assert not is_running(pid)
+    assert server.pid is None
+    assert "Starting Toxiproxy" in (tmp_path / LOG_NAME).read_text()
+    server.stop()
+
+
+def test_a_server_may_be_started_again(binary: Path, tmp_path: Path) -> None:
+    server = ToxiproxyServer(tmp_path, binary=binary)
+    for _ in range(2):
+        with server:
+            assert server.api.proxies() == {}
+
+
+def test_a_server_is_stopped_when_its_block_fails(binary: Path, tmp_path: Path) -> None:
+    server = ToxiproxyServer(tmp_path, binary=binary)
+    with pytest.raises(RuntimeError, match="in the block"), server:
+        pid = server.pid
+        raise RuntimeError("in the block")
+    assert pid is not None
+    assert not is_running(pid)
+
+
+def test_a_server_that_is_not_started_has_no_interface(tmp_path: Path) -> None:
+    with pytest.raises(ToxiproxyError, match="not started"):
+        _ = ToxiproxyServer(tmp_path).api
+
+
+def test_a_binary_that_ends_at_once_is_an_error_with_what_it_printed(tmp_path: Path) -> None:
+    broken = executable(tmp_path / "broken", "#!/bin/sh\necho no such flag\nexit 3\n")
+    server = ToxiproxyServer(tmp_path, binary=broken)
+    with pytest.raises(ToxiproxyError, match=r"ended with code 3; the end of .*: no such flag"):
+        server.start()
+    assert server.pid is None
+
+
+def test_a_binary_that_cannot_be_executed_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ToxiproxyError, match=r"nowhere cannot be started: .*No such file"):
+        ToxiproxyServer(tmp_path, binary=tmp_path / "nowhere").start()
+
+
+def test_a_server_that_neither_answers_nor_ends_on_sigterm_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "START_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(server_module, "STOP_SECONDS_MAX", 0.1)
+    pid_file = tmp_path / "pid"
+    deaf = executable(tmp_path / "deaf", DEAF.format(python=sys.executable, pid_file=str(pid_file)))
+    with pytest.raises(ToxiproxyError, match=r"does not answer within 1 s; the end of .*: deaf"):
+        ToxiproxyServer(tmp_path, binary=deaf).start()
+    assert not is_running(int(pid_file.read_text()))

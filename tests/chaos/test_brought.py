@@ -1,0 +1,277 @@
+"""A cluster that the user brings, played by one of ours: what can be broken there, and what is refused."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from kraft.client.admin import Admin, NewTopic
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.seam import Address, DialFailed
+from kraft.sim.chaos.brought import BroughtCluster
+from kraft.sim.chaos.kafka_cluster import KafkaCluster
+from kraft.sim.chaos.node_commands import NodeCommands
+from kraft.sim.chaos.routed_seam import routed_seam
+from kraft.sim.nemesis import plan
+from kraft.sim.nemesis.on_clusters import FaultRun
+from kraft.sim.shapes import ClusterError
+from tests.chaos.relays import Relays
+
+SECONDS_MAX = 30
+HOLDER = """
+import sys
+from pathlib import Path
+from kraft.sim.chaos.brought import BroughtCluster
+from kraft.sim.chaos.node_commands import NodeCommands
+
+cluster = BroughtCluster(sys.argv[1], control=NodeCommands.read(Path(sys.argv[2])))
+cluster.open()
+cluster.pause(2)
+print("paused", flush=True)
+sys.stdin.read()
+"""
+
+
+def _wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[KafkaCluster]:
+    """Three nodes of both roles, of which the user has the addresses and the pids."""
+    with KafkaCluster(combined=3) as cluster:
+        trio.run(_create_topic, cluster.bootstrap_servers, "orders")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def control(theirs: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's commands; `pid1` lies beside the file."""
+    folder = tmp_path_factory.mktemp("control")
+    lines = []
+    for node in theirs.node_ids:
+        pid = f"$(cat {theirs.folder / str(node) / 'pid'})"
+        start = f"{sys.executable} -m kraft.deploy.cli start {node} --data {theirs.folder}"
+        wait = "while kill -0 $pid 2> /dev/null; do sleep 0.05; done"
+        lines += [
+            f"[node.{node}]",
+            f"kill = 'pid={pid}; kill -9 $pid; {wait}'",
+            f"stop = 'pid={pid}; kill -TERM $pid; {wait}'",
+            f"start = '{start} &'",
+            f"pause = 'kill -STOP {pid}'",
+            f"resume = 'kill -CONT {pid}'",
+        ]
+    path = folder / "control.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def brought(theirs: KafkaCluster, control: Path) -> Iterator[BroughtCluster]:
+    with BroughtCluster(theirs.bootstrap_servers.split(",")[0], control=NodeCommands.read(control)) as cluster:
+        _wait_until(cluster.is_whole)
+        yield cluster
+    _wait_until(theirs.is_whole)
+
+
+async def _create_topic(bootstrap: str, name: str) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.topics.create(NewTopic(name))
+
+
+def test_a_cluster_that_was_brought_is_known_by_its_nodes(brought: BroughtCluster, theirs: KafkaCluster) -> None:
+    assert brought.broker_ids == brought.controller_ids == (1, 2, 3)
+    assert brought.bootstrap_servers == brought.direct_servers == theirs.bootstrap_servers
+    assert brought.active_controller() == theirs.active_controller()
+    assert brought.isr("orders") == [1, 2, 3]
+    assert {*brought.fault_kinds} == {plan.KILL, "stumble", plan.CLEAN_STOP, "pause", plan.ROLLING}
+
+
+def test_the_users_commands_kill_and_start_a_node(brought: BroughtCluster, theirs: KafkaCluster) -> None:
+    victim = brought.leader("orders")
+    assert victim is not None
+    before = theirs.pid(victim)
+    brought.kill(victim)
+    assert not brought.is_running(victim)
+    _wait_until(lambda: theirs.pid(victim) is None)
+    _wait_until(lambda: brought.leader("orders") not in (victim, None))
+    brought.start(victim)
+    assert theirs.pid(victim) not in (before, None)
+    _wait_until(lambda: victim in brought.isr("orders"))
+
+
+def test_the_users_commands_stop_a_node_that_close_starts_again(brought: BroughtCluster, theirs: KafkaCluster) -> None:
+    brought.stop(3)
+    assert not brought.is_running(3)
+    _wait_until(lambda: theirs.pid(3) is None)
+    brought.close()
+    _wait_until(lambda: theirs.pid(3) is not None)
+
+
+def test_the_users_commands_pause_and_resume_a_node(brought: BroughtCluster, theirs: KafkaCluster) -> None:
+    brought.pause(2)
+    assert brought.is_paused(2)
+    _wait_until(lambda: theirs.is_paused(2))
+    brought.resume(2)
+    _wait_until(lambda: not theirs.is_paused(2))
+
+
+def test_a_rolling_restart_by_the_users_commands_restarts_each_node(
+    brought: BroughtCluster, theirs: KafkaCluster
+) -> None:
+    before = [theirs.pid(node) for node in theirs.node_ids]
+    run = FaultRun(brought, [plan.Fault(at_ms=0, kind=plan.ROLLING)], lambda: int(1000 * time.monotonic()))
+    with closing(run.steps()) as steps:
+        for at_ms in steps:
+            time.sleep(max(0.0, at_ms / 1000 - time.monotonic()))
+    after = [theirs.pid(node) for node in theirs.node_ids]
+    assert None not in after
+    assert not {*before} & {*after}
+
+
+def test_a_paused_node_after_kill_of_the_runner_goes_on(theirs: KafkaCluster, control: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, theirs.bootstrap_servers, str(control)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"paused\n"
+        node = psutil.Process(theirs.pid(2))
+        _wait_until(lambda: node.status() == psutil.STATUS_STOPPED)
+        holder.kill()
+        _wait_until(lambda: node.status() != psutil.STATUS_STOPPED)
+    _wait_until(theirs.is_whole)
+
+
+async def _topics(cluster: BroughtCluster, bootstrap: str) -> list[str]:
+    async with (
+        cluster.client_seam() as seam,
+        Admin(bootstrap_servers=bootstrap, timeout_ms=1_500, seam=seam) as admin,
+    ):
+        described = await admin.topics.describe(["orders"])
+        return [topic.name for topic in described]
+
+
+def test_clients_go_through_the_proxies_alone_and_a_cut_keeps_them_out(theirs: KafkaCluster) -> None:
+    relays: Relays[int] = Relays()
+    with BroughtCluster(theirs.bootstrap_servers, proxies=relays) as cluster:
+        assert cluster.fault_kinds == (plan.CLIENTS_CUT,)
+        first, *_ = cluster.bootstrap_servers.split(",")
+        assert trio.run(_topics, cluster, first) == ["orders"]
+        assert relays.accepted.total() > 0
+        before = relays.accepted.total()
+        assert cluster.isr("orders") == [1, 2, 3]  # the observer is not among the clients
+        assert relays.accepted.total() == before
+        cluster.cut([(0, node) for node in cluster.broker_ids])
+        with pytest.raises((*CONNECTION_FAILURES, ClusterUnreachable)):
+            trio.run(_topics, cluster, first)
+        assert cluster.isr("orders") == [1, 2, 3]
+        cluster.heal()
+        assert trio.run(_topics, cluster, first) == ["orders"]
+        with pytest.raises(ClusterError, match="1 → 2 of a cluster that was brought cannot be broken"):
+            cluster.cut([(1, 2)])
+
+
+def test_an_address_without_a_proxy_is_not_dialled() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address("127.0.0.1", listener.getsockname()[1])
+
+        async def ask() -> None:
+            async with (
+                routed_seam({Address("127.0.0.1", 1): Address("127.0.0.1", 2)}) as seam,
+                Admin(bootstrap_servers=str(address), timeout_ms=500, seam=seam) as admin,
+            ):
+                await admin.nodes.cluster()
+
+        with pytest.raises((ClusterUnreachable, DialFailed), match="no proxy stands before it"):
+            trio.run(ask)
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_without_proxies_and_commands_nothing_can_be_broken(theirs: KafkaCluster) -> None:
+    with BroughtCluster(theirs.bootstrap_servers) as cluster:
+        assert cluster.fault_kinds == ()
+        with pytest.raises(ClusterError, match="need --control FILE"):
+            cluster.kill(1)
+        with pytest.raises(ClusterError, match="no proxies stand"):
+            cluster.cut([(0, 1)])
+        with pytest.raises(ClusterError, match="cannot be spoiled"):
+            cluster.drop("PRODUCE")
+        assert theirs.is_running(1)
+
+
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [("nonsense", r"is not HOST:PORT"), ("127.0.0.1:1", r"no Kafka cluster answers at 127\.0\.0\.1:1")],
+)
+def test_an_address_at_which_nobody_answers_is_refused(address: str, complaint: str) -> None:
+    with pytest.raises(ClusterError, match=complaint):
+        BroughtCluster(address).open()
+
+
+def test_commands_of_a_node_that_the_cluster_does_not_have_are_refused(theirs: KafkaCluster, tmp_path: Path) -> None:
+    path = tmp_path / "control.toml"
+    path.write_text("[node.7]\npause = 'true'\nresume = 'true'\n")
+    with pytest.raises(ClusterError, match=r"commands of node 7, which .* its nodes are 1, 2, 3"):
+        BroughtCluster(theirs.bootstrap_servers, control=NodeCommands.read(path)).open()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[node", "is not TOML"),
+        ("", "names no node"),
+        ("nodes = 3", r"unknown nodes; expected timeout_s and \[node\.ID\] tables"),
+        ("timeout_s = 0\n[node.1]\n", "a number of seconds above 0, and not 0"),
+        ("[node.one]\n", "expected a node id"),
+        ("node.1 = 'kill'", "a table of shell commands"),
+        ("[node.1]\nreboot = 'true'\n", "has 'reboot': expected kill, stop, start, pause, resume"),
+        ("[node.1]\nkill = 9\n", "a shell command in one line, and not 9"),
+        ("[node.1]\nkill = 'true'\n", "has kill and no start: the node would never come back"),
+        ("[node.1]\npause = 'true'\nstart = 'true'\n", "has pause and no resume"),
+    ],
+)
+def test_a_control_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "control.toml"
+    path.write_text(text)
+    with pytest.raises(ClusterError, match=complaint):
+        NodeCommands.read(path)
+
+
+def test_a_control_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="No such file"):
+        NodeCommands.read(tmp_path / "missing.toml")
+
+
+def test_a_command_that_fails_is_told_with_what_it_said(tmp_path: Path) -> None:
+    path = tmp_path / "control.toml"
+    path.write_text("timeout_s = 0.2\n[node.1]\nstart = 'echo no such container >&2; exit 3'\nresume = 'sleep 600'\n")
+    commands = NodeCommands.read(path)
+    with pytest.raises(ClusterError, match=r"start of \[node\.1\] in .* exit code 3: no such container"):
+        commands.run(1, "start")
+    with pytest.raises(ClusterError, match=r"has not ended within 0\.2 s, and was killed"):
+        commands.run(1, "resume")
+    with pytest.raises(ClusterError, match=r"has no command for this: expected kill in \[node\.2\]"):
+        commands.run(2, "kill")
+
+
+def test_a_command_runs_in_the_files_folder_and_may_leave_a_process_behind(tmp_path: Path) -> None:
+    path = tmp_path / "control.toml"
+    path.write_text("[node.1]\nstart = 'sleep 600 & echo $! > pid'\n")
+    NodeCommands.read(path).run(1, "start")
+    left = psutil.Process(int((tmp_path / "pid").read_text()))
+    assert left.status() != psutil.STATUS_ZOMBIE
+    left.kill()

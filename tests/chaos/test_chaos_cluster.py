@@ -1,0 +1,133 @@
+"""A cluster of our own nodes behind proxies: nothing by-passes them, and what is cut stays cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from kraft.sim.chaos.chaos_cluster import ChaosCluster
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.nemesis.partition_shapes import CLIENTS
+from kraft.sim.nemesis.plan import REFUSE, RESET
+
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
+    with Warden() as warden, ChaosCluster(ScenarioCluster(), tmp_path_factory.mktemp("chaos"), warden) as opened:
+        yield opened
+    assert warden.left == ()
+
+
+@pytest.fixture(autouse=True)
+def healed(cluster: ChaosCluster) -> Iterator[None]:
+    yield
+    cluster.mend()
+    cluster.wait_until(cluster.is_whole)
+
+
+def send(cluster: ChaosCluster, timeout_ms: int = 20_000) -> int:
+    """One record, acknowledged by all in-sync replicas; its offset. KafkaException if that takes longer."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0}
+    producer = Producer({**settings, "delivery.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms})
+    found: list[int | KafkaException] = []
+    producer.produce(
+        TOPIC,
+        b"one",
+        partition=0,
+        on_delivery=lambda error, message: found.append(message.offset() if error is None else KafkaException(error)),
+    )
+    producer.flush()
+    (outcome,) = found
+    if isinstance(outcome, KafkaException):
+        raise outcome
+    return outcome
+
+
+def node_connections(cluster: ChaosCluster) -> Iterator[tuple[int, psutil._common.pconn]]:
+    for node in cluster.node_ids:
+        for connection in psutil.Process(cluster.pid(node)).net_connections("tcp"):
+            if connection.status == psutil.CONN_ESTABLISHED:
+                yield node, connection
+
+
+def cut_everything(cluster: ChaosCluster) -> None:
+    pairs = [*itertools.combinations(cluster.node_ids, 2), *((CLIENTS, broker) for broker in cluster.broker_ids)]
+    cluster.cut(pairs)
+
+
+def test_every_connection_of_a_node_has_the_proxy_at_its_other_end(cluster: ChaosCluster) -> None:
+    send(cluster)
+    proxied = {
+        (connection.laddr.port, connection.raddr.port)
+        for connection in psutil.Process(cluster.proxy_pid).net_connections("tcp")
+        if connection.status == psutil.CONN_ESTABLISHED
+    }
+    direct = {int(address.rpartition(":")[2]) for address in cluster.direct_servers.split(",")}
+    others = [
+        (node, connection)
+        for node, connection in node_connections(cluster)
+        if (connection.raddr.port, connection.laddr.port) not in proxied
+    ]
+    # The observer alone asks at the direct addresses, and nobody observes here.
+    assert [(node, one) for node, one in others if one.laddr.port not in direct] == []
+    pids = {cluster.pid(node) for node in cluster.node_ids}
+    ports = {
+        one.laddr.port: node for node in cluster.node_ids for one in psutil.Process(cluster.pid(node)).net_connections()
+    }
+    assert not [one for _, one in others if one.raddr.port in ports], "a node talks to a node without a proxy"
+    assert len(pids) == len(cluster.node_ids)
+
+
+def test_no_byte_passes_when_every_proxy_is_cut(cluster: ChaosCluster) -> None:
+    offset = send(cluster)
+    proxy = psutil.Process(cluster.proxy_pid)
+    begin = proxy.io_counters().write_chars
+    cluster.wait_until(lambda: proxy.io_counters().write_chars - begin > LOG_BYTES_MAX)  # an idle cluster talks too
+    cut_everything(cluster)
+    before = proxy.io_counters().write_chars
+    with pytest.raises(KafkaException):
+        send(cluster, timeout_ms=4_000)
+    # In these four seconds brokers would have sent heartbeats, followers fetches, controllers votes.
+    assert proxy.io_counters().write_chars - before <= LOG_BYTES_MAX
+    cluster.heal()
+    assert send(cluster) > offset
+
+
+LOG_BYTES_MAX = 20_000
+"""What toxiproxy may write to its own log in that time: it notes each connection that it accepts."""
+
+
+@pytest.mark.parametrize("manner", [REFUSE, RESET])
+def test_clients_that_are_cut_off_in_other_manners_fail_and_come_back(cluster: ChaosCluster, manner: str) -> None:
+    offset = send(cluster)
+    cluster.cut([(CLIENTS, broker) for broker in cluster.broker_ids], manner=manner)
+    with pytest.raises(KafkaException):
+        send(cluster, timeout_ms=2_000)
+    assert cluster.is_whole()
+    cluster.heal()
+    assert send(cluster) > offset
+
+
+def test_a_leader_that_is_isolated_loses_its_leadership(cluster: ChaosCluster) -> None:
+    send(cluster)
+    leader = cluster.leader(TOPIC)
+    assert leader is not None
+    cluster.partition(leader, set(cluster.node_ids) - {leader})
+    cluster.wait_until(lambda: cluster.leader(TOPIC) not in (leader, None))
+
+
+def test_one_way_cut_stops_one_direction_only(cluster: ChaosCluster) -> None:
+    send(cluster)
+    leader, controller = cluster.leader(TOPIC), cluster.active_controller()
+    assert leader is not None
+    assert controller is not None
+    cluster.cut_one_way(leader, controller)  # its heartbeats do not arrive
+    cluster.wait_until(lambda: cluster.leader(TOPIC) not in (leader, None))
+    cluster.heal()

@@ -1,0 +1,31 @@
+"""The applications of docs/examples do with `kraft run` what their first lines promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.examples import COMMANDS, EXAMPLES
+from tests.deploy.clusters import Command
+from tests.interop.programs import install_tools
+
+pytestmark = pytest.mark.interop
+ORDERS, PER_SECOND = 60, 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tools() -> None:
+    install_tools()
+
+
+@pytest.mark.parametrize("language", COMMANDS)
+def test_an_example_finds_an_invoice_for_each_order(tmp_path: Path, language: str) -> None:
+    command = (*COMMANDS[language], str(ORDERS), str(PER_SECOND))
+    printed = Command(tmp_path / "state").spawn("run", "--combined", "3", "--", *command)
+    assert f"{ORDERS} orders, {ORDERS} with an invoice" in printed
+
+
+def test_the_page_of_examples_names_each_of_them() -> None:
+    page = (EXAMPLES / "README.md").read_text()
+    assert all(f"({folder.name}/" in page for folder in EXAMPLES.iterdir() if folder.is_dir())

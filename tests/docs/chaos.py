@@ -1,0 +1,106 @@
+"""docs/chaos.md: how scenarios are run and read, the scenarios that there are, and what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kraft.sim.chaos.fault_tables import AMOUNTS, CUTS, KINDS, LASTING, RETURNING
+from kraft.sim.chaos.scenario_file import builtin_scenarios
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "chaos-results.json"
+TEXT = Path(__file__).with_name("chaos.md")
+"""The page without its tables; `{{scenarios}}`, `{{results}}` and `{{kinds}}` stand for them."""
+
+WORDS = {
+    "kill": "`kill -9`; the node is started again",
+    "power loss": "the host loses power (in virtual time only)",
+    "clean stop": "SIGTERM; the node is started again",
+    "rolling restart": "each node in turn stops in order and starts again, the next one when all replicas are in sync",
+    "stumble": "killed again and again while it starts",
+    "pause": "SIGSTOP, and SIGCONT at the end",
+    "clock": "the node's wall clock is stepped (libfaketime)",
+    "cut": "nothing passes between two nodes",
+    "cut one way": "what `node` sends to `other` does not arrive; the other way is open",
+    "isolate": "a node is cut off from every other node; clients still reach it",
+    "halves": "the nodes fall into two halves",
+    "bridge": "the others fall into halves that only `node` sees both of",
+    "ring": "each node sees its two neighbours in a ring only",
+    "controllers cut off": "brokers and controllers do not see each other",
+    "clients cut off": "clients do not reach a node, or any",
+    "latency": "what `node` sends to `other` arrives later; without `other`, all links of the node both ways",
+    "slow link": "what `node` sends to `other` comes at a low rate",
+    "byte limit": "each connection ends after so many bytes, wherever in a frame that is",
+    "reset": "the connections between two nodes end at once",
+    "stall": "bytes between two nodes wait (in virtual time only)",
+    "slow disk": "each sync takes 0.8 s longer",
+    "failing sync": "each sync fails",
+    "full disk": "the broker's own small file system is full",
+    "empty disk": "killed; all of its data is removed before it starts again",
+}
+"""Kind of a fault → what it does."""
+
+
+def render_chaos() -> str:
+    """The whole page."""
+    text = TEXT.read_text()
+    for name, rows in (("scenarios", _scenarios()), ("kinds", _kinds()), ("results", _results())):
+        text = text.replace("{{" + name + "}}", "\n".join(rows))
+    return text
+
+
+def _scenarios() -> Iterator[str]:
+    yield from _head("Scenario", "What happens")
+    for scenario in builtin_scenarios():
+        yield f"| `{scenario.name}`{' (core)' if scenario.is_core else ''} | {scenario.about} |"
+
+
+def _kinds() -> Iterator[str]:
+    yield from _head("Kind", "What it does", "Keys")
+    for kind in KINDS:
+        yield f"| `{kind}` | {WORDS[kind]} | {', '.join(f'`{key}`' for key in _keys_of(kind))} |"
+
+
+def _keys_of(kind: str) -> Iterator[str]:
+    yield from (key for key, (of, _) in AMOUNTS.items() if of == kind)
+    yield from ["lasts_s"] * (kind in LASTING) + ["back_s"] * (kind in RETURNING) + ["manner"] * (kind in CUTS)
+
+
+def _results() -> Iterator[str]:
+    if not RESULTS.exists():
+        yield "Nothing was measured yet."
+        return
+    results = json.loads(RESULTS.read_text())
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    yield f"Measured {results['date']}: {versions}."
+    yield ""
+    yield from _head(
+        "Scenario", "Cluster", "Valid", "Gap, median", "Gap, worst", "Records/s before", "during", "after"
+    )
+    for row in results["rows"]:
+        yield "| " + " | ".join(_cells(row)) + " |"
+
+
+def _cells(row: Mapping[str, Any]) -> Iterator[str]:
+    verdicts, throughput = row["verdicts"], row["throughput"]
+    others = [f"{verdicts[kind]} {kind}" for kind in ("invalid", "unknown") if verdicts.get(kind)]
+    yield f"`{row['scenario']}`"
+    yield "Apache Kafka" if row["cluster"] == "kafka" else row["cluster"]
+    yield ", ".join([f"{verdicts.get('valid', 0)} of {row['runs']}", *others])
+    yield from (_seconds(row[name]) for name in ("gap_median_ms", "gap_worst_ms"))
+    yield from (_rate(throughput[name]) for name in ("before", "during", "after"))
+
+
+def _seconds(value_ms: float | None) -> str:
+    return "–" if value_ms is None else f"{value_ms / 1000:.2f} s"
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
+
+
+def _head(*names: str) -> Iterator[str]:
+    yield f"| {' | '.join(names)} |"
+    yield f"|{'---|' * len(names)}"
