@@ -124,6 +124,10 @@ class BreakableLinks(ABC):
         for node in {source, target} - {CLIENTS}:
             self._require(node)
 
+    def has_link(self, source: int, target: int) -> bool:
+        """Whether anything ever passes between these two here."""
+        return True
+
     def is_cut(self, source: int, target: int) -> bool:
         """Whether nothing passes from one node to another; 0 stands for clients."""
         for node in {source, target} - {CLIENTS}:

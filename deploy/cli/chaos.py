@@ -187,9 +187,8 @@ def judge(
     verdict = decide_verdict(info, history, faults, samples, output)
     run_folder.verdict.write_text(verdict_to_json(verdict))
     write_report(run_folder, verdict)
-    for line in text_summary(info, verdict):
+    for line in text_summary(info, verdict, faults, run_folder):
         print(line)
-    print(f"report: {run_folder.report}")
     raise typer.Exit(_exit_code(verdict.verdict))
 
 

@@ -331,6 +331,10 @@ class ProxiedApacheKafka(ApacheKafka):
         """A node that does not reach the controllers may never serve."""
         return super()._follow_start(node) or any(name == CONTROLLER for name, _ in self._cut_listeners())
 
+    def has_link(self, source: int, target: int) -> bool:
+        """Clients never dial a controller."""
+        return CLIENTS not in (source, target) or max(source, target) in self.broker_ids
+
     def _require_link(self, source: int, target: int) -> None:
         nodes = {source, target} - {CLIENTS}
         for node in nodes:

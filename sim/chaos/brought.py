@@ -239,6 +239,10 @@ class BroughtCluster(BreakableCluster):
     def _is_paused(self, node: int) -> bool:
         return self._undone.get(node) == PAUSE
 
+    def has_link(self, source: int, target: int) -> bool:
+        """Clients never dial a controller."""
+        return CLIENTS not in (source, target) or max(source, target) in self.broker_ids
+
     def _require_link(self, source: int, target: int) -> None:
         nodes = {source, target} - {CLIENTS}
         if self._proxies is None:

@@ -105,9 +105,8 @@ class Campaign:
         if info is None:
             self._say(f"unknown: {'; '.join(verdict.reasons)}")
             return
-        for line in text_summary(info, verdict):
+        for line in text_summary(info, verdict, RunFolder(folder).read_faults(), RunFolder(folder)):
             self._say(line)
-        self._say(f"report: {RunFolder(folder).report}")
         self._say("")
 
     def _sum_up(self) -> None:

@@ -26,9 +26,11 @@ def kafka_choice(folder: Path) -> ClusterChoice:
 
 
 def brought_choice(bootstrap: str, control: Path | None) -> ClusterChoice:
-    """A cluster that runs already. ClusterError if it does not answer."""
+    """A cluster that runs already; `control` is a file with the commands that break its nodes. ClusterError."""
     from kraft.sim.chaos.brought_target import BroughtTarget
+    from kraft.sim.chaos.node_commands import NodeCommands
 
+    commands = None if control is None else NodeCommands.read(control)
     return ClusterChoice(
-        name="brought", make=lambda scenario, files, warden: BroughtTarget(scenario, files, warden, bootstrap, control)
+        name="brought", make=lambda scenario, files, warden: BroughtTarget(scenario, files, warden, bootstrap, commands)
     )

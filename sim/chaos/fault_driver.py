@@ -16,6 +16,11 @@ from kraft.sim.chaos.scenario import ScenarioFault
 from kraft.sim.nemesis.on_clusters import FaultRun, FaultWindow
 
 
+def require_faults(cluster: BreakableCluster, faults: Sequence[ScenarioFault]) -> None:
+    """ClusterError names a fault that this cluster cannot have."""
+    FaultRun(cluster, [one.fault for one in faults], lambda: 0)
+
+
 class FaultDriver:
     """The faults of one run. `on_line` is called with each line of what was done."""
 

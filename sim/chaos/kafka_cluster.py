@@ -259,7 +259,8 @@ class KafkaCluster(BreakableCluster):
 
     def _is_wiped(self, node: int) -> bool:
         """Whether a node that was started before has lost all that was on its disk."""
-        return not any((self.folder / str(node) / "data").iterdir())
+        data = self.folder / str(node) / "data"
+        return not data.exists() or not any(data.iterdir())
 
     @_cluster_errors()
     def _wait_ready(self, node: int) -> None:

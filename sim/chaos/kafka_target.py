@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from kraft.deploy.launch.processes import identify
-from kraft.seam import Address
+from kraft.seam import Address, Seam
 from kraft.sim.chaos.apache_kafka import ProxiedApacheKafka
-from kraft.sim.chaos.clients import ClientLibrary
-from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.kafka_files import version_of
 from kraft.sim.chaos.kafka_layout import CLIENT, ListenerKey
@@ -107,14 +106,18 @@ class KafkaTarget:
             "Apache Kafka's nodes dial each other at one address per kind of source, so no link of two nodes is cut",
         )
 
+    @property
+    def is_lasting(self) -> bool:
+        return False
+
     def open(self) -> None:
         self.cluster.open()
 
     def close(self) -> None:
         self.cluster.close()
 
-    def library(self, name: str) -> ClientLibrary:
-        return library_of(name)
+    def client_seam(self) -> AbstractAsyncContextManager[Seam | None]:
+        return nullcontext()
 
     def versions(self) -> Mapping[str, str]:
         return {"Apache Kafka": version_of(self._libraries), "toxiproxy": VERSION}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from kraft.deploy.launch.processes import read_identity
+from kraft.seam import Seam
 from kraft.sim.chaos.chaos_cluster import ChaosCluster
-from kraft.sim.chaos.clients import ClientLibrary
-from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.process_lives import ProcessLives
 from kraft.sim.chaos.proxies.binary import VERSION
@@ -39,14 +39,18 @@ class OwnTarget:
     def notes(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def is_lasting(self) -> bool:
+        return False
+
     def open(self) -> None:
         self.cluster.open()
 
     def close(self) -> None:
         self.cluster.close()
 
-    def library(self, name: str) -> ClientLibrary:
-        return library_of(name)
+    def client_seam(self) -> AbstractAsyncContextManager[Seam | None]:
+        return nullcontext()
 
     def versions(self) -> Mapping[str, str]:
         return {"toxiproxy": VERSION}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import Protocol
 
 import trio
 
-from kraft.seam import sole_error
+from kraft.seam import Seam, sole_error
 from kraft.sim.chaos.application import Application
+from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.drawn_faults import faults_of_run
 from kraft.sim.chaos.environment import environment_of
-from kraft.sim.chaos.fault_driver import FaultDriver
+from kraft.sim.chaos.fault_driver import FaultDriver, require_faults
 from kraft.sim.chaos.history import History
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.judge import Verdict
@@ -28,7 +29,7 @@ from kraft.sim.chaos.observer import Observer
 from kraft.sim.chaos.report import write_report
 from kraft.sim.chaos.run_clock import RunClock
 from kraft.sim.chaos.run_folder import RunFolder, RunInfo, Sample
-from kraft.sim.chaos.scenario import TOPIC, Scenario
+from kraft.sim.chaos.scenario import TOPIC, Scenario, ScenarioFault
 from kraft.sim.chaos.targets import Target
 from kraft.sim.chaos.topics_observer import TopicsObserver
 from kraft.sim.chaos.work import ApplicationWork, ClientWork, Outcome, Work
@@ -116,26 +117,30 @@ class Run:
     async def _work(self, target: Target, history: History, observer: Observer) -> None:
         """The clients' work and the faults, with the observer beside them, and the last reading."""
         begin = self._begin_application if self._settings.application else self._begin_workload
-        work = await begin(target, history, observer)
-        async with trio.open_nursery() as nursery:
+        faults = faults_of_run(self._scenario, target.cluster, self._settings.seed)
+        require_faults(target.cluster, faults)
+        async with target.client_seam() as seam, trio.open_nursery() as nursery:
+            work = await begin(target, history, observer, seam)
             self._clock.begin()
             nursery.start_soon(observer.run)
             self._progress.phase("clients work, faults happen")
-            await self._work_beside_faults(target, work)
+            await self._work_beside_faults(target, work, faults)
             self._outcome.duration_ms = self._clock.now_ms()
             self._progress.phase("reading everything")
             await work.finish(self._outcome)
+            if target.is_lasting:
+                await work.clean()
             nursery.cancel_scope.cancel()
 
-    async def _work_beside_faults(self, target: Target, work: Work) -> None:
+    async def _work_beside_faults(self, target: Target, work: Work, faults: Sequence[ScenarioFault]) -> None:
         until = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(work.run, until)
-            await self._break_and_heal(target)
+            await self._break_and_heal(target, faults)
             until.set()
 
-    async def _begin_workload(self, target: Target, history: History, observer: Observer) -> Work:
-        library, random_source = target.library(self._settings.client), random.Random(self._settings.seed)
+    async def _begin_workload(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
+        library, random_source = library_of(self._settings.client, seam), random.Random(self._settings.seed)
         workload = Workload(
             library, target.bootstrap_servers, self._scenario, history, random_source, self._outcome.notes.append
         )
@@ -144,16 +149,15 @@ class Run:
         observer.topics = lambda: (TOPIC,)
         return ClientWork(workload)
 
-    async def _begin_application(self, target: Target, history: History, observer: Observer) -> Work:
+    async def _begin_application(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
         topics = TopicsObserver(target.bootstrap_servers, history, self._clock.now_ms)
         observer.topics = lambda: topics.known_topics
         command, servers = self._settings.application, target.bootstrap_servers
         application = Application(command, servers, self._clock.now_ms, echo=self._settings.echo, warden=self._warden)
         return ApplicationWork(application, topics)
 
-    async def _break_and_heal(self, target: Target) -> None:
+    async def _break_and_heal(self, target: Target, faults: Sequence[ScenarioFault]) -> None:
         """The faults, each at its time; then everything is mended, and time passes until clients may end."""
-        faults = faults_of_run(self._scenario, target.cluster, self._settings.seed)
         driver = FaultDriver(target.cluster, faults, self._clock, self._line)
         try:
             await driver.run()
@@ -182,7 +186,7 @@ class Run:
 
     def _info(self, target: Target) -> RunInfo:
         scenario, outcome = self._scenario, self._outcome
-        library = target.library(self._settings.client)
+        library = library_of(self._settings.client)
         return RunInfo(
             scenario=scenario.name,
             title=scenario.title,

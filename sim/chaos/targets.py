@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
+from kraft.seam import Seam
 from kraft.sim.breakable_cluster import BreakableCluster
-from kraft.sim.chaos.clients import ClientLibrary
 
 
 class Target(Protocol):
@@ -40,8 +41,14 @@ class Target(Protocol):
 
     def close(self) -> None: ...
 
-    def library(self, name: str) -> ClientLibrary:
-        """The client library of this name, such that its connections stand behind the proxies."""
+    def client_seam(self) -> AbstractAsyncContextManager[Seam | None]:
+        """The outside world for clients of ours whose dials must be led to the proxies; None where the addresses that
+        brokers advertise lead there anyway."""
+        ...
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the cluster is there after the run: then the run's topic is deleted."""
         ...
 
     def versions(self) -> Mapping[str, str]: ...

@@ -41,6 +41,10 @@ class Work(Protocol):
         """Everything is healed and nobody writes: read all of it, and add to `outcome` what was learned."""
         ...
 
+    async def clean(self) -> None:
+        """Remove what was made in a cluster that goes on."""
+        ...
+
 
 @dataclass(slots=True)
 class ClientWork:
@@ -54,6 +58,9 @@ class ClientWork:
     async def finish(self, outcome: Outcome) -> None:
         if not await self.workload.read_everything(FINAL_READ_SECONDS_MAX):
             outcome.trouble.append("The final reader did not reach the end of every partition.")
+
+    async def clean(self) -> None:
+        await self.workload.delete_topic()
 
 
 @dataclass(slots=True)
@@ -80,3 +87,6 @@ class ApplicationWork:
             outcome.application_exit = end.counted_exit
             outcome.trouble += [end.trouble] if end.trouble else []
             outcome.trouble += application_reasons(end.at_ms, outcome.faults)
+
+    async def clean(self) -> None:
+        """What the program made is its own."""

@@ -322,7 +322,7 @@ class FaultRun:
         if node is None:
             return
         fault = replace(fault, node=node)
-        pairs = pairs_of(fault, cluster.shape)
+        pairs = tuple(pair for pair in pairs_of(fault, cluster.shape) if cluster.has_link(*pair))
         if any(cluster.is_cut(one, other) or cluster.is_cut(other, one) for one, other in pairs):
             self._open[fault.lane].missed = "a link of it was cut already"
             return

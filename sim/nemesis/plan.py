@@ -52,6 +52,13 @@ HANG, REFUSE, RESET = CUT_MANNERS = ("hang", "refuse", "reset")
 they are used."""
 LATENCY, SLOW_LINK, BYTE_LIMIT = QUALITY_KINDS = ("latency", "slow link", "byte limit")
 """What one node sends to another arrives late, or slowly, or not beyond so many bytes of a connection."""
+SLICER, SLOW_CLOSE, TIMEOUT, RESET_PEER = TOXIC_KINDS = ("slicer", "slow close", "timeout", "reset peer")
+"""What only toxiproxy can do to a link: bytes come in small pieces; closes come late; bytes are dropped, and connections
+end after a time; connections are reset after a time. `kraft sim` neither draws them nor has them."""
+STREAMS = ("", "up", "down")
+"""Connections on which a fault of a link acts: all of them, those that the sender dialled, those that it accepted."""
+ALL_CLIENTS = -1
+"""In the place of a fault's node or other: all clients, where a cluster can tell them from nodes."""
 ROLLING = "rolling restart"
 """Each node in turn stops in order and starts again, the next one when all replicas are in sync."""
 RARE_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS, ROLLING)
@@ -67,6 +74,8 @@ FAULT_CLASSES = {
 FAULT_KINDS = tuple(kind for kinds in FAULT_CLASSES.values() for kind in kinds)
 LINK_KINDS = ("reset", CUT, CUT_ONE_WAY, "stall", *QUALITY_KINDS)
 """Faults between two nodes."""
+WAY_KINDS = (*QUALITY_KINDS, *TOXIC_KINDS)
+"""Faults of what one end sends to another; of all links of a node, both ways, if no other is named."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
 """Faults that need no node to be named: they find whom they hit."""
 WHOLE_KINDS = (HALVES, RING, CONTROLLERS_CUT, ROLLING, BLACKOUT)
@@ -168,7 +177,9 @@ class Fault:
     `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
     steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot and a misdirected write, 1 if the log is
     replicated anew in the end, and 0 if its file is restored; of latency the ms, of a slow link the bytes per second,
-    of a byte limit the bytes that pass on each connection. `jitter_ms`: latency is up to so much more.
+    of a byte limit the bytes that pass on each connection, of a slicer the bytes of an average piece, of other toxics
+    the ms until a connection closes (of a timeout 0: not before the fault ends). `jitter_ms`: latency is up to so much
+    more. Only clusters behind toxiproxy have the fields that come last.
     """
 
     at_ms: int
@@ -184,6 +195,19 @@ class Fault:
     jitter_ms: int = 0
     manner: str = ""
     """How a cut behaves, one of CUT_MANNERS; "" is a hang."""
+    variation_bytes: int = 0
+    """Pieces of a slicer are larger or smaller by up to so many bytes."""
+    delay_us: int = 0
+    """A slicer pauses so long after each piece."""
+    toxicity_percent: int = 100
+    """So many of a hundred connections are hit, drawn for each."""
+    stream: str = ""
+    """Which connections are hit, one of STREAMS."""
+
+    @property
+    def needs_toxics(self) -> bool:
+        """Whether only a cluster behind toxiproxy can have it."""
+        return self.kind in TOXIC_KINDS or self.toxicity_percent != 100 or bool(self.stream)
 
     @property
     def quality(self) -> LinkQuality:

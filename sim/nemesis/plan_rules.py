@@ -109,6 +109,8 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         yield f"({fault.kind}) has a time of {longest} ms: {_TOO_LONG}"
     if fault.kind in QUALITY_KINDS and fault.amount < (fault.kind != LATENCY):
         yield f"({fault.kind}) needs an amount: ms, bytes per second, or bytes"
+    if fault.needs_toxics:
+        yield f"({fault.kind}) has a toxicity_percent or a stream: only clusters behind toxiproxy can have that"
     if fault.role in MOMENT_ROLES and fault.kind not in CRASH_KINDS:
         yield f"({fault.kind}) cannot wait for the {fault.role}: only {', '.join(CRASH_KINDS)} can"
     if fault.role and fault.kind not in ROLE_KINDS:

@@ -13,10 +13,9 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.layout import FAULT_SOCKET
 from kraft.sim.breakable_cluster import BreakableCluster
-from kraft.sim.chaos.kafka_cluster import CUT
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan import HANG, Fault
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
@@ -135,7 +134,7 @@ def test_a_cut_that_was_made_and_not_answered_is_ended(
 ) -> None:
     real_cluster.reset()
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
-        fail_to_tell(patched, lambda _node, _peer, policy: policy == CUT, is_heard=True)
+        fail_to_tell(patched, lambda _node, _peer, policy: policy == HANG, is_heard=True)
         real_cluster.carry_out([Fault(at_ms=0, kind="cut", node=1, other=3, duration_ms=100)])
     assert not cuts_told_of(real_cluster)
 

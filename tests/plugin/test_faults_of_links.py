@@ -8,11 +8,10 @@ import pytest
 import trio
 
 from kraft.sim.breakable_cluster import BreakableCluster
-from kraft.sim.chaos.kafka_cluster import CUT
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import faults_of_seed
 from kraft.sim.nemesis.partition_shapes import bridge, clients_from, pairs_of
-from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan import HANG, Fault
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
@@ -33,7 +32,7 @@ def cut_links(cluster: BreakableCluster) -> set[tuple[int, int]]:
         return {(one, other) for one in nodes for other in nodes if cluster.is_cut(one, other)}
     assert isinstance(cluster, KafkaCluster)
     listed = {node: cluster._faults_of(node).listed()["links"] for node in cluster.node_ids}
-    return {(node, link["node"]) for node, links in listed.items() for link in links if link["policy"] == CUT}
+    return {(node, link["node"]) for node, links in listed.items() for link in links if link["policy"] == HANG}
 
 
 @pytest.mark.parametrize("fault", SHAPES, ids=lambda fault: fault.kind)

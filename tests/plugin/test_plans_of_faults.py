@@ -12,11 +12,10 @@ import pytest
 import trio
 
 from kraft.deploy.launch.fault_client import FaultClient
-from kraft.sim.chaos.kafka_cluster import CUT
 from kraft.sim.nemesis import on_clusters, plan
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, READY_MS_MAX, STOP_MS_MAX, FaultRun, faults_of_seed
-from kraft.sim.nemesis.plan import Fault
+from kraft.sim.nemesis.plan import HANG, Fault
 from kraft.sim.nemesis.plan_file import Recorded, read_plan, write_plan
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.shapes import ClusterError
@@ -156,7 +155,7 @@ def test_a_reset_opens_no_link_that_is_cut(real_cluster: KafkaCluster) -> None:
     real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=101, other=2)])
     for node in (2, 101):
         (link,) = FaultClient.of_node(real_cluster._open_cluster.folder, node).listed()["links"]
-        assert link["policy"] == CUT
+        assert link["policy"] == HANG
     real_cluster.heal()
 
 

@@ -17,6 +17,7 @@ from kraft.client import Consumer, Producer
 from kraft.client.admin import Admin, NewTopic
 from kraft.client.core.records import DeliveryFailed, KafkaError
 from kraft.client.rebalancing import RebalanceListener
+from kraft.seam import Seam
 from kraft.sim.chaos.clients import OperationFailed, PartitionState, ProducerSettings, ReadRecord
 from kraft.sim.chaos.clients.outcomes import reason_of, send_failed, topic_change_failed, unknown
 from kraft.sim.chaos.history import Place
@@ -153,11 +154,12 @@ class KraftAdmin:
 
 
 class KraftLibrary:
-    """Our own client: `--client kraft`."""
+    """Our own client: `--client kraft`. `seam` is the outside world of its clients: the current one by default."""
 
     name = "kraft"
 
-    def __init__(self) -> None:
+    def __init__(self, seam: Seam | None = None) -> None:
+        self._seam = seam
         try:
             self.version = version("pykraft")
         except PackageNotFoundError:
@@ -171,6 +173,7 @@ class KraftLibrary:
             enable_idempotence=settings.is_idempotent and settings.acks == "all",
             delivery_timeout_ms=settings.delivery_timeout_ms,
             request_timeout_ms=settings.request_timeout_ms,
+            seam=self._seam,
         )
         return KraftProducer(await producer.__aenter__())
 
@@ -184,11 +187,12 @@ class KraftLibrary:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
+            seam=self._seam,
         )
         return KraftConsumer(await consumer.__aenter__())
 
     async def admin(self, bootstrap: str, client_id: str) -> KraftAdmin:
-        admin = Admin(bootstrap_servers=bootstrap, client_id=client_id, timeout_ms=ADMIN_TIMEOUT_MS)
+        admin = Admin(bootstrap_servers=bootstrap, client_id=client_id, timeout_ms=ADMIN_TIMEOUT_MS, seam=self._seam)
         return KraftAdmin(await admin.__aenter__())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from kraft.seam import Seam
 from kraft.sim.chaos.clients import ClientLibrary
 
 DEFAULT_LIBRARY = "kraft"
@@ -19,13 +20,14 @@ class UnknownLibrary(ValueError):
     """There is no such client library, or its package is not installed; the text says what to do."""
 
 
-def library_of(name: str = DEFAULT_LIBRARY) -> ClientLibrary:
-    """The library of this name. UnknownLibrary."""
+def library_of(name: str = DEFAULT_LIBRARY, seam: Seam | None = None) -> ClientLibrary:
+    """The library of this name; `seam` is the outside world of our own client. UnknownLibrary."""
     if name not in LIBRARIES:
         raise UnknownLibrary(f"there is no client {name!r}: choose {', '.join(LIBRARIES)}")
     module, kind, package = LIBRARIES[name]
     try:
-        found: ClientLibrary = getattr(import_module(module), kind)()
+        made = getattr(import_module(module), kind)
+        found: ClientLibrary = made(seam) if name == DEFAULT_LIBRARY else made()
     except ImportError as problem:
         raise UnknownLibrary(
             f"the client {name} needs the package {package}, which cannot be imported ({problem}): "

@@ -120,11 +120,11 @@ def _write_title(run: RunData, figure: Figure) -> None:
 
 def _name_faults(run: RunData, axes: Axes) -> None:
     """Above the first panel, each where its band begins; names that would cover another one are numbers only."""
-    for at_ms, text in ((run.info.healed_ms, " healed"), (run.info.duration_ms, " clients end")):
+    for at_ms, text in ((run.info.healed_ms, " healed"), (run.info.duration_ms, "clients end ")):
         if at_ms > run.from_ms:
-            axes.annotate(
-                text, (at_ms / 1000, 0.66), xycoords=("data", "axes fraction"), fontsize=7, color=LIGHT["soft"]
-            )
+            at, coordinates = (at_ms / 1000, 0.05), ("data", "axes fraction")
+            side = "left" if text.startswith(" ") else "right"
+            axes.annotate(text, at, xycoords=coordinates, fontsize=7, color=LIGHT["soft"], ha=side)
     span_ms = run.to_ms - run.from_ms
     free_ms = run.from_ms
     for number, fault in enumerate(run.faults, start=1):

@@ -79,6 +79,16 @@ class Workload:
                     return
         raise ClusterError(f"topic {TOPIC} is not ready after {PREPARE_S_MAX:g} s; the last error was: {last}")
 
+    async def delete_topic(self) -> None:
+        """Delete the topic, from a cluster that goes on; notes if that fails."""
+        admin = await self._library.admin(self._bootstrap, PREPARER)
+        try:
+            await admin.delete_topic(TOPIC)
+        except OperationFailed as failed:
+            self._notes(f"topic {TOPIC} could not be deleted: {failed.error}")
+        finally:
+            await admin.aclose()
+
     async def _try_prepare(self) -> None:
         admin = await self._library.admin(self._bootstrap, PREPARER)
         try:

@@ -88,7 +88,7 @@ CASES = {
     ),
     "unseen": Case(
         lambda t: [*sent(t, 3)[2:], t.final((0, A), (1, B))][:1],
-        lambda t: [*sent(t, 2), t.send(C, 2, acks="1"), t.final((0, A), (1, B))],
+        lambda t: [*sent(t, 2), t.send(C, 2, acks="0"), t.final((0, A), (1, B))],
         f"record {C} was acknowledged at chaos-0@2, and the final reader was not given it",
     ),
     "misplaced": Case(

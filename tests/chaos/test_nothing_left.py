@@ -1,0 +1,179 @@
+"""Nothing is left of `kraft chaos run`, however it ends: no process, port, mount, shared memory, socket or folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.chaos_command import SECONDS_MAX, Chaos, Left, read_until, wait_until
+from tests.chaos.hosts.privileges import needs_mounts
+from tests.chaos.hosts.test_clocks import needs_faketime
+
+SHORT = """
+title = "Short"
+duration_s = 8
+[workload]
+producers = 1
+[[fault]]
+at_s = 1
+kind = "kill"
+role = "leader"
+back_s = 0.5
+"""
+LINKS_AND_A_PAUSE = """
+title = "A node is frozen, and a link hangs"
+duration_s = 60
+[workload]
+producers = 1
+[[fault]]
+at_s = 0
+kind = "pause"
+node = 2
+lasts_s = 55
+[[fault]]
+at_s = 0
+kind = "cut"
+node = 1
+other = 3
+lasts_s = 55
+"""
+HOSTS = """
+[[fault]]
+at_s = 0
+kind = "full disk"
+node = 3
+lasts_s = 55
+[[fault]]
+at_s = 0
+kind = "clock"
+node = 1
+step_ms = 600000
+lasts_s = 55
+"""
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
+
+Moment = Callable[[subprocess.Popen[str]], None]
+
+
+@pytest.fixture
+def chaos(tmp_path: Path) -> Chaos:
+    return Chaos(tmp_path)
+
+
+def is_interrupted(
+    chaos: Chaos, number: signal.Signals, moment: Moment, scenario: str, *application: str
+) -> tuple[Left, str]:
+    """A run that gets this signal at that moment, and has ended by it: what to look for, and what it printed."""
+    left = Left(chaos)
+    with chaos.start(chaos.scenario(scenario), *application) as process:
+        moment(process)
+        assert left.note(process.pid) >= 2
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=SECONDS_MAX)
+        expected = -number if number == signal.SIGKILL else 128 + number
+        assert process.returncode == expected, printed
+    return left, printed
+
+
+def folder_is_made(chaos: Chaos) -> Moment:
+    return lambda process: wait_until(lambda: [*chaos.temporary.glob("kraft-cluster-*")])
+
+
+def nodes_run(chaos: Chaos) -> Moment:
+    """Some of them, and the cluster does not serve."""
+    return lambda process: wait_until(lambda: [*chaos.temporary.glob("kraft-cluster-*/1/node.log")])
+
+
+def faults_are_on(*texts: str) -> Moment:
+    def moment(process: subprocess.Popen[str]) -> None:
+        read_until(process, *texts)
+
+    return moment
+
+
+LINKS_ARE_CUT = faults_are_on("node 2 is frozen", "1 and 3")
+
+
+def test_nothing_is_left_when_a_run_ends(chaos: Chaos) -> None:
+    left = Left(chaos)
+    with chaos.start(chaos.scenario(SHORT)) as process:
+        read_until(process, "clients work")
+        assert left.note(process.pid) >= 9, "the run, its warden, toxiproxy, the launcher and six nodes"
+        printed, _ = process.communicate(timeout=SECONDS_MAX)
+        assert process.returncode == 0, printed
+    left.wait_nothing()
+
+
+def test_nothing_is_left_when_a_run_is_interrupted_while_the_cluster_starts(chaos: Chaos) -> None:
+    left, printed = is_interrupted(chaos, signal.SIGINT, nodes_run(chaos), SHORT)
+    left.wait_nothing()
+    assert "unknown" not in printed, "it did not go on, as after a cluster that does not start"
+
+
+def test_nothing_is_left_when_a_run_is_killed_while_a_node_is_frozen_and_a_link_hangs(chaos: Chaos) -> None:
+    left, _ = is_interrupted(chaos, signal.SIGKILL, LINKS_ARE_CUT, LINKS_AND_A_PAUSE)
+    left.wait_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("moment", [folder_is_made, nodes_run])
+def test_nothing_is_left_after_a_signal_while_the_cluster_starts(
+    chaos: Chaos, number: signal.Signals, moment: Callable[[Chaos], Moment]
+) -> None:
+    left, _ = is_interrupted(chaos, number, moment(chaos), SHORT)
+    left.wait_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SIGNALS)
+@needs_mounts
+@needs_faketime
+def test_nothing_is_left_after_a_signal_while_faults_are_on(chaos: Chaos, number: signal.Signals) -> None:
+    left: Left = Left(chaos)
+
+    def moment(process: subprocess.Popen[str]) -> None:
+        LINKS_ARE_CUT(process)
+        left.note(process.pid)
+        wait_until(lambda: len(left.shared_memory) >= 2)
+        wait_until(lambda: left.mounts())
+
+    found, _ = is_interrupted(chaos, number, moment, LINKS_AND_A_PAUSE + HOSTS)
+    left.wait_nothing()
+    found.wait_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SIGNALS)
+def test_nothing_is_left_after_a_signal_while_an_application_runs(chaos: Chaos, number: signal.Signals) -> None:
+    started = chaos.folder / "started"
+    program = f"sleep 600 & setsid sleep 600 & touch {started}; sleep 600"
+    left, _ = is_interrupted(
+        chaos, number, lambda process: wait_until(started.exists), LINKS_AND_A_PAUSE, "--", "sh", "-c", program
+    )
+    left.wait_nothing()
+
+
+@pytest.mark.slow
+def test_nothing_is_left_when_a_run_gets_a_second_signal_while_it_ends(chaos: Chaos) -> None:
+    left = Left(chaos)
+    with chaos.start(chaos.scenario(LINKS_AND_A_PAUSE)) as process:
+        LINKS_ARE_CUT(process)
+        left.note(process.pid)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=SECONDS_MAX)
+        assert process.returncode != 0
+    left.wait_nothing()
+
+
+@pytest.mark.slow
+def test_an_interrupted_campaign_begins_no_further_run(chaos: Chaos) -> None:
+    left, _ = is_interrupted(chaos, signal.SIGTERM, nodes_run(chaos), SHORT, "--repeat", "3")
+    left.wait_nothing()
+    assert len(os.listdir(chaos.runs)) == 1
