@@ -18,6 +18,7 @@ from kraft.sim.breakable_links import BreakableLinks
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import ROLES_EVERYWHERE
+from kraft.sim.nemesis.partition_shapes import end_of
 from kraft.sim.shapes import ClusterError
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction, ReplyRule, rule_from
@@ -206,11 +207,11 @@ class BreakableCluster(BreakableLinks):
     def begin_fault(self, fault: plan.Fault) -> Callable[[], None] | None:
         """Begin what goes on by itself at `fault.node`, and what only this kind of cluster can do; gives what ends it,
         None if it goes on already and is not begun again."""
-        link = (fault.node, fault.other)
+        link = (end_of(fault.node), end_of(fault.other))
         if fault.kind == plan.CUT_ONE_WAY and link not in self._cuts:
             self.cut_one_way(*link)
             return lambda: self._end_cut(link)
-        links = [link] if fault.other else self._links_of(fault.node)
+        links = self._links_that_fare_badly(fault)
         if fault.kind in plan.QUALITY_KINDS and not any(one in self._qualities for one in links):
             self._qualities.update(dict.fromkeys(links, fault.quality))
             self._cut_links()
@@ -218,6 +219,11 @@ class BreakableCluster(BreakableLinks):
         if fault.kind in (plan.CUT_ONE_WAY, *plan.QUALITY_KINDS):
             return None
         raise ClusterError(f"this cluster cannot have {fault.kind!r}")
+
+    def _links_that_fare_badly(self, fault: plan.Fault) -> list[tuple[int, int]]:
+        """The link that a fault names, or all links of its node, both ways."""
+        end = end_of(fault.node)
+        return [(end, end_of(fault.other))] if fault.other else self._links_of(end)
 
     # requests
 

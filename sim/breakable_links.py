@@ -106,7 +106,9 @@ class BreakableLinks(ABC):
             raise ClusterError(f"links cannot be cut by {manner!r} here: {', '.join(self.cut_manners)} can be had")
 
     def _links_of(self, node: int) -> list[tuple[int, int]]:
-        """All links of a node, both ways, those of clients among them where they can be broken."""
+        """All links of a node, or of clients, both ways; those of a node with clients only where they can be broken."""
+        if node == CLIENTS:
+            return [link for broker in self.broker_ids for link in ((node, broker), (broker, node))]
         clients = [CLIENTS] if plan.CLIENTS_CUT in self.fault_kinds and node in self.broker_ids else []
         peers = [*clients, *(peer for peer in self.node_ids if peer != node)]
         return [link for peer in peers for link in ((node, peer), (peer, node))]

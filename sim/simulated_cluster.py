@@ -28,7 +28,7 @@ from kraft.sim.cluster.shape import host_name, node_of
 from kraft.sim.link_meter import LinkMeter
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
-from kraft.sim.nemesis.partition_shapes import CLIENTS
+from kraft.sim.nemesis.partition_shapes import CLIENTS, end_of
 from kraft.sim.random_faults import KINDS, random_faults
 from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
 from kraft.sim.simulated_nodes import NodesState, SimulatedNodes
@@ -288,9 +288,9 @@ class SimulatedCluster(BreakableCluster):
             self.kill(fault.node)
             self._nodes.wipe(fault.node)
         elif fault.kind == "reset":
-            world.reset_links(name, host_name(fault.other))
+            world.reset_links(*_hosts_of(fault))
         elif fault.kind == "stall":
-            world.stall_links(name, host_name(fault.other), fault.duration_ms)
+            world.stall_links(*_hosts_of(fault), fault.duration_ms)
         else:
             return super().begin_fault(fault)
         return lambda: None
@@ -415,6 +415,11 @@ class SimulatedCluster(BreakableCluster):
 
 def _host_of(node: int) -> str:
     return APPLICATION if node == CLIENTS else host_name(node)
+
+
+def _hosts_of(fault: plan.Fault) -> tuple[str, str]:
+    """The hosts at the ends of a link."""
+    return _host_of(end_of(fault.node)), _host_of(end_of(fault.other))
 
 
 def _is_in_trio() -> bool:

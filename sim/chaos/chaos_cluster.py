@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from kraft.deploy.launch.layout import HOST, ClusterLayout, NodePlan
 from kraft.seam import Address
 from kraft.sim.chaos import host_faults
 from kraft.sim.chaos.connection_ends import ConnectionEnds
+from kraft.sim.chaos.fault_toxics import toxic_of, way_of
 from kraft.sim.chaos.first_voters import format_first_voters
 from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
 from kraft.sim.chaos.host_faults import HostFaults
@@ -30,22 +32,26 @@ from kraft.sim.chaos.kafka_cluster import WELL, KafkaCluster, LinkState
 from kraft.sim.chaos.link_probes import LinkProbes
 from kraft.sim.chaos.proxies.links import LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
-from kraft.sim.chaos.proxies.toxics import Policy, Way
+from kraft.sim.chaos.proxies.toxics import Policy, Toxic, Way
 from kraft.sim.chaos.scenario import ScenarioCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE
-from kraft.sim.nemesis.partition_shapes import CLIENTS
+from kraft.sim.nemesis.partition_shapes import CLIENTS, end_of
 from kraft.sim.nemesis.plan import Fault
 
 CLIENT_LISTENER, BROKER_LISTENER, CONTROLLER_LISTENER = "CLIENTS", "PLAINTEXT", "CONTROLLER"
 Link = tuple[int, int]
 """Source, which dials, and target."""
+ENDING_KINDS = (plan.RESET, plan.BYTE_LIMIT, plan.TIMEOUT, plan.RESET_PEER)
+"""Kinds of faults that end connections: they are counted then."""
+PROBES_OF_SOME = 8
+"""So often a link is probed on which only some connections are hit."""
 
 
 class ChaosCluster(KafkaCluster):
     """See the module. `folder` is where proxies and hosts keep their files; the warden looks after all of it."""
 
-    fault_kinds: ClassVar[tuple[str, ...]] = (*EVERYWHERE, plan.CLIENTS_CUT, *host_faults.KINDS)
+    fault_kinds: ClassVar[tuple[str, ...]] = (*EVERYWHERE, plan.CLIENTS_CUT, *plan.TOXIC_KINDS, *host_faults.KINDS)
 
     def __init__(self, wanted: ScenarioCluster, folder: Path, warden: Warden, kinds: Collection[str] = ()) -> None:
         """`kinds` are the kinds of faults that it must be able to have, of those that need preparation."""
@@ -65,8 +71,10 @@ class ChaosCluster(KafkaCluster):
         self._hosts = HostFaults(kinds, warden)
         self._ends: ConnectionEnds | None = None
         self._probes: list[LinkProbes] = []
-        self._probed: set[Link] = set()
-        """Links that are broken and have been probed since."""
+        self._toxics: dict[Link, dict[str, Toxic]] = {}
+        """Link → kind of a fault → what it does there, where no quality can say it."""
+        self._applied: dict[Link, tuple[str | None, Way]] = {}
+        """Link that is broken → the manner of its cut, and how bytes fare."""
 
     # lifecycle
 
@@ -87,7 +95,7 @@ class ChaosCluster(KafkaCluster):
             LinkProxies(self._server, self._links_to_brokers(layout, clients)),
             LinkProxies(self._server, self._links_to_controllers(layout)),
         ]
-        if self._kinds & {plan.RESET, plan.BYTE_LIMIT}:
+        if self._kinds & {*ENDING_KINDS}:
             addresses = (item for proxies in self._proxies for item in proxies.addresses.items())
             self._ends = ConnectionEnds({address.port: link for link, address in addresses})
         for node in layout.nodes():
@@ -222,23 +230,28 @@ class ChaosCluster(KafkaCluster):
         """See BreakableLinks: all of it is the proxies' business, whether the nodes run or not."""
         for proxies in self._proxies:
             proxies.apply(self._ways(), self._policies())
-        broken = {*self._cuts, *self._qualities}
+        self._probe_changes()
+
+    def _probe_changes(self) -> None:
+        """Probe the links that have just become worse, or better: whichever end dials, bytes of one way pass."""
+        ways = self._ways()
+        broken = {link: (self._cuts.get(link), ways.get(link, Way())) for link in {*self._cuts, *ways}}
+        before, self._applied = self._applied, broken
+        worse = {link for link, state in broken.items() if before.get(link) != state}
+        is_partial = any(toxic.toxicity < 1 for link in worse for toxic in broken[link][1].toxics)
         for probes in self._probes:
-            probes.look(broken - self._probed)
-        self._probed = broken
+            probes.look(_either_way(worse), PROBES_OF_SOME if is_partial else 1)
+            probes.refresh(_either_way(before.keys() - broken.keys()) - _either_way(broken))
 
     def _ways(self) -> dict[Link, Way]:
-        links = {*self._qualities, *(link for link, manner in self._cuts.items() if manner == plan.HANG)}
-        return {link: self._way(link) for link in links}
+        hung = {link for link, manner in self._cuts.items() if manner == plan.HANG}
+        return {link: self._way(link) for link in {*self._qualities, *self._toxics, *hung}}
 
     def _way(self, link: Link) -> Way:
-        quality = self._qualities.get(link, WELL)
-        return Way(
+        return replace(
+            way_of(self._qualities.get(link, WELL)),
             is_hung=self._cuts.get(link) == plan.HANG,
-            latency_ms=quality.latency_ms,
-            jitter_ms=quality.jitter_ms,
-            bytes_per_second=quality.bytes_per_second,
-            bytes_max=quality.bytes_max,
+            toxics=tuple(self._toxics.get(link, {}).values()),
         )
 
     def _policies(self) -> dict[Link, Policy]:
@@ -249,15 +262,44 @@ class ChaosCluster(KafkaCluster):
             return self._reset(fault)
         if fault.kind in host_faults.KINDS:
             return self._hosts.begin(fault, self)
+        if fault.needs_toxics:
+            return self._begin_toxic(fault)
         return super().begin_fault(fault)
+
+    def _begin_toxic(self, fault: Fault) -> Callable[[], None] | None:
+        """One of each kind on a link at a time."""
+        links, toxic = self._links_that_fare_badly(fault), toxic_of(fault)
+        if any(fault.kind in self._toxics.get(link, ()) for link in links):
+            return None
+        for link in links:
+            self._toxics.setdefault(link, {})[fault.kind] = toxic
+        self._cut_links()
+        return lambda: self._end_toxic(links, fault.kind)
+
+    def _end_toxic(self, links: Iterable[Link], kind: str) -> None:
+        for link in links:
+            left = self._toxics.get(link, {})
+            left.pop(kind, None)
+            if not left:
+                self._toxics.pop(link, None)
+        self._cut_links()
+
+    def heal(self) -> None:
+        self._toxics.clear()
+        super().heal()
 
     def _reset(self, fault: Fault) -> Callable[[], None]:
         """End the connections between two nodes, which may dial anew at once."""
         for proxies in self._proxies:
-            proxies.reset([(fault.node, fault.other), (fault.other, fault.node)])
+            proxies.reset(_either_way([(end_of(fault.node), end_of(fault.other))]))
         return lambda: None
 
 
 def _links_to(target: NodePlan, nodes: Iterable[NodePlan]) -> list[Link]:
     """The links from every other node."""
     return [(source.node_id, target.node_id) for source in nodes if source.node_id != target.node_id]
+
+
+def _either_way(links: Iterable[Link]) -> set[Link]:
+    """These links, and the same with the other end as the one that dials."""
+    return {one for source, target in links for one in ((source, target), (target, source))}

@@ -1,17 +1,21 @@
 """LinkProbes: connections of the run's own over links that were just broken, which show that they are.
 
 A probe dials the proxy of a link as its source does, and asks the target for its API versions. The time that takes is
-the link's round trip; a probe that is refused, reset or not answered in time counts as unanswered.
+the link's round trip; a probe that is refused, reset or not answered in time counts as unanswered. After the answer it
+closes its side, and the time until the target has closed the other one is how long a close takes.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 
 from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
@@ -25,57 +29,105 @@ REQUEST = struct.pack(">hhih", ApiKey.API_VERSIONS, 0, 1, len(CLIENT_ID)) + CLIE
 """ApiVersions, version 0, with a request header of version 1."""
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What a probe took, in ms: until the answer, and from there until the connection was closed."""
+
+    round_trip_ms: float
+    close_ms: float
+
+    def longest(self, other: Times) -> Times:
+        """Of two probes."""
+        return Times(max(self.round_trip_ms, other.round_trip_ms), max(self.close_ms, other.close_ms))
+
+
+UNKNOWN = Times(0.0, 0.0)
+
+
 class LinkProbes:
     """`addresses`: link → where its source dials. Probes go on in threads; `facts` has what is known so far."""
 
     def __init__(self, addresses: Mapping[Link, Address]) -> None:
         self._addresses = addresses
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="probe")
-        self._round_trips_ms: dict[Link, float] = {}
+        self._lock = threading.Lock()
+        self._times: dict[Link, tuple[int, Times]] = {}
+        """Link → the number of the look that was answered last, and the longest times of its probes."""
         self._unanswered: Counter[Link] = Counter()
         self._looked: dict[Link, None] = {}
+        self._looks = 0
 
     def begin(self) -> None:
         """Probe every link while all is well, and wait for that."""
-        list(self._pool.map(self._probe, self._addresses))
+        list(self._pool.map(lambda link: self._probe(link, 0, True), self._addresses))
 
-    def look(self, links: Iterable[Link]) -> None:
-        """Probe these links, of those that there are, and do not wait."""
+    def look(self, links: Iterable[Link], count: int = 1) -> None:
+        """Probe these links, of those that there are, so many times, and do not wait."""
+        self._submit(links, count, counts_unanswered=True)
+
+    def refresh(self, links: Iterable[Link]) -> None:
+        """Probe links that are well again, and do not wait. A probe that is not answered shows nothing then."""
+        self._submit(links, 1, counts_unanswered=False)
+
+    def _submit(self, links: Iterable[Link], count: int, *, counts_unanswered: bool) -> None:
+        self._looks += 1
         for link in links:
             if link in self._addresses:
                 self._looked[link] = None
-                self._pool.submit(self._probe, link)
+                for _ in range(count):
+                    self._pool.submit(self._probe, link, self._looks, counts_unanswered)
 
     def facts(self) -> dict[str, float]:
-        """Of links that were probed since the begin: "round trip ms SOURCE->TARGET" of the last answered probe, and
-        "unanswered probes SOURCE->TARGET"."""
+        """Of links that were probed since the begin: "round trip ms SOURCE->TARGET" and "close ms SOURCE->TARGET", the
+        longest of the last look of which a probe was answered, and "unanswered probes SOURCE->TARGET"."""
         found: dict[str, float] = {}
-        for source, target in [*self._looked]:
-            name = f"{source}->{target}"
-            found[f"round trip ms {name}"] = self._round_trips_ms.get((source, target), 0.0)
-            found[f"unanswered probes {name}"] = float(self._unanswered[source, target])
+        for link in [*self._looked]:
+            name = "->".join(map(str, link))
+            _, times = self._times.get(link, (0, UNKNOWN))
+            found[f"round trip ms {name}"] = times.round_trip_ms
+            found[f"close ms {name}"] = times.close_ms
+            found[f"unanswered probes {name}"] = float(self._unanswered[link])
         return found
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _probe(self, link: Link) -> None:
-        begin = time.monotonic()
+    def _probe(self, link: Link, look: int, counts_unanswered: bool) -> None:
         try:
-            _ask(self._addresses[link])
+            times = _ask(self._addresses[link])
         except OSError:
-            self._unanswered[link] += 1
-        else:
-            self._round_trips_ms[link] = round((time.monotonic() - begin) * 1000, 1)
+            with self._lock:
+                self._unanswered[link] += counts_unanswered
+            return
+        with self._lock:
+            last, known = self._times.get(link, (look, UNKNOWN))
+            if look >= last:
+                self._times[link] = (look, times.longest(known) if look == last else times)
 
 
-def _ask(address: Address) -> None:
+def _ask(address: Address) -> Times:
     """OSError if there is no whole answer in time."""
+    begin = time.monotonic()
     with socket.create_connection((address.host, address.port), ANSWER_SECONDS_MAX) as connection:
         connection.settimeout(ANSWER_SECONDS_MAX)
         connection.sendall(_LENGTH.pack(len(REQUEST)) + REQUEST)
         (size,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
         _receive(connection, size)
+        answered = time.monotonic()
+        _close(connection)
+        return Times(_ms(answered - begin), _ms(time.monotonic() - answered))
+
+
+def _close(connection: socket.socket) -> None:
+    """Close this side, and wait for the other one, if that does not take too long. A reset closes it too."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1024):
+            continue
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.partition_shapes import Pair, pairs_of, words_of
+from kraft.sim.nemesis.partition_shapes import Pair, end_words, pairs_of, words_of
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 
@@ -40,7 +40,8 @@ EVERYWHERE = (
     plan.ROLLING,
 )
 """Kinds that clusters with the verbs can have, if their shape allows it."""
-BETWEEN_NODES = (*plan.LINK_KINDS, plan.ISOLATE)
+LINK_KINDS = (*plan.LINK_KINDS, *plan.TOXIC_KINDS)
+BETWEEN_NODES = (*LINK_KINDS, plan.ISOLATE)
 ROLES_EVERYWHERE = (plan.ACTIVE_CONTROLLER, plan.A_LEADER, plan.SHRUNK_LEADER)
 """A shrunk leader is that of any partition with a replica that is out of sync: in which one it fell out last, as in a
 run of `kraft sim`, nobody remembers here."""
@@ -77,7 +78,7 @@ def faults_of_seed(cluster: BreakableCluster, seed: int, duration_ms: int) -> tu
         role = fault.role if fault.role in ("", *cluster.fault_roles) else plan.ACTIVE_CONTROLLER
         return replace(fault, kind=kind, role=role)
 
-    kinds = kinds_of(cluster)
+    kinds = tuple(kind for kind in kinds_of(cluster) if kind in plan.FAULT_KINDS)
     mood = Mood(kinds=tuple(kind for kind in kinds if kind not in plan.CRASH_KINDS))
     never_calm = CALM_SEEDS * seed + 1
     found = draw_faults(never_calm, mood, FaultSettings(duration_ms=duration_ms), cluster.shape)
@@ -145,7 +146,8 @@ class FaultRun:
             raise ClusterError(
                 f"nobody can tell here who is {fault.role!r}: roles are {', '.join(cluster.fault_roles)}"
             )
-        unknown = {fault.node, fault.other} - {0, *cluster.node_ids}
+        clients = [plan.ALL_CLIENTS] if fault.kind in LINK_KINDS and plan.CLIENTS_CUT in kinds else []
+        unknown = {fault.node, fault.other} - {0, *clients, *cluster.node_ids}
         if unknown:
             raise ClusterError(
                 f"there is no node {unknown.pop()}: this cluster has {', '.join(map(str, sorted(cluster.node_ids)))}"
@@ -154,11 +156,22 @@ class FaultRun:
             raise ClusterError(f"a fault names the node that it hits, or a role: {fault}")
         if fault.manner:
             cluster._require_manner(fault.manner)
-        is_of_a_node = fault.kind in plan.QUALITY_KINDS and not fault.other
-        if fault.kind in plan.LINK_KINDS and not is_of_a_node and (fault.role or fault.other in (0, fault.node)):
+        if fault.kind in LINK_KINDS:
+            self._require_link(fault)
+
+    def _require_link(self, fault: Fault) -> None:
+        cluster = self._cluster
+        ends = {fault.node, fault.other}
+        is_of_a_node = fault.kind in plan.WAY_KINDS and not fault.other
+        has_role = fault.role and fault.other != plan.ALL_CLIENTS
+        if not is_of_a_node and (has_role or fault.other in (0, fault.node)):
             raise ClusterError(f"a fault of a link names two nodes, node and other, and no role: {fault}")
+        if plan.ALL_CLIENTS in ends and ends - {plan.ALL_CLIENTS, 0, *cluster.broker_ids}:
+            raise ClusterError(f"clients have links to brokers only: {fault}")
         if fault.kind in plan.QUALITY_KINDS and fault.amount + fault.jitter_ms < 1:
             raise ClusterError(f"a fault of a link's quality has an amount (ms, bytes per second, bytes): {fault}")
+        if fault.needs_toxics and not {*plan.TOXIC_KINDS} & {*cluster.fault_kinds}:
+            raise ClusterError(f"toxicity and streams are of clusters behind toxiproxy, and this is none: {fault}")
 
     def steps(self) -> Steps:
         """Do what is due; each value is the time, as `now_ms` counts, at which to come back for more. Who does not come
@@ -206,14 +219,18 @@ class FaultRun:
     # whom it hits
 
     def _victim(self, fault: Fault) -> Generator[int, None, int | None]:
-        """The node that it names, or one that has the role, if it runs. A role is waited for."""
+        """The node that it names, or one that has the role, if it runs. A role is waited for. All clients are there in
+        any case."""
+        if fault.node == plan.ALL_CLIENTS:
+            self._open[fault.lane].nodes += [fault.other] if fault.other else []
+            return fault.node
         patience_ms = self._after(MOMENT_MS_MAX)
         while True:
             wanted = [fault.node] if not fault.role else self._cluster.holders(fault.role)
             running = [node for node in wanted if self._runs(node)]
             if running:
                 victim = running[fault.pick % len(running)]
-                self._open[fault.lane].nodes += [victim] if fault.other == 0 else [victim, fault.other]
+                self._open[fault.lane].nodes += [victim] if fault.other <= 0 else [victim, fault.other]
                 return victim
             if not fault.role or self._now_ms() >= patience_ms:
                 wanted_one = f"a running {fault.role}" if fault.role else f"node {fault.node} running"
@@ -342,8 +359,8 @@ class FaultRun:
         end = None if victim is None else self._cluster.begin_fault(replace(fault, node=victim, role=""))
         if victim is None or end is None:
             return
-        self._note(fault, f"{fault.kind} of node {victim}")
-        is_down = not self._cluster.is_running(victim)
+        self._note(fault, _words_of(fault, victim))
+        is_down = fault.kind not in LINK_KINDS and not self._cluster.is_running(victim)
         with self._come_back(victim) if is_down else nullcontext():
             try:
                 yield self._after(fault.duration_ms)
@@ -359,5 +376,12 @@ class FaultRun:
 def _cut_off(fault: Fault, pairs: Iterable[Pair]) -> list[int]:
     """Whom a partition is about: the node or the link that it names, else all nodes that do not see some other one."""
     if fault.node:
-        return [fault.node] if not fault.other else [fault.node, fault.other]
+        return [node for node in (fault.node, fault.other) if node > 0]
     return sorted({node for pair in pairs for node in pair if node})
+
+
+def _words_of(fault: Fault, victim: int) -> str:
+    """What begins, for people."""
+    if plan.ALL_CLIENTS not in (victim, fault.other):
+        return f"{fault.kind} of node {victim}"
+    return f"{fault.kind} of {end_words(victim)}" + (f" to {end_words(fault.other)}" if fault.other else "")

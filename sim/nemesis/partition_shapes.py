@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis.plan import (
+    ALL_CLIENTS,
     BRIDGE,
     CLIENTS_CUT,
     CONTROLLERS_CUT,
@@ -61,12 +62,22 @@ def clients_from(nodes: Iterable[int]) -> tuple[Pair, ...]:
     return tuple((CLIENTS, node) for node in nodes)
 
 
+def end_of(node: int) -> int:
+    """The end of a link that a fault's node or other stands for."""
+    return CLIENTS if node == ALL_CLIENTS else node
+
+
+def end_words(node: int) -> str:
+    """A fault's node or other for people."""
+    return "clients" if node == ALL_CLIENTS else f"node {node}"
+
+
 def pairs_of(fault: Fault, shape: ClusterShape) -> tuple[Pair, ...]:
     """The pairs that a fault cuts, if it is one that cuts both ways."""
     nodes, node, pick = shape.node_ids, fault.node, fault.pick
     others = [other for other in nodes if other != node]
     if fault.kind in (CUT, ISOLATE):
-        return between([node], [fault.other] if fault.kind == CUT else others)
+        return between([end_of(node)], [end_of(fault.other)] if fault.kind == CUT else others)
     if fault.kind == CONTROLLERS_CUT:
         return between(shape.controller_ids, shape.broker_ids)
     if fault.kind == CLIENTS_CUT:
@@ -77,6 +88,8 @@ def pairs_of(fault: Fault, shape: ClusterShape) -> tuple[Pair, ...]:
 def words_of(fault: Fault, shape: ClusterShape) -> str:
     """What this partition is, for people."""
     node, order = fault.node, _ordered(shape.node_ids, fault.pick)
+    if fault.kind == CUT and ALL_CLIENTS in (node, fault.other):
+        return f"clients are cut off from node {max(node, fault.other)}"
     if fault.kind == CUT:
         return f"node {node} is cut off from {[fault.other]}"
     if fault.kind == ISOLATE:

@@ -20,8 +20,8 @@ from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
 from kraft.sim.chaos.run_folder import FaultRecord, PartitionSample, Sample
 from kraft.sim.nemesis import plan
 
-GRACE_MS = 5_000
-"""What a fault causes may show so long after it has ended."""
+GRACE_MS = 12_000
+"""What a fault causes may show so long after its end: Kafka misses a broker that is back at once after 9 s."""
 SHORT_MS = 300
 """A fault shorter than this may pass between two samples."""
 BEFORE_MS = 5_000
@@ -335,9 +335,10 @@ def silent(case: Case) -> str | None:
 
 
 def _is_cut(case: Case, source: str, target: str) -> bool:
-    """Whether a fault of this kind is about the link between these: nodes, or whoever is none, as clients are."""
+    """Whether a fault of this kind is about the link between these: nodes, or whoever is none, as clients are. A cut of
+    one link that hit a single node is between that node and clients."""
     ends = [int(end) if end.isdigit() else -1 for end in (source, target)]
-    if case.kind == plan.CLIENTS_CUT:
+    if case.kind == plan.CLIENTS_CUT or (case.kind in plan.LINK_KINDS and len(case.nodes) == 1):
         return -1 in ends and any(case.is_hit(end) for end in ends if end >= 0)
     if -1 in ends:
         return False
@@ -348,7 +349,8 @@ def _is_cut(case: Case, source: str, target: str) -> bool:
 
 def fact(case: Case, wanted: str) -> str | None:
     """A measurement changes: `NAME` rises over what it was, `NAME by X` moves by at least X, up or down, `NAME under
-    X%` falls to at most that part of what it was. "NAME N" and "NAME N->M" of nodes that were hit are meant too."""
+    X%` falls to at most that part of what it was. "NAME N" and "NAME N->M" of nodes that were hit are meant too; one of
+    N and M may be "clients"."""
     parts = _FACT.fullmatch(wanted)
     if parts is None:
         return None
@@ -376,8 +378,9 @@ def _is_meant(case: Case, wanted: str, name: str) -> bool:
         return True
     rest = name.removeprefix(f"{wanted} ")
     ends = rest.split("->")
-    is_numbered = rest != name and len(ends) <= 2 and all(end.isdigit() for end in ends)
-    return is_numbered and any(case.is_hit(int(end)) for end in ends)
+    nodes = [int(end) for end in ends if end.isdigit()]
+    has_known_ends = rest != name and len(ends) <= 2 and all(end.isdigit() or end == "clients" for end in ends)
+    return has_known_ends and any(map(case.is_hit, nodes))
 
 
 def _fact_names(case: Case) -> list[str]:

@@ -11,7 +11,7 @@ The steps keep three rules, which come from how toxiproxy passes bytes (its link
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -125,7 +125,7 @@ _CLOSE_HELD = Toxic("slow_close", {"delay": HELD_MS})
 
 def toxics_of(way: Way, policy: Policy, stream: str) -> dict[str, Toxic]:
     """The toxics of a way on a stream ("upstream" if the way's source dialled)."""
-    found = {f"{number}-{toxic.type}": toxic for number, toxic in enumerate(way.toxics) if toxic.stream in ("", stream)}
+    found = {name: toxic for name, toxic in _named(way.toxics) if toxic.stream in ("", stream)}
     if way.bytes_per_second:
         rate = _rate(way.bytes_per_second)
         found[f"rate-{rate.type}"] = rate
@@ -142,6 +142,14 @@ def toxics_of(way: Way, policy: Policy, stream: str) -> dict[str, Toxic]:
         else:
             found[LATENCY] = _HELD
     return found
+
+
+def _named(toxics: Iterable[Toxic]) -> Iterator[tuple[str, Toxic]]:
+    """Each toxic with its name. That counts those of its type only, so that it stays the same when others go."""
+    counts: dict[str, int] = {}
+    for toxic in toxics:
+        number = counts[toxic.type] = counts.get(toxic.type, -1) + 1
+        yield f"{number}-{toxic.type}", toxic
 
 
 def _latency(latency_ms: int, jitter_ms: int) -> Toxic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,8 +102,15 @@ def test_a_hang_holds_bytes_and_closes_or_drops_bytes() -> None:
 
 def test_a_toxic_of_one_stream_is_left_out_of_the_opposite_one() -> None:
     way = Way(toxics=(Toxic("timeout", stream="upstream"), Toxic("slow_close")))
-    assert set(toxics(way, stream="upstream")) == {"0-timeout", "1-slow_close"}
-    assert set(toxics(way, stream="downstream")) == {"1-slow_close"}
+    assert set(toxics(way, stream="upstream")) == {"0-timeout", "0-slow_close"}
+    assert set(toxics(way, stream="downstream")) == {"0-slow_close"}
+
+
+def test_a_toxic_keeps_its_name_when_one_of_another_type_ends() -> None:
+    slicer, close = Toxic("slicer"), Toxic("slow_close", {"delay": 5})
+    assert told(toxics(Way(toxics=(slicer, close))), toxics(Way(toxics=(close,)))) == ["remove 0-slicer"]
+    both = toxics(Way(toxics=(close, replace(close, stream="upstream"))), stream="downstream")
+    assert set(both) == {"0-slow_close"}
 
 
 def test_a_hang_begins_after_the_other_changes_and_ends_before_them() -> None:
@@ -125,5 +133,5 @@ def test_what_holds_bytes_back_is_made_neutral_and_everything_else_removed() -> 
     left = present
     for step in steps_between(present, {}):
         left = after_step(left, step)
-    assert left == {"0-latency": Toxic("latency"), "1-slow_close": Toxic("slow_close")}
+    assert left == {"0-latency": Toxic("latency"), "0-slow_close": Toxic("slow_close")}
     assert steps_between(left, {}) == []
