@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
 
-.PHONY: slow bugbank coverage help setup compiled demo test check bench interop sim docs clean
+.PHONY: slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,8 +23,14 @@ $(SETUP): pyproject.toml
 compiled: $(SETUP) # modules are compiled once, also where PYTHONDONTWRITEBYTECODE keeps Python from doing it
 	@$(BIN)/python -m compileall -q kraft broker client deploy sim  # it does not follow symbolic links
 
-demo: compiled ## three controllers and three brokers, killed with kill -9 under a real client
+demo: compiled ## the main job: a quorum and brokers behind toxiproxy, faults under a real client, and the verdict
 	$(BIN)/python -m tests.demo
+
+chaos-smoke: compiled ## three chaos scenarios on real processes, in under four minutes
+	$(BIN)/kraft chaos campaign broker-crash controller-crash isolate-leader --out $(or $(OUT),chaos-runs)
+
+chaos: compiled ## every chaos scenario; the core ones and Apache Kafka beside ours: about 90 minutes; writes docs/chaos-results.json
+	tests/chaos/campaign.sh $(or $(OUT),chaos-runs)
 
 test: $(SETUP) ## the quick suite, in under three minutes
 	$(BIN)/python -m pytest -m "not slow and not interop" -n auto --maxprocesses 4 --dist worksteal
@@ -60,5 +66,5 @@ docs: $(SETUP) ## regenerate the generated pages of docs/ and check the links
 	$(BIN)/python -m tests.docs
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist sim-failures .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) build dist sim-failures chaos-runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -73,7 +73,7 @@ class ChaosCluster(KafkaCluster):
         self._probes: list[LinkProbes] = []
         self._toxics: dict[Link, dict[str, Toxic]] = {}
         """Link → kind of a fault → what it does there, where no quality can say it."""
-        self._applied: dict[Link, tuple[str | None, Way]] = {}
+        self._broken: dict[Link, tuple[str | None, Way]] = {}
         """Link that is broken → the manner of its cut, and how bytes fare."""
 
     # lifecycle
@@ -236,7 +236,7 @@ class ChaosCluster(KafkaCluster):
         """Probe the links that have just become worse, or better: whichever end dials, bytes of one way pass."""
         ways = self._ways()
         broken = {link: (self._cuts.get(link), ways.get(link, Way())) for link in {*self._cuts, *ways}}
-        before, self._applied = self._applied, broken
+        before, self._broken = self._broken, broken
         worse = {link for link, state in broken.items() if before.get(link) != state}
         is_partial = any(toxic.toxicity < 1 for link in worse for toxic in broken[link][1].toxics)
         for probes in self._probes:

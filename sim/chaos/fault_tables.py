@@ -1,5 +1,6 @@
 """The `[[fault]]` tables of a scenario's file: which keys each kind has, whom it may hit, and its lane.
 
+A fault that happens several times (`times`, `every_s`) is read as so many faults. An end of a link may be "clients".
 A lane that is not given follows from the times: faults that overlap by plan run side by side, others one after the
 other. Where one takes longer than planned, as a node that is slow to start, the next of its lane waits.
 """
@@ -14,12 +15,12 @@ from kraft.sim.chaos.judge.evidence import FACT, SIGNS, is_evidence
 from kraft.sim.chaos.scenario import ScenarioError, ScenarioFault
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.on_clusters import ROLES_EVERYWHERE
+from kraft.sim.nemesis.on_clusters import LINK_KINDS, ROLES_EVERYWHERE
 from kraft.sim.nemesis.plan import Fault
 
 NOT_IN_SCENARIOS = ("flap", plan.DIRECTORY, *plan.WEAR_KINDS, plan.BLACKOUT)
 """Kinds that need the checks of `kraft sim`: no cluster that has only the verbs can have them."""
-KINDS = tuple(kind for kind in plan.FAULT_KINDS if kind not in NOT_IN_SCENARIOS)
+KINDS = (*(kind for kind in plan.FAULT_KINDS if kind not in NOT_IN_SCENARIOS), *plan.TOXIC_KINDS)
 LASTING = (
     "pause",
     "stall",
@@ -30,7 +31,7 @@ LASTING = (
     plan.CUT_ONE_WAY,
     plan.ISOLATE,
     *plan.SHAPE_KINDS,
-    *plan.QUALITY_KINDS,
+    *plan.WAY_KINDS,
 )
 """Kinds that have an end of their own: they need lasts_s. A stepped clock may have one."""
 RETURNING = (*plan.CRASH_KINDS, plan.ROLLING, "stumble", plan.EMPTY_DISK, "full disk", "failing sync")
@@ -41,10 +42,22 @@ AMOUNTS: dict[str, tuple[str, str]] = {
     "jitter_ms": (plan.LATENCY, "jitter_ms"),
     "bytes_per_second": (plan.SLOW_LINK, "amount"),
     "bytes": (plan.BYTE_LIMIT, "amount"),
+    "average_bytes": (plan.SLICER, "amount"),
+    "variation_bytes": (plan.SLICER, "variation_bytes"),
+    "delay_us": (plan.SLICER, "delay_us"),
+    "delay_ms": (plan.SLOW_CLOSE, "amount"),
+    "timeout_ms": (plan.TIMEOUT, "amount"),
+    "after_ms": (plan.RESET_PEER, "amount"),
     "times": ("stumble", "amount"),
 }
 """Key → the kind whose it is, and its field in Fault."""
-OPTIONAL_AMOUNTS = ("jitter_ms",)
+OPTIONAL_AMOUNTS = ("jitter_ms", "variation_bytes", "delay_us")
+FROM_ZERO = ("variation_bytes", "delay_us", "timeout_ms", "after_ms")
+"""Amounts that may be 0; others are 1 or more, and a step of a clock is any number."""
+WAY_KEYS = ("toxicity_percent", "stream")
+"""Keys of faults of what one end sends to another (`plan.WAY_KINDS`)."""
+CLIENTS = "clients"
+"""The name of all clients as `node` or `other` of a fault between two ends."""
 CUTS = (plan.CUT, plan.ISOLATE, *plan.SHAPE_KINDS)
 """Kinds that cut both ways: `manner` says how the links behave then."""
 
@@ -58,20 +71,41 @@ def _evidence(value: object) -> tuple[str, ...]:
     raise Wrong(f"a list of names of {', '.join(SIGNS)}, or {FACT}NAME{f' ({hint})' if hint else ''}")
 
 
+def _percent(value: object) -> int:
+    found: int = whole(1)(value)
+    if found > 100:
+        raise Wrong("a whole number from 1 to 100")
+    return found
+
+
+def _end(value: object) -> int:
+    """A node's id, or clients."""
+    if value == CLIENTS:
+        return plan.ALL_CLIENTS
+    try:
+        found: int = whole(1)(value)
+    except Wrong:
+        raise Wrong(f"a node's id, or {CLIENTS!r}") from None
+    return found
+
+
 _KEYS: Keys = {
     "at_s": ("at_ms", seconds(0)),
     "kind": ("kind", one_of(KINDS)),
     "role": ("role", one_of(ROLES_EVERYWHERE)),
-    "node": ("node", whole(1)),
-    "other": ("other", whole(1)),
+    "node": ("node", _end),
+    "other": ("other", _end),
     "pick": ("pick", whole(0)),
     "lane": ("lane", whole(0)),
     "lasts_s": ("duration_ms", seconds(0.001)),
     "back_s": ("back_ms", seconds(0)),
     "manner": ("manner", one_of(plan.CUT_MANNERS)),
     "evidence": ("evidence", _evidence),
+    "toxicity_percent": ("toxicity_percent", _percent),
+    "stream": ("stream", one_of(plan.STREAMS[1:])),
+    "every_s": ("every_ms", seconds(0.001)),
     "step_ms": ("step_ms", whole()),
-    **{key: (key, whole(1)) for key in AMOUNTS if key != "step_ms"},
+    **{key: (key, whole(key not in FROM_ZERO)) for key in AMOUNTS if key != "step_ms"},
 }
 
 
@@ -79,25 +113,69 @@ def read_faults(given: object, shape: ClusterShape, duration_ms: int) -> tuple[S
     """The faults in order of time, each in its lane. ScenarioError."""
     if not isinstance(given, list):
         raise ScenarioError(f"faults are tables that begin with [[fault]], and not {given!r}")
-    rows = [_row(f"[[fault]] {number}", row, shape, duration_ms) for number, row in enumerate(given, start=1)]
+    rows = [
+        again
+        for number, row in enumerate(given, start=1)
+        for again in _rows(f"[[fault]] {number}", row, shape, duration_ms)
+    ]
     rows.sort(key=lambda row: int(row["at_ms"]))
     return tuple(_in_lanes(rows))
 
 
-def _row(where: str, given: object, shape: ClusterShape, duration_ms: int) -> dict[str, Any]:
-    """The fields of one fault, and its evidence."""
+def _rows(where: str, given: object, shape: ClusterShape, duration_ms: int) -> list[dict[str, Any]]:
+    """The fields of one fault and its evidence, as often as it happens."""
     row = read_table(where, given, _KEYS)
     for field, key in (("at_ms", "at_s"), ("kind", "kind")):
         if field not in row:
             raise ScenarioError(f"{where}: {key} is missing: every fault has at_s and kind")
     where = f"{where} ({row['kind']})"
     try:
+        times, every_ms = _take_repeats(row)
         _check_times(row, duration_ms)
         _take_amounts(row)
+        _check_ways(row)
         _check_nodes(row, shape)
+        repeated = [{**row, "at_ms": row["at_ms"] + number * every_ms} for number in range(times)]
+        _check_repeats(repeated, every_ms, duration_ms)
     except Wrong as problem:
         raise ScenarioError(f"{where}: {problem}") from None
-    return row
+    return repeated
+
+
+def _take_repeats(row: dict[str, Any]) -> tuple[int, int]:
+    """How often it happens, and after how many ms again. The times of a stumble alone are within one fault."""
+    if row["kind"] == "stumble" and "every_ms" not in row:
+        return 1, 0
+    if row["kind"] == "stumble":
+        raise Wrong("every_s makes no sense here: times says how often the node is killed while it starts")
+    if ("times" in row) != ("every_ms" in row):
+        raise Wrong("times and every_s go together: without every_s, times is of a fault of kind 'stumble'")
+    return row.pop("times", 1), row.pop("every_ms", 0)
+
+
+def _check_repeats(rows: list[dict[str, Any]], every_ms: int, duration_ms: int) -> None:
+    last = rows[-1]
+    if last["at_ms"] >= duration_ms:
+        raise Wrong(
+            f"the last of {len(rows)} times begins at {last['at_ms'] / 1000:g} s, and the clients work for "
+            f"{duration_ms / 1000:g} s (duration_s)"
+        )
+    takes_ms = last.get("duration_ms", 0) + last.get("back_ms", 0)
+    if len(rows) > 1 and every_ms <= takes_ms:
+        raise Wrong(f"every_s is {every_ms / 1000:g}, and each time takes {takes_ms / 1000:g} s: it must be longer")
+
+
+def _check_ways(row: dict[str, Any]) -> None:
+    """What only faults of one direction have, and what a slicer's pieces may be."""
+    for key in WAY_KEYS:
+        if key in row and row["kind"] not in plan.WAY_KINDS:
+            raise Wrong(f"{key} is of {', '.join(plan.WAY_KINDS)}")
+    if row["kind"] == plan.SLICER and row.get("variation_bytes", 0) >= row["amount"]:
+        raise Wrong("variation_bytes must be less than average_bytes")
+    dials = {("node", "down"): "what clients send is 'up'", ("other", "up"): "what is sent to clients is 'down'"}
+    for (key, stream), truth in dials.items():
+        if row.get(key) == plan.ALL_CLIENTS and row.get("other") and row.get("stream") == stream:
+            raise Wrong(f"stream is {stream!r}, and clients are those who dial: {truth}")
 
 
 def _check_times(row: dict[str, Any], duration_ms: int) -> None:
@@ -131,13 +209,19 @@ def _take_amounts(row: dict[str, Any]) -> None:
 def _check_nodes(row: dict[str, Any], shape: ClusterShape) -> None:
     kind, node, other = row["kind"], row.get("node"), row.get("other")
     for key in ("node", "other"):
-        if key in row and row[key] not in shape.node_ids:
+        if key in row and row[key] == plan.ALL_CLIENTS:
+            _check_clients(row, shape)
+        elif key in row and row[key] not in shape.node_ids:
             raise Wrong(f"{key} is {row[key]}, and the cluster has {', '.join(map(str, sorted(shape.node_ids)))}")
     if not plan.allows(shape, kind):
         raise Wrong("this cluster cannot have it: it has too few nodes, or no controllers apart from brokers")
-    is_of_a_node = kind in plan.QUALITY_KINDS and other is None
-    if kind in plan.LINK_KINDS and not is_of_a_node:
-        if "role" in row or node is None or other is None or node == other:
+    is_of_a_node = kind in plan.WAY_KINDS and other is None
+    if kind in LINK_KINDS and not is_of_a_node:
+        if "role" in row:
+            is_link = node is None and other == plan.ALL_CLIENTS
+        else:
+            is_link = None not in (node, other) and node != other
+        if not is_link:
             raise Wrong("a fault of a link names two nodes, node and other, and no role")
     elif other is not None:
         raise Wrong("other is of faults between two nodes")
@@ -148,6 +232,15 @@ def _check_nodes(row: dict[str, Any], shape: ClusterShape) -> None:
         raise Wrong("it names a node or a role, not both")
     elif node is None and "role" not in row and kind != plan.CLIENTS_CUT:
         raise Wrong(f"it names whom it hits: node, or role ({', '.join(ROLES_EVERYWHERE)})")
+
+
+def _check_clients(row: dict[str, Any], shape: ClusterShape) -> None:
+    """Clients are one end of a link to a broker, or the end of all their links."""
+    if row["kind"] not in LINK_KINDS:
+        raise Wrong(f"{CLIENTS} are an end of faults between two ends: {', '.join(LINK_KINDS)}")
+    nodes = [row[key] for key in ("node", "other") if row.get(key, plan.ALL_CLIENTS) != plan.ALL_CLIENTS]
+    if any(node not in shape.broker_ids for node in nodes):
+        raise Wrong(f"{CLIENTS} have links to brokers only: {', '.join(map(str, sorted(shape.broker_ids)))}")
 
 
 def _in_lanes(rows: list[dict[str, Any]]) -> Iterator[ScenarioFault]:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from kraft.sim.chaos.history import Function
 from kraft.sim.chaos.judge import FoundAnomaly, Gap
-from kraft.sim.chaos.judge.anomaly_words import GAP_TOO_LONG, UNAVAILABLE
+from kraft.sim.chaos.judge.anomaly_words import GAP_TOO_LONG, NOT_WHOLE, UNAVAILABLE
 from kraft.sim.chaos.judge.application import application_anomaly
 from kraft.sim.chaos.judge.operations import Operation, lineage_of, of
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo
+from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo, Sample
 
 AFTER_HEAL_MS_MIN = 5_000
 """Shorter than that, a producer without a success after the heal says nothing."""
+WHOLE_MS_MAX = 30_000
+"""So long after the heal every replica is in sync again."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,33 @@ def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> Liveness
                 operations=tuple(send.index for send in tried[:4]),
                 is_allowed=UNAVAILABLE in info.allowed,
             )
+        )
+    return found
+
+
+def find_not_whole(info: RunInfo, samples: Sequence[Sample]) -> LivenessFindings:
+    """In the last sample every partition that was ever seen is led, and all of its replicas are in sync."""
+    found = LivenessFindings()
+    last = max((one for one in samples if one.partitions), key=lambda one: one.time_ms, default=None)
+    if last is None:
+        return found
+    waited_ms = last.time_ms - info.healed_ms
+    for one in last.partitions:
+        found.judged += 1
+        if one.leader >= 0 and set(one.isr) == set(one.replicas):
+            continue
+        name = f"{one.topic}-{one.partition}"
+        text = (
+            f"{name} has leader {one.leader} and ISR {','.join(map(str, one.isr)) or 'none'} of replicas "
+            f"{','.join(map(str, one.replicas))} {waited_ms / 1000:.0f} s after the heal"
+        )
+        if waited_ms < WHOLE_MS_MAX:
+            found.reasons.append(f"{text}: that is too early to judge.")
+            continue
+        evidence = {"leader": one.leader, "isr": one.isr, "replicas": one.replicas, "waited_ms": waited_ms}
+        is_allowed = NOT_WHOLE in info.allowed
+        found.anomalies.append(
+            FoundAnomaly(name=NOT_WHOLE, text=text, place=name, evidence=evidence, operations=(), is_allowed=is_allowed)
         )
     return found
 

@@ -82,7 +82,7 @@ def decide_verdict(
     operations = _operations(history, found)
     _judge_logs(info, operations, found)
     _judge_topics(info, operations, found)
-    _judge_liveness(info, operations, output, found)
+    _judge_liveness(info, operations, samples, output, found)
     observed = Observed(sorted(samples, key=lambda sample: sample.time_ms), operations, info.duration_ms)
     effects = found.run("the faults' effects", lambda: find_effects(observed, faults), list[FaultEffect]())
     gaps = found.run("gaps", lambda: availability.find_gaps(info, operations, faults), list[Gap]())
@@ -149,8 +149,16 @@ def _judge_topics(info: RunInfo, operations: Sequence[Operation], found: _Found)
 
 
 def _judge_liveness(
-    info: RunInfo, operations: Sequence[Operation], output: Sequence[OutputLine], found: _Found
+    info: RunInfo,
+    operations: Sequence[Operation],
+    samples: Sequence[Sample],
+    output: Sequence[OutputLine],
+    found: _Found,
 ) -> None:
+    whole = found.run("replicas in sync", lambda: liveness.find_not_whole(info, samples), LivenessFindings())
+    found.reasons += whole.reasons
+    found.add(whole.anomalies)
+    found.checked.update({"L5": whole.judged} if whole.judged else {})
     for name, check in (
         ("recovery", lambda: liveness.find_unavailable(info, operations)),
         ("the application", lambda: liveness.find_application_failure(info, output)),

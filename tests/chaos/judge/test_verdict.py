@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, HistoryEvent
-from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict, anomalies
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict, anomalies, liveness
 from kraft.sim.chaos.judge.verdict import decide_verdict, meaning_of, verdict_from_json, verdict_to_json
 from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, Sample
-from tests.chaos.judge.histories import KILLED, Told, fault_of, info_of, samples_of, steady_history
+from tests.chaos.judge.histories import (
+    HEALED_MS,
+    KILLED,
+    Told,
+    fault_of,
+    info_of,
+    partition_of,
+    samples_of,
+    steady_history,
+)
 
 HAS_FAULTS = 'title = "By hand"\n[[fault]]\nat_s = 4\n'
 
@@ -201,3 +210,31 @@ def test_a_verdict_comes_back_from_its_file_as_it_was() -> None:
     assert verdict.phases
     assert verdict_from_json(verdict_to_json(verdict)) == verdict
     assert all(meaning_of(anomaly.name) for anomaly in verdict.anomalies)
+
+
+def sample_at(time_ms: float, **values: Any) -> Sample:
+    return Sample(time_ms=time_ms, partitions=(partition_of(**values),))
+
+
+@pytest.mark.parametrize("values", [{"isr": (1, 3)}, {"leader": -1, "isr": (1, 2, 3)}])
+def test_checks_catch_a_partition_that_is_not_whole_long_after_the_heal(values: dict[str, Any]) -> None:
+    late = sample_at(HEALED_MS + liveness.WHOLE_MS_MAX, replicas=(1, 2, 3), **values)
+    verdict = run(samples=[late])
+    assert (verdict.verdict, dict(verdict.anomaly_counts)) == (INVALID, {"not whole after heal": 1})
+    assert run(samples=[late], allowed=("not whole after heal",)).verdict == VALID
+
+
+def test_a_partition_that_is_not_whole_soon_after_the_heal_leaves_the_run_unknown() -> None:
+    early = sample_at(HEALED_MS + 1_000, isr=(1, 3), replicas=(1, 2, 3))
+    verdict = run(samples=[early])
+    assert verdict.verdict == UNKNOWN
+    assert "ISR 1,3 of replicas 1,2,3 1 s after the heal: that is too early to judge" in verdict.reasons[0]
+
+
+def test_a_partition_that_became_whole_again_is_valid() -> None:
+    samples = [
+        sample_at(HEALED_MS, isr=(1, 3), replicas=(1, 2, 3)),
+        sample_at(HEALED_MS + 500, isr=(1, 2, 3), replicas=(1, 2, 3)),
+    ]
+    verdict = run(samples=samples)
+    assert (verdict.verdict, verdict.checked["L5"]) == (VALID, 1)
