@@ -314,9 +314,10 @@ def scenario(
 def scenarios() -> None:
     """The scenarios that come with the package."""
     from kraft.sim.chaos.scenario_file import builtin_scenarios
+    from kraft.sim.chaos.simulated_run import why_not_simulated
 
     for each in builtin_scenarios():
-        print(f"{each.name:<22} {each.title}")
+        print(f"{each.name:<22} {each.title}{' (kraft chaos run only)' if why_not_simulated(each) else ''}")
 
 
 def _say_nothing(line: str) -> None:

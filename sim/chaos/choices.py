@@ -11,7 +11,10 @@ def own_choice(*, namespaces: bool = False) -> ClusterChoice:
     """Nodes of pykraft; links by toxiproxy, or by network namespaces."""
     from kraft.sim.chaos.own_target import OwnTarget
 
-    return ClusterChoice(name="pykraft", make=OwnTarget)
+    return ClusterChoice(
+        name="pykraft",
+        make=lambda scenario, files, warden: OwnTarget(scenario, files, warden, uses_namespaces=namespaces),
+    )
 
 
 def kafka_choice(folder: Path) -> ClusterChoice:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -109,7 +110,9 @@ class HostFaults:
         clock.open()
         self._clocks[node] = clock
         self._offsets[node] = 0
-        NodeCommand(environment=clock.environment).write(self._folder.node(node))
+        folder = self._folder.node(node)
+        command = NodeCommand.read(folder) or NodeCommand()
+        replace(command, environment={**command.environment, **clock.environment}).write(folder)
 
     def _step_clock(self, fault: Fault) -> End:
         """A step stays: a node whose clock was moved is not corrected by anybody."""

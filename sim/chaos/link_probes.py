@@ -22,6 +22,8 @@ from kraft.wire.api_keys import ApiKey
 
 Link = tuple[int, int]
 ANSWER_SECONDS_MAX = 2.0
+HELD_MS = 400
+"""A probe that is answered only after so long was held back on its way."""
 THREADS = 8
 _LENGTH = struct.Struct(">i")
 CLIENT_ID = b"kraft chaos probe"
@@ -54,6 +56,7 @@ class LinkProbes:
         self._times: dict[Link, tuple[int, Times]] = {}
         """Link → the number of the look that was answered last, and the longest times of its probes."""
         self._unanswered: Counter[Link] = Counter()
+        self._held: Counter[Link] = Counter()
         self._looked: dict[Link, None] = {}
         self._looks = 0
 
@@ -63,23 +66,24 @@ class LinkProbes:
 
     def look(self, links: Iterable[Link], count: int = 1) -> None:
         """Probe these links, of those that there are, so many times, and do not wait."""
-        self._submit(links, count, counts_unanswered=True)
+        self._submit(links, count, is_counted=True)
 
     def refresh(self, links: Iterable[Link]) -> None:
-        """Probe links that are well again, and do not wait. A probe that is not answered shows nothing then."""
-        self._submit(links, 1, counts_unanswered=False)
+        """Probe links that are well again, and do not wait. A probe that is late or not answered shows nothing then."""
+        self._submit(links, 1, is_counted=False)
 
-    def _submit(self, links: Iterable[Link], count: int, *, counts_unanswered: bool) -> None:
+    def _submit(self, links: Iterable[Link], count: int, *, is_counted: bool) -> None:
         self._looks += 1
         for link in links:
             if link in self._addresses:
                 self._looked[link] = None
                 for _ in range(count):
-                    self._pool.submit(self._probe, link, self._looks, counts_unanswered)
+                    self._pool.submit(self._probe, link, self._looks, is_counted)
 
     def facts(self) -> dict[str, float]:
         """Of links that were probed since the begin: "round trip ms SOURCE->TARGET" and "close ms SOURCE->TARGET", the
-        longest of the last look of which a probe was answered, and "unanswered probes SOURCE->TARGET"."""
+        longest of the last look of which a probe was answered; "unanswered probes SOURCE->TARGET", and "held probes
+        SOURCE->TARGET", those that were answered after HELD_MS or later."""
         found: dict[str, float] = {}
         for link in [*self._looked]:
             name = "->".join(map(str, link))
@@ -87,19 +91,21 @@ class LinkProbes:
             found[f"round trip ms {name}"] = times.round_trip_ms
             found[f"close ms {name}"] = times.close_ms
             found[f"unanswered probes {name}"] = float(self._unanswered[link])
+            found[f"held probes {name}"] = float(self._held[link])
         return found
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _probe(self, link: Link, look: int, counts_unanswered: bool) -> None:
+    def _probe(self, link: Link, look: int, is_counted: bool) -> None:
         try:
             times = _ask(self._addresses[link])
         except OSError:
             with self._lock:
-                self._unanswered[link] += counts_unanswered
+                self._unanswered[link] += is_counted
             return
         with self._lock:
+            self._held[link] += is_counted and times.round_trip_ms >= HELD_MS
             last, known = self._times.get(link, (look, UNKNOWN))
             if look >= last:
                 self._times[link] = (look, times.longest(known) if look == last else times)

@@ -10,20 +10,28 @@ from kraft.deploy.launch.processes import read_identity
 from kraft.seam import Seam
 from kraft.sim.chaos.chaos_cluster import ChaosCluster
 from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.namespace_cluster import NamespaceCluster
 from kraft.sim.chaos.process_lives import ProcessLives
 from kraft.sim.chaos.proxies.binary import VERSION
 from kraft.sim.chaos.proxies.server import LOG_NAME
 from kraft.sim.chaos.scenario import Scenario
 
+BLIND = "The observer lives on the host, as clients do: where clients are cut off, it sees nothing either."
+
 
 class OwnTarget:
-    """See kraft.sim.chaos.targets. `folder` is the run's own."""
+    """See kraft.sim.chaos.targets. `folder` is the run's own. `uses_namespaces`: links by namespaces, not proxies."""
 
     kind = "pykraft"
 
-    def __init__(self, scenario: Scenario, folder: Path, warden: Warden) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, warden: Warden, *, uses_namespaces: bool = False) -> None:
         kinds = {one.fault.kind for one in scenario.faults}
-        self.cluster = ChaosCluster(scenario.cluster, folder, warden, kinds)
+        self.cluster: ChaosCluster | NamespaceCluster
+        if uses_namespaces:
+            self.cluster = NamespaceCluster(scenario.cluster, warden, kinds)
+        else:
+            self.cluster = ChaosCluster(scenario.cluster, folder, warden, kinds)
+        self._uses_namespaces = uses_namespaces
         self._files = folder
         self._lives = ProcessLives()
 
@@ -37,7 +45,7 @@ class OwnTarget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return ()
+        return (BLIND,) if self._uses_namespaces else ()
 
     @property
     def is_lasting(self) -> bool:
@@ -53,7 +61,7 @@ class OwnTarget:
         return nullcontext()
 
     def versions(self) -> Mapping[str, str]:
-        return {"toxiproxy": VERSION}
+        return {"links": "network namespaces"} if self._uses_namespaces else {"toxiproxy": VERSION}
 
     def running(self) -> tuple[int, ...]:
         """By the notes that each process left: nobody is asked."""

@@ -27,6 +27,7 @@ from kraft.sim.chaos.run_folder import FaultRecord, RunFolder, RunInfo, Sample
 from kraft.sim.chaos.scenario import Scenario, ScenarioError, ScenarioFault
 from kraft.sim.chaos.simulated_observer import SimulatedObserver
 from kraft.sim.chaos.workloads import Workload
+from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import FaultRun
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
@@ -72,9 +73,24 @@ class SimulatedRun:
         return folder
 
 
+def why_not_simulated(scenario: Scenario) -> str:
+    """Why a scenario cannot run in virtual time, as far as its faults tell; "" if it can."""
+    for fault in (one.fault for one in scenario.faults):
+        if fault.kind in plan.TOXIC_KINDS:
+            return f"kraft sim cannot have {fault.kind!r}: toxiproxy alone does that to links; use kraft chaos run"
+        if fault.needs_toxics:
+            return f"kraft sim cannot have toxicity_percent and stream ({fault.kind!r}): use kraft chaos run"
+        if fault.manner not in ("", *SimulatedCluster.cut_manners):
+            manners = ", ".join(SimulatedCluster.cut_manners)
+            return f"links cannot be cut by {fault.manner!r} here: {manners} can be had"
+    return ""
+
+
 def run_simulated(scenario: Scenario, seed: int, *, command: str = "") -> SimulatedRun:
     """Run a scenario on a simulated cluster, and judge it. ScenarioError if it has a fault that such a cluster cannot
     have; ClusterError if a node stops by a fault of its own, or an invariant of it breaks."""
+    if problem := why_not_simulated(scenario):
+        raise ScenarioError(f"{scenario.name} cannot run in virtual time: {problem}")
     with cluster_of(scenario, seed) as cluster:
         course = _Course(scenario, seed, cluster)
         try:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kraft.sim.chaos.fault_tables import AMOUNTS, CUTS, KINDS, LASTING, RETURNING
+from kraft.sim.chaos.fault_tables import AMOUNTS, CUTS, KINDS, LASTING, RETURNING, WAY_KEYS
 from kraft.sim.chaos.scenario_file import builtin_scenarios
+from kraft.sim.nemesis.plan import WAY_KINDS
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "chaos-results.json"
 TEXT = Path(__file__).with_name("chaos.md")
@@ -33,6 +34,10 @@ WORDS = {
     "latency": "what `node` sends to `other` arrives later; without `other`, all links of the node both ways",
     "slow link": "what `node` sends to `other` comes at a low rate",
     "byte limit": "each connection ends after so many bytes, wherever in a frame that is",
+    "slicer": "what `node` sends comes in pieces of so many bytes, with a pause after each (on processes only)",
+    "slow close": "when one end closes a connection, the other one learns of it so much later (on processes only)",
+    "timeout": "bytes are dropped, and each connection ends after so long; 0: when the fault ends (on processes only)",
+    "reset peer": "each connection is reset after so long, again and again (on processes only)",
     "reset": "the connections between two nodes end at once",
     "stall": "bytes between two nodes wait (in virtual time only)",
     "slow disk": "each sync takes 0.8 s longer",
@@ -66,6 +71,7 @@ def _kinds() -> Iterator[str]:
 def _keys_of(kind: str) -> Iterator[str]:
     yield from (key for key, (of, _) in AMOUNTS.items() if of == kind)
     yield from ["lasts_s"] * (kind in LASTING) + ["back_s"] * (kind in RETURNING) + ["manner"] * (kind in CUTS)
+    yield from WAY_KEYS if kind in WAY_KINDS else ()
 
 
 def _results() -> Iterator[str]:
@@ -76,9 +82,7 @@ def _results() -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     yield f"Measured {results['date']}: {versions}."
     yield ""
-    yield from _head(
-        "Scenario", "Cluster", "Valid", "Gap, median", "Gap, worst", "Records/s before", "during", "after"
-    )
+    yield from _head("Scenario", "Cluster", "Valid", "Gap, median", "Gap, worst", "Records/s before", "during", "after")
     for row in results["rows"]:
         yield "| " + " | ".join(_cells(row)) + " |"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kraft.sim.chaos.fault_tables import KINDS
+from tests.docs.chaos import WORDS
 from tests.docs.links import broken_links, documents
 from tests.docs.pages import stale_pages
 from tests.docs.protocol import render_protocol
@@ -18,3 +20,7 @@ def test_each_api_that_is_not_served_is_said_to_belong_to_something() -> None:
 def test_every_link_leads_somewhere() -> None:
     assert len(documents()) > 5
     assert list(broken_links()) == []
+
+
+def test_each_kind_of_fault_of_a_scenario_is_described() -> None:
+    assert set(WORDS) == set(KINDS)

@@ -41,9 +41,10 @@ NOTICED = ("isr", "leader", "controller", "fenced")
 """The cluster noticed."""
 _STOPPED: Needs = ((("process",), NOTICED), (("process",), ("follower controller",)), (("between samples",), NOTICED))
 _PAUSED: Needs = ((("process",), (*NOTICED, "gap", "slower")), (("process",), ("follower controller",)))
-_PARTED: Needs = (((*NOTICED, "gap", "refusals", "silent", "fact:unanswered probes"),),)
+_PROBES = ("fact:unanswered probes", "fact:held probes")
+_PARTED: Needs = (((*NOTICED, "gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),)
 _DEGRADED: Needs = ((("slower", "gap", "isr", "refusals", "fact:connections ended", "fact:round trip ms by 15"),),)
-_CUT_DOWN: Needs = ((("gap", "refusals", *NOTICED, "fact:connections ended", "fact:unanswered probes"),),)
+_CUT_DOWN: Needs = ((("fact:connections ended", "fact:unanswered probes", "gap", "refusals", *NOTICED),),)
 _DISK: Needs = (((*NOTICED, "process", "refusals"),),)
 NEEDED: Mapping[str, Needs] = {
     **dict.fromkeys((*plan.CRASH_KINDS, "stumble", "flap", plan.ROLLING, plan.BLACKOUT), _STOPPED),
@@ -51,7 +52,7 @@ NEEDED: Mapping[str, Needs] = {
     "pause": _PAUSED,
     **dict.fromkeys((plan.CUT, plan.CUT_ONE_WAY, plan.ISOLATE, "stall"), _PARTED),
     **dict.fromkeys((plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT), _PARTED),
-    plan.CLIENTS_CUT: ((("gap", "refusals", "silent", "fact:unanswered probes"),),),
+    plan.CLIENTS_CUT: ((("gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),),
     **dict.fromkeys((*plan.QUALITY_KINDS, plan.SLICER), _DEGRADED),
     plan.SLOW_CLOSE: ((("fact:close ms by 100",),),),
     **dict.fromkeys((plan.TIMEOUT, plan.RESET_PEER), _CUT_DOWN),
