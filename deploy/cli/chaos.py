@@ -10,7 +10,8 @@
     kraft chaos campaign --repeat 3               every scenario three times, with a page that sums up
     kraft chaos judge FOLDER                      judge a run that is over once more
 
-Exit code: 0 if every run is valid, 1 if one is invalid, 2 for wrong arguments, 3 if one is unknown and none is invalid.
+Exit code: 0 if every run is valid, 1 if one is invalid, 2 for wrong arguments, 3 if one is unknown and none is invalid;
+128+N if signal N ended it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from kraft.sim.chaos.scenario import Scenario, ScenarioCluster
 
 EXIT_INVALID, EXIT_UNKNOWN = 1, 3
+SIGNAL_BASE = 128
 SECONDS_MAX = 86_400
 RUNS_FOLDER = Path("chaos-runs")
 
@@ -274,7 +279,7 @@ def _run_command(scenario: str, seed: int, kafka: Path | None) -> str:
 
 
 def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
-    """All runs; ends the command with its exit code. SIGTERM and SIGHUP end the run as ctrl-C does."""
+    """All runs; ends the command with its exit code."""
     from kraft.sim.chaos.campaign import Campaign
     from kraft.sim.chaos.program import ProgramNotFound, require_program
 
@@ -283,10 +288,9 @@ def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
             require_program(settings.application)
         except ProgramNotFound as problem:
             raise CommandFailed(str(problem), code=problem.code) from problem
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     runs = Campaign(settings)
-    runs.run()
+    with _ending_on_signals():
+        runs.run()
     if as_json:
         print_json(
             [
@@ -301,6 +305,27 @@ def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
             ]
         )
     raise typer.Exit(_exit_code(runs.verdict))
+
+
+@contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the run as ctrl-C does, with a shell's exit code for the signal. They become a SIGINT, for
+    which trio has a handler of its own: an exception anywhere in its loop would break it."""
+    ended_by = signal.SIGINT
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal ended_by
+        ended_by = signal.Signals(number)
+        signal.raise_signal(signal.SIGINT)
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(SIGNAL_BASE + ended_by) from None
 
 
 def _exit_code(verdict: str) -> int:

@@ -29,14 +29,11 @@ class BroughtClientProxies:
     """A proxy before each broker, for our client; see kraft.sim.chaos.brought.ClientProxies."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
-        self._server = ToxiproxyServer(folder)
-        self._warden = warden
+        self._server = ToxiproxyServer(folder, environment=warden.environment)
         self._proxies: LinkProxies | None = None
 
     def place(self, brokers: Mapping[int, Address]) -> Mapping[int, Address]:
         self._server.start()
-        if self._server.pid is not None:
-            self._warden.process(self._server.pid)
         self._proxies = LinkProxies(self._server, {(CLIENTS, node): address for node, address in brokers.items()})
         return {node: self._proxies.address((CLIENTS, node)) for node in brokers}
 
@@ -51,6 +48,10 @@ class BroughtClientProxies:
         assert self._proxies is not None
         self._proxies.apply(ways, policies)
 
+    def require_running(self) -> None:
+        """ToxiproxyError if toxiproxy has ended: then nothing that clients see is the cluster's."""
+        self._server.require_running()
+
     def close(self) -> None:
         if self._proxies is not None:
             self._proxies.close()
@@ -64,7 +65,8 @@ class BroughtTarget:
         self, scenario: Scenario, folder: Path, warden: Warden, bootstrap: str, control: NodeCommands | None
     ) -> None:
         self.kind = bootstrap
-        self.cluster = BroughtCluster(bootstrap, proxies=BroughtClientProxies(folder, warden), control=control)
+        self._proxies = BroughtClientProxies(folder, warden)
+        self.cluster = BroughtCluster(bootstrap, proxies=self._proxies, control=control)
         self._files = folder
         self._control = control
 
@@ -102,6 +104,7 @@ class BroughtTarget:
         return tuple(node for node in nodes if self.cluster.is_running(node) and not self.cluster.is_paused(node))
 
     def facts(self) -> Mapping[str, float]:
+        self._proxies.require_running()
         return {}
 
     def logs(self) -> Mapping[str, Path]:

@@ -5,14 +5,19 @@ one (the listener CLIENTS is advertised at it). So a link can be cut, slowed or 
 passes it; `direct_servers` is for the observer alone. A node that is down has its proxies down as well: dials to it are
 refused, as the kernel of its host would.
 
-Invariant: nothing outlives this object's process: the nodes end with it (see KafkaCluster), and the warden ends the
-proxies and removes what else was made.
+Invariant: nothing outlives this object's process: the warden ends the nodes and the proxies, and removes what else was
+made. It kills the nodes: a clean stop takes long where links are cut and nodes are frozen.
 """
 
 from __future__ import annotations
 
+import secrets
+import signal
+import tempfile
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +25,8 @@ from typing import ClassVar
 from kraft.config.properties import parse_properties, render_properties
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import HOST, ClusterLayout, NodePlan
+from kraft.deploy.launch.processes import identify, read_identity
+from kraft.deploy.launch.zygote_start import ZygoteStart
 from kraft.seam import Address
 from kraft.sim.chaos import host_faults
 from kraft.sim.chaos.connection_ends import ConnectionEnds
@@ -40,6 +47,7 @@ from kraft.sim.nemesis.partition_shapes import CLIENTS, end_of
 from kraft.sim.nemesis.plan import Fault
 
 CLIENT_LISTENER, BROKER_LISTENER, CONTROLLER_LISTENER = "CLIENTS", "PLAINTEXT", "CONTROLLER"
+_POLL_SECONDS = 0.05
 Link = tuple[int, int]
 """Source, which dials, and target."""
 ENDING_KINDS = (plan.RESET, plan.BYTE_LIMIT, plan.TIMEOUT, plan.RESET_PEER)
@@ -84,12 +92,35 @@ class ChaosCluster(KafkaCluster):
         for probes in self._probes:
             probes.begin()
 
+    def _new_folder(self) -> Path:
+        folder = Path(tempfile.gettempdir()) / f"kraft-cluster-{secrets.token_hex(8)}"
+        self._warden.folder(folder)
+        self._warden.file(ClusterFolder(folder).socket)
+        folder.mkdir(mode=0o700)
+        self._path = folder
+        return folder
+
+    def _new_zygote(self) -> ZygoteStart:
+        zygote = super()._new_zygote()
+        self._warden.process(zygote.pid)
+        return replace(zygote, wait=lambda: self._wait_zygote(zygote))
+
+    def _wait_zygote(self, zygote: ZygoteStart) -> None:
+        """Until the zygote has ended, whom its connection no longer holds: it stops nodes in order, which takes long
+        while a cluster starts, so they are killed as they come."""
+        identity = identify(zygote.pid)
+        while identity is not None and identity.is_alive:
+            for node in self.node_ids:
+                noted = read_identity(self._path / str(node))
+                if noted is not None:
+                    noted.signal(signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+        zygote.wait()
+
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
         """Put the proxies up, and tell every node where it dials the others."""
-        self._server = ToxiproxyServer(self._files)
+        self._server = ToxiproxyServer(self._files, environment=self._warden.environment)
         self._server.start()
-        if self._server.pid is not None:
-            self._warden.process(self._server.pid)
         clients = self._hold_client_ports(layout)
         self._proxies = [
             LinkProxies(self._server, self._links_to_brokers(layout, clients)),
@@ -181,7 +212,10 @@ class ChaosCluster(KafkaCluster):
             super().close()
 
     def facts(self) -> Mapping[str, float]:
-        """Measurements for an observer: see HostFaults, LinkProbes and ConnectionEnds."""
+        """Measurements for an observer: see HostFaults, LinkProbes and ConnectionEnds. ToxiproxyError if toxiproxy has
+        ended: then nothing that is seen of the cluster is the cluster's."""
+        if self._server is not None:
+            self._server.require_running()
         found = self._hosts.facts()
         for probes in self._probes:
             found |= probes.facts()

@@ -25,6 +25,7 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
+from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 from kraft.seam import LinkQuality
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
@@ -106,12 +107,13 @@ class KafkaCluster(BreakableCluster):
         )
         first, self._ports = hold_ports(port - layout.port for node in layout.nodes() for port in node.ports)
         self._cluster_id = new_cluster_id()
-        folder = Path(tempfile.mkdtemp(prefix="kraft-cluster-"))
+        folder = self._new_folder()
         try:
             self._cluster = LocalCluster.up(
                 ClusterFolder(folder),
                 replace(layout, port=first),
                 self._cluster_id,
+                zygote=self._new_zygote(),
                 is_temporary=True,
                 is_remembered=False,
                 before_start=lambda: self._before_start(ClusterFolder(folder), replace(layout, port=first)),
@@ -123,6 +125,12 @@ class KafkaCluster(BreakableCluster):
             if isinstance(problem, LaunchError):
                 raise ClusterError(str(problem)) from problem
             raise
+
+    def _new_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix="kraft-cluster-"))
+
+    def _new_zygote(self) -> ZygoteStart:
+        return spawn_zygote()
 
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
         """Called once when the nodes' folders are there and none of them has been started."""

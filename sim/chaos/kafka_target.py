@@ -29,14 +29,11 @@ class KafkaListenerProxies:
     """Proxies before each listener of each node; see kraft.sim.chaos.apache_kafka.KafkaProxies."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
-        self._server = ToxiproxyServer(folder)
-        self._warden = warden
+        self._server = ToxiproxyServer(folder, environment=warden.environment)
         self._proxies: LinkProxies | None = None
 
     def advertise(self, bound: Mapping[ListenerKey, Address]) -> Mapping[ListenerKey, Address]:
         self._server.start()
-        if self._server.pid is not None:
-            self._warden.process(self._server.pid)
         links = {_link(key): address for key, address in bound.items()}
         self._proxies = LinkProxies(self._server, links)
         return {key: self._proxies.address(_link(key)) for key in bound}
@@ -57,6 +54,10 @@ class KafkaListenerProxies:
 
     def node_down(self, node: int) -> None:
         self._made.node_down(node)
+
+    def require_running(self) -> None:
+        """ToxiproxyError if toxiproxy has ended: then nothing that clients see is the cluster's."""
+        self._server.require_running()
 
     def close(self) -> None:
         if self._proxies is not None:
@@ -83,9 +84,10 @@ class KafkaTarget:
         wanted = scenario.cluster
         self._files, self._libraries = folder, libraries
         self._lives = ProcessLives()
+        self._proxies = KafkaListenerProxies(folder, warden)
         self.cluster = ProxiedApacheKafka(
             libraries,
-            KafkaListenerProxies(folder, warden),
+            self._proxies,
             controllers=wanted.controllers,
             brokers=wanted.brokers,
             combined=wanted.combined,
@@ -127,6 +129,7 @@ class KafkaTarget:
         return self._lives.running({node: None if pid is None else identify(pid) for node, pid in found.items()})
 
     def facts(self) -> Mapping[str, float]:
+        self._proxies.require_running()
         return self._lives.facts()
 
     def logs(self) -> Mapping[str, Path]:

@@ -39,8 +39,8 @@ class _Answer:
 
 @dataclass(slots=True)
 class Observer:
-    """`brokers`: node → its direct address. `topics` gives the topics to ask for, `running` the nodes whose processes run
-    and are not frozen, `facts` other measurements; all three are plain calls that return at once."""
+    """`brokers`: node → its direct address. `topics` gives the topics to ask for, `running` the nodes whose processes
+    run and are not frozen, `facts` other measurements; all three are plain calls that return at once."""
 
     brokers: Mapping[int, str]
     topics: Callable[[], Sequence[str]]

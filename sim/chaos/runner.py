@@ -7,7 +7,8 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ from kraft.sim.chaos.targets import Target
 from kraft.sim.chaos.topics_observer import TopicsObserver
 from kraft.sim.chaos.work import ApplicationWork, ClientWork, Outcome, Work
 from kraft.sim.chaos.workloads import Workload
+from kraft.sim.shapes import ClusterError
 
 AFTER_HEAL_MS = 6_000
 """Clients go on for at least this long when everything is healed: they must all make progress again."""
@@ -79,6 +81,8 @@ class Run:
         self._progress = progress
         self._clock = RunClock(time.monotonic_ns)
         self._outcome = Outcome()
+        self._is_working = False
+        """Clients have begun."""
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
     def run(self) -> Verdict:
@@ -87,7 +91,7 @@ class Run:
         with Warden() as warden:
             self._warden = warden
             target = self._make_target(warden)
-            try:
+            with self._closing(target):
                 self._progress.phase(f"starting {target.kind}")
                 target.open()
                 with self._folder.history.open("w") as file:
@@ -100,17 +104,38 @@ class Run:
                         target.facts,
                         lambda sample: self._progress.sample(sample, history),
                     )
-                    try:
-                        trio.run(self._work, target, history, observer)
-                    except BaseExceptionGroup as group:
-                        raise sole_error(group) from None
+                    self._work_until_over(target, history, observer)
                 info = self._info(target)
-            finally:
-                self._keep_logs(target)
-                target.close()
         if warden.left:
             self._outcome.trouble.append(f"could not be cleaned: {', '.join(warden.left)}")
-        return self._judge(info, history, observer.samples)
+        return self._judge(replace(info, trouble=tuple(self._outcome.trouble)), history, observer.samples)
+
+    @contextmanager
+    def _closing(self, target: Target) -> Iterator[None]:
+        """Keep the logs and close the target. If something was raised, that is raised and nothing that comes after it:
+        a cluster that is half up cannot tell of its logs, and the warden cleans what cannot be closed."""
+        with ExitStack() as leaving:
+            leaving.callback(target.close)
+            leaving.callback(self._keep_logs, target)
+            try:
+                yield
+            except BaseException:
+                with suppress(Exception):
+                    leaving.close()
+                raise
+
+    def _work_until_over(self, target: Target, history: History, observer: Observer) -> None:
+        """All that happens in trio. A target that fails while clients work is a trouble: what was seen is judged."""
+        try:
+            try:
+                trio.run(self._work, target, history, observer)
+            except BaseExceptionGroup as group:
+                raise _decisive(group) from None
+        except ClusterError as problem:
+            if not self._is_working:
+                raise
+            self._outcome.trouble.append(f"The run was broken off after {self._clock.now_ms() / 1000:.1f} s: {problem}")
+            self._outcome.healed_ms = self._outcome.duration_ms = self._clock.now_ms()
 
     # in trio
 
@@ -122,6 +147,7 @@ class Run:
         async with target.client_seam() as seam, trio.open_nursery() as nursery:
             work = await begin(target, history, observer, seam)
             self._clock.begin()
+            self._is_working = True
             nursery.start_soon(observer.run)
             self._progress.phase("clients work, faults happen")
             await self._work_beside_faults(target, work, faults)
@@ -153,7 +179,14 @@ class Run:
         topics = TopicsObserver(target.bootstrap_servers, history, self._clock.now_ms)
         observer.topics = lambda: topics.known_topics
         command, servers = self._settings.application, target.bootstrap_servers
-        application = Application(command, servers, self._clock.now_ms, echo=self._settings.echo, warden=self._warden)
+        application = Application(
+            command,
+            servers,
+            self._clock.now_ms,
+            environment=self._warden.environment,
+            echo=self._settings.echo,
+            warden=self._warden,
+        )
         return ApplicationWork(application, topics)
 
     async def _break_and_heal(self, target: Target, faults: Sequence[ScenarioFault]) -> None:
@@ -215,7 +248,7 @@ class Run:
     def _judge(self, info: RunInfo, history: History, samples: list[Sample]) -> Verdict:
         self._progress.phase("judging")
         folder, faults = self._folder, self._outcome.faults
-        folder.write_info(replace(info, trouble=tuple(self._outcome.trouble)))
+        folder.write_info(info)
         folder.write_rows("faults", faults)
         folder.write_rows("samples", samples)
         folder.write_rows("output", self._outcome.output)
@@ -230,3 +263,22 @@ class Run:
         for name, path in target.logs().items():
             if path.exists():
                 shutil.copyfile(path, logs / name)
+
+
+def _decisive(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of several errors the one that says how the run ended: an interrupt before all; a fault of ours before what the
+    cluster could not do."""
+    found = [*_leaves(group)]
+    interrupts = [one for one in found if isinstance(one, KeyboardInterrupt)]
+    of_cluster = [one for one in found if isinstance(one, ClusterError)]
+    if interrupts or len(of_cluster) == len(found):
+        return [*interrupts, *of_cluster][0]
+    return sole_error(group)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for one in error.exceptions:
+        yield from _leaves(one)

@@ -1,4 +1,4 @@
-"""Progress in the terminal: one line per event, and on a terminal a last line that is drawn again as the run goes on."""
+"""Progress in the terminal: one line per event; on a terminal a last line is drawn again as the run goes on."""
 
 from __future__ import annotations
 

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from kraft.sim.chaos.chaos_cluster import ChaosCluster
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.scenario import ScenarioCluster
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 from kraft.sim.nemesis.plan import REFUSE, RESET
-
-TOPIC = "orders"
+from tests.chaos.sending import TOPIC, send
 
 
 @pytest.fixture(scope="module")
@@ -32,24 +31,6 @@ def healed(cluster: ChaosCluster) -> Iterator[None]:
     cluster.wait_until(cluster.is_whole)
 
 
-def send(cluster: ChaosCluster, timeout_ms: int = 20_000) -> int:
-    """One record, acknowledged by all in-sync replicas; its offset. KafkaException if that takes longer."""
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0}
-    producer = Producer({**settings, "delivery.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms})
-    found: list[int | KafkaException] = []
-    producer.produce(
-        TOPIC,
-        b"one",
-        partition=0,
-        on_delivery=lambda error, message: found.append(message.offset() if error is None else KafkaException(error)),
-    )
-    producer.flush()
-    (outcome,) = found
-    if isinstance(outcome, KafkaException):
-        raise outcome
-    return outcome
-
-
 def node_connections(cluster: ChaosCluster) -> Iterator[tuple[int, psutil._common.pconn]]:
     for node in cluster.node_ids:
         for connection in psutil.Process(cluster.pid(node)).net_connections("tcp"):
@@ -63,7 +44,7 @@ def cut_everything(cluster: ChaosCluster) -> None:
 
 
 def test_every_connection_of_a_node_has_the_proxy_at_its_other_end(cluster: ChaosCluster) -> None:
-    send(cluster)
+    send(cluster.bootstrap_servers)
     proxied = {
         (connection.laddr.port, connection.raddr.port)
         for connection in psutil.Process(cluster.proxy_pid).net_connections("tcp")
@@ -86,18 +67,18 @@ def test_every_connection_of_a_node_has_the_proxy_at_its_other_end(cluster: Chao
 
 
 def test_no_byte_passes_when_every_proxy_is_cut(cluster: ChaosCluster) -> None:
-    offset = send(cluster)
+    offset = send(cluster.bootstrap_servers)
     proxy = psutil.Process(cluster.proxy_pid)
     begin = proxy.io_counters().write_chars
     cluster.wait_until(lambda: proxy.io_counters().write_chars - begin > LOG_BYTES_MAX)  # an idle cluster talks too
     cut_everything(cluster)
     before = proxy.io_counters().write_chars
     with pytest.raises(KafkaException):
-        send(cluster, timeout_ms=4_000)
+        send(cluster.bootstrap_servers, timeout_ms=4_000)
     # In these four seconds brokers would have sent heartbeats, followers fetches, controllers votes.
     assert proxy.io_counters().write_chars - before <= LOG_BYTES_MAX
     cluster.heal()
-    assert send(cluster) > offset
+    assert send(cluster.bootstrap_servers) > offset
 
 
 LOG_BYTES_MAX = 20_000
@@ -106,17 +87,17 @@ LOG_BYTES_MAX = 20_000
 
 @pytest.mark.parametrize("manner", [REFUSE, RESET])
 def test_clients_that_are_cut_off_in_other_manners_fail_and_come_back(cluster: ChaosCluster, manner: str) -> None:
-    offset = send(cluster)
+    offset = send(cluster.bootstrap_servers)
     cluster.cut([(CLIENTS, broker) for broker in cluster.broker_ids], manner=manner)
     with pytest.raises(KafkaException):
-        send(cluster, timeout_ms=2_000)
+        send(cluster.bootstrap_servers, timeout_ms=2_000)
     assert cluster.is_whole()
     cluster.heal()
-    assert send(cluster) > offset
+    assert send(cluster.bootstrap_servers) > offset
 
 
 def test_a_leader_that_is_isolated_loses_its_leadership(cluster: ChaosCluster) -> None:
-    send(cluster)
+    send(cluster.bootstrap_servers)
     leader = cluster.leader(TOPIC)
     assert leader is not None
     cluster.partition(leader, set(cluster.node_ids) - {leader})
@@ -124,7 +105,7 @@ def test_a_leader_that_is_isolated_loses_its_leadership(cluster: ChaosCluster) -
 
 
 def test_one_way_cut_stops_one_direction_only(cluster: ChaosCluster) -> None:
-    send(cluster)
+    send(cluster.bootstrap_servers)
     leader, controller = cluster.leader(TOPIC), cluster.active_controller()
     assert leader is not None
     assert controller is not None

@@ -22,6 +22,9 @@ from kraft.sim.nemesis import plan
 from kraft.sim.simulated_cluster import SimulatedCluster
 
 KILL = '[[fault]]\nat_s = 1\nkind = "kill"\nnode = 1\n'
+CUT = '[[fault]]\nat_s = 1\nkind = "cut"\nlasts_s = 1\n'
+TIMEOUT = '[[fault]]\nat_s = 1\nkind = "timeout"\nnode = "clients"\ntimeout_ms = 0\nlasts_s = 1\n'
+SLICER = '[[fault]]\nat_s = 1\nkind = "slicer"\nrole = "leader"\naverage_bytes = 10\nlasts_s = 1\n'
 CORE = {"broker-crash", "controller-crash", "isolate-leader", "paused-leader", "rolling-restart"}
 
 
@@ -132,6 +135,10 @@ def test_a_file_is_read_with_all_that_it_says() -> None:
         ("bytes_per_second", plan.SLOW_LINK, 1_000),
         ("bytes", plan.BYTE_LIMIT, 4_000),
         ("times", "stumble", 2),
+        ("average_bytes", plan.SLICER, 30),
+        ("delay_ms", plan.SLOW_CLOSE, 500),
+        ("timeout_ms", plan.TIMEOUT, 0),
+        ("after_ms", plan.RESET_PEER, 0),
     ],
 )
 def test_an_amount_is_given_by_the_name_of_its_unit(key: str, kind: str, value: int) -> None:
@@ -200,6 +207,30 @@ def test_every_kind_of_fault_that_files_may_have_can_be_carried_out_somewhere() 
             "back_s makes no sense here: no node goes down; lasts_s is how long",
         ),
         ("[[fault]]\nat_s = 1\nkind = 'cut'\nnode = 1\nlasts_s = 1", "names two nodes, node and other, and no role"),
+        (CUT + "node = 1\nother = 1", "names two nodes, node and other, and no role"),
+        (CUT + "role = 'leader'\nother = 1", "names two nodes, node and other, and no role"),
+        (CUT + "node = 'clients'", "names two nodes, node and other, and no role"),
+        (CUT + "node = 'clients'\nother = 'clients'", "names two nodes, node and other, and no role"),
+        (CUT + "node = 'client'\nother = 1", "node must be a node's id, or 'clients', and is 'client'"),
+        (CUT + "node = 0\nother = 1", "node must be a node's id, or 'clients', and is 0"),
+        (CUT + "node = 'clients'\nother = 101", "clients have links to brokers only: 1, 2, 3"),
+        (KILL.replace("node = 1", "node = 'clients'"), "clients are an end of faults between two ends: reset, cut,"),
+        (CUT + "node = 1\nother = 2\ntoxicity_percent = 50", "toxicity_percent is of latency, slow link, byte limit"),
+        (CUT + "node = 1\nother = 2\nstream = 'up'", "stream is of latency, slow link, byte limit, slicer"),
+        (TIMEOUT + "stream = 'both'", "stream must be one of 'up', 'down', and is 'both'"),
+        (TIMEOUT + "toxicity_percent = 101", "toxicity_percent must be a whole number from 1 to 100, and is 101"),
+        (TIMEOUT + "toxicity_percent = 0", "toxicity_percent must be a whole number, 1 or more, and is 0"),
+        (TIMEOUT + "stream = 'down'\nother = 1", "stream is 'down', and clients are those who dial: what clients send"),
+        (TIMEOUT.replace("lasts_s = 1", ""), "[[fault]] 1 (timeout): lasts_s is missing"),
+        (TIMEOUT + "delay_us = 1", "delay_us is of a fault of kind 'slicer'; this has timeout_ms"),
+        (SLICER + "variation_bytes = 10", "variation_bytes must be less than average_bytes"),
+        (KILL + "every_s = 2", "times and every_s go together"),
+        (KILL + "times = 3\nevery_s = 10", "the last of 3 times begins at 21 s, and the clients work for 20 s"),
+        (KILL + "times = 2\nevery_s = 2\nback_s = 2", "every_s is 2, and each time takes 2 s: it must be longer"),
+        (
+            KILL.replace("kill", "stumble") + "times = 2\nevery_s = 2",
+            "every_s makes no sense here: times says how often the node is killed while it starts",
+        ),
         (
             "[[fault]]\nat_s = 1\nkind = 'halves'\nnode = 1\nlasts_s = 1",
             "it is of the whole cluster and names neither node nor role",
@@ -230,6 +261,42 @@ def test_a_file_of_the_users_is_read_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(KILL)
     scenario = read_scenario(str(tmp_path / "mine.toml"))
     assert (scenario.name, scenario.title, scenario.text) == ("mine", "mine", KILL)
+
+
+# links
+
+
+def fault_of(text: str) -> plan.Fault:
+    (one,) = parse_scenario(text, "mine").faults
+    return one.fault
+
+
+def test_clients_may_be_an_end_of_a_link() -> None:
+    lost = fault_of(CUT + 'node = "clients"\nother = 2')
+    assert (lost.node, lost.other) == (plan.ALL_CLIENTS, 2)
+    slow = fault_of(SLICER + 'other = "clients"')
+    assert (slow.role, slow.node, slow.other) == ("leader", 0, plan.ALL_CLIENTS)
+    every = fault_of(TIMEOUT)
+    assert (every.node, every.other) == (plan.ALL_CLIENTS, 0)
+
+
+def test_a_toxic_is_read_with_its_connections() -> None:
+    given = fault_of(SLICER + 'variation_bytes = 9\ndelay_us = 0\ntoxicity_percent = 25\nstream = "up"')
+    assert given == plan.Fault(
+        at_ms=1_000,
+        kind=plan.SLICER,
+        role="leader",
+        duration_ms=1_000,
+        amount=10,
+        variation_bytes=9,
+        toxicity_percent=25,
+        stream="up",
+    )
+    assert given.needs_toxics
+    latency = '[[fault]]\nat_s = 1\nkind = "latency"\nnode = 1\nlatency_ms = 5\nlasts_s = 1\n'
+    assert not fault_of(latency).needs_toxics
+    assert fault_of(latency + "toxicity_percent = 50").needs_toxics
+    assert fault_of(latency + 'stream = "down"').needs_toxics
 
 
 # lanes
@@ -280,6 +347,16 @@ def test_in_a_shorter_run_faults_that_leave_no_time_to_work_are_left_out() -> No
         with_duration(scenario, 9_000)
     with pytest.raises(ScenarioError, match="more than 0 s, and not 0 s"):
         with_duration(scenario, 0)
+
+
+def test_a_fault_with_times_happens_so_often_in_every_period() -> None:
+    text = "duration_s = 20\n" + kill(2, 0.5, "times = 3\nevery_s = 1.5\nevidence = ['isr']") + kill(3, 1)
+    scenario = parse_scenario(text, "mine")
+    assert times(scenario) == [2_000, 3_000, 3_500, 5_000]
+    assert [one.evidence for one in scenario.faults] == [("isr",), (), ("isr",), ("isr",)]
+    assert [one.fault.lane for one in scenario.faults] == [0, 0, 1, 0]
+    assert times(with_duration(scenario, 9_000)) == [2_000, 3_000, 3_500]
+    assert times(with_duration(scenario, 30_000)) == [2_000, 3_000, 3_500, 5_000, 22_000, 23_000, 23_500]
 
 
 # random faults

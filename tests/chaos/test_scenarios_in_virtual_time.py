@@ -17,11 +17,13 @@ from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID
 from kraft.sim.chaos.run_folder import RunFolder
 from kraft.sim.chaos.scenario import Scenario, ScenarioError, ScenarioExpectation
 from kraft.sim.chaos.scenario_file import BUILT_IN, parse_scenario, read_scenario
-from kraft.sim.chaos.simulated_run import SimulatedRun, run_simulated
+from kraft.sim.chaos.simulated_run import SimulatedRun, run_simulated, why_not_simulated
 from kraft.sim.commands import app
 from kraft.sim.nemesis import plan
 from kraft.sim.simulated_cluster import SimulatedCluster
 
+ON_PROCESSES_ONLY = {"clients-cut", "slow-leader", "toxics"}
+IN_VIRTUAL_TIME = [name for name in BUILT_IN if name not in ON_PROCESSES_ONLY]
 SEED = 7
 SMALL = """
 title = "Small"
@@ -123,7 +125,7 @@ def test_a_run_is_judged_and_kept_as_one_on_processes_is(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", IN_VIRTUAL_TIME)
 def test_a_built_in_scenario_is_valid(name: str) -> None:
     scenario = read_scenario(name)
     missing = {one.fault.kind for one in scenario.faults} - set(SimulatedCluster.fault_kinds)
@@ -167,6 +169,71 @@ def refused(text: str) -> str:
 def test_what_virtual_time_cannot_have_is_refused() -> None:
     cut = '[[fault]]\nat_s = 1\nkind = "isolate"\nnode = 1\nmanner = "refuse"\nlasts_s = 1\n'
     assert "mine cannot run in virtual time: links cannot be cut by 'refuse' here" in refused(cut)
+    toxic = '[[fault]]\nat_s = 1\nkind = "slicer"\nrole = "leader"\naverage_bytes = 10\nlasts_s = 1\n'
+    assert "mine cannot run in virtual time: kraft sim cannot have 'slicer': toxiproxy alone" in refused(toxic)
+    some = '[[fault]]\nat_s = 1\nkind = "latency"\nnode = 1\nlatency_ms = 5\nlasts_s = 1\ntoxicity_percent = 50\n'
+    assert "kraft sim cannot have toxicity_percent and stream ('latency')" in refused(some)
+
+
+def test_the_built_in_scenarios_that_need_processes_are_known() -> None:
+    assert {name for name in BUILT_IN if why_not_simulated(read_scenario(name))} == ON_PROCESSES_ONLY
+
+
+CLIENTS_LINKS = """
+duration_s = 8
+[cluster]
+controllers = 1
+[topic]
+partitions = 3
+[workload]
+producers = 3
+rate = 20
+[[fault]]
+at_s = 1
+kind = "cut"
+node = "clients"
+other = 1
+lasts_s = 1
+times = 2
+every_s = 2
+[[fault]]
+at_s = 5
+kind = "latency"
+role = "leader"
+other = "clients"
+latency_ms = 100
+lasts_s = 1
+[[fault]]
+at_s = 6.5
+kind = "reset"
+node = 2
+other = "clients"
+[[fault]]
+at_s = 7
+kind = "cut one way"
+node = 3
+other = "clients"
+lasts_s = 1
+"""
+
+
+def test_links_of_clients_break_in_virtual_time_too() -> None:
+    run = run_simulated(parse_scenario(CLIENTS_LINKS, "mine"), SEED)
+    assert run.verdict.verdict == VALID, shown(run)
+    assert [(fault.kind, fault.nodes, fault.missed) for fault in run.faults] == [
+        ("cut", (1,), ""),
+        ("cut", (1,), ""),
+        ("latency", (1,), ""),
+        ("reset", (2,), ""),
+        ("cut one way", (3,), ""),
+    ]
+    assert [fault.text for fault in run.faults] == [
+        "clients are cut off from node 1 for 1000 ms",
+        "clients are cut off from node 1 for 1000 ms",
+        "latency of node 1 to clients",
+        "reset of node 2 to clients",
+        "cut one way of node 3 to clients",
+    ]
 
 
 # the command

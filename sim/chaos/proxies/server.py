@@ -5,7 +5,7 @@
 
 Invariants: the port of its interface is its own, also against other test processes. The process is in a process group
 of its own, so ctrl-C in a terminal does not end it before its user. If the user is killed with SIGKILL it runs on: a
-watcher of the user must end it by `pid`.
+watcher of the user must end it, by `pid` or by a mark in its `environment`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -37,10 +38,18 @@ _POLL_SECONDS = 0.01
 
 class ToxiproxyServer:
     """See the module. `folder` exists and gets the log file; `binary` is built or found if it is not given, and
-    `progress` is called with a line before each step of that."""
+    `progress` is called with a line before each step of that. `environment` is added to ours."""
 
-    def __init__(self, folder: Path, *, binary: Path | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        binary: Path | None = None,
+        progress: Progress | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log_path = folder / LOG_NAME
+        self._environment = {**os.environ, "LOG_LEVEL": "info", **(environment or {})}
         self._binary = binary
         self._progress = progress
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,7 +87,7 @@ class ToxiproxyServer:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, "LOG_LEVEL": "info"},
+                    env=self._environment,
                     process_group=0,
                 )
             except OSError as problem:

@@ -242,7 +242,7 @@ def test_evidence_that_does_not_exist_is_refused() -> None:
         effect(evidence=("epoch",))
 
 
-@pytest.mark.parametrize("kind", plan.FAULT_KINDS)
+@pytest.mark.parametrize("kind", [*plan.FAULT_KINDS, *plan.TOXIC_KINDS])
 def test_every_kind_of_fault_is_known_by_evidence_that_exists(kind: str) -> None:
     names = [name for groups in NEEDED[kind] for group in groups for name in group]
     assert names

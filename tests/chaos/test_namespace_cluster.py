@@ -1,0 +1,57 @@
+"""A cluster of our own nodes, each in a network namespace of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kraft.sim.chaos.hosts.network_commands import can_use_namespaces
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.namespace_cluster import NamespaceCluster
+from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.nemesis.plan import BYTE_LIMIT, REFUSE, Fault
+from kraft.sim.shapes import ClusterError
+from tests.chaos.sending import TOPIC, send
+
+pytestmark = pytest.mark.skipif(bool(can_use_namespaces()), reason=f"no namespaces: {can_use_namespaces()}")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[NamespaceCluster]:
+    with Warden() as warden, NamespaceCluster(ScenarioCluster(controllers=1), warden) as opened:
+        yield opened
+    assert warden.left == ()
+
+
+def test_leader_behind_a_cut_of_packets_is_replaced_and_comes_back(cluster: NamespaceCluster) -> None:
+    send(cluster.bootstrap_servers)
+    leader = cluster.leader(TOPIC)
+    assert leader is not None
+    cluster.partition(leader, set(cluster.node_ids) - {leader})
+    cluster.wait_until(lambda: cluster.leader(TOPIC) not in (leader, None))
+    assert any(count > 0 for name, count in cluster.facts().items() if name.startswith("packets into a cut"))
+    cluster.heal()
+    cluster.wait_until(cluster.is_whole)
+
+
+def test_node_that_is_killed_starts_again_in_its_namespace(cluster: NamespaceCluster) -> None:
+    offset = send(cluster.bootstrap_servers)
+    leader = cluster.leader(TOPIC)
+    assert leader is not None
+    cluster.kill(leader)
+    cluster.start(leader)
+    cluster.wait_until(cluster.is_whole)
+    assert send(cluster.bootstrap_servers) > offset
+
+
+def test_faults_that_packets_cannot_show_are_refused(cluster: NamespaceCluster) -> None:
+    with pytest.raises(ClusterError, match="cannot have 'byte limit'"):
+        cluster.carry_out([Fault(at_ms=0, kind=BYTE_LIMIT, node=1, other=2, amount=10, duration_ms=10)])
+    with pytest.raises(ClusterError, match="links cannot be cut by 'refuse' here"):
+        cluster.cut([(1, 2)], manner=REFUSE)
+
+
+def test_dynamic_voters_are_refused() -> None:
+    with Warden() as warden, pytest.raises(ClusterError, match="voters that change at run time"):
+        NamespaceCluster(ScenarioCluster(dynamic_voters=True), warden)
