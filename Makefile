@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
 
-.PHONY: slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke
+.PHONY: slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,19 +23,22 @@ $(SETUP): pyproject.toml
 compiled: $(SETUP) # modules are compiled once, also where PYTHONDONTWRITEBYTECODE keeps Python from doing it
 	@$(BIN)/python -m compileall -q kraft broker client deploy sim  # it does not follow symbolic links
 
-demo: compiled ## the main job: a quorum and brokers behind toxiproxy, faults under a real client, and the verdict
+tools: $(SETUP)
+	@tests/chaos/tools.sh
+
+demo: compiled tools ## the main job: a quorum and brokers behind toxiproxy, faults under a real client, and the verdict
 	$(BIN)/python -m tests.demo
 
-chaos-smoke: compiled ## three chaos scenarios on real processes, in under four minutes
+chaos-smoke: compiled tools ## three chaos scenarios on real processes, in under four minutes
 	$(BIN)/kraft chaos campaign broker-crash controller-crash isolate-leader --out $(or $(OUT),chaos-runs)
 
-chaos: compiled ## every chaos scenario; the core ones and Apache Kafka beside ours: about 90 minutes; writes docs/chaos-results.json
+chaos: compiled tools ## every chaos scenario; the core ones and Apache Kafka beside ours: about 90 minutes; writes docs/chaos-results.json
 	tests/chaos/campaign.sh $(or $(OUT),chaos-runs)
 
-test: $(SETUP) ## the quick suite, in under three minutes
+test: $(SETUP) tools ## the quick suite, in under three minutes
 	$(BIN)/python -m pytest -m "not slow and not interop" -n auto --maxprocesses 4 --dist worksteal
 
-slow: $(SETUP) ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
+slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
 	$(BIN)/python -m pytest -m "slow and not interop" -n auto --maxprocesses 4 --dist worksteal
 
 coverage: $(SETUP) ## lines of the pure folders that their tests run; fails under 95 %
@@ -52,7 +55,7 @@ bench: compiled ## ours, bare loops and Apache Kafka side by side, into docs/ben
 	@$(if $(QUICK),,{ command -v java && command -v mvn; } > /dev/null || tests/interop/tools.sh)
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(RUNS),--runs $(RUNS)) $(ONLY:%=--only %)
 
-interop: $(SETUP) ## foreign clients in Python, JavaScript, Go, Java and C, and Kafka's tools, against clusters with kills
+interop: $(SETUP) tools ## foreign clients in Python, JavaScript, Go, Java and C, and Kafka's tools, against clusters with kills
 	tests/interop/tools.sh
 	$(BIN)/python -m pytest -m interop --timeout 900 -p no:randomly -p no:unraisableexception  # sockets that foreign libraries leave open
 
