@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 

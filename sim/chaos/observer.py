@@ -22,6 +22,7 @@ from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
 SAMPLE_MS = 100
 ASK_TIMEOUT_MS = 800
 ANSWER_AGE_MS_MAX = 1_000
+SEEING_SECONDS_MAX = 10.0
 PAUSE_MS = 80
 """Between two rounds of questions to one broker."""
 FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError)
@@ -50,6 +51,7 @@ class Observer:
     on_sample: Callable[[Sample], None] = lambda sample: None
     samples: list[Sample] = field(default_factory=list)
     _answers: dict[int, _Answer] = field(default_factory=dict)
+    _all_answered: trio.Event = field(default_factory=trio.Event)
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -61,6 +63,17 @@ class Observer:
                 self.take()
                 due += SAMPLE_MS / 1000
                 await trio.sleep_until(due)
+
+    async def wait_seeing(self) -> None:
+        """Until every broker has answered once, but no longer than SEEING_SECONDS_MAX: what the questions need is
+        loaded then."""
+        with trio.move_on_after(SEEING_SECONDS_MAX):
+            await self._all_answered.wait()
+
+    def forget(self) -> None:
+        """Drop all samples and answers: the clock begins anew."""
+        self.samples.clear()
+        self._answers.clear()
 
     def take(self) -> Sample:
         """Compose a sample of what is known now."""
@@ -98,6 +111,8 @@ class Observer:
                 ) as admin:
                     while True:
                         self._answers[node] = await self._ask(admin)
+                        if len(self._answers) == len(self.brokers):
+                            self._all_answered.set()
                         await trio.sleep(PAUSE_MS / 1000)
             except FAILURES:
                 await trio.sleep(PAUSE_MS / 1000)

@@ -145,10 +145,12 @@ class Run:
         faults = faults_of_run(self._scenario, target.cluster, self._settings.seed)
         require_faults(target.cluster, faults)
         async with target.client_seam() as seam, trio.open_nursery() as nursery:
+            nursery.start_soon(observer.run)
             work = await begin(target, history, observer, seam)
+            await observer.wait_seeing()
+            observer.forget()
             self._clock.begin()
             self._is_working = True
-            nursery.start_soon(observer.run)
             self._progress.phase("clients work, faults happen")
             await self._work_beside_faults(target, work, faults)
             self._outcome.duration_ms = self._clock.now_ms()

@@ -1,0 +1,151 @@
+"""`kraft chaos` from the command line: runs with each client, their folders and exit codes, and wrong arguments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kraft.sim.chaos.run_folder import RunFolder
+from kraft.sim.chaos.scenario_file import BUILT_IN
+from tests.chaos.chaos_command import Chaos
+from tests.deploy.clusters import Command
+
+ONE_KILL = """
+title = "One kill"
+duration_s = 6
+[workload]
+producers = 1
+[[fault]]
+at_s = 1
+kind = "kill"
+node = 2
+back_s = 0.5
+"""
+NO_CLIENTS = """
+title = "No clients"
+duration_s = 1
+[workload]
+producers = 0
+readers = 0
+"""
+UNKNOWN = 3
+FILES = {"run.json", "history.jsonl", "faults.jsonl", "samples.jsonl", "output.jsonl", "verdict.json", "report.html"}
+
+
+@pytest.fixture
+def chaos(tmp_path: Path) -> Chaos:
+    return Chaos(tmp_path)
+
+
+@pytest.fixture
+def kraft(tmp_path: Path) -> Command:
+    return Command(tmp_path / "state")
+
+
+def run_one(chaos: Chaos, *options: str) -> Path:
+    """The folder of a run that must be valid."""
+    printed = chaos.run("run", chaos.scenario(ONE_KILL), "--out", chaos.runs, "--json", *options)
+    (found,) = json.loads(printed)
+    assert (found["scenario"], found["cluster"], found["verdict"]["verdict"]) == ("short", "pykraft", "valid")
+    return Path(found["folder"])
+
+
+def require_whole(folder: Path, client: str) -> None:
+    """All files are there, and hold what happened."""
+    run_folder = RunFolder(folder)
+    assert {path.name for path in folder.iterdir()} >= FILES
+    assert {path.name for path in (folder / "nodes").iterdir()} >= {"1.log", "101.log", "toxiproxy.log"}
+    info = run_folder.read_info()
+    assert info.client == client
+    assert (info.trouble, info.seed) == ((), 1)
+    (fault,) = run_folder.read_faults()
+    assert (fault.kind, fault.nodes, fault.missed) == ("kill", (2,), "")
+    assert any(event.process == "final-reader" or "final" in event.process for event in run_folder.read_history())
+    assert any(2 not in sample.running for sample in run_folder.read_samples())
+    assert "<html" in run_folder.report.read_text()
+
+
+def test_a_run_with_our_client_is_valid_and_is_judged_the_same_again(chaos: Chaos) -> None:
+    folder = run_one(chaos)
+    require_whole(folder, "kraft")
+    before = chaos.verdict(folder)
+    (folder / "verdict.json").unlink()
+    assert "VALID" in chaos.run("judge", folder)
+    assert chaos.verdict(folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python"])
+def test_a_run_with_a_foreign_client_is_valid(chaos: Chaos, client: str) -> None:
+    require_whole(run_one(chaos, "--client", client), client)
+
+
+def test_repeated_runs_have_a_page_that_sums_them_up(chaos: Chaos) -> None:
+    scenario = chaos.scenario(NO_CLIENTS)
+    printed = chaos.run("run", scenario, "--out", chaos.runs, "--repeat", "2", "--seed", "5", code=UNKNOWN)
+    assert "2 unknown" in printed
+    assert "No client did anything." in printed
+    page = (chaos.runs / "summary.html").read_text()
+    reports = sorted(path.relative_to(chaos.runs) for path in chaos.runs.glob("*/report.html"))
+    assert [str(path).split("-")[2] for path in reports] == ["5", "6"]
+    assert all(str(path) in page for path in reports)
+
+
+@pytest.mark.slow
+def test_a_scenario_that_is_shown_and_edited_is_run_as_a_file(chaos: Chaos) -> None:
+    shown = chaos.run("show", "broker-crash")
+    path = chaos.scenario(shown, "mine")
+    printed = chaos.run("run", path, "--out", chaos.runs, "--duration", "12", "--nodes", "1+3")
+    assert "mine on pykraft with kraft, seed 1: VALID" in printed
+    assert f"kraft chaos run {path}" in printed
+
+
+def test_scenarios_are_listed(kraft: Command) -> None:
+    rows = kraft.json("chaos", "list")
+    assert [row["name"] for row in rows] == list(BUILT_IN)
+    assert all(row["title"] and row["about"] for row in rows)
+    assert "Broker crash" in kraft.run("chaos", "list")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "broker-crush"], "broker-crash"),
+        (["run", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["show", "broker-crush"], "broker-crash"),
+        (["run", "broker-crash", "--against", "localhost:1", "--kafka", "."], "--against and --kafka exclude each other"),
+        (["run", "broker-crash", "--control", "nodes.toml"], "--against"),
+        (["run", "broker-crash", "--nodes", "three"], "expected CONTROLLERS+BROKERS"),
+        (["run", "broker-crash", "--nodes", "0+3"], "expected CONTROLLERS+BROKERS"),
+        (["run", "broker-crash", "--nodes", "1+2+3"], "expected CONTROLLERS+BROKERS"),
+        (["run", "broker-crash", "--duration", "5"], "no fault that fits into 5 s"),
+        (["run", "broker-crash", "--client", "kafka-pyton"], "kafka-python"),
+        (["run", "broker-crash", "--kafka", "/nowhere"], "/nowhere"),
+        (["run", "broker-crash", "--json", "--", "true"], "--json"),
+        (["campaign", "broker-crush"], "broker-crash"),
+    ],
+)
+def test_a_wrong_argument_is_refused_and_the_right_one_named(
+    kraft: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in kraft.run("chaos", *words, code=2)
+    assert not (tmp_path / "chaos-runs").exists(), "no run has begun"
+
+
+def test_a_scenario_that_fits_the_nodes_no_more_is_refused(kraft: Command, chaos: Chaos) -> None:
+    """A fault names node 2, and the topic has three replicas."""
+    scenario = chaos.scenario(ONE_KILL)
+    kraft.run("chaos", "run", scenario, "--nodes", "1+1", "--out", chaos.runs, code=2)
+
+
+def test_a_program_that_is_not_there_is_refused_before_a_run_begins(kraft: Command, chaos: Chaos) -> None:
+    words = ("chaos", "run", "broker-crash", "--out", chaos.runs, "--", "no-such-program")
+    assert "no such program" in kraft.run(*words, code=127)
+    assert not chaos.runs.exists()
+
+
+def test_a_folder_that_is_no_run_is_not_judged(kraft: Command, tmp_path: Path) -> None:
+    assert "is not the folder of a run" in kraft.run("chaos", "judge", tmp_path, code=2)
