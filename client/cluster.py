@@ -6,14 +6,14 @@ is not believed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import trio
 
-from kraft.client.connections import CONNECTION_FAILURES, Link, Links, TimedOut
+from kraft.client.connections import CONNECTION_FAILURES, Link, Links, TimedOut, VersionMismatch
 from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.topology import Broker, Leader
@@ -108,9 +108,33 @@ class Cluster:
         self._leaders[topic_partition] = leader
         return leader.node_id in self.brokers
 
-    async def link(self, node_id: int, purpose: str) -> Link:
-        """A live link to a known broker."""
-        return await self.links.get(self.brokers[node_id].address, purpose)
+    async def link(self, node_id: int, purpose: str, *, learned: Callable[[], None] = lambda: None) -> Link:
+        """A live link to a known broker. While that does not answer, as a frozen one does not, ask for metadata now and
+        then, and call `learned` after it: another broker may lead by now."""
+        address = self.brokers[node_id].address
+        live = self.links.live(address, purpose)
+        if live is not None:
+            return live
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._refresh_now_and_then, learned)
+            try:
+                link = await self.links.get(address, purpose)
+            except (*CONNECTION_FAILURES, WireError, VersionMismatch) as problem:  # raised outside of the nursery
+                failure = problem
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return link
+
+    async def _refresh_now_and_then(self, learned: Callable[[], None]) -> None:
+        while True:
+            await self.seam.clock.sleep_ms(METADATA_TIMEOUT_MS)
+            try:
+                await self.refresh(self.topic_names())
+            except ClusterUnreachable:
+                continue
+            learned()
 
     def candidates(self) -> list[Address]:
         """Whom to ask what anyone can answer: known brokers in turn, then the bootstrap addresses."""

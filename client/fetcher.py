@@ -247,7 +247,7 @@ class Fetcher:
             self._accept(tp, assigned, part)
 
     async def _ask(self, node_id: int, session: FetchSession, asked: Asked, wait_ms: int) -> FetchAnswer:
-        link = await self._cluster.link(node_id, "fetch")
+        link = await self._cluster.link(node_id, "fetch", learned=self.kick)
         version = link.version(ApiKey.FETCH)
         wanted: dict[TopicPartition, tuple[UUID | None, FetchPartition]] = {}
         for tp, (assigned, _) in asked.items():

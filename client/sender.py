@@ -234,7 +234,7 @@ class Sender:
         if self._config.required_acks == 0:
             self._metadata_wanted.set()  # only the end of its connection tells that a broker does not lead any more
         try:
-            await self._cluster.link(node_id, "produce")
+            await self._cluster.link(node_id, "produce", learned=self.wake)
         except (*CONNECTION_FAILURES, WireError, KeyError):
             for topic_partition in self._accumulator.partitions():
                 leader = self._cluster.leader(topic_partition)

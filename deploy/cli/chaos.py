@@ -19,7 +19,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, print_json, print
 
 if TYPE_CHECKING:
     from kraft.sim.chaos.campaign import CampaignSettings, ClusterChoice
-    from kraft.sim.chaos.scenario import Scenario, ScenarioCluster
+    from kraft.sim.chaos.scenario import Scenario
 
 EXIT_INVALID, EXIT_UNKNOWN = 1, 3
 SIGNAL_BASE = 128
@@ -210,25 +210,31 @@ def _read(scenario: str) -> Scenario:
 def _adapted(scenario: Scenario, duration: float | None, nodes: str | None) -> Scenario:
     """The scenario with another length, or on other nodes."""
     from kraft.sim.chaos.scenario import ScenarioError
-    from kraft.sim.chaos.scenario_file import with_duration
+    from kraft.sim.chaos.scenario_file import with_duration, with_nodes
 
+    option = ""
     try:
+        if nodes is not None:
+            option = f"--nodes {nodes}"
+            scenario = with_nodes(scenario, _counts(nodes))
         if duration is not None:
+            option = "--duration"
             scenario = with_duration(scenario, round(duration * 1000))
     except ScenarioError as problem:
-        raise CommandFailed(f"--duration: {problem}", code=EXIT_USAGE) from problem
-    return scenario if nodes is None else replace(scenario, cluster=_on_nodes(scenario.cluster, nodes))
+        raise CommandFailed(f"{option}: {problem}", code=EXIT_USAGE) from problem
+    return scenario
 
 
-def _on_nodes(cluster: ScenarioCluster, nodes: str) -> ScenarioCluster:
+def _counts(nodes: str) -> dict[str, int]:
+    """How many nodes of which roles, by the keys of a scenario's [cluster]."""
     counts = nodes.split("+")
     if len(counts) > 2 or not all(count.isdecimal() and int(count) for count in counts):
         raise CommandFailed(
             f"--nodes {nodes}: expected CONTROLLERS+BROKERS, as 3+3, or nodes of both roles, as 3", code=2
         )
     if len(counts) == 1:
-        return replace(cluster, combined=int(counts[0]))
-    return replace(cluster, controllers=int(counts[0]), brokers=int(counts[1]), combined=0)
+        return {"combined": int(counts[0])}
+    return {"controllers": int(counts[0]), "brokers": int(counts[1])}
 
 
 def _cluster(kafka: Path | None, against: str | None, control: Path | None, namespaces: bool) -> ClusterChoice:
@@ -281,15 +287,20 @@ def _run_command(scenario: str, seed: int, kafka: Path | None) -> str:
 def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
     """All runs; ends the command with its exit code."""
     from kraft.sim.chaos.campaign import Campaign
+    from kraft.sim.chaos.clients.libraries import UnknownLibrary, library_of
     from kraft.sim.chaos.program import ProgramNotFound, require_program
 
+    try:
+        library_of(settings.client)
+    except UnknownLibrary as problem:
+        raise CommandFailed(f"--client: {problem}", code=EXIT_USAGE) from problem
     if settings.application:
         try:
             require_program(settings.application)
         except ProgramNotFound as problem:
             raise CommandFailed(str(problem), code=problem.code) from problem
-    runs = Campaign(settings)
-    with _ending_on_signals():
+    with _ending_on_signals() as require_wanted:
+        runs = Campaign(replace(settings, require_wanted=require_wanted))
         runs.run()
     if as_json:
         print_json(
@@ -308,24 +319,28 @@ def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _ending_on_signals() -> Iterator[None]:
+def _ending_on_signals() -> Iterator[Callable[[], None]]:
     """SIGTERM and SIGHUP end the run as ctrl-C does, with a shell's exit code for the signal. They become a SIGINT, for
-    which trio has a handler of its own: an exception anywhere in its loop would break it."""
-    ended_by = signal.SIGINT
+    which trio has a handler of its own: an exception anywhere in its loop would break it. What is given raises
+    KeyboardInterrupt after a signal: the exception is lost where the interpreter ignores it, as in a finalizer."""
+    ended_by: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal ended_by
-        ended_by = signal.Signals(number)
+        ended_by.append(number)
         signal.raise_signal(signal.SIGINT)
+
+    def require_wanted() -> None:
+        if ended_by:
+            raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
-        yield
+        yield require_wanted
     except KeyboardInterrupt:
-        raise typer.Exit(SIGNAL_BASE + ended_by) from None
+        raise typer.Exit(SIGNAL_BASE + (ended_by or [signal.SIGINT])[0]) from None
 
 
 def _exit_code(verdict: str) -> int:

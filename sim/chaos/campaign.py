@@ -41,6 +41,8 @@ class CampaignSettings:
     is_quiet: bool = False
     keeps_data: bool = False
     application: tuple[str, ...] = ()
+    require_wanted: Callable[[], None] = lambda: None
+    """Is called again and again; raises KeyboardInterrupt if the campaign is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Campaign:
             command=settings.command(scenario, seed, cluster.name),
             application=settings.application,
             echo=not settings.is_quiet,
+            require_wanted=settings.require_wanted,
         )
         run = Run(run_settings, folder, lambda warden: cluster.make(scenario, folder, warden), progress)
         info: RunInfo | None = None

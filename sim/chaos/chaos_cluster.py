@@ -12,11 +12,12 @@ made. It kills the nodes: a clean stop takes long where links are cut and nodes 
 from __future__ import annotations
 
 import secrets
+import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -47,12 +48,12 @@ from kraft.sim.nemesis.plan import Fault
 
 CLIENT_LISTENER, BROKER_LISTENER, CONTROLLER_LISTENER = "CLIENTS", "PLAINTEXT", "CONTROLLER"
 _POLL_SECONDS = 0.05
+NODE_LOGS = "nodes"
+"""A run's folder of logs."""
 Link = tuple[int, int]
 """Source, which dials, and target."""
 ENDING_KINDS = (plan.RESET, plan.BYTE_LIMIT, plan.TIMEOUT, plan.RESET_PEER)
 """Kinds of faults that end connections: they are counted then."""
-PROBES_OF_SOME = 8
-"""So often a link is probed on which only some connections are hit."""
 
 
 class ChaosCluster(KafkaCluster):
@@ -136,6 +137,14 @@ class ChaosCluster(KafkaCluster):
         if self._wanted.dynamic_voters:
             controllers = {node.node_id: node.controller_port for node in layout.nodes() if node.controller_port}
             format_first_voters(folder, self._cluster_id, controllers)
+
+    def _start_failed(self, folder: ClusterFolder) -> None:
+        """Keep the nodes' logs, which say why."""
+        kept = self._files / NODE_LOGS
+        kept.mkdir(exist_ok=True)
+        for node in self.node_ids:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(folder.node(node) / "node.log", kept / f"{node}.log")
 
     def _hold_client_ports(self, layout: ClusterLayout) -> dict[int, int]:
         """Broker → the port on which it listens for clients."""
@@ -273,7 +282,7 @@ class ChaosCluster(KafkaCluster):
         worse = {link for link, state in broken.items() if before.get(link) != state}
         is_partial = any(toxic.toxicity < 1 for link in worse for toxic in broken[link][1].toxics)
         for probes in self._probes:
-            probes.look(_either_way(worse), PROBES_OF_SOME if is_partial else 1)
+            probes.look(_either_way(worse), partly=is_partial)
             probes.refresh(_either_way(before.keys() - broken.keys()) - _either_way(broken))
 
     def _ways(self) -> dict[Link, Way]:

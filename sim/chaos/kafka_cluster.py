@@ -120,6 +120,7 @@ class KafkaCluster(BreakableCluster):
             )
             self._cluster.wait_ready()
         except BaseException as problem:
+            self._start_failed(ClusterFolder(folder))
             self.close()
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(problem, LaunchError):
@@ -134,6 +135,9 @@ class KafkaCluster(BreakableCluster):
 
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
         """Called once when the nodes' folders are there and none of them has been started."""
+
+    def _start_failed(self, folder: ClusterFolder) -> None:
+        """Called before what the nodes wrote is removed."""
 
     def close(self) -> None:
         """End all nodes at once, and remove what they wrote."""

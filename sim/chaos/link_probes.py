@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +24,9 @@ Link = tuple[int, int]
 ANSWER_SECONDS_MAX = 2.0
 HELD_MS = 400
 """A probe that is answered only after so long was held back on its way."""
+PROBES, PROBES_PARTLY = 3, 8
+"""So many probes are sent over a link; over one on which only some connections are hit."""
+ENOUGH_SECONDS = 0.5
 THREADS = 8
 _LENGTH = struct.Struct(">i")
 CLIENT_ID = b"kraft chaos probe"
@@ -38,23 +41,29 @@ class Times:
     round_trip_ms: float
     close_ms: float
 
-    def longest(self, other: Times) -> Times:
-        """Of two probes."""
-        return Times(max(self.round_trip_ms, other.round_trip_ms), max(self.close_ms, other.close_ms))
+    def combine(self, choose: Callable[[float, float], float], other: Times) -> Times:
+        """One of two probes, for each time."""
+        return Times(choose(self.round_trip_ms, other.round_trip_ms), choose(self.close_ms, other.close_ms))
 
 
-UNKNOWN = Times(0.0, 0.0)
+NONE = Times(0.0, 0.0)
 
 
 class LinkProbes:
-    """`addresses`: link → where its source dials. Probes go on in threads; `facts` has what is known so far."""
+    """`addresses`: link → where its source dials. Probes go on in threads; `facts` has what is known so far.
+
+    A busy machine makes a probe late, so several are sent one after the other, and the shortest times count. Where only
+    some connections are hit (`partly`), many are sent at once, and the longest times count.
+    """
 
     def __init__(self, addresses: Mapping[Link, Address]) -> None:
         self._addresses = addresses
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="probe")
         self._lock = threading.Lock()
+        self._well: dict[Link, Times] = {}
+        """What a probe of each link took while all was well."""
         self._times: dict[Link, tuple[int, Times]] = {}
-        """Link → the number of the look that was answered last, and the longest times of its probes."""
+        """Link → the number of the look that was answered last, and its times."""
         self._unanswered: Counter[Link] = Counter()
         self._held: Counter[Link] = Counter()
         self._looked: dict[Link, None] = {}
@@ -62,34 +71,36 @@ class LinkProbes:
 
     def begin(self) -> None:
         """Probe every link while all is well, and wait for that."""
-        list(self._pool.map(lambda link: self._probe(link, 0, True), self._addresses))
+        list(self._pool.map(lambda link: self._probe(link, 0, PROBES, is_counted=False), self._addresses))
+        self._well = {link: times for link, (_, times) in self._times.items()}
 
-    def look(self, links: Iterable[Link], count: int = 1) -> None:
-        """Probe these links, of those that there are, so many times, and do not wait."""
-        self._submit(links, count, is_counted=True)
+    def look(self, links: Iterable[Link], *, partly: bool = False) -> None:
+        """Probe these links, of those that there are, and do not wait."""
+        self._submit(links, *([1] * PROBES_PARTLY if partly else [PROBES]), is_counted=True)
 
     def refresh(self, links: Iterable[Link]) -> None:
         """Probe links that are well again, and do not wait. A probe that is late or not answered shows nothing then."""
-        self._submit(links, 1, is_counted=False)
+        self._submit(links, PROBES, is_counted=False)
 
-    def _submit(self, links: Iterable[Link], count: int, *, is_counted: bool) -> None:
+    def _submit(self, links: Iterable[Link], *counts: int, is_counted: bool) -> None:
         self._looks += 1
         for link in links:
             if link in self._addresses:
                 self._looked[link] = None
-                for _ in range(count):
-                    self._pool.submit(self._probe, link, self._looks, is_counted)
+                for count in counts:
+                    self._pool.submit(self._probe, link, self._looks, count, is_counted=is_counted)
 
     def facts(self) -> dict[str, float]:
-        """Of links that were probed since the begin: "round trip ms SOURCE->TARGET" and "close ms SOURCE->TARGET", the
-        longest of the last look of which a probe was answered; "unanswered probes SOURCE->TARGET", and "held probes
-        SOURCE->TARGET", those that were answered after HELD_MS or later."""
+        """Of links SOURCE->TARGET that were probed since the begin: "added round trip ms" and "added close ms", by how
+        much longer these took in the last look that was answered than at the begin; "unanswered probes", and "held
+        probes", those that were answered after HELD_MS or later."""
         found: dict[str, float] = {}
         for link in [*self._looked]:
             name = "->".join(map(str, link))
-            _, times = self._times.get(link, (0, UNKNOWN))
-            found[f"round trip ms {name}"] = times.round_trip_ms
-            found[f"close ms {name}"] = times.close_ms
+            well = self._well.get(link, NONE)
+            _, times = self._times.get(link, (0, well))
+            found[f"added round trip ms {name}"] = round(max(0.0, times.round_trip_ms - well.round_trip_ms), 1)
+            found[f"added close ms {name}"] = round(max(0.0, times.close_ms - well.close_ms), 1)
             found[f"unanswered probes {name}"] = float(self._unanswered[link])
             found[f"held probes {name}"] = float(self._held[link])
         return found
@@ -97,18 +108,31 @@ class LinkProbes:
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _probe(self, link: Link, look: int, is_counted: bool) -> None:
-        try:
-            times = _ask(self._addresses[link])
-        except OSError:
+    def _probe(self, link: Link, look: int, count: int, *, is_counted: bool) -> None:
+        """Send up to `count` probes one after the other, and keep the shortest times: none after one that fails, or
+        after ENOUGH_SECONDS."""
+        shortest: Times | None = None
+        until = time.monotonic() + ENOUGH_SECONDS
+        for number in range(count):
+            if number and time.monotonic() > until:
+                break
+            try:
+                times = _ask(self._addresses[link])
+            except OSError:
+                with self._lock:
+                    self._unanswered[link] += is_counted
+                break
             with self._lock:
-                self._unanswered[link] += is_counted
-            return
+                self._held[link] += is_counted and times.round_trip_ms >= HELD_MS
+            shortest = times if shortest is None else shortest.combine(min, times)
+        if shortest is not None:
+            self._keep(link, look, shortest)
+
+    def _keep(self, link: Link, look: int, times: Times) -> None:
         with self._lock:
-            self._held[link] += is_counted and times.round_trip_ms >= HELD_MS
-            last, known = self._times.get(link, (look, UNKNOWN))
+            last, known = self._times.get(link, (look, NONE))
             if look >= last:
-                self._times[link] = (look, times.longest(known) if look == last else times)
+                self._times[link] = (look, times.combine(max, known) if look == last else times)
 
 
 def _ask(address: Address) -> Times:

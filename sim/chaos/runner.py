@@ -66,6 +66,8 @@ class RunSettings:
     application: tuple[str, ...] = ()
     echo: bool = True
     """The application's output is shown as it comes."""
+    require_wanted: Callable[[], None] = lambda: None
+    """Is called again and again; raises KeyboardInterrupt if the run is to end."""
 
 
 class Run:
@@ -102,7 +104,7 @@ class Run:
                         self._clock.now_ms,
                         target.running,
                         target.facts,
-                        lambda sample: self._progress.sample(sample, history),
+                        lambda sample: self._sampled(sample, history),
                     )
                     self._work_until_over(target, history, observer)
                 info = self._info(target)
@@ -159,6 +161,10 @@ class Run:
             if target.is_lasting:
                 await work.clean()
             nursery.cancel_scope.cancel()
+
+    def _sampled(self, sample: Sample, history: History) -> None:
+        self._settings.require_wanted()
+        self._progress.sample(sample, history)
 
     async def _work_beside_faults(self, target: Target, work: Work, faults: Sequence[ScenarioFault]) -> None:
         until = trio.Event()

@@ -8,6 +8,7 @@ their names. `kraft.sim.chaos.scenario` shows a file.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,8 @@ _EXPECTS = {
     "must_find": ("must_find", names_of(tuple(MEANINGS))),
     "gap_s_max": ("gap_ms_max", seconds(0)),
 }
+NODES = ("controllers", "brokers", "combined")
+"""Keys of [cluster] that say which nodes there are."""
 _TABLES = ("cluster", "topic", "workload", "expects", "fault")
 
 
@@ -146,12 +149,15 @@ def parse_scenario(source: str, name: str) -> Scenario:
         raise ScenarioError(f"{name}: {problem}") from None
 
 
-def _parsed(source: str, name: str) -> Scenario:
+def _parsed(source: str, name: str, nodes: Mapping[str, int] | None = None) -> Scenario:
+    """`nodes`: see with_nodes."""
     try:
         data = tomllib.loads(source)
     except tomllib.TOMLDecodeError as problem:
         raise ScenarioError(f"this is no TOML: {problem}") from problem
     tables = {table: data.pop(table, {}) for table in _TABLES[:-1]}
+    if nodes is not None:
+        tables["cluster"] = {key: value for key, value in tables["cluster"].items() if key not in NODES} | {**nodes}
     faults = data.pop("fault", [])
     top = read_table("the file", data, _TOP, others=_TABLES)
     cluster = _cluster(read_table("[cluster]", tables["cluster"], _CLUSTER))
@@ -209,6 +215,15 @@ def _workload(given: dict[str, Any]) -> ScenarioWorkload:
     if workload.group_churn_s and not workload.group_members:
         raise ScenarioError("[workload]: group_churn_s needs group_members, those who leave and come")
     return workload
+
+
+def with_nodes(scenario: Scenario, nodes: Mapping[str, int]) -> Scenario:
+    """The scenario of the same file on other nodes, which are given by the keys NODES. ScenarioError if its topic or a
+    fault does not fit them."""
+    try:
+        return _parsed(scenario.text, scenario.name, nodes)
+    except ScenarioError as problem:
+        raise ScenarioError(f"{scenario.name}: {problem}") from None
 
 
 def with_duration(scenario: Scenario, duration_ms: int) -> Scenario:

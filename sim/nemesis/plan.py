@@ -54,7 +54,7 @@ LATENCY, SLOW_LINK, BYTE_LIMIT = QUALITY_KINDS = ("latency", "slow link", "byte 
 """What one node sends to another arrives late, or slowly, or not beyond so many bytes of a connection."""
 SLICER, SLOW_CLOSE, TIMEOUT, RESET_PEER = TOXIC_KINDS = ("slicer", "slow close", "timeout", "reset peer")
 """What only toxiproxy can do to a link: bytes come in small pieces; closes come late; bytes are dropped, and each
-connection ends after a time; connections are reset after a time. `kraft sim` neither draws them nor has them."""
+connection ends after a time; each is reset a time after its next bytes. `kraft sim` neither draws nor has them."""
 STREAMS = ("", "up", "down")
 """Connections on which a fault of a link acts: all of them, those that the sender dialled, those that it accepted."""
 ALL_CLIENTS = -1

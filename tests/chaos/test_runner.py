@@ -115,7 +115,10 @@ def test_scenarios_are_listed(kraft: Command) -> None:
         (["run", "broker-crush"], "broker-crash"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["show", "broker-crush"], "broker-crash"),
-        (["run", "broker-crash", "--against", "localhost:1", "--kafka", "."], "--against and --kafka exclude each other"),
+        (
+            ["run", "broker-crash", "--against", "localhost:1", "--kafka", "."],
+            "--against and --kafka exclude each other",
+        ),
         (["run", "broker-crash", "--control", "nodes.toml"], "--against"),
         (["run", "broker-crash", "--nodes", "three"], "expected CONTROLLERS+BROKERS"),
         (["run", "broker-crash", "--nodes", "0+3"], "expected CONTROLLERS+BROKERS"),
@@ -136,9 +139,19 @@ def test_a_wrong_argument_is_refused_and_the_right_one_named(
 
 
 def test_a_scenario_that_fits_the_nodes_no_more_is_refused(kraft: Command, chaos: Chaos) -> None:
-    """A fault names node 2, and the topic has three replicas."""
     scenario = chaos.scenario(ONE_KILL)
-    kraft.run("chaos", "run", scenario, "--nodes", "1+1", "--out", chaos.runs, code=2)
+    said = kraft.run("chaos", "run", scenario, "--nodes", "1+1", "--out", chaos.runs, code=2)
+    assert "--nodes 1+1: short: [[fault]] 1 (kill): node is 2, and the cluster has 1, 101" in said
+    assert not chaos.runs.exists()
+
+
+def test_a_cluster_that_does_not_start_is_unknown_and_its_logs_are_kept(chaos: Chaos) -> None:
+    scenario = chaos.scenario(f'{NO_CLIENTS}[cluster.settings]\n"log.dirs" = "/proc/nowhere"\n')
+    printed = chaos.run("run", scenario, "--out", chaos.runs, code=UNKNOWN)
+    assert "unknown: node " in printed
+    logs = [path.read_text() for path in chaos.runs.glob("*/nodes/*.log")]
+    assert len(logs) == 6
+    assert any("/proc/nowhere" in log for log in logs)
 
 
 def test_a_program_that_is_not_there_is_refused_before_a_run_begins(kraft: Command, chaos: Chaos) -> None:

@@ -1,4 +1,4 @@
-"""A verdict can be trusted: planted bugs of real processes make a run invalid, and a run that proves nothing is unknown."""
+"""Verdicts can be trusted: planted bugs make real processes' runs invalid, and runs that prove nothing are unknown."""
 
 from __future__ import annotations
 

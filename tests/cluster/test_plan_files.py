@@ -142,6 +142,11 @@ def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
     assert "fault 1 (blackout) is not for this cluster" in of_fault(kind="blackout", node=0)
     assert "fault 1 (cut) needs two nodes" in of_fault(kind="cut", node=1, other=1)
     assert "fault 1 (pause) has a time or a pick below 0" in of_fault(kind="pause", node=1, duration_ms=-1)
+    assert "fault 1 needs a kind, one of kill, " in of_fault(kind="slicer", node=1)
+    assert "fault 1 (latency) has a toxicity_percent or a stream: only clusters behind toxiproxy" in of_fault(
+        kind="latency", node=1, other=2, amount=5, toxicity_percent=50
+    )
+    assert "fault 1 names [-1], and the cluster has" in of_fault(kind="cut", node=-1, other=1)
     assert "(bit rot) is of a broker's logs, and 101 is none" in of_fault(kind="bit rot", node=101)
     assert "operation 1 is for partition 3" in of_work("rereader", 0, "read again", 3, 0)
     assert "(pause) cannot wait for the shrunk leader: only kill, power loss" in of_fault(

@@ -37,7 +37,7 @@ WORDS = {
     "slicer": "what `node` sends comes in pieces of so many bytes, with a pause after each (on processes only)",
     "slow close": "when one end closes a connection, the other one learns of it so much later (on processes only)",
     "timeout": "bytes are dropped, and each connection ends after so long; 0: when the fault ends (on processes only)",
-    "reset peer": "each connection is reset after so long, again and again (on processes only)",
+    "reset peer": "each connection is reset so long after its next bytes, which are lost (on processes only)",
     "reset": "the connections between two nodes end at once",
     "stall": "bytes between two nodes wait (in virtual time only)",
     "slow disk": "each sync takes 0.8 s longer",

@@ -10,6 +10,7 @@ from typing import Any
 from kraft.config.document import render_table
 from kraft.deploy.cli.app import command_line
 from kraft.deploy.cli.connection import SHARED_OPTIONS
+from tests.docs.chaos import render_chaos
 from tests.docs.invariants import render_invariants
 from tests.docs.protocol import render_protocol
 
@@ -47,6 +48,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/commands.md": render_commands,
     "docs/protocol.md": render_protocol,
     "docs/invariants.md": render_invariants,
+    "docs/chaos.md": render_chaos,
 }
 
 

@@ -9,7 +9,7 @@ import trio
 
 from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.on_clusters import faults_of_seed
+from kraft.sim.nemesis.on_clusters import FaultRun, faults_of_seed
 from kraft.sim.nemesis.partition_shapes import bridge, clients_from, pairs_of
 from kraft.sim.nemesis.plan import HANG, Fault
 from kraft.sim.shapes import ClusterError
@@ -134,3 +134,38 @@ def test_a_seed_draws_plans_in_which_links_fare_badly(real_cluster: KafkaCluster
     late = [fault for fault in found if fault.kind == plan.LATENCY]
     assert any(fault.jitter_ms for fault in late)
     assert all(fault.amount > 0 and fault.node != fault.other for fault in found if fault.kind in plan.QUALITY_KINDS)
+
+
+NEEDS_PROXIES = [
+    (Fault(at_ms=0, kind=plan.SLICER, node=1, amount=10), "this cluster cannot have 'slicer'"),
+    (Fault(at_ms=0, kind=plan.LATENCY, node=1, amount=10, toxicity_percent=50), "toxicity and streams are of clusters"),
+    (Fault(at_ms=0, kind=plan.LATENCY, node=1, amount=10, stream="up"), "toxicity and streams are of clusters"),
+]
+
+
+@pytest.mark.parametrize(("fault", "says"), NEEDS_PROXIES, ids=["kind", "toxicity", "stream"])
+def test_what_needs_proxies_is_refused_without_them(real_cluster: KafkaCluster, fault: Fault, says: str) -> None:
+    for cluster in (real_cluster, SimulatedCluster(seed=1, **SHAPE)):
+        with pytest.raises(ClusterError, match=says):
+            FaultRun(cluster, [fault], lambda: 0)
+
+
+def test_links_of_clients_are_refused_where_they_cannot_be_told_from_nodes(real_cluster: KafkaCluster) -> None:
+    with pytest.raises(ClusterError, match="there is no node -1"):
+        real_cluster.carry_out([Fault(at_ms=0, kind=plan.CUT, node=plan.ALL_CLIENTS, other=1)])
+
+
+@pytest.mark.parametrize("kind", [plan.CUT, plan.CUT_ONE_WAY, plan.LATENCY, "reset", "stall"])
+def test_a_fault_of_the_link_of_clients_hits_one_broker_and_ends(kind: str) -> None:
+    fault = Fault(at_ms=0, kind=kind, node=plan.ALL_CLIENTS, other=2, duration_ms=1_000, amount=500)
+    with SimulatedCluster(seed=3, **SHAPE) as cluster:
+
+        async def story(stage: Stage) -> None:
+            await stage.write(1)
+            (done,) = await stage.carry_out([fault])
+            assert ("clients are cut off from node 2" if kind == plan.CUT else f"{kind} of clients to node 2") in done
+            assert not cluster._cuts
+            assert not cluster._qualities
+            await stage.write(1)
+
+        Stage(cluster).play(story)

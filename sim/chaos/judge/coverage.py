@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from kraft.sim.chaos.history import FINAL_READER
 from kraft.sim.chaos.judge import FaultEffect
 from kraft.sim.chaos.judge.operations import Operation
 from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
@@ -19,7 +20,7 @@ def find_reasons(
 ) -> list[str]:
     """Sentences, each a reason why the run says nothing."""
     reasons = list(info.trouble)
-    if not operations and not info.application:
+    if all(operation.process == FINAL_READER for operation in operations) and not info.application:
         reasons.append("No client did anything.")
     reasons += [
         f"No operation {function!r} succeeded, of {sum(ended.values())}."

@@ -43,7 +43,9 @@ _STOPPED: Needs = ((("process",), NOTICED), (("process",), ("follower controller
 _PAUSED: Needs = ((("process",), (*NOTICED, "gap", "slower")), (("process",), ("follower controller",)))
 _PROBES = ("fact:unanswered probes", "fact:held probes")
 _PARTED: Needs = (((*NOTICED, "gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),)
-_DEGRADED: Needs = ((("slower", "gap", "isr", "refusals", "fact:connections ended", "fact:round trip ms by 15"),),)
+_DEGRADED: Needs = (
+    (("slower", "gap", "isr", "refusals", "fact:connections ended", "fact:added round trip ms by 15"),),
+)
 _CUT_DOWN: Needs = ((("fact:connections ended", "fact:unanswered probes", "gap", "refusals", *NOTICED),),)
 _DISK: Needs = (((*NOTICED, "process", "refusals"),),)
 NEEDED: Mapping[str, Needs] = {
@@ -54,7 +56,7 @@ NEEDED: Mapping[str, Needs] = {
     **dict.fromkeys((plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT), _PARTED),
     plan.CLIENTS_CUT: ((("gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),),
     **dict.fromkeys((*plan.QUALITY_KINDS, plan.SLICER), _DEGRADED),
-    plan.SLOW_CLOSE: ((("fact:close ms by 100",),),),
+    plan.SLOW_CLOSE: ((("fact:added close ms by 100",),),),
     **dict.fromkeys((plan.TIMEOUT, plan.RESET_PEER), _CUT_DOWN),
     "reset": ((("fact:connections ended", "gap", *NOTICED),),),
     "clock": ((("fact:clock offset ms by 100",),),),
