@@ -82,6 +82,7 @@ def test_a_run_with_a_foreign_client_is_valid(chaos: Chaos, client: str) -> None
     require_whole(run_one(chaos, "--client", client), client)
 
 
+@pytest.mark.slow
 def test_repeated_runs_have_a_page_that_sums_them_up(chaos: Chaos) -> None:
     scenario = chaos.scenario(NO_CLIENTS)
     printed = chaos.run("run", scenario, "--out", chaos.runs, "--repeat", "2", "--seed", "5", code=UNKNOWN)

@@ -45,6 +45,8 @@ REFUSALS = (
 )
 """Errors of sends by which brokers, or the way to them, refuse: letters only, anywhere in the reason."""
 
+LINK_KINDS = (*plan.LINK_KINDS, *plan.TOXIC_KINDS)
+
 Value = TypeVar("Value")
 Series = Sequence[tuple[float, Value]]
 
@@ -350,7 +352,8 @@ def _is_cut(case: Case, source: str, target: str) -> bool:
 def fact(case: Case, wanted: str) -> str | None:
     """A measurement changes: `NAME` rises over what it was, `NAME by X` moves by at least X, up or down, `NAME under
     X%` falls to at most that part of what it was. "NAME N" and "NAME N->M" of nodes that were hit are meant too; one of
-    N and M may be "clients"."""
+    N and M may be "clients". Of a fault of the link between two nodes, only that link is meant. Connections also end when
+    clients do, so what comes after their time does not count."""
     parts = _FACT.fullmatch(wanted)
     if parts is None:
         return None
@@ -360,7 +363,7 @@ def fact(case: Case, wanted: str) -> str | None:
         series = case.observed.series(lambda each, name=name: each.facts.get(name))  # type: ignore[misc]
         was = case.before(series)
         for time_ms, value in case.within(series):
-            if _has_moved(was, value, parts["by"], parts["under"]):
+            if time_ms <= case.observed.duration_ms and _has_moved(was, value, parts["by"], parts["under"]):
                 return f"{name} went from {0 if was is None else was:g} to {value:g} {case.after_s(time_ms)}"
     return None
 
@@ -380,6 +383,8 @@ def _is_meant(case: Case, wanted: str, name: str) -> bool:
     ends = rest.split("->")
     nodes = [int(end) for end in ends if end.isdigit()]
     has_known_ends = rest != name and len(ends) <= 2 and all(end.isdigit() or end == "clients" for end in ends)
+    if case.kind in LINK_KINDS and len(case.nodes) == len(ends) == 2:
+        return has_known_ends and {*nodes} == case.nodes
     return has_known_ends and any(map(case.is_hit, nodes))
 
 
