@@ -285,9 +285,9 @@ def scenario(
 ) -> None:
     """Run a scenario of `kraft chaos` in virtual time: the same clients, faults and judge on a simulated cluster."""
     from kraft.sim.chaos.judge import INVALID, VALID
-    from kraft.sim.chaos.scenario import ScenarioError
-    from kraft.sim.chaos.scenario_file import read_scenario
-    from kraft.sim.chaos.simulated_run import run_simulated, summary_lines
+    from kraft.sim.chaos.run.simulated_run import run_simulated, summary_lines
+    from kraft.sim.chaos.scenarios.scenario import ScenarioError
+    from kraft.sim.chaos.scenarios.scenario_file import read_scenario
     from kraft.sim.shapes import ClusterError
 
     if keep is not None:
@@ -313,8 +313,8 @@ def scenario(
 @app.command()
 def scenarios() -> None:
     """The scenarios that come with the package."""
-    from kraft.sim.chaos.scenario_file import builtin_scenarios
-    from kraft.sim.chaos.simulated_run import why_not_simulated
+    from kraft.sim.chaos.run.simulated_run import why_not_simulated
+    from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 
     for each in builtin_scenarios():
         print(f"{each.name:<22} {each.title}{' (kraft chaos run only)' if why_not_simulated(each) else ''}")

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.sim.chaos.leash import Leash
+from kraft.sim.chaos.hosts.leash import Leash
 
 UP_SECONDS_MAX = 30
 DOWN_SECONDS_MAX = 60

@@ -31,8 +31,8 @@ import typer
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, print_json, print_table
 
 if TYPE_CHECKING:
-    from kraft.sim.chaos.campaign import CampaignSettings, ClusterChoice
-    from kraft.sim.chaos.scenario import Scenario
+    from kraft.sim.chaos.run.campaign import CampaignSettings, ClusterChoice
+    from kraft.sim.chaos.scenarios.scenario import Scenario
 
 EXIT_INVALID, EXIT_UNKNOWN = 1, 3
 SIGNAL_BASE = 128
@@ -64,7 +64,7 @@ Nodes = Annotated[
 @app.command("list")
 def list_scenarios(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the scenarios that come with the command."""
-    from kraft.sim.chaos.scenario_file import builtin_scenarios
+    from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 
     found = builtin_scenarios()
     if as_json:
@@ -113,7 +113,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, and nothing else.")] = False,
 ) -> None:
     """Run a scenario, and judge it: valid, invalid or unknown."""
-    from kraft.sim.chaos.campaign import CampaignSettings
+    from kraft.sim.chaos.run.campaign import CampaignSettings
 
     chosen = _adapted(_read(scenario), duration, nodes)
     if as_json and application:
@@ -151,8 +151,8 @@ def campaign(
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, and nothing else.")] = False,
 ) -> None:
     """Run several scenarios several times, and sum them up on a page."""
-    from kraft.sim.chaos.campaign import CampaignSettings
-    from kraft.sim.chaos.scenario_file import builtin_scenarios
+    from kraft.sim.chaos.run.campaign import CampaignSettings
+    from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 
     chosen = [_read(name) for name in scenarios] if scenarios else builtin_scenarios()
     clusters = [_cluster(kafka, None, None, False)]
@@ -181,7 +181,7 @@ def judge(
     """Judge a run that is over once more, and write its report anew."""
     from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
     from kraft.sim.chaos.report import text_summary, write_report
-    from kraft.sim.chaos.run_folder import RunFolder
+    from kraft.sim.chaos.run.run_folder import RunFolder
 
     run_folder = RunFolder(folder)
     try:
@@ -198,8 +198,8 @@ def judge(
 
 
 def _read(scenario: str) -> Scenario:
-    from kraft.sim.chaos.scenario import ScenarioError
-    from kraft.sim.chaos.scenario_file import read_scenario
+    from kraft.sim.chaos.scenarios.scenario import ScenarioError
+    from kraft.sim.chaos.scenarios.scenario_file import read_scenario
 
     try:
         return read_scenario(scenario)
@@ -209,8 +209,8 @@ def _read(scenario: str) -> Scenario:
 
 def _adapted(scenario: Scenario, duration: float | None, nodes: str | None) -> Scenario:
     """The scenario with another length, or on other nodes."""
-    from kraft.sim.chaos.scenario import ScenarioError
-    from kraft.sim.chaos.scenario_file import with_duration, with_nodes
+    from kraft.sim.chaos.scenarios.scenario import ScenarioError
+    from kraft.sim.chaos.scenarios.scenario_file import with_duration, with_nodes
 
     option = ""
     try:
@@ -245,7 +245,7 @@ def _cluster(kafka: Path | None, against: str | None, control: Path | None, name
         raise CommandFailed("--control says how the nodes of --against are broken: give both", code=EXIT_USAGE)
     if namespaces and (against or kafka):
         raise CommandFailed("--namespaces is for clusters of pykraft that the run starts", code=EXIT_USAGE)
-    from kraft.sim.chaos.choices import brought_choice, kafka_choice, own_choice
+    from kraft.sim.chaos.targets.choices import brought_choice, kafka_choice, own_choice
     from kraft.sim.shapes import ClusterError
 
     try:
@@ -286,9 +286,9 @@ def _run_command(scenario: str, seed: int, kafka: Path | None) -> str:
 
 def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
     """All runs; ends the command with its exit code."""
-    from kraft.sim.chaos.campaign import Campaign
+    from kraft.sim.chaos.application.program import ProgramNotFound, require_program
     from kraft.sim.chaos.clients.libraries import UnknownLibrary, library_of
-    from kraft.sim.chaos.program import ProgramNotFound, require_program
+    from kraft.sim.chaos.run.campaign import Campaign
 
     try:
         library_of(settings.client)

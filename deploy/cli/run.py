@@ -22,7 +22,7 @@ from kraft.deploy.cli.completing import complete_broker_setting
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
-    from kraft.sim.chaos.kafka_cluster import KafkaCluster
+    from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 
 EXIT_NO_CLUSTER = 125
 """Ours alone: programs seldom end with it, and `docker run` and `timeout` use it in the same way."""
@@ -64,7 +64,7 @@ def run(
         raise CommandFailed(f"kraft run needs a program to run, as in: {_EXAMPLE}", code=EXIT_USAGE)
     if combined and (controllers or brokers):
         raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
-    from kraft.sim.chaos.program import ProgramNotFound, require_program
+    from kraft.sim.chaos.application.program import ProgramNotFound, require_program
 
     try:
         require_program(command)
@@ -83,7 +83,7 @@ def _cluster(
     controllers: int | None, brokers: int | None, combined: int | None, settings: dict[str, str]
 ) -> Iterator[KafkaCluster]:
     """A cluster; SIGTERM and SIGHUP end it in order, also while it starts."""
-    from kraft.sim.chaos.kafka_cluster import KafkaCluster
+    from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
     from kraft.sim.shapes import ClusterError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -101,14 +101,14 @@ def _leave(number: int, _frame: object) -> NoReturn:
 
 def _run_program(command: Sequence[str], bootstrap: str) -> int:
     """Run the program to its end; its exit code, as a shell has it. Signals that are sent to us are sent on to it."""
-    from kraft.sim.chaos.hosts.warden import Warden
-    from kraft.sim.chaos.program import (
+    from kraft.sim.chaos.application.program import (
         bootstrap_environment,
         exit_code,
         hold_program,
         not_startable,
         with_bootstrap,
     )
+    from kraft.sim.chaos.hosts.warden import Warden
 
     watched = {*_FORWARDED, signal.SIGCHLD}
     with Warden() as warden:

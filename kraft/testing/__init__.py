@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kraft.sim.breakable_cluster import Fault
-    from kraft.sim.chaos.kafka_cluster import KafkaCluster
+    from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
     from kraft.sim.shapes import ClusterError
 
 __all__ = ["ClusterError", "Fault", "KafkaCluster"]
@@ -18,7 +18,7 @@ __all__ = ["ClusterError", "Fault", "KafkaCluster"]
 def __getattr__(name: str) -> Any:
     """Import it when it is asked for: pytest loads the plugin in every run, also where no test uses it."""
     if name == "KafkaCluster":
-        from kraft.sim.chaos.kafka_cluster import KafkaCluster
+        from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 
         return KafkaCluster
     if name == "ClusterError":

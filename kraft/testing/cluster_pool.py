@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 
 from kraft.deploy.launch.errors import LaunchError
-from kraft.sim.chaos.kafka_cluster import KafkaCluster
+from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 from kraft.sim.shapes import ClusterError
 
 CLUSTERS_MAX = 2

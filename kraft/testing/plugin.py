@@ -22,7 +22,7 @@ except ImportError as missing:
 
 if TYPE_CHECKING:
     from kraft.sim.breakable_cluster import BreakableCluster
-    from kraft.sim.chaos.kafka_cluster import KafkaCluster
+    from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
     from kraft.sim.simulated_cluster import SimulatedCluster
     from kraft.testing.cluster_pool import ClusterPool
 
@@ -101,7 +101,7 @@ def _kraft_clusters() -> Iterator[ClusterPool]:
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, _kraft_clusters: ClusterPool) -> KafkaCluster:
     """A cluster of real processes for any client, without topics and groups: `kafka_cluster.bootstrap_servers`."""
-    from kraft.sim.chaos.kafka_cluster import KafkaCluster
+    from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 
     cluster = _kraft_clusters.take(KafkaCluster(**_asked_for(request)))
     _remember(request, cluster)

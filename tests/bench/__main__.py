@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kraft.sim.chaos.leash import exit_on_signals
+from kraft.sim.chaos.hosts.leash import exit_on_signals
 from tests.bench import lifecycles, metadata, page, sides, versus
 from tests.bench.contest import KAFKA, OURS, Contest, Results
 from tests.bench.own import Amounts, one_round

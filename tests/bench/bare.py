@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from kraft.sim.chaos.leash import end_with_parent
+from kraft.sim.chaos.hosts.leash import end_with_parent
 
 PIECE_BYTES = 1 << 20
 FILE_PIECES = 64

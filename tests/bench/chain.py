@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from kraft.sim.chaos.leash import end_with_parent
+from kraft.sim.chaos.hosts.leash import end_with_parent
 
 BUFFER_BYTES = 1 << 20
 FETCH_BYTES = 100

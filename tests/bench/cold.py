@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from kraft.sim.chaos.leash import leashed
+from kraft.sim.chaos.hosts.leash import leashed
 from tests.bench import clients
 from tests.bench.contest import Figures, Goal, Row
 from tests.bench.own import KILOBYTE, Amounts

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kraft.sim.chaos.leash import exit_on_signals
+from kraft.sim.chaos.hosts.leash import exit_on_signals
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from tests.bench.admin import Admin, Refused

@@ -6,8 +6,8 @@ import re
 import subprocess
 from typing import Final
 
-from kraft.sim.chaos.kafka_files import TOOL_JVM, java
-from kraft.sim.chaos.leash import leashed
+from kraft.sim.chaos.apache.kafka_files import TOOL_JVM, java
+from kraft.sim.chaos.hosts.leash import leashed
 from tests.bench.bare import Bulk
 from tests.bench.kafka import installed
 from tests.clusters import LocalCluster

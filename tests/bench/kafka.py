@@ -21,8 +21,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kraft.sim.chaos.kafka_layout import KafkaLayout
-from kraft.sim.chaos.kafka_nodes import KafkaNodes
+from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
+from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
 from tests.clusters import LocalCluster, held_folder
 
 SCRIPT = Path(__file__).parents[1] / "interop" / "kafka.sh"

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from confluent_kafka import Producer
 
-from kraft.sim.chaos.kafka_layout import KafkaLayout
-from kraft.sim.chaos.kafka_nodes import KafkaNodes
+from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
+from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
 from tests.bench.contest import KAFKA, Figures, Goal, Results, Row
 from tests.bench.kafka import free_port, installed, kafka_running, wait_serving
 from tests.clusters import LocalCluster, held_folder, launched, running

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kraft.sim.chaos.leash import exit_on_signals, leashed
+from kraft.sim.chaos.hosts.leash import exit_on_signals, leashed
 from tests.bench.admin import Address, Admin, Refused, wait_until_led
 from tests.bench.contest import Figures, Goal, Row
 from tests.bench.history import History

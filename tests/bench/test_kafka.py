@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kraft.sim.chaos.kafka_files import java
-from kraft.sim.chaos.kafka_layout import KafkaLayout, uuid
+from kraft.sim.chaos.apache.kafka_files import java
+from kraft.sim.chaos.apache.kafka_layout import KafkaLayout, uuid
 
 
 def test_one_node_is_controller_and_broker() -> None:

@@ -26,7 +26,7 @@ USERS_FOLDER = f"kraft-{os.getuid()}"
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 STAND_IN = """
 import sys
-from kraft.sim.chaos.leash import exit_on_signals
+from kraft.sim.chaos.hosts.leash import exit_on_signals
 from tests.bench import sides
 
 exit_on_signals()

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.sim.chaos.apache_kafka import ApacheKafka, ProxiedApacheKafka
-from kraft.sim.chaos.kafka_files import QUICK_NODE_JVM, find_libraries
-from kraft.sim.chaos.kafka_layout import BROKER, CLIENT, CONTROLLER, QUORUM, ListenerKey
+from kraft.sim.chaos.apache.apache_kafka import ApacheKafka, ProxiedApacheKafka
+from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM, find_libraries
+from kraft.sim.chaos.apache.kafka_layout import BROKER, CLIENT, CONTROLLER, QUORUM, ListenerKey
 from kraft.sim.nemesis import plan
 from kraft.sim.shapes import ClusterError
 from tests.bench.kafka import installed
@@ -27,8 +27,8 @@ SECONDS_MAX = 90
 SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 HOLDER = """
 import sys
-from kraft.sim.chaos.apache_kafka import ApacheKafka
-from kraft.sim.chaos.kafka_files import QUICK_NODE_JVM, find_libraries
+from kraft.sim.chaos.apache.apache_kafka import ApacheKafka
+from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM, find_libraries
 
 with ApacheKafka(find_libraries(), combined=1, jvm=QUICK_NODE_JVM) as kafka:
     kafka.pause(1)

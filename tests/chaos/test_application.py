@@ -13,11 +13,9 @@ import psutil
 import pytest
 import trio
 
-from kraft.sim.chaos import application
-from kraft.sim.chaos.application import NOTE, STDERR, STDOUT, Application, ApplicationEnd
-from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.judge.application import APPLICATION_FAILED, application_anomaly, application_reasons
-from kraft.sim.chaos.program import (
+from kraft.sim.chaos.application import application
+from kraft.sim.chaos.application.application import NOTE, STDERR, STDOUT, Application, ApplicationEnd
+from kraft.sim.chaos.application.program import (
     BOOTSTRAP_VARIABLES,
     NOT_EXECUTABLE,
     NOT_FOUND,
@@ -25,7 +23,9 @@ from kraft.sim.chaos.program import (
     describe_exit,
     require_program,
 )
-from kraft.sim.chaos.run_folder import FaultRecord
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.judge.application import APPLICATION_FAILED, application_anomaly, application_reasons
+from kraft.sim.chaos.run.run_folder import FaultRecord
 
 BOOTSTRAP = "127.0.0.1:1,127.0.0.1:2"
 IGNORES_SIGTERM = (
@@ -254,7 +254,7 @@ async def test_the_group_of_a_stopped_program_is_stopped_too() -> None:
 def test_a_killed_runner_leaves_no_program(tmp_path: Path) -> None:
     runner = f"""
     import sys, time, trio
-    from kraft.sim.chaos.application import Application
+    from kraft.sim.chaos.application.application import Application
     from kraft.sim.chaos.hosts.warden import Warden
 
     async def main():

@@ -18,10 +18,10 @@ from kraft.client.admin import Admin, NewTopic
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.seam import Address, DialFailed
-from kraft.sim.chaos.brought import BroughtCluster
-from kraft.sim.chaos.kafka_cluster import KafkaCluster
-from kraft.sim.chaos.node_commands import NodeCommands
-from kraft.sim.chaos.routed_seam import routed_seam
+from kraft.sim.chaos.clusters.brought import BroughtCluster
+from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
+from kraft.sim.chaos.clusters.node_commands import NodeCommands
+from kraft.sim.chaos.clusters.routed_seam import routed_seam
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import FaultRun
 from kraft.sim.shapes import ClusterError
@@ -31,8 +31,8 @@ SECONDS_MAX = 30
 HOLDER = """
 import sys
 from pathlib import Path
-from kraft.sim.chaos.brought import BroughtCluster
-from kraft.sim.chaos.node_commands import NodeCommands
+from kraft.sim.chaos.clusters.brought import BroughtCluster
+from kraft.sim.chaos.clusters.node_commands import NodeCommands
 
 cluster = BroughtCluster(sys.argv[1], control=NodeCommands.read(Path(sys.argv[2])))
 cluster.open()

@@ -9,9 +9,9 @@ import psutil
 import pytest
 from confluent_kafka import KafkaException
 
-from kraft.sim.chaos.chaos_cluster import ChaosCluster
+from kraft.sim.chaos.clusters.chaos_cluster import ChaosCluster
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.chaos.scenarios.scenario import ScenarioCluster
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 from kraft.sim.nemesis.plan import REFUSE, RESET
 from tests.chaos.sending import TOPIC, send

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kraft.seam import Address
-from kraft.sim.chaos import kafka_files
-from kraft.sim.chaos.kafka_files import HOME_VARIABLE, find_libraries, libraries_of, version_of
-from kraft.sim.chaos.kafka_layout import BROKER, CLIENT, CONTROLLER, DIRECT, QUORUM, KafkaLayout, split_keys
+from kraft.sim.chaos.apache import kafka_files
+from kraft.sim.chaos.apache.kafka_files import HOME_VARIABLE, find_libraries, libraries_of, version_of
+from kraft.sim.chaos.apache.kafka_layout import BROKER, CLIENT, CONTROLLER, DIRECT, QUORUM, KafkaLayout, split_keys
 from kraft.sim.shapes import ClusterError
 
 

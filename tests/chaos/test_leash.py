@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kraft.sim.chaos.leash import Leash, leashed
+from kraft.sim.chaos.hosts.leash import Leash, leashed
 
 END_SECONDS_MAX = 30
 HOLDER = """
 import subprocess, sys
 from pathlib import Path
-from kraft.sim.chaos.leash import Leash
+from kraft.sim.chaos.hosts.leash import Leash
 
 folder, note = Path(sys.argv[1]), sys.argv[2]
 sleepers = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from kraft.sim.chaos.clusters.namespace_cluster import NamespaceCluster
 from kraft.sim.chaos.hosts.network_commands import can_use_namespaces
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.namespace_cluster import NamespaceCluster
-from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.chaos.scenarios.scenario import ScenarioCluster
 from kraft.sim.nemesis.plan import BYTE_LIMIT, REFUSE, Fault
 from kraft.sim.shapes import ClusterError
 from tests.chaos.sending import TOPIC, send

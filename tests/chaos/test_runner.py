@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft.sim.chaos.run_folder import RunFolder
-from kraft.sim.chaos.scenario_file import BUILT_IN
+from kraft.sim.chaos.run.run_folder import RunFolder
+from kraft.sim.chaos.scenarios.scenario_file import BUILT_IN
 from tests.chaos.chaos_command import Chaos
 from tests.deploy.clusters import Command
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kraft.sim.chaos.drawn_faults import MAY_LOSE_RECORDS, faults_of_run
-from kraft.sim.chaos.fault_tables import KINDS, planned_end_ms
-from kraft.sim.chaos.scenario import Scenario, ScenarioError
-from kraft.sim.chaos.scenario_file import (
+from kraft.sim.chaos.scenarios.drawn_faults import MAY_LOSE_RECORDS, faults_of_run
+from kraft.sim.chaos.scenarios.fault_tables import KINDS, planned_end_ms
+from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioError
+from kraft.sim.chaos.scenarios.scenario_file import (
     BUILT_IN,
     FOLDER,
     WORK_AFTER_FAULTS_MS,

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from kraft.sim.chaos.history import line_of
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID
-from kraft.sim.chaos.run_folder import RunFolder
-from kraft.sim.chaos.scenario import Scenario, ScenarioError, ScenarioExpectation
-from kraft.sim.chaos.scenario_file import BUILT_IN, parse_scenario, read_scenario
-from kraft.sim.chaos.simulated_run import SimulatedRun, run_simulated, why_not_simulated
+from kraft.sim.chaos.run.run_folder import RunFolder
+from kraft.sim.chaos.run.simulated_run import SimulatedRun, run_simulated, why_not_simulated
+from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioError, ScenarioExpectation
+from kraft.sim.chaos.scenarios.scenario_file import BUILT_IN, parse_scenario, read_scenario
 from kraft.sim.commands import app
 from kraft.sim.nemesis import plan
 from kraft.sim.simulated_cluster import SimulatedCluster
@@ -76,8 +76,8 @@ back_s = 7
 """
 IN_A_PROCESS = """
 import sys
-from kraft.sim.chaos.scenario_file import parse_scenario
-from kraft.sim.chaos.simulated_run import run_simulated
+from kraft.sim.chaos.scenarios.scenario_file import parse_scenario
+from kraft.sim.chaos.run.simulated_run import run_simulated
 from tests.chaos.test_scenarios_in_virtual_time import SMALL, digest
 print(digest(run_simulated(parse_scenario(SMALL, "small"), int(sys.argv[1]))))
 """

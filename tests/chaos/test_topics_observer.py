@@ -13,11 +13,11 @@ import trio
 from kraft.client import Producer
 from kraft.client.admin import Admin, NewTopic
 from kraft.client.core.records import ConsumerRecord
+from kraft.sim.chaos.application.topics_observer import OUTSIDE_READER, TopicsFindings, TopicsObserver, text_of
+from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History
 from kraft.sim.chaos.judge.anomalies import find_log_anomalies
 from kraft.sim.chaos.judge.operations import paired
-from kraft.sim.chaos.kafka_cluster import KafkaCluster
-from kraft.sim.chaos.topics_observer import OUTSIDE_READER, TopicsFindings, TopicsObserver, text_of
 from kraft.sim.check.client_histories import INCONSISTENT_OFFSETS, VANISHED
 
 TOPIC = "orders"
@@ -273,7 +273,7 @@ async def test_checks_catch_a_record_that_was_read_and_is_gone(cluster: KafkaClu
 
 
 async def test_a_cluster_that_does_not_answer_is_told_as_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraft.sim.chaos.topics_observer.LOOK_TIMEOUT_MS", 200)
+    monkeypatch.setattr("kraft.sim.chaos.application.topics_observer.LOOK_TIMEOUT_MS", 200)
     found = await TopicsObserver("127.0.0.1:1", new_history(), now_ms).finish()
     assert any("could not be read" in sentence for sentence in found.trouble)
 

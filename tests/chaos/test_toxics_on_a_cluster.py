@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kraft.sim.chaos.chaos_cluster import ChaosCluster, Link
+from kraft.sim.chaos.clusters.chaos_cluster import ChaosCluster, Link
+from kraft.sim.chaos.clusters.link_probes import _LENGTH, REQUEST, _ask
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.link_probes import _LENGTH, REQUEST, _ask
-from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.chaos.scenarios.scenario import ScenarioCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import FaultRun, faults_of_seed
 from kraft.sim.nemesis.partition_shapes import CLIENTS

@@ -13,17 +13,17 @@ import pytest
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from kraft.deploy.launch.node_command import NodeCommand
-from kraft.sim.chaos import work
-from kraft.sim.chaos.campaign import Campaign, CampaignSettings, ClusterChoice, FinishedRun
-from kraft.sim.chaos.chaos_cluster import ChaosCluster
+from kraft.sim.chaos.clusters.chaos_cluster import ChaosCluster
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID
 from kraft.sim.chaos.judge.verdict import LOG_LOSSES, decide_verdict
-from kraft.sim.chaos.own_target import OwnTarget
 from kraft.sim.chaos.proxies.links import LinkProxies
-from kraft.sim.chaos.run_folder import RunFolder
-from kraft.sim.chaos.scenario import Scenario
-from kraft.sim.chaos.scenario_file import parse_scenario, read_scenario
+from kraft.sim.chaos.run import work
+from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, ClusterChoice, FinishedRun
+from kraft.sim.chaos.run.run_folder import RunFolder
+from kraft.sim.chaos.scenarios.scenario import Scenario
+from kraft.sim.chaos.scenarios.scenario_file import parse_scenario, read_scenario
+from kraft.sim.chaos.targets.own_target import OwnTarget
 
 ACKNOWLEDGED_BY_THE_LEADER_ALONE = """
 from kraft.broker.api import produce

@@ -10,11 +10,11 @@ import signal
 import sys
 from pathlib import Path
 
-from kraft.sim.chaos.campaign import Campaign, CampaignSettings, FinishedRun
-from kraft.sim.chaos.choices import own_choice
 from kraft.sim.chaos.judge import Gap
-from kraft.sim.chaos.run_folder import FaultRecord, RunFolder
-from kraft.sim.chaos.scenario_file import read_scenario
+from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, FinishedRun
+from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder
+from kraft.sim.chaos.scenarios.scenario_file import read_scenario
+from kraft.sim.chaos.targets.choices import own_choice
 
 SCENARIO = Path(__file__).with_name("demo.toml")
 RESULTS = Path(__file__).parents[2] / "docs" / "chaos-results.json"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kraft.sim.chaos.fault_tables import AMOUNTS, CUTS, KINDS, LASTING, RETURNING, WAY_KEYS
-from kraft.sim.chaos.scenario_file import builtin_scenarios
+from kraft.sim.chaos.scenarios.fault_tables import AMOUNTS, CUTS, KINDS, LASTING, RETURNING, WAY_KEYS
+from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 from kraft.sim.nemesis.plan import WAY_KINDS
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "chaos-results.json"

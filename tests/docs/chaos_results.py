@@ -11,8 +11,8 @@ from typing import Any
 from kraft.sim.chaos.judge import Verdict
 from kraft.sim.chaos.judge.verdict import verdict_from_json
 from kraft.sim.chaos.report.summary import SummaryRow, summary_rows
-from kraft.sim.chaos.run_folder import RunFolder, RunInfo
-from kraft.sim.chaos.scenario_file import builtin_scenarios
+from kraft.sim.chaos.run.run_folder import RunFolder, RunInfo
+from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "chaos-results.json"
 

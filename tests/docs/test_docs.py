@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.sim.chaos.fault_tables import KINDS
+from kraft.sim.chaos.scenarios.fault_tables import KINDS
 from tests.docs.chaos import WORDS
 from tests.docs.links import broken_links, documents
 from tests.docs.pages import stale_pages

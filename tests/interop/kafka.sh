@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Apache Kafka to test against, from the artifacts that its project publishes. kraft.sim.chaos.kafka_nodes starts it.
+# Apache Kafka to test against, from the artifacts that its project publishes. kraft.sim.chaos.apache.kafka_nodes starts it.
 #   kafka.sh install            fetch it with Maven, compare every file with its checksum, print the folder; idempotent
 #   kafka.sh tool CLASS ARGS    run one of Kafka's command-line classes
 # Version and dependencies are pinned in kafka/pom.xml, checksums in kafka/jars.sha256. Needs Java 17 and Maven
@@ -29,7 +29,7 @@ kafka() { # JVM options, class, arguments
   local options="$1"
   shift
   # shellcheck disable=SC2086
-  exec java $options -Dlog4j2.configurationFile="$here/../../../sim/chaos/kafka_log4j2.properties" -cp "$home/libs/*" "$@"
+  exec java $options -Dlog4j2.configurationFile="$here/../../../sim/chaos/apache/kafka_log4j2.properties" -cp "$home/libs/*" "$@"
 }
 
 verb="${1:-help}"

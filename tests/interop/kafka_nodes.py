@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kraft.sim.chaos.kafka_files import QUICK_NODE_JVM
-from kraft.sim.chaos.kafka_layout import KafkaLayout
+from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM
+from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
 from tests.bench.kafka import KafkaCluster, free_port, layout_running
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=4")

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.interop
 STARTER = """
 import sys
 from pathlib import Path
-from kraft.sim.chaos.kafka_layout import KafkaLayout
-from kraft.sim.chaos.kafka_nodes import KafkaNodes
+from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
+from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
 from tests.bench.kafka import free_port, installed
 
 folder = Path(sys.argv[1])

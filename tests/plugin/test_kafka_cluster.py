@@ -22,7 +22,7 @@ from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import state_directory
 from kraft.deploy.launch.processes import ProcessIdentity, identify
-from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.shapes import ClusterError
 from kraft.testing import KafkaCluster
 from kraft.testing.cluster_pool import ClusterPool

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kraft.sim.chaos.application.program import describe_exit
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import APPLICATION_FAILED
-from kraft.sim.chaos.program import describe_exit
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine
+from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine
 
 LINES_SHOWN = 10
 

@@ -17,7 +17,7 @@ from math import ceil
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function
 from kraft.sim.chaos.judge import Gap, PhaseStatistics
 from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
-from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
+from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
 
 GAP_WINDOW_MS = 30_000
 """So long after its end a fault is taken for the cause of a gap."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from kraft.sim.chaos.history import FINAL_READER
 from kraft.sim.chaos.judge import FaultEffect
 from kraft.sim.chaos.judge.operations import Operation
-from kraft.sim.chaos.run_folder import FaultRecord, RunInfo
+from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
 
 
 def find_reasons(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kraft.sim.chaos.judge import FaultEffect, signs
 from kraft.sim.chaos.judge.signs import Case, Observed, case_of
-from kraft.sim.chaos.run_folder import FaultRecord
+from kraft.sim.chaos.run.run_folder import FaultRecord
 from kraft.sim.nemesis import plan
 
 FACT = "fact:"

@@ -11,7 +11,7 @@ from kraft.sim.chaos.judge import FoundAnomaly, Gap
 from kraft.sim.chaos.judge.anomaly_words import GAP_TOO_LONG, NOT_WHOLE, UNAVAILABLE
 from kraft.sim.chaos.judge.application import application_anomaly
 from kraft.sim.chaos.judge.operations import Operation, lineage_of, of
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
 
 AFTER_HEAL_MS_MIN = 5_000
 """Shorter than that, a producer without a success after the heal says nothing."""

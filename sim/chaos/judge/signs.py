@@ -17,7 +17,7 @@ from typing import TypeVar
 from kraft.sim.chaos.history import Function, Place
 from kraft.sim.chaos.judge.availability import Activity, activities_of, quantile
 from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
-from kraft.sim.chaos.run_folder import FaultRecord, PartitionSample, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, PartitionSample, Sample
 from kraft.sim.nemesis import plan
 
 GRACE_MS = 12_000
@@ -352,8 +352,8 @@ def _is_cut(case: Case, source: str, target: str) -> bool:
 def fact(case: Case, wanted: str) -> str | None:
     """A measurement changes: `NAME` rises over what it was, `NAME by X` moves by at least X, up or down, `NAME under
     X%` falls to at most that part of what it was. "NAME N" and "NAME N->M" of nodes that were hit are meant too; one of
-    N and M may be "clients". Of a fault of the link between two nodes, only that link is meant. Connections also end when
-    clients do, so what comes after their time does not count."""
+    N and M may be "clients". Of a fault between two nodes, only their link is meant. Connections also end when clients
+    do, so what comes after their time does not count."""
     parts = _FACT.fullmatch(wanted)
     if parts is None:
         return None

@@ -27,7 +27,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from kraft.seam import Address
-from kraft.sim.chaos.held_ports import hold_ports
+from kraft.sim.chaos.clusters.held_ports import hold_ports
 from kraft.sim.chaos.proxies.api import DOWNSTREAM, UPSTREAM, ToxiproxyApi
 from kraft.sim.chaos.proxies.errors import ToxiproxyError
 from kraft.sim.chaos.proxies.server import HOST, ToxiproxyServer

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from kraft.seam import Address
-from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.chaos.proxies.api import ToxiproxyApi
 from kraft.sim.chaos.proxies.binary import Progress, toxiproxy_binary
 from kraft.sim.chaos.proxies.errors import ToxiproxyError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, Gap, Verdict
-from kraft.sim.chaos.run_folder import FaultRecord
+from kraft.sim.chaos.run.run_folder import FaultRecord
 
 NOTHING = "–"
 SIGNS = {VALID: "✓", INVALID: "✕", UNKNOWN: "?"}

@@ -23,7 +23,7 @@ from kraft.sim.chaos.report.picture import draw_run
 from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.report.summary import Run, summary_rows, throughput_of
 from kraft.sim.chaos.report.timeline import timeline_svg
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunFolder, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunFolder, RunInfo, Sample
 
 TEMPLATES = Path(__file__).with_name("templates")
 OUTPUT_LINES_MAX = 600

@@ -14,7 +14,7 @@ from kraft.sim.chaos.report.extra import import_extra
 from kraft.sim.chaos.report.formats import SIGNS, clipped, clipped_front, format_ms, headline
 from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.report.timeline import MANY_FAULTS
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

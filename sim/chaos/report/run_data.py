@@ -11,7 +11,7 @@ from kraft.sim.chaos.judge import Gap, Verdict
 from kraft.sim.chaos.report.formats import longest_gap
 from kraft.sim.chaos.report.operations import Operation, RateBin, operations_of, rates, thinned
 from kraft.sim.chaos.report.steps import ClusterSteps, cluster_steps
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
 
 GAP_SHOWN_MS = 100.0
 """Shorter gaps are in tables only."""

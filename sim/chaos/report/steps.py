@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kraft.sim.chaos.run_folder import PartitionSample, Sample
+from kraft.sim.chaos.run.run_folder import PartitionSample, Sample
 
 State = TypeVar("State", bound=Hashable)
 HELD_MS_MAX = 1_000.0

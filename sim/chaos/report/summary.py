@@ -10,7 +10,7 @@ from statistics import fmean, median
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict
 from kraft.sim.chaos.judge.availability import BEFORE, WHOLE_RUN
 from kraft.sim.chaos.report.formats import NOTHING, format_rate, longest_gap
-from kraft.sim.chaos.run_folder import RunInfo
+from kraft.sim.chaos.run.run_folder import RunInfo
 
 Run = tuple[RunInfo, Verdict, str]
 """A run, its verdict, and the relative link to its report."""

@@ -17,7 +17,7 @@ from kraft.sim.chaos.report.formats import (
 )
 from kraft.sim.chaos.report.operations import WAITING
 from kraft.sim.chaos.report.timeline import evidence_of
-from kraft.sim.chaos.run_folder import FaultRecord, RunFolder, RunInfo
+from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder, RunInfo
 
 ANOMALIES_MAX = 10
 ERRORS_MAX = 5

@@ -10,7 +10,7 @@ from kraft.sim.chaos.report.formats import clipped, fault_words, format_at, form
 from kraft.sim.chaos.report.panels import panels_of
 from kraft.sim.chaos.report.plot import CHARACTER_PX, RIGHT_PX, WIDTH_PX, Panel, TimeScale, box, label, track
 from kraft.sim.chaos.report.run_data import RunData
-from kraft.sim.chaos.run_folder import FaultRecord
+from kraft.sim.chaos.run.run_folder import FaultRecord
 from kraft.sim.story.chart import time_ticks
 
 AXIS_PX, FOOT_PX, PANEL_GAP_PX, BAND_PX = 22, 14, 16, 20

@@ -14,7 +14,7 @@ import trio
 
 from kraft.sim.chaos.clients import OperationFailed, ReadRecord, WorkloadConsumer
 from kraft.sim.chaos.history import EventType, Function, Place
-from kraft.sim.chaos.scenario import GROUP, ScenarioWorkload
+from kraft.sim.chaos.scenarios.scenario import GROUP, ScenarioWorkload
 from kraft.sim.chaos.workloads.processes import (
     POLL_TIMEOUT_MS,
     REOPEN_PAUSE_S,

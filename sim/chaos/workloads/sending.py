@@ -10,7 +10,7 @@ import trio
 from kraft.sim.chaos.clients import OperationFailed, ProducerSettings, WorkloadProducer
 from kraft.sim.chaos.clients.outcomes import ENDS_PRODUCER
 from kraft.sim.chaos.history import EventType, Function, Place
-from kraft.sim.chaos.scenario import ScenarioWorkload
+from kraft.sim.chaos.scenarios.scenario import ScenarioWorkload
 from kraft.sim.chaos.workloads.processes import REOPEN_PAUSE_S, ProcessNames, Setting, filled, record
 
 

@@ -9,7 +9,7 @@ import trio
 
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, WorkloadAdmin
 from kraft.sim.chaos.history import History, Place
-from kraft.sim.chaos.scenario import TOPIC, Scenario
+from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario
 from kraft.sim.chaos.workloads.group_members import GroupMembers
 from kraft.sim.chaos.workloads.processes import Setting
 from kraft.sim.chaos.workloads.reading import FinalReader, read_along

@@ -14,9 +14,9 @@ import trio
 from kraft.client.admin import Admin
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, ProducerSettings, WorkloadConsumer
 from kraft.sim.chaos.clients.libraries import library_of
+from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 from kraft.sim.chaos.history import EventType, Function, History, Place
-from kraft.sim.chaos.kafka_cluster import KafkaCluster
-from kraft.sim.chaos.scenario import GROUP, TOPIC, Scenario, ScenarioWorkload
+from kraft.sim.chaos.scenarios.scenario import GROUP, TOPIC, Scenario, ScenarioWorkload
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.shapes import ClusterError
 from tests.chaos.workloads.facts import acknowledged, completed, read_by, require_well_formed

@@ -11,7 +11,7 @@ from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
-from kraft.sim.chaos.held_ports import hold_ports
+from kraft.sim.chaos.clusters.held_ports import hold_ports
 
 ONE_NODE = ClusterLayout(combined=1, fault_control=True)
 

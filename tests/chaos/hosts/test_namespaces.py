@@ -22,10 +22,10 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from kraft.deploy.launch.node_command import NodeCommand
 from kraft.seam import LinkQuality
+from kraft.sim.chaos.clusters.onlooker import find_controller
 from kraft.sim.chaos.hosts.namespaces import NodeNetworks, Way
 from kraft.sim.chaos.hosts.network_commands import CannotUseNamespaces, can_use_netem
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.onlooker import find_controller
 from tests.chaos.hosts.nodes import running_nodes
 from tests.chaos.hosts.privileges import NO_NETEM, needs_loss, needs_namespaces, needs_netem
 from tests.chaos.hosts.test_warden import wait_gone

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History, HistoryEvent, Place
-from kraft.sim.chaos.run_folder import FaultRecord, PartitionSample, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, PartitionSample, RunInfo, Sample
 
 P = Place("chaos", 0)
 DURATION_MS = 20_000.0

@@ -10,7 +10,7 @@ from kraft.sim.chaos.history import EventType, Function
 from kraft.sim.chaos.judge import Gap
 from kraft.sim.chaos.judge.availability import find_gaps, find_phases, phases_of, quantile, throughput_of
 from kraft.sim.chaos.judge.operations import paired
-from kraft.sim.chaos.run_folder import FaultRecord
+from kraft.sim.chaos.run.run_folder import FaultRecord
 from tests.chaos.judge.histories import P, Told, fault_of, info_of, steady_history
 
 

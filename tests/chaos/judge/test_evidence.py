@@ -13,7 +13,7 @@ from kraft.sim.chaos.judge import FaultEffect
 from kraft.sim.chaos.judge.evidence import NEEDED, SIGNS, find_effects, is_evidence
 from kraft.sim.chaos.judge.operations import paired
 from kraft.sim.chaos.judge.signs import Observed
-from kraft.sim.chaos.run_folder import FaultRecord, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, Sample
 from kraft.sim.nemesis import plan
 from tests.chaos.judge.histories import DURATION_MS, KILLED, Told, fault_of, samples_of, steady_history
 

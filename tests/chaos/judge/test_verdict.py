@@ -10,7 +10,7 @@ import pytest
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, HistoryEvent
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict, anomalies, liveness
 from kraft.sim.chaos.judge.verdict import decide_verdict, meaning_of, verdict_from_json, verdict_to_json
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, Sample
 from tests.chaos.judge.histories import (
     HEALED_MS,
     KILLED,

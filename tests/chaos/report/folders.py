@@ -10,7 +10,7 @@ from typing import Any
 
 from kraft.sim.chaos.history import EventType, Function, HistoryEvent, line_of
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, FaultEffect, FoundAnomaly, Gap, PhaseStatistics, Verdict
-from kraft.sim.chaos.run_folder import (
+from kraft.sim.chaos.run.run_folder import (
     FaultRecord,
     OutputLine,
     PartitionSample,

@@ -13,7 +13,7 @@ from kraft.sim.chaos.report.plot import LogScale
 from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.report.steps import LANES_MAX, STEPS_MAX, InSync, Step, cluster_steps, steps_of
 from kraft.sim.chaos.report.timeline import timeline_svg
-from kraft.sim.chaos.run_folder import FaultRecord, PartitionSample, Sample
+from kraft.sim.chaos.run.run_folder import FaultRecord, PartitionSample, Sample
 from tests.chaos.report.folders import valid_run
 
 OK, FAIL, INFO = EventType.OK, EventType.FAIL, EventType.INFO

@@ -16,7 +16,7 @@ from kraft.sim.chaos.judge import FoundAnomaly, Verdict
 from kraft.sim.chaos.report import draw_run, page, render_run, render_summary, write_report
 from kraft.sim.chaos.report.excerpt import NEIGHBOURS
 from kraft.sim.chaos.report.extra import MissingExtra
-from kraft.sim.chaos.run_folder import FaultRecord
+from kraft.sim.chaos.run.run_folder import FaultRecord
 from tests.chaos.report.folders import (
     SCRIPT,
     MadeRun,

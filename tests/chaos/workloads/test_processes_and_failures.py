@@ -11,7 +11,7 @@ import trio.testing
 
 from kraft.sim.chaos.clients import OperationFailed
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History, Place
-from kraft.sim.chaos.scenario import TOPIC, Scenario, ScenarioTopic, ScenarioWorkload
+from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario, ScenarioTopic, ScenarioWorkload
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.shapes import ClusterError
 from tests.chaos.workloads.facts import acknowledged, completed, read_by, require_well_formed

@@ -8,7 +8,7 @@ import trio
 
 from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.history import EventType, Function, History, line_of
-from kraft.sim.chaos.scenario import Scenario, ScenarioTopic, ScenarioWorkload
+from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioTopic, ScenarioWorkload
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.simulated_cluster import SimulatedCluster

@@ -10,11 +10,11 @@ from pathlib import Path
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, Verdict
 from kraft.sim.chaos.report import render_summary, summary_table_markdown, text_summary
-from kraft.sim.chaos.run_folder import RunFolder, RunInfo
-from kraft.sim.chaos.runner import Progress, Run, RunSettings
-from kraft.sim.chaos.scenario import Scenario
+from kraft.sim.chaos.run.run_folder import RunFolder, RunInfo
+from kraft.sim.chaos.run.runner import Progress, Run, RunSettings
+from kraft.sim.chaos.run.terminal import QuietProgress, TerminalProgress
+from kraft.sim.chaos.scenarios.scenario import Scenario
 from kraft.sim.chaos.targets import Target
-from kraft.sim.chaos.terminal import QuietProgress, TerminalProgress
 from kraft.sim.shapes import ClusterError
 
 SUMMARY_PAGE, SUMMARY_TABLE = "summary.html", "summary.md"

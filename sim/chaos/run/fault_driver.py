@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 import trio
 
 from kraft.sim.breakable_cluster import BreakableCluster
-from kraft.sim.chaos.run_clock import RunClock
-from kraft.sim.chaos.run_folder import FaultRecord
-from kraft.sim.chaos.scenario import ScenarioFault
+from kraft.sim.chaos.run.run_clock import RunClock
+from kraft.sim.chaos.run.run_folder import FaultRecord
+from kraft.sim.chaos.scenarios.scenario import ScenarioFault
 from kraft.sim.nemesis.on_clusters import FaultRun, FaultWindow
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from kraft.deploy.launch.processes import read_identity
 from kraft.seam import Seam
-from kraft.sim.chaos.chaos_cluster import ChaosCluster
+from kraft.sim.chaos.clusters.chaos_cluster import ChaosCluster
+from kraft.sim.chaos.clusters.namespace_cluster import NamespaceCluster
+from kraft.sim.chaos.clusters.process_lives import ProcessLives
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.namespace_cluster import NamespaceCluster
-from kraft.sim.chaos.process_lives import ProcessLives
 from kraft.sim.chaos.proxies.binary import VERSION
 from kraft.sim.chaos.proxies.server import LOG_NAME
-from kraft.sim.chaos.scenario import Scenario
+from kraft.sim.chaos.scenarios.scenario import Scenario
 
 BLIND = "The observer lives on the host, as clients do: where clients are cut off, it sees nothing either."
 

@@ -16,7 +16,7 @@ from kraft.client.admin import Admin
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import KafkaError
-from kraft.sim.chaos.run_folder import PartitionSample, Sample
+from kraft.sim.chaos.run.run_folder import PartitionSample, Sample
 from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
 
 SAMPLE_MS = 100

@@ -2,7 +2,7 @@
 
 A file is read strictly: an unknown key, a value of another type, or a fault that cannot be is a ScenarioError. It names
 the table, the key, what is expected, and the nearest known name. Times in files are seconds; amounts have their unit in
-their names. `kraft.sim.chaos.scenario` shows a file.
+their names. `kraft.sim.chaos.scenarios.scenario` shows a file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kraft.config import ConfigError, broker_key, validate_topic_config
-from kraft.sim.chaos.fault_tables import planned_end_ms, read_faults
-from kraft.sim.chaos.file_rules import (
+from kraft.sim.chaos.judge.anomaly_words import MEANINGS
+from kraft.sim.chaos.scenarios.fault_tables import planned_end_ms, read_faults
+from kraft.sim.chaos.scenarios.file_rules import (
     flag,
     names_of,
     nearest,
@@ -27,8 +28,7 @@ from kraft.sim.chaos.file_rules import (
     texts,
     whole,
 )
-from kraft.sim.chaos.judge.anomaly_words import MEANINGS
-from kraft.sim.chaos.scenario import (
+from kraft.sim.chaos.scenarios.scenario import (
     Scenario,
     ScenarioCluster,
     ScenarioError,
@@ -39,7 +39,7 @@ from kraft.sim.chaos.scenario import (
 )
 from kraft.sim.cluster.shape import ClusterShape
 
-FOLDER = Path(__file__).parent / "scenarios"
+FOLDER = Path(__file__).parent
 SUFFIX = ".toml"
 BUILT_IN = (
     "broker-crash",

@@ -28,19 +28,19 @@ from kraft.deploy.launch.layout import HOST, ClusterLayout, NodePlan
 from kraft.deploy.launch.processes import identify, read_identity
 from kraft.deploy.launch.zygote_start import ZygoteStart
 from kraft.seam import Address
-from kraft.sim.chaos import host_faults
-from kraft.sim.chaos.connection_ends import ConnectionEnds
-from kraft.sim.chaos.fault_toxics import toxic_of, way_of
-from kraft.sim.chaos.first_voters import format_first_voters
-from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
-from kraft.sim.chaos.host_faults import HostFaults
+from kraft.sim.chaos.clusters import host_faults
+from kraft.sim.chaos.clusters.connection_ends import ConnectionEnds
+from kraft.sim.chaos.clusters.fault_toxics import toxic_of, way_of
+from kraft.sim.chaos.clusters.first_voters import format_first_voters
+from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.clusters.host_faults import HostFaults
+from kraft.sim.chaos.clusters.kafka_cluster import WELL, KafkaCluster, LinkState
+from kraft.sim.chaos.clusters.link_probes import LinkProbes
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.kafka_cluster import WELL, KafkaCluster, LinkState
-from kraft.sim.chaos.link_probes import LinkProbes
 from kraft.sim.chaos.proxies.links import LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
 from kraft.sim.chaos.proxies.toxics import Policy, Toxic, Way
-from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.chaos.scenarios.scenario import ScenarioCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE
 from kraft.sim.nemesis.partition_shapes import CLIENTS, end_of

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kraft.sim.chaos.file_rules import Keys, Wrong, nearest, one_of, read_table, seconds, whole
 from kraft.sim.chaos.judge.evidence import FACT, SIGNS, is_evidence
-from kraft.sim.chaos.scenario import ScenarioError, ScenarioFault
+from kraft.sim.chaos.scenarios.file_rules import Keys, Wrong, nearest, one_of, read_table, seconds, whole
+from kraft.sim.chaos.scenarios.scenario import ScenarioError, ScenarioFault
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import LINK_KINDS, ROLES_EVERYWHERE

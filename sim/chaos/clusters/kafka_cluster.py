@@ -28,7 +28,7 @@ from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
 from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 from kraft.seam import LinkQuality
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
-from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.nemesis.on_clusters import FaultRun
 from kraft.sim.nemesis.plan import CUT_MANNERS, RESET, ROLLING, Fault
 from kraft.sim.shapes import ONE_NODE, ClusterError, shape_of
@@ -156,7 +156,7 @@ class KafkaCluster(BreakableCluster):
     def reset(self) -> None:
         """As it was when it was opened: mended, without topics, groups and changed settings. ClusterError if that is
         not possible; then it is best closed."""
-        from kraft.sim.chaos.onlooker import clean
+        from kraft.sim.chaos.clusters.onlooker import clean
 
         self.mend()
         clean(self.bootstrap_servers, self.broker_ids, self.shape.overrides)
@@ -218,7 +218,7 @@ class KafkaCluster(BreakableCluster):
         return lambda: None
 
     def active_controller(self) -> int | None:
-        from kraft.sim.chaos.onlooker import find_controller
+        from kraft.sim.chaos.clusters.onlooker import find_controller
 
         return find_controller(",".join(self._addresses().values()))
 
@@ -409,13 +409,13 @@ class KafkaCluster(BreakableCluster):
         return self._faults_of(node).applied(number)
 
     def _partitions(self) -> list[FoundPartition]:
-        from kraft.sim.chaos.onlooker import find_partitions
+        from kraft.sim.chaos.clusters.onlooker import find_partitions
 
         found = find_partitions(",".join(self._addresses().values()))
         return [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        from kraft.sim.chaos.onlooker import find_partition
+        from kraft.sim.chaos.clusters.onlooker import find_partition
 
         found = find_partition(self._addresses(), topic, partition)
         return found.leader, found.isr

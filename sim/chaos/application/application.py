@@ -33,8 +33,7 @@ from typing import Self
 
 import trio
 
-from kraft.sim.chaos.hosts.warden import Thing, Warden
-from kraft.sim.chaos.program import (
+from kraft.sim.chaos.application.program import (
     SIGNAL_BASE,
     bootstrap_environment,
     describe_exit,
@@ -44,7 +43,8 @@ from kraft.sim.chaos.program import (
     require_program,
     with_bootstrap,
 )
-from kraft.sim.chaos.run_folder import OutputLine
+from kraft.sim.chaos.hosts.warden import Thing, Warden
+from kraft.sim.chaos.run.run_folder import OutputLine
 
 STDOUT, STDERR, NOTE = "stdout", "stderr", "note"
 """Streams of a line of output; a note is ours."""

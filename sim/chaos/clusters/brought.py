@@ -7,9 +7,9 @@ What can be broken there:
 - With an address only, the links of clients: a proxy stands between our client and each broker. The brokers go on
   advertising their own addresses, so this works with our client alone, whose dials can be led elsewhere. Clients of
   other libraries follow the advertised addresses and by-pass the proxies: they run without faults of links.
-- With a control file (`kraft.sim.chaos.node_commands`) nodes are killed, stopped, paused and started by the user's own
-  commands. A kind of fault is possible when all brokers have its commands; a rolling restart, and faults of the active
-  controller, need those of all controllers too.
+- With a control file (`kraft.sim.chaos.clusters.node_commands`) nodes are killed, stopped, paused and started by the
+  user's own commands. A kind of fault is possible when all brokers have its commands; a rolling restart, and faults of
+  the active controller, need those of all controllers too.
 - Links between nodes, disks, clocks and requests cannot be broken.
 
 Invariant: a node that was killed, stopped or paused here is started or resumed by the user's command at the end, also
@@ -30,8 +30,8 @@ from typing import ClassVar, NoReturn, Protocol, Self
 from kraft.client.core.configs import ConfigError, parse_bootstrap
 from kraft.seam import Address, Seam
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
-from kraft.sim.chaos.leash import Leash
-from kraft.sim.chaos.node_commands import ENDED_BY, KILL, PAUSE, RESUME, START, STOP, NodeCommands
+from kraft.sim.chaos.clusters.node_commands import ENDED_BY, KILL, PAUSE, RESUME, START, STOP, NodeCommands
+from kraft.sim.chaos.hosts.leash import Leash
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import ROLES_EVERYWHERE
@@ -114,7 +114,7 @@ class BroughtCluster(BreakableCluster):
 
     def open(self) -> None:
         """Ask the cluster for its nodes, and set proxies before its brokers."""
-        from kraft.sim.chaos.onlooker import look_at_cluster
+        from kraft.sim.chaos.clusters.onlooker import look_at_cluster
 
         self._brokers, voters = look_at_cluster(self._bootstrap)
         brokers = tuple(sorted(self._brokers))
@@ -176,13 +176,13 @@ class BroughtCluster(BreakableCluster):
     async def client_seam(self) -> AsyncIterator[Seam]:
         """The seam for clients of ours: they reach each broker through its proxy, and no other address."""
         from kraft.runtime import open_seam
-        from kraft.sim.chaos.routed_seam import routed_seam
+        from kraft.sim.chaos.clusters.routed_seam import routed_seam
 
         async with routed_seam(self._routes) if self._routes else open_seam(node_name="client") as seam:
             yield seam
 
     def active_controller(self) -> int | None:
-        from kraft.sim.chaos.onlooker import find_controller
+        from kraft.sim.chaos.clusters.onlooker import find_controller
 
         return find_controller(",".join(self._addresses().values()))
 
@@ -219,7 +219,7 @@ class BroughtCluster(BreakableCluster):
     def _follow_start(self, node: int) -> bool:
         """A broker serves when the cluster takes it for alive; a controller, as far as one sees, when there is an
         active one."""
-        from kraft.sim.chaos.onlooker import find_brokers
+        from kraft.sim.chaos.clusters.onlooker import find_brokers
 
         if not self._is_running(node):
             return True
@@ -267,13 +267,13 @@ class BroughtCluster(BreakableCluster):
         _refuse_rules()
 
     def _partitions(self) -> list[FoundPartition]:
-        from kraft.sim.chaos.onlooker import find_partitions
+        from kraft.sim.chaos.clusters.onlooker import find_partitions
 
         found = find_partitions(",".join(self._addresses().values()))
         return [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        from kraft.sim.chaos.onlooker import find_partition
+        from kraft.sim.chaos.clusters.onlooker import find_partition
 
         found = find_partition(self._addresses(), topic, partition)
         return found.leader, found.isr

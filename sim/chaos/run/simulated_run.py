@@ -17,15 +17,15 @@ import trio
 
 from kraft.seam import sole_error
 from kraft.sim.chaos.clients.kraft_client import KraftLibrary
-from kraft.sim.chaos.drawn_faults import faults_of_run
-from kraft.sim.chaos.fault_driver import records_of
 from kraft.sim.chaos.history import History, HistoryEvent, line_of
 from kraft.sim.chaos.judge import Verdict
 from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
-from kraft.sim.chaos.run_clock import RunClock
-from kraft.sim.chaos.run_folder import FaultRecord, RunFolder, RunInfo, Sample
-from kraft.sim.chaos.scenario import Scenario, ScenarioError, ScenarioFault
-from kraft.sim.chaos.simulated_observer import SimulatedObserver
+from kraft.sim.chaos.run.fault_driver import records_of
+from kraft.sim.chaos.run.run_clock import RunClock
+from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder, RunInfo, Sample
+from kraft.sim.chaos.run.simulated_observer import SimulatedObserver
+from kraft.sim.chaos.scenarios.drawn_faults import faults_of_run
+from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioError, ScenarioFault
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import FaultRun

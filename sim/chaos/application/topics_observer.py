@@ -34,8 +34,8 @@ from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import ConsumerRecord, KafkaError, TopicPartition
 from kraft.client.default_seam import default_seam
 from kraft.seam import WireError, sole_error
+from kraft.sim.chaos.application.replica_reader import Extent, read_replica
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History
-from kraft.sim.chaos.replica_reader import Extent, read_replica
 
 OUTSIDE_READER = "outside-reader"
 REPLICA = "replica-{}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import trio
 
-from kraft.sim.chaos.observer import SAMPLE_MS
-from kraft.sim.chaos.run_folder import PartitionSample, Sample
-from kraft.sim.chaos.scenario import TOPIC
+from kraft.sim.chaos.run.observer import SAMPLE_MS
+from kraft.sim.chaos.run.run_folder import PartitionSample, Sample
+from kraft.sim.chaos.scenarios.scenario import TOPIC
 from kraft.sim.simulated_cluster import SimulatedCluster
 
 

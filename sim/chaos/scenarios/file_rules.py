@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from kraft.sim.chaos.scenario import ScenarioError
+from kraft.sim.chaos.scenarios.scenario import ScenarioError
 
 SECONDS_MAX = 24 * 60 * 60
 """A day: no time of a scenario is longer."""

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import trio
 
-from kraft.sim.chaos.application import Application
+from kraft.sim.chaos.application.application import Application
+from kraft.sim.chaos.application.topics_observer import TopicsObserver
 from kraft.sim.chaos.judge.application import application_reasons
-from kraft.sim.chaos.run_folder import FaultRecord, OutputLine
-from kraft.sim.chaos.topics_observer import TopicsObserver
+from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine
 from kraft.sim.chaos.workloads import Workload
 
 FINAL_READ_SECONDS_MAX = 60.0

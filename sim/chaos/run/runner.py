@@ -17,23 +17,23 @@ from typing import Protocol
 import trio
 
 from kraft.seam import Seam, sole_error
-from kraft.sim.chaos.application import Application
+from kraft.sim.chaos.application.application import Application
+from kraft.sim.chaos.application.topics_observer import TopicsObserver
 from kraft.sim.chaos.clients.libraries import library_of
-from kraft.sim.chaos.drawn_faults import faults_of_run
-from kraft.sim.chaos.environment import environment_of
-from kraft.sim.chaos.fault_driver import FaultDriver, require_faults
 from kraft.sim.chaos.history import History
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.judge import Verdict
 from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
-from kraft.sim.chaos.observer import Observer
 from kraft.sim.chaos.report import write_report
-from kraft.sim.chaos.run_clock import RunClock
-from kraft.sim.chaos.run_folder import RunFolder, RunInfo, Sample
-from kraft.sim.chaos.scenario import TOPIC, Scenario, ScenarioFault
+from kraft.sim.chaos.run.environment import environment_of
+from kraft.sim.chaos.run.fault_driver import FaultDriver, require_faults
+from kraft.sim.chaos.run.observer import Observer
+from kraft.sim.chaos.run.run_clock import RunClock
+from kraft.sim.chaos.run.run_folder import RunFolder, RunInfo, Sample
+from kraft.sim.chaos.run.work import ApplicationWork, ClientWork, Outcome, Work
+from kraft.sim.chaos.scenarios.drawn_faults import faults_of_run
+from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario, ScenarioFault
 from kraft.sim.chaos.targets import Target
-from kraft.sim.chaos.topics_observer import TopicsObserver
-from kraft.sim.chaos.work import ApplicationWork, ClientWork, Outcome, Work
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.shapes import ClusterError
 

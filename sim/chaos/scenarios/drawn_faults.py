@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from kraft.sim.chaos.fault_tables import RETURNING, planned_end_ms
-from kraft.sim.chaos.scenario import Scenario, ScenarioFault
+from kraft.sim.chaos.scenarios.fault_tables import RETURNING, planned_end_ms
+from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioFault
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import faults_of_seed
 from kraft.sim.nemesis.plan import Fault

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kraft.sim.chaos.campaign import ClusterChoice
+from kraft.sim.chaos.run.campaign import ClusterChoice
 
 
 def own_choice(*, namespaces: bool = False) -> ClusterChoice:
     """Nodes of pykraft; links by toxiproxy, or by network namespaces."""
-    from kraft.sim.chaos.own_target import OwnTarget
+    from kraft.sim.chaos.targets.own_target import OwnTarget
 
     return ClusterChoice(
         name="pykraft",
@@ -19,8 +19,8 @@ def own_choice(*, namespaces: bool = False) -> ClusterChoice:
 
 def kafka_choice(folder: Path) -> ClusterChoice:
     """Apache Kafka from the files in this folder. ClusterError if there are none."""
-    from kraft.sim.chaos.kafka_files import find_libraries
-    from kraft.sim.chaos.kafka_target import KafkaTarget
+    from kraft.sim.chaos.apache.kafka_files import find_libraries
+    from kraft.sim.chaos.targets.kafka_target import KafkaTarget
 
     libraries = find_libraries(folder)
     return ClusterChoice(
@@ -30,8 +30,8 @@ def kafka_choice(folder: Path) -> ClusterChoice:
 
 def brought_choice(bootstrap: str, control: Path | None) -> ClusterChoice:
     """A cluster that runs already; `control` is a file with the commands that break its nodes. ClusterError."""
-    from kraft.sim.chaos.brought_target import BroughtTarget
-    from kraft.sim.chaos.node_commands import NodeCommands
+    from kraft.sim.chaos.clusters.node_commands import NodeCommands
+    from kraft.sim.chaos.targets.brought_target import BroughtTarget
 
     commands = None if control is None else NodeCommands.read(control)
     return ClusterChoice(

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from kraft.deploy.launch.processes import identify
 from kraft.seam import Address, Seam
-from kraft.sim.chaos.apache_kafka import ProxiedApacheKafka
+from kraft.sim.chaos.apache.apache_kafka import ProxiedApacheKafka
+from kraft.sim.chaos.apache.kafka_files import version_of
+from kraft.sim.chaos.apache.kafka_layout import CLIENT, ListenerKey
+from kraft.sim.chaos.clusters.process_lives import ProcessLives
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.kafka_files import version_of
-from kraft.sim.chaos.kafka_layout import CLIENT, ListenerKey
-from kraft.sim.chaos.process_lives import ProcessLives
 from kraft.sim.chaos.proxies.binary import VERSION
 from kraft.sim.chaos.proxies.links import Link, LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
 from kraft.sim.chaos.proxies.toxics import Policy, Way
-from kraft.sim.chaos.scenario import Scenario
+from kraft.sim.chaos.scenarios.scenario import Scenario
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 
@@ -26,7 +26,7 @@ KINDS_OF_SOURCES = {CLIENT: CLIENTS, "BROKER": -1, "CONTROLLER": -2, "QUORUM": -
 
 
 class KafkaListenerProxies:
-    """Proxies before each listener of each node; see kraft.sim.chaos.apache_kafka.KafkaProxies."""
+    """Proxies before each listener of each node; see kraft.sim.chaos.apache.apache_kafka.KafkaProxies."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
         self._server = ToxiproxyServer(folder, environment=warden.environment)

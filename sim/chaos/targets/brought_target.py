@@ -7,14 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from kraft.seam import Address, Seam
-from kraft.sim.chaos.brought import BroughtCluster
+from kraft.sim.chaos.clusters.brought import BroughtCluster
+from kraft.sim.chaos.clusters.node_commands import NodeCommands
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.node_commands import NodeCommands
 from kraft.sim.chaos.proxies.binary import VERSION
 from kraft.sim.chaos.proxies.links import Link, LinkProxies
 from kraft.sim.chaos.proxies.server import LOG_NAME, ToxiproxyServer
 from kraft.sim.chaos.proxies.toxics import Policy, Way
-from kraft.sim.chaos.scenario import Scenario
+from kraft.sim.chaos.scenarios.scenario import Scenario
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 
@@ -26,7 +26,7 @@ WITH_CONTROL = "Its nodes are killed, stopped and started by the commands of the
 
 
 class BroughtClientProxies:
-    """A proxy before each broker, for our client; see kraft.sim.chaos.brought.ClientProxies."""
+    """A proxy before each broker, for our client; see kraft.sim.chaos.clusters.brought.ClientProxies."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
         self._server = ToxiproxyServer(folder, environment=warden.environment)

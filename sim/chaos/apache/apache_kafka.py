@@ -4,8 +4,8 @@
         kafka.kill(kafka.leader("orders"))
 
 Invariants: its ports are its own, and no process and no file outlives the process that opened it, whatever ends that.
-Each kind of source has a listener of its own (see `kraft.sim.chaos.kafka_layout`), and the observer has one that no
-proxy stands before.
+Each kind of source has a listener of its own (see `kraft.sim.chaos.apache.kafka_layout`), and the observer has one that
+no proxy stands before.
 
 Which faults it can have: kill -9, a clean stop, a pause, a rolling restart, a stumble. Behind proxies
 (`ProxiedApacheKafka`) also clients that are cut off from a broker or from all, and brokers that are cut off from all
@@ -29,10 +29,10 @@ from typing import ClassVar, NoReturn, Protocol, Self
 
 from kraft.seam import Address
 from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
-from kraft.sim.chaos.held_ports import HeldPorts, hold_ports
-from kraft.sim.chaos.kafka_layout import CLIENT, CONTROLLER, DIRECT, KafkaLayout, ListenerKey, split_keys
-from kraft.sim.chaos.kafka_nodes import KafkaNodes
-from kraft.sim.chaos.leash import Leash
+from kraft.sim.chaos.apache.kafka_layout import CLIENT, CONTROLLER, DIRECT, KafkaLayout, ListenerKey, split_keys
+from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
+from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
+from kraft.sim.chaos.hosts.leash import Leash
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.partition_shapes import CLIENTS
@@ -154,7 +154,7 @@ class ApacheKafka(BreakableCluster):
         return self._running_nodes.pid(node)
 
     def active_controller(self) -> int | None:
-        from kraft.sim.chaos.onlooker import find_controller
+        from kraft.sim.chaos.clusters.onlooker import find_controller
 
         return find_controller(",".join(self._addresses().values()))
 
@@ -215,7 +215,7 @@ class ApacheKafka(BreakableCluster):
     def _serves(self, node: int) -> bool:
         """Whether a broker knows that it is one of the cluster and not fenced; whether a controller accepts
         connections."""
-        from kraft.sim.chaos.onlooker import find_brokers
+        from kraft.sim.chaos.clusters.onlooker import find_brokers
 
         layout = self._running_nodes.layout
         is_broker = node in self.broker_ids
@@ -250,13 +250,13 @@ class ApacheKafka(BreakableCluster):
         _refuse_rules()
 
     def _partitions(self) -> list[FoundPartition]:
-        from kraft.sim.chaos.onlooker import find_partitions
+        from kraft.sim.chaos.clusters.onlooker import find_partitions
 
         found = find_partitions(",".join(self._addresses().values()))
         return [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        from kraft.sim.chaos.onlooker import find_partition
+        from kraft.sim.chaos.clusters.onlooker import find_partition
 
         found = find_partition(self._addresses(), topic, partition)
         return found.leader, found.isr

@@ -1,7 +1,7 @@
 """KafkaNodes: the processes of an Apache Kafka cluster in one folder, laid out as our launcher lays out its own: a
 folder per node, with its `pid`, its properties and its log.
 
-Invariant: no process outlives the one that started it, whatever ends that; see `kraft.sim.chaos.leash`.
+Invariant: no process outlives the one that started it, whatever ends that; see `kraft.sim.chaos.hosts.leash`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kraft.deploy.launch.processes import identify
-from kraft.sim.chaos.kafka_files import BROKER_HEAP, CONTROLLER_HEAP, NODE_JVM, QUICK_JVM, java
-from kraft.sim.chaos.kafka_layout import KafkaLayout, uuid
-from kraft.sim.chaos.leash import Leash
+from kraft.sim.chaos.apache.kafka_files import BROKER_HEAP, CONTROLLER_HEAP, NODE_JVM, QUICK_JVM, java
+from kraft.sim.chaos.apache.kafka_layout import KafkaLayout, uuid
+from kraft.sim.chaos.hosts.leash import Leash
 from kraft.sim.shapes import ClusterError
 
 FORMAT_SECONDS_MAX = 60

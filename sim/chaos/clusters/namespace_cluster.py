@@ -17,13 +17,13 @@ from kraft.config.properties import parse_properties, render_properties
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import HOST, ClusterLayout
 from kraft.deploy.launch.node_command import NodeCommand
-from kraft.sim.chaos import host_faults
-from kraft.sim.chaos.host_faults import HostFaults
+from kraft.sim.chaos.clusters import host_faults
+from kraft.sim.chaos.clusters.host_faults import HostFaults
+from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster, LinkState
 from kraft.sim.chaos.hosts.namespaces import NodeNetworks, Way
 from kraft.sim.chaos.hosts.network_commands import CannotUseNamespaces, can_use_netem
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.kafka_cluster import KafkaCluster, LinkState
-from kraft.sim.chaos.scenario import ScenarioCluster
+from kraft.sim.chaos.scenarios.scenario import ScenarioCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE
 from kraft.sim.nemesis.plan import Fault

@@ -6,7 +6,7 @@ import sys
 from typing import TextIO
 
 from kraft.sim.chaos.history import EventType, Function, History
-from kraft.sim.chaos.run_folder import Sample
+from kraft.sim.chaos.run.run_folder import Sample
 
 REDRAW_MS = 250
 BAR = 20

@@ -1,4 +1,4 @@
-"""Targets: the clusters that a run may break, behind one face: ours, Apache Kafka, and one that the user brings."""
+"""Synchronous: the clusters that a run may break, behind one face: ours, Apache Kafka, and one that the user brings."""
 
 from __future__ import annotations
 

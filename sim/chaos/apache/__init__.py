@@ -1,0 +1,1 @@
+"""Synchronous: Apache Kafka's own processes: where its files are, how nodes are laid out, formatted and started."""
