@@ -32,7 +32,8 @@ def take_orders(count: int, per_second: float) -> None:
     producer = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True})
     for number in range(count):
         producer.produce("orders", key=f"{number}", value=f"order {number}")
-        producer.poll(1 / per_second)
+        producer.poll(0)
+        time.sleep(1 / per_second)
     producer.flush(SECONDS_MAX)
 
 
