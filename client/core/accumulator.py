@@ -182,7 +182,7 @@ class Accumulator:
         self._restart_if_due(queue)
 
     def _succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        self._queues[batch.topic_partition].remove(batch)
+        self._queues[batch.topic_partition].acknowledge(batch)
         self._free(batch)
         batch.settle((base_offset, append_time_ms))
 

@@ -10,6 +10,9 @@ Invariants:
 - While any batch is in flight, a new one leaves by the connection that the last one took. Another leader may never hear
   of that one, and where nothing is known of a producer, whatever sequence comes first is taken; whoever took a retry
   knows it.
+- The first batch over a connection leaves alone, and so does the first of a sequence. Until it is acknowledged the broker
+  may know nothing of the producer: if it refused this one, because it has not heard yet that it leads, or lacks replicas
+  in sync, and took the next one, the refused one would be out of order for ever.
 - Without sequences order can be kept over a retry only by one batch at a time.
 Source: coordinators-spec 10.3; KIP-360.
 """
@@ -33,6 +36,7 @@ class PartitionQueue:
         "_next_sequence",
         "identity",
         "in_flight",
+        "is_known",
         "is_restarting",
         "route",
         "topic_partition",
@@ -48,6 +52,8 @@ class PartitionQueue:
         self.is_restarting = False
         self.route: object = None
         """The connection by which the last batch left."""
+        self.is_known = False
+        """Whether a batch of this sequence was acknowledged since batches leave by this connection."""
         self._next_sequence = 0
         self._next_order = 0
 
@@ -58,7 +64,7 @@ class PartitionQueue:
         head = self.waiting[0]
         if head.attempts:
             return now_ms >= head.retry_at_ms and (not self.in_flight or head.order < self.in_flight[0].order)
-        if self.in_flight and self.in_flight[0].attempts > 1:
+        if self.in_flight and (not self.is_known or self.in_flight[0].attempts > 1):
             return False
         return len(self.in_flight) < in_flight_max
 
@@ -70,7 +76,9 @@ class PartitionQueue:
         """The first waiting batch; it is in flight now, with its sequence. Only when `may_send`, and `may_go` by this
         connection."""
         batch = self.waiting.popleft()
-        self.route = route
+        if route is not self.route:
+            self.route = route
+            self.is_known = False
         batch.is_closed = True
         if self.identity is None:
             self.identity = identity
@@ -101,6 +109,11 @@ class PartitionQueue:
             at += 1
         self.waiting.insert(at, batch)
 
+    def acknowledge(self, batch: Batch) -> None:
+        """A batch in flight is in the log."""
+        self.in_flight.remove(batch)
+        self.is_known = True
+
     def is_oldest(self, batch: Batch) -> bool:
         """Whether no batch that was sent before this one is still unanswered."""
         others = [*list(self.in_flight)[:1], *list(self.waiting)[:1]]
@@ -127,7 +140,7 @@ class PartitionQueue:
     def restart(self) -> list[Batch]:
         """Begin a new sequence, once nothing is in flight. Gives the waiting batches that must be given up instead,
         because they may be in the log; they are still in `waiting`."""
-        self.is_restarting = False
+        self.is_restarting = self.is_known = False
         self._next_sequence = 0
         if self.identity is not None:
             self.identity = _bumped(self.identity)

@@ -163,3 +163,11 @@ def test_a_program_that_is_not_there_is_refused_before_a_run_begins(kraft: Comma
 
 def test_a_folder_that_is_no_run_is_not_judged(kraft: Command, tmp_path: Path) -> None:
     assert "is not the folder of a run" in kraft.run("chaos", "judge", tmp_path, code=2)
+
+
+@pytest.mark.slow
+def test_keep_leaves_the_data_of_every_node_beside_its_log(chaos: Chaos) -> None:
+    nodes = run_one(chaos, "--keep") / "nodes"
+    assert (nodes / "1.log").stat().st_size > 0
+    assert [*(nodes / "1").glob("chaos-*/*.log")]
+    assert [*(nodes / "101").glob("__cluster_metadata-0/*.log")]

@@ -93,6 +93,7 @@ class Campaign:
             command=settings.command(scenario, seed, cluster.name),
             application=settings.application,
             echo=not settings.is_quiet,
+            keeps_data=settings.keeps_data,
             require_wanted=settings.require_wanted,
         )
         run = Run(run_settings, folder, lambda warden: cluster.make(scenario, folder, warden), progress)

@@ -24,6 +24,7 @@ from kraft.sim.chaos.history import History
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.judge import Verdict
 from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
+from kraft.sim.chaos.proxies.errors import ToxiproxyError
 from kraft.sim.chaos.report import write_report
 from kraft.sim.chaos.run.environment import environment_of
 from kraft.sim.chaos.run.fault_driver import FaultDriver, require_faults
@@ -66,6 +67,8 @@ class RunSettings:
     application: tuple[str, ...] = ()
     echo: bool = True
     """The application's output is shown as it comes."""
+    keeps_data: bool = False
+    """The nodes' data is kept beside their logs."""
     require_wanted: Callable[[], None] = lambda: None
     """Is called again and again; raises KeyboardInterrupt if the run is to end."""
 
@@ -205,7 +208,14 @@ class Run:
         finally:
             self._outcome.faults = driver.records()
         self._progress.phase("healing")
-        await trio.to_thread.run_sync(target.cluster.mend)
+        try:
+            await trio.to_thread.run_sync(target.cluster.mend)
+        except ToxiproxyError:
+            raise
+        except (
+            ClusterError
+        ) as problem:  # a node that does not come back: whether all is well without it, the judge says
+            self._outcome.trouble.append(f"Not everything could be healed: {problem}")
         self._outcome.healed_ms = self._clock.now_ms()
         self._line("everything is healed")
         await self._wait_whole(target)
@@ -271,6 +281,17 @@ class Run:
         for name, path in target.logs().items():
             if path.exists():
                 shutil.copyfile(path, logs / name)
+        if self._settings.keeps_data:
+            self._keep_data(target, logs)
+
+    @staticmethod
+    def _keep_data(target: Target, into: Path) -> None:
+        """Of nodes that have ended: what one writes meanwhile would be torn."""
+        for node, path in target.data().items():
+            if target.cluster.is_running(node):
+                target.cluster.kill(node)
+            if path.exists():
+                shutil.copytree(path, into / str(node), dirs_exist_ok=True)
 
 
 def _decisive(group: BaseExceptionGroup[BaseException]) -> BaseException:

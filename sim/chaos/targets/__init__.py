@@ -61,6 +61,10 @@ class Target(Protocol):
         """Measurements for the samples (see kraft.sim.chaos.judge.evidence)."""
         ...
 
+    def data(self) -> Mapping[int, Path]:
+        """Node → the folder with its data, where that is this machine's."""
+        ...
+
     def logs(self) -> Mapping[str, Path]:
         """Name in the run's folder → the log of a node or of a proxy."""
         ...

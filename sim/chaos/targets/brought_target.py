@@ -107,5 +107,8 @@ class BroughtTarget:
         self._proxies.require_running()
         return {}
 
+    def data(self) -> Mapping[int, Path]:
+        return {}
+
     def logs(self) -> Mapping[str, Path]:
         return {"toxiproxy.log": self._files / LOG_NAME}

@@ -132,6 +132,9 @@ class KafkaTarget:
         self._proxies.require_running()
         return self._lives.facts()
 
+    def data(self) -> Mapping[int, Path]:
+        return {node: self.cluster.folder / str(node) / "data" for node in self.cluster.node_ids}
+
     def logs(self) -> Mapping[str, Path]:
         nodes = {f"{node}.log": self.cluster.folder / str(node) / "server.log" for node in self.cluster.node_ids}
         return nodes | {"toxiproxy.log": self._files / "toxiproxy.log"}

@@ -70,6 +70,9 @@ class OwnTarget:
     def facts(self) -> Mapping[str, float]:
         return {**self.cluster.facts(), **self._lives.facts()}
 
+    def data(self) -> Mapping[int, Path]:
+        return {node: self._node(node) / "data" for node in self.cluster.node_ids}
+
     def logs(self) -> Mapping[str, Path]:
         nodes = {f"{node}.log": self._node(node) / "node.log" for node in self.cluster.node_ids}
         return nodes | {"toxiproxy.log": self._files / LOG_NAME}
