@@ -199,7 +199,7 @@ class BreakableCluster(BreakableLinks):
             return [] if active is None else [active]
         if role not in self.fault_roles:
             raise ClusterError(f"nobody can tell here who is {role!r}: roles are {', '.join(self.fault_roles)}")
-        found = self._partitions()
+        found = self._partitions() or []
         if role == plan.SHRUNK_LEADER:
             found = [one for one in found if len(one.isr) < len(one.replicas)]
         return sorted(one.leader for one in found if one.leader is not None)
@@ -308,7 +308,10 @@ class BreakableCluster(BreakableLinks):
             return False
         if self.active_controller() is None:
             return False
-        return all(one.leader is not None and set(one.isr) == set(one.replicas) for one in self._partitions())
+        found = self._partitions()
+        return found is not None and all(
+            one.leader is not None and set(one.isr) == set(one.replicas) for one in found
+        )
 
     @abstractmethod
     def active_controller(self) -> int | None:
@@ -370,8 +373,8 @@ class BreakableCluster(BreakableLinks):
     def _applied(self, node: int, number: int) -> int: ...
 
     @abstractmethod
-    def _partitions(self) -> list[FoundPartition]:
-        """All partitions that anybody tells of."""
+    def _partitions(self) -> list[FoundPartition] | None:
+        """All partitions that anybody tells of; None if nobody answers."""
 
     @abstractmethod
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:

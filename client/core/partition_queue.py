@@ -10,9 +10,9 @@ Invariants:
 - While any batch is in flight, a new one leaves by the connection that the last one took. Another leader may never hear
   of that one, and where nothing is known of a producer, whatever sequence comes first is taken; whoever took a retry
   knows it.
-- The first batch over a connection leaves alone, and so does the first of a sequence. Until it is acknowledged the broker
-  may know nothing of the producer: if it refused this one, because it has not heard yet that it leads, or lacks replicas
-  in sync, and took the next one, the refused one would be out of order for ever.
+- The first batch over a connection leaves alone, and so does the first of a sequence. Until it is acknowledged the
+  broker may know nothing of the producer: if it refused this one, because it has not heard yet that it leads, or lacks
+  replicas in sync, and took the next one, the refused one would be out of order for ever.
 - Without sequences order can be kept over a retry only by one batch at a time.
 Source: coordinators-spec 10.3; KIP-360.
 """

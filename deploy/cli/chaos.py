@@ -154,7 +154,9 @@ def campaign(
     from kraft.sim.chaos.run.campaign import CampaignSettings
     from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 
-    chosen = [_read(name) for name in scenarios] if scenarios else builtin_scenarios()
+    names = scenarios or [one.name for one in builtin_scenarios()]
+    chosen = [_read(name) for name in names]
+    given = {id(one): name for one, name in zip(chosen, names, strict=True)}
     clusters = [_cluster(kafka, None, None, False)]
     if kafka is not None and side_by_side:
         clusters.insert(0, _cluster(None, None, None, False))
@@ -166,7 +168,9 @@ def campaign(
         ],
         clusters=clusters,
         out=out,
-        command=lambda one, number, cluster: _run_command(one.name, number, kafka if cluster == "kafka" else None),
+        command=lambda one, number, cluster: _run_command(
+            given[id(one)], number, client, kafka if cluster == "kafka" else None
+        ),
         client=client,
         is_quiet=as_json,
         keeps_data=keep,
@@ -279,9 +283,10 @@ def _without(words: list[str], option: str) -> list[str]:
     return found
 
 
-def _run_command(scenario: str, seed: int, kafka: Path | None) -> str:
+def _run_command(scenario: str, seed: int, client: str, kafka: Path | None) -> str:
+    """`scenario` is a name or a file, as it was given."""
     options = [] if kafka is None else ["--kafka", str(kafka)]
-    return shlex.join(["kraft", "chaos", "run", scenario, "--seed", str(seed), *options])
+    return shlex.join(["kraft", "chaos", "run", scenario, "--seed", str(seed), "--client", client, *options])
 
 
 def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
@@ -299,7 +304,7 @@ def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
             require_program(settings.application)
         except ProgramNotFound as problem:
             raise CommandFailed(str(problem), code=problem.code) from problem
-    with _ending_on_signals() as require_wanted:
+    with ending_on_signals() as require_wanted:
         runs = Campaign(replace(settings, require_wanted=require_wanted))
         runs.run()
     if as_json:
@@ -319,7 +324,7 @@ def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _ending_on_signals() -> Iterator[Callable[[], None]]:
+def ending_on_signals() -> Iterator[Callable[[], None]]:
     """SIGTERM and SIGHUP end the run as ctrl-C does, with a shell's exit code for the signal. They become a SIGINT, for
     which trio has a handler of its own: an exception anywhere in its loop would break it. What is given raises
     KeyboardInterrupt after a signal: the exception is lost where the interpreter ignores it, as in a finalizer."""

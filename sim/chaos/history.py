@@ -52,10 +52,6 @@ class Function(StrEnum):
     """`topic`, `partitions`; when ok, `topic_id` (hexadecimal) if the client tells it."""
     DELETE_TOPIC = "delete topic"
     """`topic`."""
-    ADD_VOTER = "add voter"
-    """`node`."""
-    REMOVE_VOTER = "remove voter"
-    """`node`."""
 
 
 FINAL_READER = "final-reader"

@@ -45,6 +45,8 @@ BETWEEN_NODES = (*LINK_KINDS, plan.ISOLATE)
 ROLES_EVERYWHERE = (plan.ACTIVE_CONTROLLER, plan.A_LEADER, plan.SHRUNK_LEADER)
 """A shrunk leader is that of any partition with a replica that is out of sync: in which one it fell out last, as in a
 run of `kraft sim`, nobody remembers here."""
+STOPPING_KINDS = (plan.POWER_LOSS, plan.EMPTY_DISK, "full disk", "failing sync")
+"""Kinds of `begin_fault` for which a node stops, at once or when it comes across them."""
 POLL_MS = 1
 MOMENT_MS_MAX = 5_000
 """So long somebody is waited for who has a role; then the fault is left out."""
@@ -203,12 +205,13 @@ class FaultRun:
     def _after(self, wait_ms: int) -> int:
         return self._now_ms() + wait_ms
 
-    def _note(self, fault: Fault, text: str) -> None:
-        """Record what has just begun, or goes on."""
-        self.history.append(f"{self._now_ms() - self._start_ms} ms: {text}")
+    def _note(self, fault: Fault, text: str, at_ms: int | None = None) -> None:
+        """Record what begins now, or began at that time, or goes on."""
+        at_ms = self._now_ms() if at_ms is None else at_ms
+        self.history.append(f"{at_ms - self._start_ms} ms: {text}")
         window = self._open[fault.lane]
         if window.begin_ms is None:
-            window.begin_ms, window.text = self._now_ms(), text
+            window.begin_ms, window.text = at_ms, text
 
     def _end(self, fault: Fault) -> None:
         """Record the end of the fault itself, unless that has been done."""
@@ -354,22 +357,23 @@ class FaultRun:
             self._end(fault)
 
     def _break(self, fault: Fault) -> Steps:
-        """What only this cluster can have. A node that it takes down comes back."""
+        """What only this cluster can have. A node that stops for it comes back when it is over."""
         victim = yield from self._victim(fault)
+        begin_ms = self._now_ms()
         end = None if victim is None else self._cluster.begin_fault(replace(fault, node=victim, role=""))
         if victim is None or end is None:
             return
-        self._note(fault, _words_of(fault, victim))
-        is_down = fault.kind not in LINK_KINDS and not self._cluster.is_running(victim)
-        with self._come_back(victim) if is_down else nullcontext():
+        self._note(fault, _words_of(fault, victim), begin_ms)
+        may_stop = fault.kind in STOPPING_KINDS
+        with self._come_back(victim) if may_stop else nullcontext():
             try:
                 yield self._after(fault.duration_ms)
             finally:
                 end()
-            if is_down:
+            if may_stop and not self._cluster.is_running(victim):
                 yield self._after(fault.back_ms)
         self._end(fault)
-        if is_down:
+        if may_stop:
             yield from self._follow(victim, READY_MS_MAX)
 
 

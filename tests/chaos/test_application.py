@@ -179,7 +179,7 @@ async def test_a_program_that_is_stopped_and_dies_of_sigterm_has_not_failed() ->
     async with program("import signal; print('up', flush=True); signal.pause()") as running:
         await until_printed(running, "up")
         end = await running.stop()
-    assert (end.exit_code, end.was_stopped, end.counted_exit, end.failure) == (143, True, None, "")
+    assert (end.exit_code, end.was_stopped, end.counted_exit, end.failure) == (143, True, 0, "")
 
 
 async def test_a_program_that_finds_its_result_bad_when_it_is_stopped_has_failed() -> None:

@@ -275,3 +275,12 @@ def test_a_command_runs_in_the_files_folder_and_may_leave_a_process_behind(tmp_p
     left = psutil.Process(int((tmp_path / "pid").read_text()))
     assert left.status() != psutil.STATUS_ZOMBIE
     left.kill()
+
+
+def test_control_file_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()
+    lines = page.partition("    [node.1]\n")[2].partition("\n\nA kind of fault")[0].splitlines()
+    path = tmp_path / "nodes.toml"
+    path.write_text("\n".join(["[node.1]", *(line.strip() for line in lines)]))
+    assert "systemctl start kafka" in path.read_text()
+    NodeCommands.read(path)

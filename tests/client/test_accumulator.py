@@ -33,6 +33,15 @@ def one_by_one(count: int, **settings: int) -> Accumulator:
     return made
 
 
+def known_one_by_one(count: int, **settings: int) -> Accumulator:
+    """The same behind a batch that was acknowledged, which had sequence 0."""
+    made = one_by_one(1, **settings)
+    made.answered(take(made), ErrorCode.NONE, base_offset=0)
+    for number in range(count):
+        put(made, b"%d" % number)
+    return made
+
+
 def take(made: Accumulator, place: tuple[str, int] = TP) -> Batch:
     assert place in made.ready(10**9)
     return made.take(place)[0]
@@ -74,17 +83,42 @@ def test_a_full_batch_does_not_linger() -> None:
 
 
 def test_as_many_batches_of_a_partition_leave_as_may_be_on_their_way() -> None:
-    made = one_by_one(4, in_flight_max=3)
+    made = known_one_by_one(4, in_flight_max=3)
     batches = [take(made) for _ in range(3)]
     assert made.ready(0) == []
-    assert [batch.base_sequence for batch in batches] == [0, 1, 2]
+    assert [batch.base_sequence for batch in batches] == [1, 2, 3]
     made.answered(batches[0], ErrorCode.NONE, base_offset=10)
-    assert take(made).base_sequence == 3
+    assert take(made).base_sequence == 4
+
+
+def test_the_first_batch_over_a_connection_leaves_alone_until_it_is_acknowledged() -> None:
+    """A broker that refuses it and knows nothing of the producer would take the next one."""
+    made = one_by_one(6)
+    old, new = object(), object()
+    for refusal in (RETRIABLE, ErrorCode.NOT_ENOUGH_REPLICAS):
+        first = made.take(TP, old)[0]
+        assert made.ready(10**6) == []
+        made.answered(first, refusal)
+    made.answered(made.take(TP, old)[0], ErrorCode.NONE, base_offset=0)
+    several = [made.take(TP, old)[0] for _ in range(2) if made.ready(10**6)]
+    assert [batch.base_sequence for batch in several] == [1, 2]
+    for batch in several:
+        made.answered(batch, ErrorCode.NONE)
+    assert made.take(TP, new)[0].base_sequence == 3
+    assert made.ready(10**6) == []
+
+
+def test_the_first_batch_of_a_new_sequence_leaves_alone() -> None:
+    made = known_one_by_one(3)
+    made.answered(take(made), REFUSED)
+    assert take(made).base_sequence == 0
+    assert made.ready(10**6) == []
 
 
 def test_a_new_batch_follows_those_in_flight_by_their_connection_and_a_retry_goes_where_it_may() -> None:
-    made = one_by_one(3)
+    made = one_by_one(4)
     old, new = object(), object()
+    made.answered(made.take(TP, old)[0], ErrorCode.NONE, base_offset=0)
     first, second = (made.take(TP, old)[0] for _ in range(2))
     assert (made.may_go(TP, old), made.may_go(TP, new)) == (True, False)
     made.answered(first, RETRIABLE)
@@ -124,7 +158,7 @@ def test_a_batch_that_left_takes_no_more_records_and_keeps_its_bytes_for_the_ret
 
 
 def test_a_retry_waits_for_older_ones_and_nothing_new_overtakes_it() -> None:
-    made = one_by_one(4)
+    made = known_one_by_one(4)
     first, second, third = take(made), take(made), take(made)
     made.answered(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert made.ready(10**6) == []
@@ -137,11 +171,11 @@ def test_a_retry_waits_for_older_ones_and_nothing_new_overtakes_it() -> None:
     assert made.ready(10**6) == []
     made.answered(second, ErrorCode.NONE, base_offset=1)
     assert take(made) is third
-    assert third.base_sequence == 2
+    assert third.base_sequence == 3
 
 
 def test_sequences_wrap_at_two_to_the_31() -> None:
-    made = one_by_one(2)
+    made = known_one_by_one(2)
     made._queues[TP]._next_sequence = SEQUENCE_MODULUS - 1
     assert [take(made).base_sequence, take(made).base_sequence] == [SEQUENCE_MODULUS - 1, 0]
 
@@ -174,7 +208,7 @@ def test_a_failure_is_certain_only_if_no_attempt_may_have_been_written(codes: li
 
 
 def test_after_a_refused_batch_the_sequence_starts_again_under_the_next_epoch() -> None:
-    made = one_by_one(3)
+    made = known_one_by_one(3)
     first, second = take(made), take(made)
     made.answered(first, REFUSED)
     assert made.ready(10**6) == []
@@ -187,7 +221,7 @@ def test_after_a_refused_batch_the_sequence_starts_again_under_the_next_epoch() 
 
 
 def test_what_may_be_in_the_log_does_not_leave_under_a_new_epoch() -> None:
-    made = one_by_one(3)
+    made = known_one_by_one(3)
     first, second = take(made), take(made)
     made.answered(first, ErrorCode.NETWORK_EXCEPTION)
     made.answered(second, ErrorCode.NETWORK_EXCEPTION)

@@ -1,8 +1,9 @@
 """An idempotent producer against a broker that keeps Kafka's rules and loses what a network and a bad day may lose.
 
-The model broker has one partition: a log, and per producer id the epoch and the last batches. Requests travel in order
-over a connection that may break at any moment, with what is on it. Whatever happens: what was acknowledged is in the
-log once, at its offset and in send order; what certainly failed is not in it.
+The model broker has one partition: a log, and per producer id the epoch and the last batches. Of a producer that it
+does not know it takes whatever sequence comes first (KIP-360). Requests travel in order over a connection that may
+break at any moment, with what is on it. Whatever happens: what was acknowledged is in the log once, at its offset and
+in send order; what certainly failed is not in it.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class ModelBroker:
             return ErrorCode.INVALID_PRODUCER_EPOCH, -1
         recent = self.recent.setdefault(producer, deque(maxlen=REMEMBERED))
         if header.producer_epoch > known:
-            if sequence != 0:
+            if sequence != 0 and known >= 0:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             self.epochs[producer] = header.producer_epoch
             recent.clear()
         for first, count, offset in recent:
             if (first, count) == (sequence, len(values)):
                 return ErrorCode.NONE, offset
-        due = recent[-1][0] + recent[-1][1] if recent else 0
+        due = recent[-1][0] + recent[-1][1] if recent else sequence
         if sequence < due:
             return ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1
         if sequence > due:
@@ -80,6 +81,7 @@ class Play:
         self.sent: list[tuple[bytes, RecordInBatch]] = []
         self.wire: deque[tuple[Batch, bytes]] = deque()
         self.answers: deque[tuple[Batch, ErrorCode, int]] = deque()
+        self.route = object()
         self.now_ms = 0
         self.ids = 1
 
@@ -117,7 +119,8 @@ class Play:
         if self.producer.needs_identity(TP):
             self.ids += 1
             self.producer.identity = ProducerIdentity(self.ids, 0)
-        self.wire.append(self.producer.take(TP))
+        if self.producer.may_go(TP, self.route):
+            self.wire.append(self.producer.take(TP, self.route))
 
     def break_connection(self, arrived: int) -> None:
         """The first `arrived` requests on the wire arrive all the same, but no answer does."""
@@ -126,6 +129,7 @@ class Play:
             self.broker.produce(data)
         self.answers.clear()
         self.wire.clear()
+        self.route = object()
         for batch in lost:
             self.producer.answered(batch, ErrorCode.NETWORK_EXCEPTION)
 
@@ -141,7 +145,12 @@ DOUBTFUL_BEHIND_AN_EXPIRED_ONE = [
     *["break too late", "time passes", "time passes"],
 ]
 
+REFUSED_BY_A_BROKER_THAT_TAKES_THE_NEXT_ONE = [
+    *["add", "take", "add", "take", "refuse: NOT_LEADER_OR_FOLLOWER", "arrive"],
+]
 
+
+@example(REFUSED_BY_A_BROKER_THAT_TAKES_THE_NEXT_ONE)
 @example(DOUBTFUL_BEHIND_AN_EXPIRED_ONE)
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(STEPS), min_size=10, max_size=120))

@@ -253,6 +253,21 @@ def test_a_refusal_that_passes_is_tried_again_in_order(code: ErrorCode) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_leader_that_refuses_the_very_first_batch_and_takes_the_next_one_gets_all_in_order(code: ErrorCode) -> None:
+    """As one does that has not heard yet that it leads: it knows nothing of the producer and takes what comes first."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.ERROR, error=code, times=1)
+        async with stage.producer(batch_size=50) as producer:
+            deliveries = [await producer.enqueue("orders", b"%d" % number) for number in range(20)]
+        assert [d.outcome.offset for d in deliveries] == list(range(20))  # type: ignore[union-attr]
+        assert await stage.values() == [b"%d" % number for number in range(20)]
+
+    run(test)
+
+
 def test_a_topic_that_was_created_anew_is_found_by_its_new_id() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")

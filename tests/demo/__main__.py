@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from kraft.deploy.cli.chaos import ending_on_signals
 from kraft.sim.chaos.judge import Gap
 from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, FinishedRun
 from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder
@@ -20,6 +21,8 @@ SCENARIO = Path(__file__).with_name("demo.toml")
 RESULTS = Path(__file__).parents[2] / "docs" / "chaos-results.json"
 KAFKA_SCENARIOS = {("kill", "leader"): "broker-crash", ("kill", "active controller"): "controller-crash"}
 """Kind and role of a fault → the scenario in which Apache Kafka met it."""
+NOTED = {"broker-crash": "gap_median_ms", "controller-crash": "topic_gap_median_ms"}
+"""Scenario → the figure of the results that compares: sends, and topics that are created."""
 EXIT_CODES = {"valid": 0, "invalid": 1}
 EXIT_UNKNOWN = 3
 
@@ -30,8 +33,6 @@ def main() -> int:
     parser.add_argument("--client", default="confluent-kafka", help="kraft, confluent-kafka or kafka-python")
     parser.add_argument("--out", type=Path, default=Path("chaos-runs"), help="where the run's folder is made")
     arguments = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     settings = CampaignSettings(
         runs=[(read_scenario(str(SCENARIO)), 1)],
         clusters=[own_choice()],
@@ -39,8 +40,9 @@ def main() -> int:
         command=lambda *_: f"kraft chaos run {SCENARIO} --client {arguments.client}",
         client=arguments.client,
     )
-    campaign = Campaign(settings)
-    campaign.run()
+    with ending_on_signals() as require_wanted:
+        campaign = Campaign(replace(settings, require_wanted=require_wanted))
+        campaign.run()
     _show_gaps(campaign.finished[0])
     return EXIT_CODES.get(campaign.verdict, EXIT_UNKNOWN)
 
@@ -56,7 +58,7 @@ def _show_gaps(run: FinishedRun) -> None:
         here = "none" if gap is None else f"{gap.gap_ms:,.0f} ms"
         what = f"{fault.kind} of node {', '.join(map(str, fault.nodes))}, the {fault.role}"
         there = noted.get(KAFKA_SCENARIOS.get((fault.kind, fault.role), ""))
-        print(f"{what:44}{here:>12}{'' if there is None else f'{there:,.0f} ms':>24}")
+        print(f"{what:44}{here:>12}{'not measured' if there is None else f'{there:,.0f} ms':>24}")
     print("A gap is the longest time without a success: of topics being created while there is no active controller,")
     print(
         "else of records being sent to one partition. Kafka's figures are in docs/chaos.md; this run starts no Kafka."
@@ -74,7 +76,8 @@ def _noted_gaps() -> dict[str, float]:
     if not RESULTS.exists():
         return {}
     rows = json.loads(RESULTS.read_text())["rows"]
-    return {row["scenario"]: row["gap_median_ms"] for row in rows if row["cluster"] == "kafka"}
+    kafka = {row["scenario"]: row for row in rows if row["cluster"] == "kafka"}
+    return {name: kafka[name][figure] for name, figure in NOTED.items() if name in kafka and kafka[name][figure]}
 
 
 if __name__ == "__main__":

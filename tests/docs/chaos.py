@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kraft.sim.chaos.run.simulated_run import why_not_simulated
 from kraft.sim.chaos.scenarios.fault_tables import AMOUNTS, CUTS, KINDS, LASTING, RETURNING, WAY_KEYS
 from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 from kraft.sim.nemesis.plan import WAY_KINDS
@@ -57,9 +58,10 @@ def render_chaos() -> str:
 
 
 def _scenarios() -> Iterator[str]:
-    yield from _head("Scenario", "What happens")
+    yield from _head("Scenario", "What happens", "In virtual time")
     for scenario in builtin_scenarios():
-        yield f"| `{scenario.name}`{' (core)' if scenario.is_core else ''} | {scenario.about} |"
+        name = f"`{scenario.name}`{' (core)' if scenario.is_core else ''}"
+        yield f"| {name} | {scenario.about} | {'no' if why_not_simulated(scenario) else 'yes'} |"
 
 
 def _kinds() -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from kraft.sim.chaos.judge import Verdict
@@ -45,8 +46,16 @@ def _row(row: SummaryRow) -> dict[str, Any]:
         "verdicts": dict(row.verdicts),
         "gap_median_ms": row.gap_median_ms,
         "gap_worst_ms": row.gap_worst_ms,
+        "topic_gap_median_ms": _topic_gap(row),
         "throughput": asdict(row.throughput),
     }
+
+
+def _topic_gap(row: SummaryRow) -> float | None:
+    """Median of the longest time of each run in which no topic could be created."""
+    found = [[gap.gap_ms for gap in verdict.gaps if gap.f == "create topic"] for _, verdict, _ in row.runs]
+    longest = [max(gaps) for gaps in found if gaps]
+    return median(longest) if longest else None
 
 
 def _versions(runs: list[tuple[RunInfo, Verdict, str]]) -> dict[str, str]:

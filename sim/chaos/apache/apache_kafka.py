@@ -249,11 +249,11 @@ class ApacheKafka(BreakableCluster):
     def _applied(self, node: int, number: int) -> int:
         _refuse_rules()
 
-    def _partitions(self) -> list[FoundPartition]:
+    def _partitions(self) -> list[FoundPartition] | None:
         from kraft.sim.chaos.clusters.onlooker import find_partitions
 
         found = find_partitions(",".join(self._addresses().values()))
-        return [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
+        return None if found is None else [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
         from kraft.sim.chaos.clusters.onlooker import find_partition

@@ -71,10 +71,10 @@ class ApplicationEnd:
 
     @property
     def counted_exit(self) -> int | None:
-        """The exit code that joins the verdict; None if it says nothing: the program was killed, or died of SIGTERM
-        because it was stopped."""
+        """The exit code that joins the verdict: 0 too for a program that was stopped and died of SIGTERM; None if it
+        says nothing, for the program had to be killed."""
         if self.was_stopped and self.exit_code == SIGNAL_BASE + signal.SIGTERM:
-            return None
+            return 0
         return self.exit_code
 
     @property

@@ -9,7 +9,8 @@ carried out although its answer was lost. So an error proves something only in t
   that is invalid, a missing permission.
 
 All other errors are INFO: timeouts, lost connections, NOT_LEADER_OR_FOLLOWER (KAFKA-13574: the record may be replicated
-already), NOT_ENOUGH_REPLICAS_AFTER_APPEND, and, where the library does not say how often it has tried, also those that
+already), NOT_ENOUGH_REPLICAS_AFTER_APPEND, SASL_AUTHENTICATION_FAILED (of a connection: an earlier attempt may have had
+another one), and, where the library does not say how often it has tried, also those that
 prove something of one attempt alone: NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_TOPIC_OR_PARTITION.
 
 Changes of topics: brokers forward them to the controller, and send them again when they lose its connection, ours as
@@ -27,11 +28,7 @@ from kraft.wire.error_codes import ErrorCode
 
 REASON_CHARACTERS_MAX = 200
 
-_PERMISSIONS = (
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.SASL_AUTHENTICATION_FAILED,
-)
+_PERMISSIONS = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 SEND_REFUSED = frozenset(
     code.name
     for code in (

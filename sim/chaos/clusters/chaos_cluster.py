@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 from kraft.config.properties import parse_properties, render_properties
 from kraft.deploy.launch.folder import ClusterFolder
@@ -36,6 +35,7 @@ from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.chaos.clusters.host_faults import HostFaults
 from kraft.sim.chaos.clusters.kafka_cluster import WELL, KafkaCluster, LinkState
 from kraft.sim.chaos.clusters.link_probes import LinkProbes
+from kraft.sim.chaos.clusters.repeated_look import RepeatedLook
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.proxies.links import LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
@@ -52,14 +52,13 @@ NODE_LOGS = "nodes"
 """A run's folder of logs."""
 Link = tuple[int, int]
 """Source, which dials, and target."""
+FAULT_KINDS = (*EVERYWHERE, plan.CLIENTS_CUT, *plan.TOXIC_KINDS, *host_faults.KINDS)
 ENDING_KINDS = (plan.RESET, plan.BYTE_LIMIT, plan.TIMEOUT, plan.RESET_PEER)
 """Kinds of faults that end connections: they are counted then."""
 
 
 class ChaosCluster(KafkaCluster):
     """See the module. `folder` is where proxies and hosts keep their files; the warden looks after all of it."""
-
-    fault_kinds: ClassVar[tuple[str, ...]] = (*EVERYWHERE, plan.CLIENTS_CUT, *plan.TOXIC_KINDS, *host_faults.KINDS)
 
     def __init__(self, wanted: ScenarioCluster, folder: Path, warden: Warden, kinds: Collection[str] = ()) -> None:
         """`kinds` are the kinds of faults that it must be able to have, of those that need preparation."""
@@ -77,12 +76,17 @@ class ChaosCluster(KafkaCluster):
         self._proxies: list[LinkProxies] = []
         self._kinds = frozenset(kinds)
         self._hosts = HostFaults(kinds, warden)
+        self._look = RepeatedLook(self._hosts.ask, host_faults.ASK_SECONDS)
         self._ends: ConnectionEnds | None = None
         self._probes: list[LinkProbes] = []
         self._toxics: dict[Link, dict[str, Toxic]] = {}
         """Link → kind of a fault → what it does there, where no quality can say it."""
         self._broken: dict[Link, tuple[str | None, Way]] = {}
         """Link that is broken → the manner of its cut, and how bytes fare."""
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:  # type: ignore[override]  # depends on what was prepared
+        return host_faults.without_unprepared(FAULT_KINDS, self._kinds)
 
     # lifecycle
 
@@ -91,6 +95,7 @@ class ChaosCluster(KafkaCluster):
         self._probes = [LinkProbes(proxies.addresses) for proxies in self._proxies]
         for probes in self._probes:
             probes.begin()
+        self._look.begin()
 
     def _new_folder(self) -> Path:
         folder = Path(tempfile.gettempdir()) / f"kraft-cluster-{secrets.token_hex(8)}"
@@ -217,6 +222,7 @@ class ChaosCluster(KafkaCluster):
             for probes in self._probes:
                 leftovers.callback(probes.close)
             leftovers.callback(self._hosts.close)
+            leftovers.callback(self._look.close)
             super().close()
 
     def facts(self) -> Mapping[str, float]:
@@ -224,6 +230,7 @@ class ChaosCluster(KafkaCluster):
         ended: then nothing that is seen of the cluster is the cluster's."""
         if self._server is not None:
             self._server.require_running()
+        self._look.require_well()
         found = self._hosts.facts()
         for probes in self._probes:
             found |= probes.facts()
@@ -254,6 +261,12 @@ class ChaosCluster(KafkaCluster):
         """Refuse dials to a node that has ended, as its host would: a proxy alone accepts, and closes then."""
         for proxies in self._proxies:
             proxies.node_down(node)
+
+    @property
+    def proxy_log(self) -> Path:
+        """The file to which toxiproxy logs."""
+        assert self._server is not None
+        return self._server.log_path
 
     @property
     def proxy_pid(self) -> int:

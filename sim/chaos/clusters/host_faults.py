@@ -11,8 +11,8 @@ What a cluster does not need is not made: clocks and small disks only where a fa
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -30,10 +30,28 @@ from kraft.sim.shapes import ClusterError
 
 CLOCK, FULL_DISK, SLOW_DISK, FAILING_SYNC = "clock", "full disk", "slow disk", "failing sync"
 KINDS = (CLOCK, FULL_DISK, SLOW_DISK, FAILING_SYNC, plan.EMPTY_DISK)
+PREPARED_KINDS = (CLOCK, FULL_DISK)
+"""Those that cannot be had where they were not prepared."""
 DISK_BYTES = 256 << 20
 SLOW_SYNC_MS = 800
+ASK_SECONDS = 0.1
+"""Between two rounds of questions to nodes (HostFaults.ask)."""
 
 End = Callable[[], None]
+
+
+@contextmanager
+def _cluster_errors() -> Iterator[None]:
+    """What a host cannot be given is what the cluster cannot do."""
+    try:
+        yield
+    except (LaunchError, CannotMount, CannotMoveClock) as problem:
+        raise ClusterError(str(problem)) from problem
+
+
+def without_unprepared(kinds: Iterable[str], prepared: Collection[str]) -> tuple[str, ...]:
+    """Of these kinds of faults those that a cluster can have for which `prepared` was prepared."""
+    return tuple(kind for kind in kinds if kind not in PREPARED_KINDS or kind in prepared)
 
 
 class Hosted(Protocol):
@@ -80,8 +98,9 @@ class HostFaults:
         for disk in self._disks.values():
             disk.unmount()
 
+    @_cluster_errors()
     def begin(self, fault: Fault, cluster: Hosted) -> End | None:
-        """Begin one of KINDS; what ends it, None if this node has such a fault already."""
+        """Begin one of KINDS; what ends it, None if this node has such a fault already. Both raise ClusterError."""
         if fault.kind == CLOCK:
             return self._step_clock(fault)
         if fault.kind == plan.EMPTY_DISK:
@@ -90,17 +109,20 @@ class HostFaults:
             return None
         return self._break_disk(fault, cluster)
 
-    def facts(self) -> dict[str, float]:
-        """By node: free bytes of small disks, how far clocks were found to be moved, how many syncs were slow or failed
-        since the node started."""
+    def ask(self) -> None:
+        """Ask the nodes whose disk has a fault for what `facts` tells; takes long where one does not answer."""
         for node in [*self._ailing]:
             with suppress(LaunchError):
                 self._slow_syncs[node], self._failed_syncs[node] = self._node(node).syncs_broken()
+
+    def facts(self) -> dict[str, float]:
+        """By node: free bytes of small disks, how far clocks were found to be moved, and as it was asked last, how many
+        syncs were slow or failed since the node started."""
         return {
             **{f"free bytes {node}": float(disk.free_bytes) for node, disk in self._disks.items()},
-            **{f"clock offset ms {node}": float(offset) for node, offset in self._offsets.items()},
-            **{f"slow syncs {node}": float(count) for node, count in self._slow_syncs.items()},
-            **{f"failed syncs {node}": float(count) for node, count in self._failed_syncs.items()},
+            **{f"clock offset ms {node}": float(offset) for node, offset in [*self._offsets.items()]},
+            **{f"slow syncs {node}": float(count) for node, count in [*self._slow_syncs.items()]},
+            **{f"failed syncs {node}": float(count) for node, count in [*self._failed_syncs.items()]},
         }
 
     # clocks
@@ -138,7 +160,6 @@ class HostFaults:
 
     def _break_disk(self, fault: Fault, cluster: Hosted) -> End:
         node = fault.node
-        self._ailing.add(node)
         if fault.kind == FULL_DISK:
             self._disks[node].fill()
             heal: Callable[[], object] = self._disks[node].free
@@ -148,13 +169,13 @@ class HostFaults:
         else:
             self._node(node).fail_syncs(True)
             heal = partial(self._node(node).fail_syncs, False)
+        self._ailing.add(node)
 
+        @_cluster_errors()
         def end() -> None:
             self._ailing.discard(node)
             with suppress(LaunchError):  # a node that has stopped for it has forgotten it
                 heal()
-            if not cluster.is_running(node):
-                cluster.start(node, until_ready=False)
 
         return end
 

@@ -8,7 +8,6 @@ observer too. Cuts have one manner, the hang; connections are not reset, and do 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import ClassVar
@@ -20,6 +19,7 @@ from kraft.deploy.launch.node_command import NodeCommand
 from kraft.sim.chaos.clusters import host_faults
 from kraft.sim.chaos.clusters.host_faults import HostFaults
 from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster, LinkState
+from kraft.sim.chaos.clusters.repeated_look import RepeatedLook
 from kraft.sim.chaos.hosts.namespaces import NodeNetworks, Way
 from kraft.sim.chaos.hosts.network_commands import CannotUseNamespaces, can_use_netem
 from kraft.sim.chaos.hosts.warden import Warden
@@ -30,6 +30,7 @@ from kraft.sim.nemesis.plan import Fault
 from kraft.sim.shapes import ClusterError
 
 NOT_HERE = (plan.BYTE_LIMIT, plan.RESET)
+FAULT_KINDS = (*(kind for kind in EVERYWHERE if kind not in NOT_HERE), plan.CLIENTS_CUT, *host_faults.KINDS)
 COUNT_SECONDS = 0.5
 """Between two looks at the kernel's counters, each of which runs a command per node."""
 
@@ -37,11 +38,6 @@ COUNT_SECONDS = 0.5
 class NamespaceCluster(KafkaCluster):
     """See the module. ClusterError if namespaces cannot be had here, or a fault of `kinds` takes more than there is."""
 
-    fault_kinds: ClassVar[tuple[str, ...]] = (
-        *(kind for kind in EVERYWHERE if kind not in NOT_HERE),
-        plan.CLIENTS_CUT,
-        *host_faults.KINDS,
-    )
     cut_manners: ClassVar[tuple[str, ...]] = (plan.HANG,)
 
     def __init__(self, wanted: ScenarioCluster, warden: Warden, kinds: Collection[str] = ()) -> None:
@@ -56,9 +52,23 @@ class NamespaceCluster(KafkaCluster):
         if plan.LATENCY in kinds and (reason := can_use_netem()):
             raise ClusterError(f"latency cannot be had with --namespaces here: {reason}")
         self._networks = NodeNetworks(self.node_ids, warden)
+        self._kinds = frozenset(kinds)
         self._hosts = HostFaults(kinds, warden)
         self._packets: dict[str, float] = {}
-        self._counted_s = 0.0
+        self._looks = (
+            RepeatedLook(self._hosts.ask, host_faults.ASK_SECONDS),
+            RepeatedLook(self._count_packets, COUNT_SECONDS),
+        )
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:  # type: ignore[override]  # depends on what there is
+        kinds = host_faults.without_unprepared(FAULT_KINDS, self._kinds)
+        return tuple(kind for kind in kinds if kind != plan.LATENCY or not can_use_netem())
+
+    def open(self) -> None:
+        super().open()
+        for look in self._looks:
+            look.begin()
 
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
         """Make the namespaces, and let every node live in its own."""
@@ -79,6 +89,8 @@ class NamespaceCluster(KafkaCluster):
         with ExitStack() as leftovers:
             leftovers.callback(self._networks.close)
             leftovers.callback(self._hosts.close)
+            for look in self._looks:
+                leftovers.callback(look.close)
             super().close()
 
     @property
@@ -98,15 +110,23 @@ class NamespaceCluster(KafkaCluster):
 
     def facts(self) -> Mapping[str, float]:
         """See HostFaults; and "packets into a cut SOURCE->TARGET", counted while a link is cut."""
-        if self._cuts and time.monotonic() - self._counted_s > COUNT_SECONDS:
-            self._counted_s = time.monotonic()
-            sent = self._networks.sent_packets()
-            self._packets = {
-                f"packets into a cut {source}->{target}": float(sent[source, target])
-                for source, target in self._cuts
-                if (source, target) in sent
-            }
+        for look in self._looks:
+            look.require_well()
         return {**self._hosts.facts(), **self._packets}
+
+    def _count_packets(self) -> None:
+        cuts = [*self._cuts]
+        if not cuts:
+            return
+        try:
+            sent = self._networks.sent_packets()
+        except CannotUseNamespaces as problem:
+            raise ClusterError(str(problem)) from problem
+        self._packets = {
+            f"packets into a cut {source}->{target}": float(sent[source, target])
+            for source, target in cuts
+            if (source, target) in sent
+        }
 
     # links
 

@@ -71,10 +71,10 @@ def find_partition(brokers: Mapping[int, str], topic: str, partition: int) -> Pa
     raise refusal
 
 
-def find_partitions(bootstrap_servers: str) -> list[PartitionDescription]:
-    """All partitions, as one broker knows them; none if nobody answers, or nobody is there to be asked."""
+def find_partitions(bootstrap_servers: str) -> list[PartitionDescription] | None:
+    """All partitions, as one broker knows them; None if nobody answers, or nobody is there to be asked."""
     if not bootstrap_servers:
-        return []
+        return None
 
     async def look() -> list[PartitionDescription]:
         async with _admin(bootstrap_servers, LOOK_TIMEOUT_MS) as admin:
@@ -85,7 +85,7 @@ def find_partitions(bootstrap_servers: str) -> list[PartitionDescription]:
     try:
         return _ask(look)
     except _FAILURES:
-        return []
+        return None
 
 
 def find_controller(bootstrap_servers: str) -> int | None:
@@ -147,7 +147,7 @@ def clean(bootstrap_servers: str, brokers: Iterable[int], settings: Mapping[str,
             for name in ("", *map(str, brokers)):
                 nursery.start_soon(_restore_configs, admin, ConfigResource(ResourceType.BROKER, name), settings)
             for group in await admin.groups.list():
-                nursery.start_soon(_delete_group, admin, group.group_id)
+                nursery.start_soon(delete_group, admin, group.group_id)
             for topic in await admin.topics.list():
                 if not topic.is_internal:
                     nursery.start_soon(admin.topics.delete, topic.name)
@@ -171,8 +171,8 @@ async def _restore_configs(admin: Admin, resource: ConfigResource, settings: Map
         await admin.configs.alter(resource, changes)
 
 
-async def _delete_group(admin: Admin, group: str) -> None:
-    """Members that a test has left behind are shown out; one that joins again and again is a failure."""
+async def delete_group(admin: Admin, group: str) -> None:
+    """Members that are left behind are shown out; one that joins again and again is a failure. KafkaError."""
     for attempt in range(1, EVICTIONS_MAX + 1):
         try:
             members = (await admin.groups.describe(group)).members

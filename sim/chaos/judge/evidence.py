@@ -43,9 +43,8 @@ _STOPPED: Needs = ((("process",), NOTICED), (("process",), ("follower controller
 _PAUSED: Needs = ((("process",), (*NOTICED, "gap", "slower")), (("process",), ("follower controller",)))
 _PROBES = ("fact:unanswered probes", "fact:held probes")
 _PARTED: Needs = (((*NOTICED, "gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),)
-_DEGRADED: Needs = (
-    (("slower", "gap", "isr", "refusals", "fact:connections ended", "fact:added round trip ms by 15"),),
-)
+_SLOWED = ("slower", "gap", "isr", "refusals", "fact:added round trip ms by 15")
+_DEGRADED: Needs = ((_SLOWED,),)
 _CUT_DOWN: Needs = ((("fact:connections ended", "fact:unanswered probes", "gap", "refusals", *NOTICED),),)
 _DISK: Needs = (((*NOTICED, "process", "refusals"),),)
 NEEDED: Mapping[str, Needs] = {
@@ -55,7 +54,8 @@ NEEDED: Mapping[str, Needs] = {
     **dict.fromkeys((plan.CUT, plan.CUT_ONE_WAY, plan.ISOLATE, "stall"), _PARTED),
     **dict.fromkeys((plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT), _PARTED),
     plan.CLIENTS_CUT: ((("gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),),
-    **dict.fromkeys((*plan.QUALITY_KINDS, plan.SLICER), _DEGRADED),
+    **dict.fromkeys((plan.LATENCY, plan.SLOW_LINK, plan.SLICER), _DEGRADED),
+    plan.BYTE_LIMIT: (((*_SLOWED, "fact:connections ended"),),),
     plan.SLOW_CLOSE: ((("fact:added close ms by 100",),),),
     **dict.fromkeys((plan.TIMEOUT, plan.RESET_PEER), _CUT_DOWN),
     "reset": ((("fact:connections ended", "gap", *NOTICED),),),

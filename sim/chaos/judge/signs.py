@@ -1,16 +1,21 @@
 """Signs that a fault took effect, each found in the samples or in the history.
 
 A sign looks at the fault's window: from its begin to GRACE_MS behind its end, or to the begin of the next fault if that
-comes first. It compares with how things were before the begin, and is about the nodes that were hit if the fault names
-any. Samples are some 100 ms apart, so a set that shrinks and grows again may be missed; epochs only rise, so a change
-of leader is not.
+comes first; if the sign can only be of the nodes that were hit, to the next fault that hits one of them. It compares
+with how things were before the begin, and is about the nodes that were hit if the fault names any. Samples are some
+100 ms apart, so a set that shrinks and grows again may be missed; epochs only rise, so a change of leader is not.
+
+Sends can fail or wait for many reasons on a busy machine. Of a fault that names nodes only these count, which no other
+reason explains: what is sent to a partition that a hit node leads, before or in the window; a refusal for too few
+replicas in sync where a hit node is a replica; and a gap of half the fault's time or more where a hit node was in sync,
+as acks=all waits for a follower that is cut off.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -44,6 +49,9 @@ REFUSALS = (
     "TRANSPORT",
 )
 """Errors of sends by which brokers, or the way to them, refuse: letters only, anywhere in the reason."""
+TOO_FEW_REPLICAS = "NOTENOUGHREPLICAS"
+CREATIONS = "topics that are created"
+"""Stands for a partition where a gap is of the creation of topics."""
 
 LINK_KINDS = (*plan.LINK_KINDS, *plan.TOXIC_KINDS)
 
@@ -71,7 +79,7 @@ class Observed:
         object.__setattr__(self, "sends", [each for each in self.operations if each.f is Function.SEND])
         sends = activities_of(self.sends, Function.SEND, self.duration_ms)
         creations = activities_of(self.operations, Function.CREATE_TOPIC, self.duration_ms)
-        named = {"topics that are created": creations[""]} if creations else {}
+        named = {CREATIONS: creations[""]} if creations else {}
         object.__setattr__(self, "activities", {**sends, **named})
 
     def series(self, value: Callable[[Sample], Value | None]) -> list[tuple[float, Value]]:
@@ -89,10 +97,16 @@ class Case:
     begin_ms: float
     end_ms: float
     until_ms: float
+    until_of_nodes_ms: float
+    """So long one looks for what can only be of the nodes that were hit: until the next fault that hits one of them."""
 
     def before(self, series: Series[Value]) -> Value | None:
         """The last value before the fault."""
         return next((value for time_ms, value in reversed(series) if time_ms <= self.begin_ms), None)
+
+    def within_of_nodes(self, series: Series[Value]) -> Iterator[tuple[float, Value]]:
+        """The values in the window of the nodes that were hit."""
+        return ((time_ms, value) for time_ms, value in series if self.begin_ms < time_ms <= self.until_of_nodes_ms)
 
     def within(self, series: Series[Value]) -> Iterator[tuple[float, Value]]:
         """The values in the window."""
@@ -110,9 +124,13 @@ def case_of(observed: Observed, faults: Sequence[FaultRecord], number: int) -> C
     """The fault with this number."""
     fault = faults[number]
     end_ms = observed.duration_ms if fault.end_ms is None else max(fault.end_ms, fault.begin_ms)
-    later = [other.begin_ms for other in faults if other.begin_ms > end_ms and not other.missed]
-    until_ms = min([end_ms + GRACE_MS, *later])
-    return Case(observed, fault.kind, frozenset(fault.nodes), fault.begin_ms, end_ms, until_ms)
+    later = [other for other in faults if other.begin_ms > end_ms and not other.missed]
+    alike = [other for other in later if not fault.nodes or not other.nodes or {*fault.nodes} & {*other.nodes}]
+    until_ms, until_of_nodes_ms = (
+        min([end_ms + GRACE_MS, *(other.begin_ms for other in found)]) for found in (later, alike)
+    )
+    nodes = frozenset(fault.nodes)
+    return Case(observed, fault.kind, nodes, fault.begin_ms, end_ms, until_ms, until_of_nodes_ms)
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -127,7 +145,7 @@ def isr(case: Case) -> str | None:
     for place, series in case.observed.partitions.items():
         first = case.before(series)
         members = set(first.isr) if first is not None else set()
-        for time_ms, each in case.within(series):
+        for time_ms, each in case.within_of_nodes(series):
             lost = {member for member in members - {*each.isr} if case.is_hit(member)}
             if lost:
                 change = f"went from {numbers(members)} to {numbers(each.isr)} {case.after_s(time_ms)}"
@@ -142,7 +160,7 @@ def leader(case: Case) -> str | None:
         first = case.before(series)
         if first is None or not case.is_hit(first.leader):
             continue
-        for time_ms, each in case.within(series):
+        for time_ms, each in case.within_of_nodes(series):
             if each.leader_epoch > first.leader_epoch or each.leader != first.leader:
                 was, now = (f"{one.leader} (epoch {one.leader_epoch})" for one in (first, each))
                 return f"leader of {name_of(place)} went from {was} to {now} {case.after_s(time_ms)}"
@@ -157,7 +175,7 @@ def controller(case: Case) -> str | None:
     first = case.before(series)
     if first is None or not case.is_hit(first[0]):
         return None
-    for time_ms, (node, epoch) in case.within(series):
+    for time_ms, (node, epoch) in case.within_of_nodes(series):
         if node != first[0] or epoch > first[1]:
             was = f"{first[0]} (epoch {first[1]})"
             return f"the active controller went from {was} to {node} (epoch {epoch}) {case.after_s(time_ms)}"
@@ -166,7 +184,7 @@ def controller(case: Case) -> str | None:
 
 def elections(case: Case) -> str | None:
     """Any partition, or the quorum, has a new leader or a higher epoch."""
-    anyone = Case(case.observed, case.kind, frozenset(), case.begin_ms, case.end_ms, case.until_ms)
+    anyone = replace(case, nodes=frozenset(), until_of_nodes_ms=case.until_ms)
     return leader(anyone) or controller(anyone)
 
 
@@ -184,7 +202,7 @@ def fenced(case: Case) -> str | None:
     """A hit node, or any if none is named, is no longer among the brokers that the cluster takes for alive."""
     series = case.observed.series(lambda each: frozenset(each.brokers) or None)
     alive = case.before(series) or frozenset()
-    for time_ms, each in case.within(series):
+    for time_ms, each in case.within_of_nodes(series):
         lost = {node for node in alive - each if case.is_hit(node)}
         if lost:
             return f"broker {numbers(lost)} was fenced {case.after_s(time_ms)}"
@@ -201,15 +219,15 @@ def process(case: Case) -> str | None:
     ran = case.before(series) or frozenset()
     hit = case.nodes or ran
     stopped: dict[int, float] = {}
-    for time_ms, running in case.within(series):
+    for time_ms, running in case.within_of_nodes(series):
         for node in ran & hit - running:
             stopped.setdefault(node, time_ms)
     for node in hit - stopped.keys():
         starts = case.observed.series(lambda each, name=f"starts {node}": each.facts.get(name))  # type: ignore[misc]
         was = case.before(starts)
-        again = next((time_ms for time_ms, count in case.within(starts) if was is not None and count > was), None)
-        if again is not None:
-            stopped[node] = again
+        again = (time_ms for time_ms, count in case.within_of_nodes(starts) if was is not None and count > was)
+        if (again_ms := next(again, None)) is not None:
+            stopped[node] = again_ms
     if not hit or not hit <= stopped.keys():
         return None
     return f"node {numbers(hit)} did not run {case.after_s(min(stopped.values()))}"
@@ -237,23 +255,47 @@ def between_samples(case: Case) -> str | None:
 
 
 def refusals(case: Case) -> str | None:
-    """Sends end without success, refused by brokers or without a way to them: more than in as long a time before."""
+    """Sends end without success, refused by brokers or without a way to them: more than, at the rate of the time before
+    (as long as the window, but no earlier than the begin of the run), there would be in any case."""
     span_ms = case.until_ms - case.begin_ms
+    before_ms = min(span_ms, case.begin_ms)
     refused = [
         (send.end_ms, send.error)
         for send in case.observed.sends
-        if not send.is_ok and send.end_ms is not None and _is_refusal(send.error)
+        if not send.is_ok and send.end_ms is not None and _is_refusal(send.error) and _is_refused_by(case, send)
     ]
-    before = sum(case.begin_ms - span_ms < time_ms <= case.begin_ms for time_ms, _ in refused)
+    before = sum(case.begin_ms - before_ms <= time_ms <= case.begin_ms for time_ms, _ in refused)
     during = [error for time_ms, error in refused if case.begin_ms < time_ms <= case.until_ms]
-    if len(during) <= before:
+    usual = before * span_ms / before_ms if before_ms > 0 else 0.0
+    if len(during) <= usual:
         return None
-    return f"{len(during)} sends were refused ({', '.join(sorted({*during}))}), and {before} in as long a time before"
+    return (
+        f"{len(during)} sends were refused ({', '.join(sorted({*during}))}), and {before} in the "
+        f"{max(before_ms, 0) / 1000:.1f} s before"
+    )
+
+
+def _is_refused_by(case: Case, send: Operation) -> bool:
+    """Whether the nodes that were hit can be why: see the module."""
+    replicas = {node for _, one in case.observed.partitions.get(send.place, ()) for node in one.replicas}
+    is_for_replicas = _letters(send.error).startswith(TOO_FEW_REPLICAS) and any(map(case.is_hit, replicas))
+    return is_for_replicas or _is_led_by_hit(case, send.place)
+
+
+def _is_led_by_hit(case: Case, place: Place) -> bool:
+    """Whether a node that was hit led this partition before the fault or in its window; True if none is named."""
+    series = case.observed.partitions.get(place, ())
+    first = case.before(series)
+    seen = [*([] if first is None else [first]), *(one for _, one in case.within(series))]
+    return not case.nodes or any(one.leader in case.nodes for one in seen)
 
 
 def _is_refusal(error: str) -> bool:
-    letters = "".join(filter(str.isalpha, error)).upper()
-    return any(each in letters for each in REFUSALS)
+    return any(each in _letters(error) for each in REFUSALS)
+
+
+def _letters(error: str) -> str:
+    return "".join(filter(str.isalpha, error)).upper()
 
 
 def slower(case: Case) -> str | None:
@@ -275,18 +317,39 @@ def slower(case: Case) -> str | None:
 
 def gap(case: Case) -> str | None:
     """A partition to which sends had succeeded has no success for much longer than any time between two before; or no
-    topic can be created for so long."""
+    topic can be created for so long. The nodes that were hit must be able to be why: see the module."""
     for place, activity in case.observed.activities.items():
         times, until_ms = activity.successes, min(case.until_ms, activity.tried_until_ms)
         before = [time for time in times if case.begin_ms - BEFORE_MS <= time <= case.begin_ms]
-        if len(before) < GAP_SUCCESSES_MIN:
+        can_last_ms = _gap_that_is_caused_ms(case, place)
+        if len(before) < GAP_SUCCESSES_MIN or can_last_ms is None:
             continue
-        least_ms = max(GAP_MS_MIN, GAP_FACTOR * max(later - earlier for earlier, later in pairwise(before)))
+        usual_ms = max(later - earlier for earlier, later in pairwise(before))
+        least_ms = max(GAP_MS_MIN, GAP_FACTOR * usual_ms, can_last_ms)
         edges = [case.begin_ms, *(time for time in times if case.begin_ms < time < until_ms), until_ms]
         for earlier, later in pairwise(edges):
             if earlier <= case.end_ms and later - earlier >= least_ms:
                 return f"no success in {place} for {later - earlier:.0f} ms, {case.after_s(earlier)}"
     return None
+
+
+def _gap_that_is_caused_ms(case: Case, name: str) -> float | None:
+    """How long a gap of this partition, or of CREATIONS, lasts at least if the fault causes it; None if it cannot. Topics
+    are created by controllers."""
+    if name == CREATIONS:
+        voters_of = case.observed.series(lambda each: frozenset(each.voters) or None)
+        return None if case.nodes and not case.nodes & (case.before(voters_of) or frozenset()) else 0.0
+    place = next((each for each in case.observed.partitions if name_of(each) == name), None)
+    if not case.nodes or (place is not None and _is_led_by_hit(case, place)):
+        return 0.0
+    first = None if place is None else case.before(case.observed.partitions[place])
+    is_awaited = first is not None and any(map(case.is_hit, first.isr)) and not _is_of_one_link(case)
+    return (case.end_ms - case.begin_ms) / 2 if is_awaited else None
+
+
+def _is_of_one_link(case: Case) -> bool:
+    """Whether the fault is between a pair of ends: a partition that another node leads does not need their link."""
+    return case.kind in (*LINK_KINDS, plan.CLIENTS_CUT)
 
 
 def rebalances(case: Case) -> str | None:

@@ -1,11 +1,12 @@
 """Topic names: is there one order of the creations and deletions that explains what clients were told?
 
-Certain successes count as answers. An INFO is an open call: it may take effect at any later time, or never. A FAIL did
-not happen and is dropped, with one exception: requests are sent again, so "already exists" and "no such topic" may be
-answers to the second attempt of what had succeeded. Such a call may have taken effect while it was open. They do not
-count as readings: a controller that was replaced, and does not know it, may answer from an old state, as Apache Kafka's
-does. An operation that took long may have been sent twice on the way, and its first copy may be carried
-out later (brokers forward until a controller answers): it is an open call besides.
+Certain successes count as answers. A FAIL did not happen and is dropped. An INFO is an open call: it may take effect at
+any later time, or never. "Already exists" and "no such topic" are different, whether INFO or FAIL: requests are sent
+again, so they may answer the second attempt of what had succeeded. Such a call took effect between its invocation and
+its completion, or never. It does not count as a reading: a controller that was replaced, and does not know it, may
+answer from an old state, as Apache Kafka's does. Any answered operation that took long may have been sent twice on the
+way, and its first copy may be carried out later (brokers forward until a controller answers): it is an open call
+besides.
 
 Committed offsets are not judged so here. A coordinator that was replaced and does not know it may answer with what was
 true before, in Apache Kafka as here, and from outside nobody can tell who answered.
@@ -86,11 +87,11 @@ def calls_of(change: Operation) -> Iterator[Call]:
     never."""
     asked = Create(change.values.get("partitions", 1)) if change.f is Function.CREATE_TOPIC else Delete()
     called_ns = change.invocation.time_ns
-    if change.completion is None or change.outcome is EventType.INFO:
+    is_maybe = not change.is_ok and _letters(change.error).startswith(MAYBE_DONE[change.f])
+    if change.completion is None or (change.outcome is EventType.INFO and not is_maybe):
         yield Call(change.process, called_ns, None, asked)
         return
     returned_ns = change.completion.time_ns
-    is_maybe = not change.is_ok and _letters(change.error).startswith(MAYBE_DONE[change.f])
     if change.is_ok or is_maybe:
         answer = Answer(topic_id=_topic_id(change)) if change.is_ok else None
         yield Call(change.process, called_ns, returned_ns, asked, answer)

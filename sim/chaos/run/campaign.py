@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -47,7 +49,8 @@ class CampaignSettings:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that is over. `info` None: the cluster did not come up, as `verdict` says."""
+    """A run that is over. `info` None: it cannot be judged, for the cluster did not come up, or the run itself failed,
+    as `verdict` says."""
 
     scenario: str
     cluster: str
@@ -103,6 +106,8 @@ class Campaign:
             info = RunFolder(folder).read_info()
         except ClusterError as problem:
             verdict = Verdict(verdict=UNKNOWN, reasons=(str(problem),))
+        except Exception as problem:  # noqa: BLE001 - a fault of ours: it says nothing of the cluster, or of the next run
+            verdict = Verdict(verdict=UNKNOWN, reasons=(_noted(problem, folder),))
         finally:
             progress.done()
         self.finished.append(FinishedRun(scenario.name, cluster.name, seed, folder, verdict, info))
@@ -133,6 +138,16 @@ class Campaign:
     def _say(self, text: str) -> None:
         if not self._settings.is_quiet:
             print(text, flush=True)
+
+
+def _noted(problem: Exception, folder: Path) -> str:
+    """A sentence on a run that failed by itself; the rest stands in its folder."""
+    text = f"the run itself failed: {type(problem).__name__}: {problem}"
+    with suppress(OSError):
+        path = RunFolder(folder).error
+        path.write_text("".join(traceback.format_exception(problem)))
+        return f"{text}; {path} says where"
+    return text
 
 
 def _new_folder(parent: Path, name: str) -> Path:

@@ -51,6 +51,8 @@ class Observer:
     on_sample: Callable[[Sample], None] = lambda sample: None
     samples: list[Sample] = field(default_factory=list)
     _answers: dict[int, _Answer] = field(default_factory=dict)
+    _generation: int = 0
+    """Rises when the clock begins anew."""
     _all_answered: trio.Event = field(default_factory=trio.Event)
 
     async def run(self) -> None:
@@ -71,7 +73,8 @@ class Observer:
             await self._all_answered.wait()
 
     def forget(self) -> None:
-        """Drop all samples and answers: the clock begins anew."""
+        """Drop all samples and answers, also those on their way: the clock begins anew."""
+        self._generation += 1
         self.samples.clear()
         self._answers.clear()
 
@@ -110,7 +113,10 @@ class Observer:
                     bootstrap_servers=address, client_id=ONLOOKER_CLIENT_ID, timeout_ms=ASK_TIMEOUT_MS
                 ) as admin:
                     while True:
-                        self._answers[node] = await self._ask(admin)
+                        generation = self._generation
+                        answer = await self._ask(admin)
+                        if generation == self._generation:
+                            self._answers[node] = answer
                         if len(self._answers) == len(self.brokers):
                             self._all_answered.set()
                         await trio.sleep(PAUSE_MS / 1000)

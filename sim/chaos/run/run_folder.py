@@ -1,4 +1,4 @@
-"""RunFolder: the files of one run, all on one clock: ms since the clients began (negative: before that).
+"""RunFolder: the files of one run, all on one clock: ms since the clients began.
 
 run.json         what was run: scenario, seed, client, cluster, versions, times, how to run it again
 history.jsonl    every operation (see `history`)
@@ -8,6 +8,7 @@ output.jsonl     lines that the user's own application printed, where one ran
 verdict.json     the verdict, with the evidence
 report.html, report.png
 nodes/           the nodes' logs
+error.txt        where a run broke off by a fault of its own: where that is
 """
 
 from __future__ import annotations
@@ -135,6 +136,10 @@ class RunFolder:
     @property
     def picture(self) -> Path:
         return self.path / "report.png"
+
+    @property
+    def error(self) -> Path:
+        return self.path / "error.txt"
 
     @property
     def verdict(self) -> Path:

@@ -151,19 +151,26 @@ class Run:
         require_faults(target.cluster, faults)
         async with target.client_seam() as seam, trio.open_nursery() as nursery:
             nursery.start_soon(observer.run)
-            work = await begin(target, history, observer, seam)
-            await observer.wait_seeing()
-            observer.forget()
-            self._clock.begin()
-            self._is_working = True
-            self._progress.phase("clients work, faults happen")
-            await self._work_beside_faults(target, work, faults)
-            self._outcome.duration_ms = self._clock.now_ms()
-            self._progress.phase("reading everything")
-            await work.finish(self._outcome)
-            if target.is_lasting:
-                await work.clean()
+            work = begin(target, history, observer, seam)
+            try:
+                await self._use(target, work, observer, faults)
+            finally:
+                if target.is_lasting:
+                    await work.clean()
             nursery.cancel_scope.cancel()
+
+    async def _use(self, target: Target, work: Work, observer: Observer, faults: Sequence[ScenarioFault]) -> None:
+        """From the first thing that is made in the cluster to the last that is read."""
+        await work.prepare()
+        await observer.wait_seeing()
+        observer.forget()
+        self._clock.begin()
+        self._is_working = True
+        self._progress.phase("clients work, faults happen")
+        await self._work_beside_faults(target, work, faults)
+        self._outcome.duration_ms = self._clock.now_ms()
+        self._progress.phase("reading everything")
+        await work.finish(self._outcome)
 
     def _sampled(self, sample: Sample, history: History) -> None:
         self._settings.require_wanted()
@@ -176,17 +183,22 @@ class Run:
             await self._break_and_heal(target, faults)
             until.set()
 
-    async def _begin_workload(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
+    def _begin_workload(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
         library, random_source = library_of(self._settings.client, seam), random.Random(self._settings.seed)
         workload = Workload(
-            library, target.bootstrap_servers, self._scenario, history, random_source, self._outcome.notes.append
+            library,
+            target.bootstrap_servers,
+            self._scenario,
+            history,
+            random_source,
+            self._outcome.notes.append,
+            is_lasting=target.is_lasting,
         )
         self._progress.phase("preparing the topic")
-        await workload.prepare()
-        observer.topics = lambda: (TOPIC,)
-        return ClientWork(workload)
+        observer.topics = lambda: (TOPIC,) if workload.is_ready else ()
+        return ClientWork(workload, ",".join(target.direct_servers.values()), self._note)
 
-    async def _begin_application(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
+    def _begin_application(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
         topics = TopicsObserver(target.bootstrap_servers, history, self._clock.now_ms)
         observer.topics = lambda: topics.known_topics
         command, servers = self._settings.application, target.bootstrap_servers
@@ -230,6 +242,11 @@ class Run:
             is_whole = await trio.to_thread.run_sync(target.cluster.is_whole)
             await trio.sleep(WHOLE_POLL_SECONDS)
 
+    def _note(self, text: str) -> None:
+        """For whoever reads the report, and whoever watches: a run that is broken off may have no report."""
+        self._outcome.notes.append(text)
+        self._line(text)
+
     def _line(self, text: str) -> None:
         self._progress.line(self._clock.now_ms(), text)
 
@@ -256,7 +273,7 @@ class Run:
             versions=environment_of(**target.versions(), **{f"client {library.name}": library.version}),
             allowed=scenario.expects.allowed,
             must_find=scenario.expects.must_find,
-            gap_ms_max=scenario.expects.gap_ms_max,
+            gap_ms_max=scenario.expects.gap_ms_max if target.keeps_gaps else 0,
             notes=(*target.notes, *outcome.notes),
             trouble=tuple(outcome.trouble),
             application=self._settings.application,

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import trio
 
+from kraft.client.admin import Admin
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
+from kraft.client.core.records import KafkaError
 from kraft.sim.chaos.application.application import Application
 from kraft.sim.chaos.application.topics_observer import TopicsObserver
+from kraft.sim.chaos.clusters.onlooker import delete_group
 from kraft.sim.chaos.judge.application import application_reasons
 from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine
 from kraft.sim.chaos.workloads import Workload
+from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
 
 FINAL_READ_SECONDS_MAX = 60.0
+CLEAN_TIMEOUT_MS = 10_000
+CLEAN_SECONDS_MAX = 30.0
+_FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError)
 
 
 @dataclass(slots=True)
@@ -33,6 +43,10 @@ class Outcome:
 class Work(Protocol):
     """Something that uses the cluster."""
 
+    async def prepare(self) -> None:
+        """Before the clock begins. ClusterError if the cluster is not as it must be."""
+        ...
+
     async def run(self, until: trio.Event) -> None:
         """Work until that is set; then end, and return."""
         ...
@@ -42,15 +56,22 @@ class Work(Protocol):
         ...
 
     async def clean(self) -> None:
-        """Remove what was made in a cluster that goes on."""
+        """Remove what was made in a cluster that goes on; also after any other call has failed. Takes up to
+        CLEAN_SECONDS_MAX, also when the run is cancelled."""
         ...
 
 
 @dataclass(slots=True)
 class ClientWork:
-    """The workloads of a scenario."""
+    """The workloads of a scenario. `servers` are the brokers' own addresses, behind no proxy; `notes` takes sentences
+    for the reader of the run."""
 
     workload: Workload
+    servers: str
+    notes: Callable[[str], None]
+
+    async def prepare(self) -> None:
+        await self.workload.prepare()
 
     async def run(self, until: trio.Event) -> None:
         await self.workload.run(until)
@@ -60,7 +81,27 @@ class ClientWork:
             outcome.trouble.append("The final reader did not reach the end of every partition.")
 
     async def clean(self) -> None:
-        await self.workload.delete_topic()
+        with trio.move_on_after(CLEAN_SECONDS_MAX) as scope:
+            scope.shield = True
+            try:
+                await self._delete()
+            except _FAILURES as problem:
+                self.notes(f"What the run made could not be deleted from the cluster: {problem}.")
+        if scope.cancelled_caught:
+            self.notes(f"What the run made could not be deleted from the cluster within {CLEAN_SECONDS_MAX:g} s.")
+
+    async def _delete(self) -> None:
+        """Topics and groups of this run."""
+        topics, groups = self.workload.made_topics, self.workload.made_groups
+        if not topics:
+            return
+        async with Admin(
+            bootstrap_servers=self.servers, client_id=ONLOOKER_CLIENT_ID, timeout_ms=CLEAN_TIMEOUT_MS
+        ) as admin:
+            for topic in sorted({one.name for one in await admin.topics.list()} & topics):
+                await admin.topics.delete(topic)
+            for group in groups:
+                await delete_group(admin, group)
 
 
 @dataclass(slots=True)
@@ -69,6 +110,9 @@ class ApplicationWork:
 
     application: Application
     topics: TopicsObserver
+
+    async def prepare(self) -> None:
+        """The program makes what it needs."""
 
     async def run(self, until: trio.Event) -> None:
         async with trio.open_nursery() as nursery:

@@ -29,6 +29,11 @@ AMOUNTS = {plan.LATENCY: (300, 600), plan.SLOW_LINK: (500, 2_000), plan.BYTE_LIM
 """Kind → the least and the most of what may be drawn: less, or more, would not be seen."""
 
 
+def drawn_kinds() -> frozenset[str]:
+    """The kinds of faults that may be drawn, of a cluster that can have all kinds."""
+    return frozenset(plan.FAULT_KINDS) - {*MAY_LOSE_RECORDS}
+
+
 def faults_of_run(scenario: Scenario, cluster: BreakableCluster, seed: int) -> tuple[ScenarioFault, ...]:
     """The faults of the file, and the drawn ones in lanes of their own. Those end so early that clients work for
     WORK_AFTER_FAULTS_MS after the last, and each is such that its effect can be seen; a drawn loss of power is a kill,

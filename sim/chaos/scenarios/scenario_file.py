@@ -105,7 +105,6 @@ _WORKLOAD = {
     "group_members": ("group_members", whole(0)),
     "group_churn_s": ("group_churn_s", number(0)),
     "topic_churn": ("topic_churn", whole(0)),
-    "voter_changes": ("voter_changes", flag),
 }
 _EXPECTS = {
     "allowed": ("allowed", names_of(tuple(MEANINGS))),

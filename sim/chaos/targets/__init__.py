@@ -47,6 +47,11 @@ class Target(Protocol):
         ...
 
     @property
+    def keeps_gaps(self) -> bool:
+        """Whether gaps are held to what the scenario expects: of clusters of ours."""
+        ...
+
+    @property
     def is_lasting(self) -> bool:
         """Whether the cluster is there after the run: then the run's topic is deleted."""
         ...

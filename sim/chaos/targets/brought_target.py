@@ -83,6 +83,10 @@ class BroughtTarget:
         return (ONLY_CLIENT_LINKS,) if self._control is None else (ONLY_CLIENT_LINKS, WITH_CONTROL)
 
     @property
+    def keeps_gaps(self) -> bool:
+        return False
+
+    @property
     def is_lasting(self) -> bool:
         return True
 

@@ -109,6 +109,10 @@ class KafkaTarget:
         )
 
     @property
+    def keeps_gaps(self) -> bool:
+        return False
+
+    @property
     def is_lasting(self) -> bool:
         return False
 

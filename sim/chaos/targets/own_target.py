@@ -8,13 +8,19 @@ from pathlib import Path
 
 from kraft.deploy.launch.processes import read_identity
 from kraft.seam import Seam
+from kraft.sim.chaos.clusters import host_faults
 from kraft.sim.chaos.clusters.chaos_cluster import ChaosCluster
 from kraft.sim.chaos.clusters.namespace_cluster import NamespaceCluster
 from kraft.sim.chaos.clusters.process_lives import ProcessLives
+from kraft.sim.chaos.hosts.clocks import can_move_clocks
+from kraft.sim.chaos.hosts.disks import can_mount
+from kraft.sim.chaos.hosts.network_commands import can_use_netem
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.proxies.binary import VERSION
 from kraft.sim.chaos.proxies.server import LOG_NAME
+from kraft.sim.chaos.scenarios.drawn_faults import drawn_kinds
 from kraft.sim.chaos.scenarios.scenario import Scenario
+from kraft.sim.nemesis import plan
 
 BLIND = "The observer lives on the host, as clients do: where clients are cut off, it sees nothing either."
 
@@ -26,6 +32,8 @@ class OwnTarget:
 
     def __init__(self, scenario: Scenario, folder: Path, warden: Warden, *, uses_namespaces: bool = False) -> None:
         kinds = {one.fault.kind for one in scenario.faults}
+        if scenario.random_faults:
+            kinds |= drawn_kinds() - _impossible_kinds(uses_namespaces)
         self.cluster: ChaosCluster | NamespaceCluster
         if uses_namespaces:
             self.cluster = NamespaceCluster(scenario.cluster, warden, kinds)
@@ -46,6 +54,10 @@ class OwnTarget:
     @property
     def notes(self) -> tuple[str, ...]:
         return (BLIND,) if self._uses_namespaces else ()
+
+    @property
+    def keeps_gaps(self) -> bool:
+        return True
 
     @property
     def is_lasting(self) -> bool:
@@ -79,3 +91,11 @@ class OwnTarget:
 
     def _node(self, node: int) -> Path:
         return self.cluster.folder / str(node)
+
+
+def _impossible_kinds(uses_namespaces: bool) -> set[str]:
+    """Kinds of faults that take more than this machine has. Where they are not asked for by name, they are left out."""
+    reasons = {host_faults.CLOCK: can_move_clocks(), host_faults.FULL_DISK: can_mount()}
+    if uses_namespaces:
+        reasons[plan.LATENCY] = can_use_netem()
+    return {kind for kind, reason in reasons.items() if reason}

@@ -22,9 +22,12 @@ PARTITIONS = 1
 
 
 class TopicChurn:
-    """All clients that create and delete topics."""
+    """All clients that create and delete topics, whose names begin with `prefix`."""
 
-    def __init__(self, clients: int, replicas: int, source: random.Random) -> None:
+    def __init__(self, clients: int, replicas: int, source: random.Random, *, prefix: str = "churn") -> None:
+        self.names: set[str] = set()
+        """The topics that were created, or may have been; most are deleted again."""
+        self._prefix = prefix
         self._sources = [random.Random(source.getrandbits(64)) for _ in range(clients)]
         self._replicas = replicas
         self._shared_uses = 0
@@ -56,9 +59,9 @@ class TopicChurn:
 
     def _name(self, number: int, source: random.Random, topics: count[int]) -> str:
         if source.random() >= SHARED_SHARE:
-            return f"churn-{number}-{next(topics)}"
+            return f"{self._prefix}-{number}-{next(topics)}"
         self._shared_uses += 2
-        return f"churn-shared-{self._shared_uses // SHARED_OPERATIONS_MAX}"
+        return f"{self._prefix}-shared-{self._shared_uses // SHARED_OPERATIONS_MAX}"
 
     async def _create_and_delete(
         self, setting: Setting, names: ProcessNames, admin: WorkloadAdmin, topic: str, source: random.Random
@@ -66,6 +69,7 @@ class TopicChurn:
         """Delete it also if the creation is not known to have succeeded: it may have. After INFO the next name acts,
         with this client until the topic is dealt with."""
         history = setting.history
+        self.names.add(topic)
         try:
             await record(
                 history,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Callable, Sequence
 
 import trio
 
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, WorkloadAdmin
 from kraft.sim.chaos.history import History, Place
-from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario
+from kraft.sim.chaos.scenarios.scenario import GROUP, TOPIC, Scenario
 from kraft.sim.chaos.workloads.group_members import GroupMembers
 from kraft.sim.chaos.workloads.processes import Setting
 from kraft.sim.chaos.workloads.reading import FinalReader, read_along
@@ -27,7 +28,8 @@ PREPARER = "preparer"
 
 class Workload:
     """See the module. `notes` takes sentences for the reader of the run. `places`: partitions of topics that others
-    make and use; then no topic is made, and only readers make sense."""
+    make and use; then no topic is made, and only readers make sense. `is_lasting`: the cluster goes on after the run,
+    and may hold what others need; then all topics are ones that this run has made."""
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class Workload:
         notes: Callable[[str], None],
         *,
         places: Sequence[Place] | None = None,
+        is_lasting: bool = False,
     ) -> None:
         workload = scenario.workload
         self._library = library
@@ -47,24 +50,39 @@ class Workload:
         self._history = history
         self._notes = notes
         self._is_own = places is None
+        self._is_lasting = is_lasting
+        self._has_topic = False
+        """The topic was created, or taken over."""
+        self.is_ready = False
+        """The topic is there, and all of its replicas are in sync."""
         self._places = [Place(TOPIC, number) for number in range(scenario.topic.partitions)]
         if places is not None:
             self._places = list(places)
         self._producers = Producers(workload, self._places, random)
         self._members = GroupMembers(workload, TOPIC, random)
-        self._churn = TopicChurn(workload.topic_churn, scenario.topic.replicas, random)
+        prefix = f"churn-{secrets.token_hex(4)}" if is_lasting else "churn"
+        self._churn = TopicChurn(workload.topic_churn, scenario.topic.replicas, random, prefix=prefix)
 
     @property
     def rebalances(self) -> int:
         """How many assignments the members of the group were given."""
         return self._members.rebalances
 
+    @property
+    def made_topics(self) -> frozenset[str]:
+        """The topics of this run, and of no other, as far as they were created."""
+        return frozenset({*self._churn.names, *((TOPIC,) if self._has_topic else ())})
+
+    @property
+    def made_groups(self) -> tuple[str, ...]:
+        return (GROUP,) if self.is_ready and self._scenario.workload.group_members else ()
+
     # before
 
     async def prepare(self) -> None:
         """Create the topic, and wait until each of its partitions is led and all its replicas are in sync.
-        ClusterError if that does not come in PREPARE_S_MAX, or if there is such a topic already and it holds records.
-        """
+        ClusterError if that does not come in PREPARE_S_MAX, or if there is such a topic already: in a cluster that goes
+        on any, else one that holds records."""
         if not self._is_own:
             return
         last = "no broker answered"
@@ -76,32 +94,34 @@ class Workload:
                     last = failed.error
                     await trio.sleep(PREPARE_PAUSE_S)
                 else:
+                    self.is_ready = True
                     return
         raise ClusterError(f"topic {TOPIC} is not ready after {PREPARE_S_MAX:g} s; the last error was: {last}")
-
-    async def delete_topic(self) -> None:
-        """Delete the topic, from a cluster that goes on; notes if that fails."""
-        admin = await self._library.admin(self._bootstrap, PREPARER)
-        try:
-            await admin.delete_topic(TOPIC)
-        except OperationFailed as failed:
-            self._notes(f"topic {TOPIC} could not be deleted: {failed.error}")
-        finally:
-            await admin.aclose()
 
     async def _try_prepare(self) -> None:
         admin = await self._library.admin(self._bootstrap, PREPARER)
         try:
-            topic = self._scenario.topic
-            try:
-                await admin.create_topic(TOPIC, topic.partitions, topic.replicas, topic.configs)
-            except OperationFailed as failed:
-                if failed.error != ErrorCode.TOPIC_ALREADY_EXISTS.name:
-                    raise
+            if not self._has_topic:
+                await self._create(admin)
+                self._has_topic = True
             await self._wait_in_sync(admin)
         finally:
             await admin.aclose()
         await self._require_empty()
+
+    async def _create(self, admin: WorkloadAdmin) -> None:
+        topic = self._scenario.topic
+        try:
+            await admin.create_topic(TOPIC, topic.partitions, topic.replicas, topic.configs)
+        except OperationFailed as failed:
+            if failed.error != ErrorCode.TOPIC_ALREADY_EXISTS.name:
+                raise
+            if self._is_lasting:
+                raise ClusterError(
+                    f"topic {TOPIC} exists already at {self._bootstrap}, and may be somebody's: a run uses and deletes"
+                    f" what it has made alone. If nobody needs it (a killed run leaves one), delete it:"
+                    f" kraft topics delete {TOPIC} --bootstrap-server {self._bootstrap}"
+                ) from failed
 
     async def _wait_in_sync(self, admin: WorkloadAdmin) -> None:
         topic = self._scenario.topic
