@@ -309,9 +309,7 @@ class BreakableCluster(BreakableLinks):
         if self.active_controller() is None:
             return False
         found = self._partitions()
-        return found is not None and all(
-            one.leader is not None and set(one.isr) == set(one.replicas) for one in found
-        )
+        return found is not None and all(one.leader is not None and set(one.isr) == set(one.replicas) for one in found)
 
     @abstractmethod
     def active_controller(self) -> int | None:

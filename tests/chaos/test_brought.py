@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from kraft.sim.chaos.clusters.routed_seam import routed_seam
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import FaultRun
 from kraft.sim.shapes import ClusterError
+from tests.chaos.chaos_command import Chaos, read_until
 from tests.chaos.relays import Relays
 
 SECONDS_MAX = 30
@@ -39,6 +41,16 @@ cluster.open()
 cluster.pause(2)
 print("paused", flush=True)
 sys.stdin.read()
+"""
+
+
+CLIENTS_OF_ALL_KINDS = """
+title = "Clients of all kinds"
+duration_s = 60
+[workload]
+producers = 1
+group_members = 1
+topic_churn = 1
 """
 
 
@@ -284,3 +296,48 @@ def test_control_file_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     path.write_text("\n".join(["[node.1]", *(line.strip() for line in lines)]))
     assert "systemctl start kafka" in path.read_text()
     NodeCommands.read(path)
+
+
+# whole runs
+
+
+async def _left(bootstrap: str) -> tuple[set[str], set[str]]:
+    """Topics and groups of users that are there."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        topics = {topic.name for topic in await admin.topics.list() if not topic.is_internal}
+        return topics, {group.group_id for group in await admin.groups.list()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_broken_off_deletes_what_it_has_made_and_nothing_else(
+    theirs: KafkaCluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    chaos = Chaos(tmp_path)
+    before = trio.run(_left, theirs.bootstrap_servers)
+    with chaos.start(chaos.scenario(CLIENTS_OF_ALL_KINDS), "--against", theirs.bootstrap_servers) as process:
+        read_until(process, "clients work")
+        _wait_until(lambda: any("churn" in name for name in trio.run(_left, theirs.bootstrap_servers)[0]))
+        _wait_until(lambda: "chaos-group" in trio.run(_left, theirs.bootstrap_servers)[1])
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=SECONDS_MAX)
+        assert process.returncode == 128 + number, printed
+    assert trio.run(_left, theirs.bootstrap_servers) == before, printed
+
+
+@pytest.mark.slow
+def test_a_topic_that_somebody_has_made_is_neither_used_nor_deleted(theirs: KafkaCluster, tmp_path: Path) -> None:
+    chaos = Chaos(tmp_path)
+    trio.run(_create_topic, theirs.bootstrap_servers, "chaos")
+    try:
+        scenario = chaos.scenario(CLIENTS_OF_ALL_KINDS)
+        words = ("run", scenario, "--out", chaos.runs, "--against", theirs.bootstrap_servers)
+        assert "topic chaos exists already" in chaos.run(*words, code=3)
+        assert trio.run(_left, theirs.bootstrap_servers)[0] == {"orders", "chaos"}
+    finally:
+        trio.run(_delete_topic, theirs.bootstrap_servers, "chaos")
+
+
+async def _delete_topic(bootstrap: str, name: str) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.topics.delete(name)

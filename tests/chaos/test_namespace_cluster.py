@@ -30,7 +30,9 @@ def test_leader_behind_a_cut_of_packets_is_replaced_and_comes_back(cluster: Name
     assert leader is not None
     cluster.partition(leader, set(cluster.node_ids) - {leader})
     cluster.wait_until(lambda: cluster.leader(TOPIC) not in (leader, None))
-    assert any(count > 0 for name, count in cluster.facts().items() if name.startswith("packets into a cut"))
+    cluster.wait_until(
+        lambda: any(count > 0 for name, count in cluster.facts().items() if name.startswith("packets into a cut"))
+    )
     cluster.heal()
     cluster.wait_until(cluster.is_whole)
 

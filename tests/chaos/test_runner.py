@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from kraft.sim.chaos.clusters.host_faults import CLOCK, FULL_DISK
+from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.run.run_folder import RunFolder
-from kraft.sim.chaos.scenarios.scenario_file import BUILT_IN
+from kraft.sim.chaos.scenarios.drawn_faults import faults_of_run
+from kraft.sim.chaos.scenarios.scenario import Scenario
+from kraft.sim.chaos.scenarios.scenario_file import BUILT_IN, read_scenario
+from kraft.sim.chaos.targets.own_target import OwnTarget
 from tests.chaos.chaos_command import Chaos
+from tests.chaos.hosts.privileges import needs_mounts
+from tests.chaos.hosts.test_clocks import needs_faketime
 from tests.deploy.clusters import Command
 
 ONE_KILL = """
@@ -22,6 +31,13 @@ at_s = 1
 kind = "kill"
 node = 2
 back_s = 0.5
+"""
+DRAWN = """
+title = "Drawn"
+duration_s = 20
+random_faults = true
+[workload]
+producers = 1
 """
 NO_CLIENTS = """
 title = "No clients"
@@ -171,3 +187,33 @@ def test_keep_leaves_the_data_of_every_node_beside_its_log(chaos: Chaos) -> None
     assert (nodes / "1.log").stat().st_size > 0
     assert [*(nodes / "1").glob("chaos-*/*.log")]
     assert [*(nodes / "101").glob("__cluster_metadata-0/*.log")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [["sleep", "600"], [sys.executable, "-c", "while True: pass"]])
+def test_a_program_that_runs_on_and_dies_of_sigterm_leaves_the_run_valid(chaos: Chaos, program: list[str]) -> None:
+    printed = chaos.run("run", chaos.scenario(ONE_KILL), "--out", chaos.runs, "--", *program)
+    assert "VALID" in printed
+    (folder,) = chaos.runs.iterdir()
+    assert chaos.verdict(folder)["verdict"] == "valid"
+    assert RunFolder(folder).read_info().application_exit == 0
+
+
+def seed_that_draws(scenario: Scenario, kind: str, folder: Path) -> int:
+    with Warden() as warden:
+        cluster = OwnTarget(scenario, folder, warden).cluster
+    return next(seed for seed in count(1) if kind in {one.fault.kind for one in faults_of_run(scenario, cluster, seed)})
+
+
+@pytest.mark.slow
+@needs_mounts
+@needs_faketime
+@pytest.mark.parametrize("kind", [CLOCK, FULL_DISK])
+def test_a_drawn_fault_of_a_host_is_carried_out(chaos: Chaos, kind: str) -> None:
+    path = chaos.scenario(DRAWN)
+    seed = seed_that_draws(read_scenario(str(path)), kind, chaos.folder)
+    printed = chaos.run("run", path, "--out", chaos.runs, "--seed", str(seed), "--json")
+    (found,) = json.loads(printed)
+    folder = RunFolder(Path(found["folder"]))
+    assert not folder.error.exists()
+    assert [one.missed for one in folder.read_faults() if one.kind == kind] == [""]

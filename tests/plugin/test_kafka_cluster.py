@@ -22,6 +22,7 @@ from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import state_directory
 from kraft.deploy.launch.processes import ProcessIdentity, identify
+from kraft.sim.chaos.clusters import onlooker
 from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.shapes import ClusterError
 from kraft.testing import KafkaCluster
@@ -52,6 +53,19 @@ def shared() -> Iterator[KafkaCluster]:
 def cluster(shared: KafkaCluster) -> KafkaCluster:
     shared.reset()
     return shared
+
+
+def test_a_cluster_without_topics_is_whole_but_not_one_that_does_not_answer(
+    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert onlooker.find_partitions(cluster.bootstrap_servers) == []
+    assert cluster.is_whole()
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    assert onlooker.find_partitions(address) is None
+    monkeypatch.setattr(onlooker, "find_partitions", lambda servers: None)
+    assert cluster.active_controller() is not None
+    assert not cluster.is_whole()
 
 
 def topics(cluster: KafkaCluster) -> set[str]:

@@ -11,6 +11,7 @@ made. It kills the nodes: a clean stop takes long where links are cut and nodes 
 
 from __future__ import annotations
 
+import operator
 import secrets
 import shutil
 import signal
@@ -29,12 +30,12 @@ from kraft.deploy.launch.zygote_start import ZygoteStart
 from kraft.seam import Address
 from kraft.sim.chaos.clusters import host_faults
 from kraft.sim.chaos.clusters.connection_ends import ConnectionEnds
-from kraft.sim.chaos.clusters.fault_toxics import toxic_of, way_of
+from kraft.sim.chaos.clusters.fault_toxics import added_of, toxic_of, way_of
 from kraft.sim.chaos.clusters.first_voters import format_first_voters
 from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.chaos.clusters.host_faults import HostFaults
 from kraft.sim.chaos.clusters.kafka_cluster import WELL, KafkaCluster, LinkState
-from kraft.sim.chaos.clusters.link_probes import LinkProbes
+from kraft.sim.chaos.clusters.link_probes import LinkProbes, Times
 from kraft.sim.chaos.clusters.repeated_look import RepeatedLook
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.proxies.links import LinkProxies
@@ -133,7 +134,8 @@ class ChaosCluster(KafkaCluster):
         ]
         if self._kinds & {*ENDING_KINDS}:
             addresses = (item for proxies in self._proxies for item in proxies.addresses.items())
-            self._ends = ConnectionEnds({address.port: link for link, address in addresses})
+            ports = {address.port: link for link, address in addresses}
+            self._ends = ConnectionEnds(ports, lambda port: any(probes.is_own(port) for probes in self._probes))
         for node in layout.nodes():
             path = folder.node(node.node_id) / "server.properties"
             own = self._own_settings(node, clients.get(node.node_id))
@@ -295,8 +297,13 @@ class ChaosCluster(KafkaCluster):
         worse = {link for link, state in broken.items() if before.get(link) != state}
         is_partial = any(toxic.toxicity < 1 for link in worse for toxic in broken[link][1].toxics)
         for probes in self._probes:
-            probes.look(_either_way(worse), partly=is_partial)
+            probes.look({link: self._added(link) for link in _either_way(worse)}, partly=is_partial)
             probes.refresh(_either_way(before.keys() - broken.keys()) - _either_way(broken))
+
+    def _added(self, link: Link) -> Times:
+        """What a probe takes longer now that dials over this link: its bytes go both ways."""
+        there, back = (added_of(self._broken.get(one, (None, Way()))[1]) for one in (link, link[::-1]))
+        return there.combine(operator.add, back)
 
     def _ways(self) -> dict[Link, Way]:
         hung = {link for link, manner in self._cuts.items() if manner == plan.HANG}

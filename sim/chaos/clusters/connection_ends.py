@@ -1,9 +1,12 @@
-"""ConnectionEnds: how many connections over each proxied link have ended so far, by the kernel's own table."""
+"""ConnectionEnds: how many connections over each proxied link have ended so far, by the kernel's own table.
+
+Those that the run itself makes to look at a link come and go without a fault: they do not count.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 Link = tuple[int, int]
@@ -12,10 +15,12 @@ _TCP_TABLE = Path("/proc/net/tcp")
 
 
 class ConnectionEnds:
-    """`ports`: port of a proxy → its link. A connection that comes and goes between two looks is not seen."""
+    """`ports`: port of a proxy → its link. `is_ignored`: whether connections from this local port do not count. A
+    connection that comes and goes between two looks is not seen."""
 
-    def __init__(self, ports: Mapping[int, Link]) -> None:
+    def __init__(self, ports: Mapping[int, Link], is_ignored: Callable[[int], bool] = lambda port: False) -> None:
         self._ports = ports
+        self._is_ignored = is_ignored
         self._seen: set[tuple[int, str]] = set()
         """Port of a proxy and the other end of a connection to it."""
         self._ended: Counter[Link] = Counter()
@@ -35,5 +40,12 @@ class ConnectionEnds:
 
     def _established(self) -> list[tuple[int, str]]:
         rows = (line.split() for line in _TCP_TABLE.read_text().splitlines()[1:])
-        found = ((int(row[1].rpartition(":")[2], 16), row[2]) for row in rows if row[3] == _ESTABLISHED)
-        return [(port, remote) for port, remote in found if port in self._ports]
+        found = ((_port_of(row[1]), row[2]) for row in rows if row[3] == _ESTABLISHED)
+        return [
+            (port, remote) for port, remote in found if port in self._ports and not self._is_ignored(_port_of(remote))
+        ]
+
+
+def _port_of(end: str) -> int:
+    """Of an end of a connection in the kernel's table."""
+    return int(end.rpartition(":")[2], 16)

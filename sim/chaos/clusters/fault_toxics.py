@@ -1,10 +1,12 @@
-"""Pure: the toxic of toxiproxy that a fault of a link is, where kraft.seam.LinkQuality cannot say it."""
+"""Pure: the toxic of toxiproxy that a fault of a link is, where kraft.seam.LinkQuality cannot say it, and what toxics
+add to the times of a probe."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from kraft.seam import LinkQuality
+from kraft.sim.chaos.clusters.link_probes import Times
 from kraft.sim.chaos.proxies.toxics import Policy, Toxic, Way, toxics_of
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
@@ -46,3 +48,16 @@ def _quality_of(fault: Fault) -> Toxic:
     """Each kind of quality is one toxic."""
     (toxic,) = toxics_of(way_of(fault.quality), Policy.OPEN, "upstream").values()
     return toxic
+
+
+def added_of(way: Way) -> Times:
+    """What it adds at least to the times of a probe, as far as its toxics say it; 0 where they do not."""
+    latencies = [_latency_of(way.latency_ms, 0)]
+    latencies += [_latency_of(**toxic.attributes) for toxic in way.toxics if toxic.type == "latency"]
+    closes = [toxic.attributes["delay"] for toxic in way.toxics if toxic.type == "slow_close"]
+    return Times(float(sum(latencies)), float(sum(closes)))
+
+
+def _latency_of(latency: int, jitter: int) -> int:
+    """Jitter goes both ways."""
+    return max(0, latency - jitter)

@@ -1,5 +1,4 @@
-"""RepeatedLook: something that takes long, done again and again in a thread, so that whoever wants to know does not wait.
-"""
+"""RepeatedLook: something that takes long, done again and again in a thread: whoever wants to know does not wait."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ RUN_ANOMALIES = {
     NOT_LINEARIZABLE: ("R20", "no order of the operations explains the answers"),
     TOPIC_ID_TWICE: ("M17", "two topics have one id"),
     STALE_GROUP_POSITION: ("G3", "a committed offset of a group went back"),
-    UNAVAILABLE: ("L7", "a producer has no success after everything was healed"),
-    NOT_WHOLE: ("L5", "a partition has no leader, or not all replicas in sync, long after everything was healed"),
+    UNAVAILABLE: ("L7", "a client has no success after everything was healed"),
+    NOT_WHOLE: ("L5", "long after everything was healed a controller, a broker, a leader or a replica is missing"),
     GAP_TOO_LONG: ("L7", "there was no success for longer than the scenario allows"),
     APPLICATION_FAILED: ("L7", "the user's application ended with an error"),
 }

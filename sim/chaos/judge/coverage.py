@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from kraft.sim.chaos.history import FINAL_READER
 from kraft.sim.chaos.judge import FaultEffect
-from kraft.sim.chaos.judge.operations import Operation
+from kraft.sim.chaos.judge.operations import (
+    CHURN_CLIENTS,
+    MEMBERS,
+    PRODUCERS,
+    READERS,
+    Operation,
+    lineage_of,
+)
 from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
 
 
@@ -33,6 +40,23 @@ def find_reasons(
             reasons.append(
                 f"Fault {effect.fault + 1} ({fault.text}) is not seen to have taken effect: {effect.evidence}."
             )
+    return reasons
+
+
+def find_idle_clients(info: RunInfo, operations: Sequence[Operation]) -> list[str]:
+    """A reason for each sort of clients of which fewer did anything than the scenario wanted."""
+    wanted = {
+        PRODUCERS: (info.producers, "producers"),
+        READERS: (info.readers, "readers"),
+        MEMBERS: (info.group_members, "members of the group"),
+        CHURN_CLIENTS: (info.topic_churn, "clients that change topics"),
+    }
+    clients = {lineage_of(operation.process) for operation in operations}
+    reasons: list[str] = []
+    for prefix, (count, words) in wanted.items():
+        seen = sum(client.startswith(prefix) for client in clients)
+        if seen < count:
+            reasons.append(f"The scenario wants {count} {words}, and {seen} of them did anything.")
     return reasons
 
 

@@ -1,102 +1,112 @@
-"""What must work once everything is healed, how long nothing may work before that, and the user's application."""
+"""What the cluster must be once everything is healed, how long nothing may work before, and the user's application."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kraft.sim.chaos.history import Function
 from kraft.sim.chaos.judge import FoundAnomaly, Gap
-from kraft.sim.chaos.judge.anomaly_words import GAP_TOO_LONG, NOT_WHOLE, UNAVAILABLE
+from kraft.sim.chaos.judge.anomaly_words import GAP_TOO_LONG, NOT_WHOLE
 from kraft.sim.chaos.judge.application import application_anomaly
-from kraft.sim.chaos.judge.operations import Operation, lineage_of, of
 from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
 
-AFTER_HEAL_MS_MIN = 5_000
-"""Shorter than that, a producer without a success after the heal says nothing."""
 WHOLE_MS_MAX = 30_000
-"""So long after the heal every replica is in sync again."""
+"""So long after the heal every replica is in sync again, every broker alive, and a controller active."""
+RECENT_MS = 5_000
+"""What was seen so long before the last sample counts as the end: on a busy machine answers are late."""
 
 
 @dataclass(slots=True)
 class LivenessFindings:
-    """`judged`: producers that could have been found without a success."""
+    """`judged`: what could have been found broken."""
 
     anomalies: list[FoundAnomaly] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     judged: int = 0
 
 
-def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> LivenessFindings:
-    """Every producer, under whichever of its names, sends with success between the heal and the end of the work."""
+def find_not_whole(info: RunInfo, samples: Sequence[Sample]) -> LivenessFindings:
+    """At the end there is an active controller, every broker that was ever seen is alive, and every partition that was
+    ever seen is led, with all of its replicas in sync. An application may make no topic, and delete what it made."""
     found = LivenessFindings()
-    producers: dict[str, list[Operation]] = defaultdict(list)
-    for operation in of(operations, Function.SEND):
-        producers[lineage_of(operation.process)].append(operation)
-    left_ms = info.duration_ms - info.healed_ms
-    if producers and left_ms < AFTER_HEAL_MS_MIN:
-        found.reasons.append(
-            f"The clients worked for {max(left_ms, 0) / 1000:.1f} s after the heal: to see whether every producer "
-            f"recovers takes {AFTER_HEAL_MS_MIN / 1000:.0f} s."
-        )
+    ordered = sorted(samples, key=lambda one: one.time_ms)
+    end_ms = ordered[-1].time_ms if ordered else 0.0
+    recent = [one for one in ordered if one.time_ms > max(info.healed_ms, end_ms - RECENT_MS)]
+    if not recent:
+        found.reasons.append("Nobody looked at the cluster after the heal: whether it is whole is not known.")
         return found
-    for producer, sends in producers.items():
-        found.judged += 1
-        begun = [send for send in sends if info.healed_ms <= send.begin_ms < info.duration_ms]
-        pending = [
-            send
-            for send in sends
-            if send.begin_ms < info.healed_ms and (send.end_ms is None or send.end_ms > info.healed_ms)
-        ]
-        if any(send.is_ok for send in (*begun, *pending)):
+    waited_ms = end_ms - info.healed_ms
+    for name, what, evidence in (
+        *_without_controller(ordered, recent, found),
+        *_missing_brokers(ordered, recent, found),
+        *_broken_partitions(info, ordered, recent, found),
+    ):
+        text = f"{what} {waited_ms / 1000:.0f} s after the heal"
+        if waited_ms < WHOLE_MS_MAX:
+            found.reasons.append(f"{text}: that is too early to judge.")
             continue
-        if not begun and not pending:
-            found.reasons.append(f"{producer} sent nothing after the heal: whether it could is not known.")
-            continue
-        tried = [*pending, *begun]
-        errors = sorted({send.error for send in tried})
         found.anomalies.append(
             FoundAnomaly(
-                name=UNAVAILABLE,
-                text=(
-                    f"{producer} had no success in the {left_ms / 1000:.1f} s after the heal, of {len(tried)} sends "
-                    f"({', '.join(errors)})"
-                ),
-                place="",
-                evidence={"producer": producer, "sends": len(tried), "errors": errors},
-                operations=tuple(send.index for send in tried[:4]),
-                is_allowed=UNAVAILABLE in info.allowed,
+                name=NOT_WHOLE,
+                text=text,
+                place=name,
+                evidence={**evidence, "waited_ms": waited_ms},
+                operations=(),
+                is_allowed=NOT_WHOLE in info.allowed,
             )
         )
     return found
 
 
-def find_not_whole(info: RunInfo, samples: Sequence[Sample]) -> LivenessFindings:
-    """In the last sample every partition that was ever seen is led, and all of its replicas are in sync."""
-    found = LivenessFindings()
-    last = max((one for one in samples if one.partitions), key=lambda one: one.time_ms, default=None)
-    if last is None:
-        return found
-    waited_ms = last.time_ms - info.healed_ms
-    for one in last.partitions:
+_Problem = tuple[str, str, Mapping[str, Any]]
+"""The partition or "", what is wrong, and the evidence."""
+
+
+def _without_controller(
+    ordered: Sequence[Sample], recent: Sequence[Sample], found: LivenessFindings
+) -> Iterator[_Problem]:
+    known = [one for one in ordered if one.controller >= 0]
+    if not known:
+        found.reasons.append("No active controller was ever seen: whether there is one after the heal is not known.")
+    elif known[-1].time_ms < recent[0].time_ms:
+        yield "", "there is no active controller", {"last_seen_ms": known[-1].time_ms}
+
+
+def _missing_brokers(
+    ordered: Sequence[Sample], recent: Sequence[Sample], found: LivenessFindings
+) -> Iterator[_Problem]:
+    known = {broker for one in ordered for broker in one.brokers}
+    listed = next((one.brokers for one in reversed(recent) if one.brokers), None)
+    if known and listed is None:
+        found.reasons.append("No broker answered at the end: which brokers are alive after the heal is not known.")
+    elif missing := sorted(known - {*(listed or ())}):
+        named = ", ".join(map(str, missing))
+        yield "", f"broker {named} is not among those that are alive", {"missing": missing, "alive": listed}
+
+
+def _broken_partitions(
+    info: RunInfo, ordered: Sequence[Sample], recent: Sequence[Sample], found: LivenessFindings
+) -> Iterator[_Problem]:
+    known = {(one.topic, one.partition) for sample in ordered for one in sample.partitions}
+    last = next((sample.partitions for sample in reversed(recent) if sample.partitions), ())
+    if not last and (known or not info.application):
+        found.reasons.append("No partition was described at the end: whether they are whole is not known.")
+        return
+    for one in last:
         found.judged += 1
         if one.leader >= 0 and set(one.isr) == set(one.replicas):
             continue
-        name = f"{one.topic}-{one.partition}"
-        text = (
-            f"{name} has leader {one.leader} and ISR {','.join(map(str, one.isr)) or 'none'} of replicas "
-            f"{','.join(map(str, one.replicas))} {waited_ms / 1000:.0f} s after the heal"
+        what = (
+            f"{one.topic}-{one.partition} has leader {one.leader} and ISR {','.join(map(str, one.isr)) or 'none'} of "
+            f"replicas {','.join(map(str, one.replicas))}"
         )
-        if waited_ms < WHOLE_MS_MAX:
-            found.reasons.append(f"{text}: that is too early to judge.")
-            continue
-        evidence = {"leader": one.leader, "isr": one.isr, "replicas": one.replicas, "waited_ms": waited_ms}
-        is_allowed = NOT_WHOLE in info.allowed
-        found.anomalies.append(
-            FoundAnomaly(name=NOT_WHOLE, text=text, place=name, evidence=evidence, operations=(), is_allowed=is_allowed)
-        )
-    return found
+        evidence = {"leader": one.leader, "isr": one.isr, "replicas": one.replicas}
+        yield f"{one.topic}-{one.partition}", what, evidence
+    for topic, partition in sorted(known - {(one.topic, one.partition) for one in last}):
+        if not info.application:
+            yield f"{topic}-{partition}", f"{topic}-{partition} is not described any more", {}
 
 
 def find_long_gaps(info: RunInfo, faults: Sequence[FaultRecord], gaps: Sequence[Gap]) -> list[FoundAnomaly]:

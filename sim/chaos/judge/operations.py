@@ -12,6 +12,9 @@ from typing import Any
 
 from kraft.sim.chaos.history import EventType, Function, HistoryEvent, Place
 
+PRODUCERS, READERS, MEMBERS, CHURN_CLIENTS = "producer-", "reader-", "member-", "churn-client-"
+"""How the processes of the workloads' clients are named: this, and a number."""
+
 
 class MalformedHistory(ValueError):
     """The events are no history; the text says which event is the first that cannot be."""

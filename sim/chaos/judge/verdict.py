@@ -26,6 +26,7 @@ from kraft.sim.chaos.judge import (
     availability,
     coverage,
     liveness,
+    recovery,
 )
 from kraft.sim.chaos.judge.anomalies import LogFindings, find_log_anomalies, smallest
 from kraft.sim.chaos.judge.anomaly_words import MEANINGS
@@ -89,6 +90,7 @@ def decide_verdict(
     found.add(found.run("gaps", lambda: liveness.find_long_gaps(info, faults, gaps), list[FoundAnomaly]()))
     counts = availability.counts_of(operations)
     found.reasons += coverage.find_reasons(info, operations, faults, effects, counts)
+    found.reasons += coverage.find_idle_clients(info, operations)
     found.reasons += coverage.find_missing_faults(info, faults)
     found.reasons += coverage.find_missing_anomalies(info, found.counts)
     return Verdict(
@@ -160,7 +162,7 @@ def _judge_liveness(
     found.add(whole.anomalies)
     found.checked.update({"L5": whole.judged} if whole.judged else {})
     for name, check in (
-        ("recovery", lambda: liveness.find_unavailable(info, operations)),
+        ("recovery", lambda: recovery.find_unavailable(info, operations)),
         ("the application", lambda: liveness.find_application_failure(info, output)),
     ):
         result = found.run(name, check, LivenessFindings())

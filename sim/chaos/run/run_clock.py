@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 
 class RunClock:
-    """Counts from when the clients began; until then, from when it was made. `read_ns` is a clock that never goes back."""
+    """Counts from when the clients began, until then from when it was made. `read_ns` is a clock that never goes
+    back."""
 
     def __init__(self, read_ns: Callable[[], int]) -> None:
         self._read_ns = read_ns

@@ -105,6 +105,11 @@ class RunInfo:
     """The command that runs it again."""
     partitions: int = 0
     replicas: int = 0
+    producers: int = 0
+    """How many clients of each sort the scenario wants: none where the user's program is the workload."""
+    readers: int = 0
+    group_members: int = 0
+    topic_churn: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
     """pykraft or Apache Kafka, client, toxiproxy, Python, system, processors, memory."""
     allowed: tuple[str, ...] = ()

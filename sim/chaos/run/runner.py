@@ -33,7 +33,7 @@ from kraft.sim.chaos.run.run_clock import RunClock
 from kraft.sim.chaos.run.run_folder import RunFolder, RunInfo, Sample
 from kraft.sim.chaos.run.work import ApplicationWork, ClientWork, Outcome, Work
 from kraft.sim.chaos.scenarios.drawn_faults import faults_of_run
-from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario, ScenarioFault
+from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario, ScenarioFault, ScenarioWorkload
 from kraft.sim.chaos.targets import Target
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.shapes import ClusterError
@@ -42,6 +42,8 @@ AFTER_HEAL_MS = 6_000
 """Clients go on for at least this long when everything is healed: they must all make progress again."""
 WHOLE_SECONDS_MAX = 45.0
 WHOLE_POLL_SECONDS = 0.1
+NO_CLIENTS = ScenarioWorkload(producers=0, readers=0)
+"""Of the scenario, where the user's program is the workload."""
 
 
 class Progress(Protocol):
@@ -255,6 +257,7 @@ class Run:
     def _info(self, target: Target) -> RunInfo:
         scenario, outcome = self._scenario, self._outcome
         library = library_of(self._settings.client)
+        clients = NO_CLIENTS if self._settings.application else scenario.workload
         return RunInfo(
             scenario=scenario.name,
             title=scenario.title,
@@ -270,6 +273,10 @@ class Run:
             command=self._settings.command,
             partitions=scenario.topic.partitions,
             replicas=scenario.topic.replicas,
+            producers=clients.producers,
+            readers=clients.readers,
+            group_members=clients.group_members,
+            topic_churn=clients.topic_churn,
             versions=environment_of(**target.versions(), **{f"client {library.name}": library.version}),
             allowed=scenario.expects.allowed,
             must_find=scenario.expects.must_find,

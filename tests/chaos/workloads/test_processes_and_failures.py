@@ -23,7 +23,7 @@ PLACE = Place(TOPIC, 0)
 class Bench:
     """A workload of one partition on a scripted library."""
 
-    def __init__(self, **workload: object) -> None:
+    def __init__(self, *, is_lasting: bool = False, **workload: object) -> None:
         self.library = ScriptedLibrary()
         self.history = History(lambda: int(trio.current_time() * 1e9))
         self.notes: list[str] = []
@@ -33,7 +33,15 @@ class Bench:
             topic=ScenarioTopic(partitions=1),
             workload=ScenarioWorkload(**{"producers": 0, "readers": 0, "rate": 10.0, **workload}),  # type: ignore[arg-type]
         )
-        self.workload = Workload(self.library, "none:1", scenario, self.history, random.Random(1), self.notes.append)
+        self.workload = Workload(
+            self.library,
+            "none:1",
+            scenario,
+            self.history,
+            random.Random(1),
+            self.notes.append,
+            is_lasting=is_lasting,
+        )
 
     async def run(self, seconds: float) -> None:
         until = trio.Event()
@@ -295,3 +303,35 @@ async def test_preparation_that_cannot_be_done_says_why(
     with pytest.raises(ClusterError, match=expected):
         await bench.workload.prepare()
     assert not bench.library.is_open
+
+
+async def test_a_topic_that_is_there_in_a_cluster_that_goes_on_is_refused_and_is_not_the_runs(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench(is_lasting=True, group_members=1)
+    bench.library.fail("create_topic", info("TOPIC_ALREADY_EXISTS"))
+    with pytest.raises(ClusterError, match="kraft topics delete chaos --bootstrap-server none:1"):
+        await bench.workload.prepare()
+    assert not bench.library.is_open
+    assert (bench.workload.made_topics, bench.workload.made_groups) == (frozenset(), ())
+
+
+async def test_a_topic_that_the_run_has_made_is_the_runs_also_while_it_is_not_in_sync(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench(is_lasting=True, group_members=1)
+    bench.library.fail("create_topic", None, info("TOPIC_ALREADY_EXISTS"))
+    bench.library.fail("partitions", info("UNKNOWN_TOPIC_OR_PARTITION"))
+    await bench.workload.prepare()
+    assert (bench.workload.made_topics, bench.workload.made_groups) == ({TOPIC}, ("chaos-group",))
+
+
+async def test_topics_that_clients_make_in_a_cluster_that_goes_on_have_names_of_this_run(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    first, second = Bench(is_lasting=True, topic_churn=2), Bench(is_lasting=True, topic_churn=2)
+    for bench in (first, second):
+        await bench.run(20)
+        begun = completed(bench.history.events, Function.CREATE_TOPIC, EventType.INVOKE)
+        assert bench.workload.made_topics == {event.values["topic"] for event in begun} != frozenset()
+    assert not first.workload.made_topics & second.workload.made_topics

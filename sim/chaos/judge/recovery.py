@@ -1,0 +1,168 @@
+"""Every client works again once everything is healed: producers, clients that change topics, readers, groups.
+
+A client is judged by its lineage: under whichever of its names it goes on. Who tried for long enough and had no success
+is an anomaly; who tried too shortly, or no more although it had worked before, is a reason. A reader succeeds with
+records, if some were acknowledged that it was to read, else with any answer. Members of a group take turns, and while
+one of them is missed nobody is given anything: they have GROUP_MS_MIN, and what another member reads counts for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kraft.sim.chaos.history import FINAL_READER, Function, Place
+from kraft.sim.chaos.judge import FoundAnomaly
+from kraft.sim.chaos.judge.anomaly_words import UNAVAILABLE
+from kraft.sim.chaos.judge.liveness import WHOLE_MS_MAX, LivenessFindings
+from kraft.sim.chaos.judge.operations import MEMBERS, Operation, lineage_of
+from kraft.sim.chaos.run.run_folder import RunInfo
+
+AFTER_HEAL_MS_MIN = 5_000
+"""Shorter than that, a client without a success after the heal says nothing."""
+GROUP_MS_MIN = 12_000
+"""The same for what a group does: a member that is gone is missed after the session timeout (6 s)."""
+READ_MS_MAX = 2_000
+"""So long before its last poll a record is acknowledged that a reader must have been given."""
+_WORDS = {
+    Function.SEND: "sends",
+    Function.CREATE_TOPIC: "creations of topics",
+    Function.DELETE_TOPIC: "deletions of topics",
+    Function.POLL: "polls",
+    Function.COMMIT: "commits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """All that one client, or one group, did of one function. `successes` are those of `tries` that show that it works.
+    `least_ms`: how long it must have tried to be judged."""
+
+    who: str
+    f: Function
+    tries: Sequence[Operation]
+    successes: Sequence[Operation]
+    least_ms: float = AFTER_HEAL_MS_MIN
+
+
+def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> LivenessFindings:
+    """What every client, under whichever of its names, does with success between the heal and the end of the work. Of
+    an application nothing is known but what others read."""
+    found = LivenessFindings()
+    lines = [] if info.application else list(_lines(info, operations))
+    left_ms = info.duration_ms - info.healed_ms
+    if lines and left_ms < AFTER_HEAL_MS_MIN:
+        found.reasons.append(
+            f"The clients worked for {max(left_ms, 0) / 1000:.1f} s after the heal: to see whether every one of them "
+            f"recovers takes {AFTER_HEAL_MS_MIN / 1000:.0f} s."
+        )
+        return found
+    for line in lines:
+        _judge(info, line, found)
+    return found
+
+
+def _judge(info: RunInfo, line: _Line, found: LivenessFindings) -> None:
+    tries = [each for each in line.tries if _is_after_heal(info, each)]
+    words = _WORDS[line.f]
+    found.judged += 1
+    if any(_is_after_heal(info, each) for each in line.successes):
+        return
+    if not tries:
+        if line.f is Function.SEND:
+            found.reasons.append(f"{line.who} sent nothing after the heal: whether it could is not known.")
+        elif line.successes:
+            found.reasons.append(f"{line.who} tried no {words} after the heal: whether it could is not known.")
+        return
+    errors = sorted({each.error for each in tries} - {""}) or ["no records"]
+    tried_ms = _tried_ms(info, line, tries)
+    if tried_ms < line.least_ms:
+        found.reasons.append(
+            f"{line.who} had no success of {len(tries)} {words} ({', '.join(errors)}) after the heal, and it tried for "
+            f"{tried_ms / 1000:.1f} s: that is too short to judge."
+        )
+        return
+    text = (
+        f"{line.who} had no success in the {(info.duration_ms - info.healed_ms) / 1000:.1f} s after the heal, of "
+        f"{len(tries)} {words} ({', '.join(errors)})"
+    )
+    found.anomalies.append(
+        FoundAnomaly(
+            name=UNAVAILABLE,
+            text=text,
+            place="",
+            evidence={"client": line.who, words: len(tries), "errors": errors},
+            operations=tuple(each.index for each in tries[:4]),
+            is_allowed=UNAVAILABLE in info.allowed,
+        )
+    )
+
+
+def _is_after_heal(info: RunInfo, operation: Operation) -> bool:
+    """Whether it was open at the heal or later, while clients worked."""
+    is_open_then = operation.end_ms is None or operation.end_ms > info.healed_ms or operation.begin_ms >= info.healed_ms
+    return is_open_then and operation.begin_ms < info.duration_ms
+
+
+def _tried_ms(info: RunInfo, line: _Line, tries: Sequence[Operation]) -> float:
+    """How long there were tries. A producer has all the time after the heal. One that only waits for an answer that it
+    has waited for since before the heal has tried once that is longer than any request may take."""
+    if line.f is Function.SEND:
+        return info.duration_ms - info.healed_ms
+    last_ms = max(_end_ms(info, each) for each in tries)
+    begun_ms = [each.begin_ms for each in tries if each.begin_ms >= info.healed_ms]
+    if begun_ms:
+        return last_ms - min(begun_ms)
+    waited_ms = last_ms - info.healed_ms
+    return waited_ms if waited_ms >= WHOLE_MS_MAX else 0.0
+
+
+def _end_ms(info: RunInfo, operation: Operation) -> float:
+    return min(info.duration_ms if operation.end_ms is None else operation.end_ms, info.duration_ms)
+
+
+def _lines(info: RunInfo, operations: Sequence[Operation]) -> Iterator[_Line]:
+    """Whoever did anything, function by function."""
+    parts: dict[tuple[Function, str], list[Operation]] = {}
+    for each in operations:
+        f = Function.POLL if each.f is Function.ASSIGN else each.f
+        if f in _WORDS and each.process != FINAL_READER:
+            who = f"group {each.values.get('group')}" if f is Function.COMMIT else lineage_of(each.process)
+            parts.setdefault((f, who), []).append(each)
+    sends, polls = _of_function(parts, Function.SEND), _of_function(parts, Function.POLL)
+    for (f, who), tries in parts.items():
+        succeeded = [each for each in tries if each.is_ok]
+        if f is Function.POLL:
+            wanted = _unread(info, who, tries, sends, polls)
+            succeeded = [each for each in succeeded if each.f is f and (not wanted or each.records)]
+        yield _Line(who, f, tries, succeeded, GROUP_MS_MIN if f is Function.COMMIT else AFTER_HEAL_MS_MIN)
+
+
+def _of_function(parts: dict[tuple[Function, str], list[Operation]], function: Function) -> list[Operation]:
+    """The operations of all lines of a function."""
+    return [each for (f, _), several in parts.items() if f is function for each in several]
+
+
+def _unread(
+    info: RunInfo, who: str, tries: Sequence[Operation], sends: Sequence[Operation], polls: Sequence[Operation]
+) -> bool:
+    """Whether records were acknowledged after the heal in what this reader had been assigned for long enough; those of
+    a group may be given to any member."""
+    assigned = [each for each in tries if each.f is Function.ASSIGN and each.is_ok and each.begin_ms < info.duration_ms]
+    if not assigned:
+        return False
+    places = {Place(topic, partition) for topic, partition in assigned[-1].values.get("places", ())}
+    since_ms = max(_end_ms(info, assigned[-1]), info.healed_ms)
+    until_ms = max(_end_ms(info, each) for each in tries)
+    is_member = who.startswith(MEMBERS)
+    if until_ms - since_ms < (GROUP_MS_MIN if is_member else AFTER_HEAL_MS_MIN):
+        return False
+    is_given_to_others = is_member and any(
+        lineage_of(each.process).startswith(MEMBERS) and places & {place for place, records in each.records if records}
+        for each in polls
+        if each.is_ok and each.f is Function.POLL and _end_ms(info, each) > since_ms
+    )
+    return not is_given_to_others and any(
+        each.is_ok and each.place in places and since_ms <= _end_ms(info, each) <= until_ms - READ_MS_MAX
+        for each in sends
+    )

@@ -1,0 +1,126 @@
+"""A campaign: a run that fails by itself ends no other, what is drawn was prepared, and each run can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from kraft.sim.chaos.clusters import host_faults
+from kraft.sim.chaos.clusters.chaos_cluster import ChaosCluster
+from kraft.sim.chaos.hosts.clocks import can_move_clocks
+from kraft.sim.chaos.hosts.disks import can_mount
+from kraft.sim.chaos.hosts.warden import Warden
+from kraft.sim.chaos.judge import UNKNOWN, VALID
+from kraft.sim.chaos.run import campaign as campaigns
+from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, ClusterChoice
+from kraft.sim.chaos.scenarios.drawn_faults import MAY_LOSE_RECORDS, faults_of_run
+from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioCluster
+from kraft.sim.chaos.scenarios.scenario_file import read_scenario
+from kraft.sim.chaos.targets import Target, own_target
+from kraft.sim.chaos.targets.own_target import OwnTarget
+from tests.deploy.clusters import Command
+
+SEEDS = range(1, 40)
+EVERYTHING = read_scenario("everything")
+
+
+def campaign_of(tmp_path: Path, seeds: list[int], make: Callable[[Scenario, Path, Warden], Target]) -> Campaign:
+    return Campaign(
+        CampaignSettings(
+            runs=[(Scenario(name="any", title="Any"), seed) for seed in seeds],
+            clusters=[ClusterChoice(name="none", make=make)],
+            out=tmp_path,
+            command=lambda *_: "again",
+            is_quiet=True,
+        )
+    )
+
+
+def test_a_run_that_fails_by_itself_is_unknown_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    def make(scenario: Scenario, folder: Path, warden: Warden) -> NoReturn:
+        raise KeyError("clock")
+
+    campaign = campaign_of(tmp_path, [1, 2], make)
+    campaign.run()
+    assert [(one.seed, one.verdict.verdict) for one in campaign.finished] == [(1, UNKNOWN), (2, UNKNOWN)]
+    for one in campaign.finished:
+        (reason,) = one.verdict.reasons
+        assert "KeyError: 'clock'" in reason
+        assert str(one.folder / "error.txt") in reason
+        assert 'raise KeyError("clock")' in (one.folder / "error.txt").read_text()
+
+
+def test_an_interrupt_ends_a_campaign(tmp_path: Path) -> None:
+    def make(scenario: Scenario, folder: Path, warden: Warden) -> NoReturn:
+        raise KeyboardInterrupt
+
+    campaign = campaign_of(tmp_path, [1, 2], make)
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run()
+    assert len([*tmp_path.iterdir()]) == 1
+
+
+# drawn faults
+
+
+def drawn(target: OwnTarget) -> set[str]:
+    return {one.fault.kind for seed in SEEDS for one in faults_of_run(EVERYTHING, target.cluster, seed)}
+
+
+def test_a_cluster_has_no_clocks_and_small_disks_unless_they_were_prepared(tmp_path: Path) -> None:
+    with Warden() as warden:
+        bare = ChaosCluster(ScenarioCluster(), tmp_path, warden)
+        prepared = ChaosCluster(ScenarioCluster(), tmp_path, warden, [host_faults.CLOCK])
+    assert not {*host_faults.PREPARED_KINDS} & {*bare.fault_kinds}
+    assert {*prepared.fault_kinds} - {*bare.fault_kinds} == {host_faults.CLOCK}
+
+
+def test_what_a_seed_draws_is_what_this_machine_allows_and_was_prepared(tmp_path: Path) -> None:
+    with Warden() as warden:
+        target = OwnTarget(EVERYTHING, tmp_path, warden)
+    found = drawn(target)
+    assert (host_faults.CLOCK in found) is (not can_move_clocks())
+    assert (host_faults.FULL_DISK in found) is (not can_mount())
+    assert not found & {*MAY_LOSE_RECORDS}
+    assert found <= {*target.cluster.fault_kinds}
+
+
+def test_what_this_machine_does_not_allow_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_target, "can_move_clocks", lambda: "no libfaketime")
+    monkeypatch.setattr(own_target, "can_mount", lambda: "not root")
+    with Warden() as warden:
+        target = OwnTarget(EVERYTHING, tmp_path, warden)
+    assert not drawn(target) & {*host_faults.PREPARED_KINDS}
+
+
+# how to run it again
+
+
+def test_a_run_of_a_campaign_is_repeated_from_the_same_file_with_the_same_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[CampaignSettings] = []
+
+    class Noted:
+        """A campaign that runs nothing."""
+
+        verdict = VALID
+
+        def __init__(self, settings: CampaignSettings) -> None:
+            found.append(settings)
+
+        def run(self) -> None:
+            """Nothing."""
+
+    monkeypatch.setattr(campaigns, "Campaign", Noted)
+    path = tmp_path / "mine.toml"
+    path.write_text(EVERYTHING.text)
+    Command(tmp_path / "state").run("chaos", "campaign", path, "broker-crash", "--client", "kafka-python")
+    (settings,) = found
+    assert [settings.command(scenario, seed + 4, "pykraft") for scenario, seed in settings.runs] == [
+        f"kraft chaos run {path} --seed 5 --client kafka-python",
+        "kraft chaos run broker-crash --seed 5 --client kafka-python",
+    ]
