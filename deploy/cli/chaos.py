@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kraft.sim.chaos.scenarios.scenario import Scenario
 
 EXIT_INVALID, EXIT_UNKNOWN = 1, 3
+EXTRA_MODULES = ("toxiproxy", "requests", "future")
+"""What the extra [chaos] brings, and a run needs before it begins."""
 SIGNAL_BASE = 128
 SECONDS_MAX = 86_400
 RUNS_FOLDER = Path("chaos-runs")
@@ -258,6 +260,11 @@ def _cluster(kafka: Path | None, against: str | None, control: Path | None, name
         return own_choice(namespaces=namespaces) if kafka is None else kafka_choice(kafka)
     except ClusterError as problem:
         raise CommandFailed(str(problem), code=EXIT_USAGE) from problem
+    except ModuleNotFoundError as problem:
+        if problem.name not in EXTRA_MODULES:
+            raise
+        text = f"kraft chaos needs {problem.name}, which is not installed: pip install 'pykraft[chaos]', or '.[chaos]'"
+        raise CommandFailed(f"{text} in a checkout", code=EXIT_USAGE) from problem
 
 
 def _again(scenario: str, seed: int) -> str:

@@ -386,6 +386,6 @@ def _cut_off(fault: Fault, pairs: Iterable[Pair]) -> list[int]:
 
 def _words_of(fault: Fault, victim: int) -> str:
     """What begins, for people."""
-    if plan.ALL_CLIENTS not in (victim, fault.other):
-        return f"{fault.kind} of node {victim}"
-    return f"{fault.kind} of {end_words(victim)}" + (f" to {end_words(fault.other)}" if fault.other else "")
+    target = f" to {end_words(fault.other)}" if fault.other and fault.kind in LINK_KINDS else ""
+    how = f": it {fault.quality_words}" if fault.kind in plan.QUALITY_KINDS else ""
+    return f"{fault.kind} of {end_words(victim)}{target}{how}"

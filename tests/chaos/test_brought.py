@@ -341,3 +341,14 @@ def test_a_topic_that_somebody_has_made_is_neither_used_nor_deleted(theirs: Kafk
 async def _delete_topic(bootstrap: str, name: str) -> None:
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.topics.delete(name)
+
+
+def test_kill_command_that_fails_is_reported_and_the_node_is_not_started(theirs: KafkaCluster, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.toml"
+    tables = "".join(f'[node.{node}]\nkill = "no-such-program"\nstart = "false"\n' for node in theirs.broker_ids)
+    path.write_text(tables)
+    with BroughtCluster(theirs.bootstrap_servers, control=NodeCommands.read(path)) as cluster:
+        run = FaultRun(cluster, [plan.Fault(at_ms=0, kind=plan.KILL, node=1)], lambda: 0)
+        with pytest.raises(ClusterError, match=r"kill of \[node.1\].* exit code 127"):
+            next(run.steps())
+        assert cluster.is_running(1)

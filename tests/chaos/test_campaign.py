@@ -86,6 +86,13 @@ def test_what_a_seed_draws_is_what_this_machine_allows_and_was_prepared(tmp_path
     assert (host_faults.FULL_DISK in found) is (not can_mount())
     assert not found & {*MAY_LOSE_RECORDS}
     assert found <= {*target.cluster.fault_kinds}
+    hit = {
+        one.fault.node
+        for seed in SEEDS
+        for one in faults_of_run(EVERYTHING, target.cluster, seed)
+        if one.fault.kind == host_faults.FULL_DISK
+    }
+    assert hit <= {*target.cluster.broker_ids}, "who has no small disk is not hit"
 
 
 def test_what_this_machine_does_not_allow_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

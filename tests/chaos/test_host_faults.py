@@ -87,6 +87,13 @@ def test_a_fault_that_cannot_be_ended_is_an_error_of_the_cluster(
             end()
 
 
+def test_a_full_disk_of_a_node_that_has_no_small_disk_is_an_error_of_the_cluster(tmp_path: Path) -> None:
+    with Warden() as warden:
+        hosts = hosts_of(tmp_path, warden)
+        with pytest.raises(ClusterError, match="node 101 is no broker"):
+            hosts.begin(Fault(at_ms=0, kind=FULL_DISK, node=101), Running())
+
+
 def test_facts_of_syncs_are_those_that_were_asked_for_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 

@@ -230,7 +230,7 @@ def test_links_of_clients_break_in_virtual_time_too() -> None:
     assert [fault.text for fault in run.faults] == [
         "clients are cut off from node 1 for 1000 ms",
         "clients are cut off from node 1 for 1000 ms",
-        "latency of node 1 to clients",
+        "latency of node 1 to clients: it takes 100 ms longer, and up to 0 ms more",
         "reset of node 2 to clients",
         "cut one way of node 3 to clients",
     ]

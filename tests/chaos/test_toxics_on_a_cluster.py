@@ -74,9 +74,11 @@ def test_a_slow_close_delays_the_end_of_a_connection_and_nothing_else(cluster: C
 
 
 def test_a_timeout_drops_bytes_and_ends_connections(cluster: ChaosCluster) -> None:
-    ended = cluster.facts()["connections ended 1->2"]
-    end = begin(cluster, plan.TIMEOUT, node=1, other=2, amount=200)
-    wait_fact(cluster, "connections ended 1->2", lambda count: count > ended)
+    proxy = cluster._proxies[0].address((1, 2))
+    with socket.create_connection((proxy.host, proxy.port), 30):
+        ended = cluster.facts()["connections ended 1->2"]
+        end = begin(cluster, plan.TIMEOUT, node=1, other=2, amount=200)
+        wait_fact(cluster, "connections ended 1->2", lambda count: count > ended)
     assert not answers(cluster, (1, 2))
     wait_fact(cluster, "unanswered probes 1->2", lambda count: count > 0)
     end()

@@ -190,7 +190,10 @@ def test_what_is_cut_already_is_not_cut_again_and_not_told() -> None:
         assert is_cut(cluster, 1, 2)
         assert not is_cut(cluster, 2, 1)
 
-    assert play_one_way(faults, watch) == ["0 ms: cut one way of node 1", "100 ms: cut one way of node 2"]
+    assert play_one_way(faults, watch) == [
+        "0 ms: cut one way of node 1 to node 2",
+        "100 ms: cut one way of node 2 to node 1",
+    ]
 
 
 def test_a_node_that_somebody_else_has_taken_down_stays_down() -> None:

@@ -55,17 +55,17 @@ def cluster(shared: KafkaCluster) -> KafkaCluster:
     return shared
 
 
-def test_a_cluster_without_topics_is_whole_but_not_one_that_does_not_answer(
-    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert onlooker.find_partitions(cluster.bootstrap_servers) == []
-    assert cluster.is_whole()
+def test_a_cluster_without_topics_is_whole_but_not_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with KafkaCluster() as cluster:
+        assert onlooker.find_partitions(cluster.bootstrap_servers) == []
+        assert cluster.is_whole()
+        with monkeypatch.context() as patched:
+            patched.setattr(onlooker, "find_partitions", lambda servers: None)
+            assert cluster.active_controller() is not None
+            assert not cluster.is_whole()
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
     assert onlooker.find_partitions(address) is None
-    monkeypatch.setattr(onlooker, "find_partitions", lambda servers: None)
-    assert cluster.active_controller() is not None
-    assert not cluster.is_whole()
 
 
 def topics(cluster: KafkaCluster) -> set[str]:

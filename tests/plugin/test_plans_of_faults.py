@@ -144,7 +144,7 @@ def test_a_reset_ends_the_connections_of_two_processes_which_dial_anew(real_clus
         seen |= dialled(real_cluster, 2, 101)
         assert seen
         history = real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=2, other=101)])
-        assert [text.partition(": ")[2] for text in history] == ["reset of node 2"]
+        assert [text.partition(": ")[2] for text in history] == ["reset of node 2 to node 101"]
         wait_dialled_anew(real_cluster, seen)
     assert all(not FaultClient.of_node(real_cluster._open_cluster.folder, node).listed()["links"] for node in (2, 101))
 

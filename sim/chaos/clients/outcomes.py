@@ -10,8 +10,8 @@ carried out although its answer was lost. So an error proves something only in t
 
 All other errors are INFO: timeouts, lost connections, NOT_LEADER_OR_FOLLOWER (KAFKA-13574: the record may be replicated
 already), NOT_ENOUGH_REPLICAS_AFTER_APPEND, SASL_AUTHENTICATION_FAILED (of a connection: an earlier attempt may have had
-another one), and, where the library does not say how often it has tried, also those that
-prove something of one attempt alone: NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_TOPIC_OR_PARTITION.
+another one), and, where the library does not say how often it has tried, also those that prove something of one attempt
+alone: NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_TOPIC_OR_PARTITION.
 
 Changes of topics: brokers forward them to the controller, and send them again when they lose its connection, ours as
 Kafka's. TOPIC_ALREADY_EXISTS may then be the answer to one's own success, and UNKNOWN_TOPIC_OR_PARTITION that to one's

@@ -303,7 +303,12 @@ class BroughtCluster(BreakableCluster):
         if verb in ENDED_BY:
             self._undone[node] = verb
             self._hold()
-            control.run(node, verb)
+            try:
+                control.run(node, verb)
+            except ClusterError:  # a command that fails is taken for one that did nothing
+                self._undone.pop(node, None)
+                self._hold()
+                raise
         else:
             control.run(node, verb)
             self._undone.pop(node, None)

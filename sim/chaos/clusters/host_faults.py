@@ -161,6 +161,8 @@ class HostFaults:
     def _break_disk(self, fault: Fault, cluster: Hosted) -> End:
         node = fault.node
         if fault.kind == FULL_DISK:
+            if node not in self._disks:
+                raise ClusterError(f"node {node} is no broker: brokers alone have a small disk that can be full")
             self._disks[node].fill()
             heal: Callable[[], object] = self._disks[node].free
         elif fault.kind == SLOW_DISK:

@@ -57,10 +57,10 @@ NONE = Times(0.0, 0.0)
 class LinkProbes:
     """`addresses`: link → where its source dials. Probes go on in threads; `facts` has what is known so far.
 
-    A busy machine makes a probe late, so several are sent one after the other, and the shortest times count, if they are
-    longer by half of what the fault is to add at least. Where only some connections are hit (`partly`), many are sent at
-    once, and the longest times count: the machine alone makes one of them late, so they must be longer by all that the
-    fault adds, and where that is not known nothing is told of them.
+    A busy machine makes a probe late, so several are sent one after the other, and the shortest times count, if they
+    are longer by half of what the fault is to add at least. Where only some connections are hit (`partly`), many are
+    sent at once, and the longest times count: the machine alone makes one of them late, so they must be longer by all
+    that the fault adds, and where that is not known nothing is told of them.
     """
 
     def __init__(self, addresses: Mapping[Link, Address]) -> None:

@@ -1,8 +1,9 @@
 """How long nothing worked after each fault, how long operations took in each phase, and how many succeeded.
 
 A gap is the time between two successes in a row of one partition, or, if none follows, up to where the fault's time
-ends: when its clients stop trying, the next fault begins, or GAP_WINDOW_MS after the fault has ended. The part of a gap
-that lies behind the begin of the next fault is that fault's.
+ends: when its clients stop trying, the next fault begins, or GAP_WINDOW_MS after the fault has ended. It is of a fault
+if it begins before that has been over for GAP_BEGIN_MS. The part of a gap that lies behind the begin of the next fault
+is that fault's.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
 
 GAP_WINDOW_MS = 30_000
 """So long after its end a fault is taken for the cause of a gap."""
-ALIKE = 2
-"""Gaps are nearly alike up to this factor."""
+GAP_BEGIN_MS = 1_000
+"""A gap that begins later than this after the fault's end has another cause."""
 GAP_FUNCTIONS = (Function.SEND, Function.CREATE_TOPIC, Function.POLL)
 BEFORE, BETWEEN, AFTER_HEAL, WHOLE_RUN = "before faults", "between faults", "after heal", "whole run"
 
@@ -38,7 +39,10 @@ def find_gaps(info: RunInfo, operations: Sequence[Operation], faults: Sequence[F
             continue
         limit_ms = _limit_of(info, fault, faults)
         for function, by_place in activities.items():
-            gaps = {place: _longest(activity, fault.begin_ms, limit_ms) for place, activity in by_place.items()}
+            until_ms = min(limit_ms, _end_of(info, fault) + GAP_BEGIN_MS)
+            gaps = {
+                place: _longest(activity, fault.begin_ms, until_ms, limit_ms) for place, activity in by_place.items()
+            }
             if gaps:
                 longest_ms = max(gap_ms for gap_ms, _ in gaps.values())
                 where = [place for place, (gap_ms, _) in gaps.items() if gap_ms == longest_ms]
@@ -93,23 +97,26 @@ def _places_of(operation: Operation) -> list[str]:
 
 def _limit_of(info: RunInfo, fault: FaultRecord, faults: Sequence[FaultRecord]) -> float:
     """Where the time of a fault ends."""
-    end_ms = info.duration_ms if fault.end_ms is None else fault.end_ms
+    end_ms = _end_of(info, fault)
     later = [other.begin_ms for other in faults if other.begin_ms > end_ms and not other.missed]
     return min([info.duration_ms, end_ms + GAP_WINDOW_MS, *later])
 
 
-def _longest(activity: Activity, begin_ms: float, limit_ms: float) -> tuple[float, float | None]:
-    """The longest gap that overlaps these times, and when it ended (None: it did not). Of gaps that are nearly alike,
-    as where a fault causes none, the end is that of the first."""
+def _end_of(info: RunInfo, fault: FaultRecord) -> float:
+    return info.duration_ms if fault.end_ms is None else fault.end_ms
+
+
+def _longest(activity: Activity, begin_ms: float, until_ms: float, limit_ms: float) -> tuple[float, float | None]:
+    """The longest gap of those that end after `begin_ms` and begin before `until_ms`, and when it ended (None: it did
+    not before `limit_ms`)."""
     times = activity.successes
     edges = times[max(bisect_right(times, begin_ms) - 1, 0) :]
     gaps: list[tuple[float, float | None]] = [
-        (min(later, limit_ms) - earlier, later) for earlier, later in pairwise(edges) if earlier < limit_ms
+        (min(later, limit_ms) - earlier, later) for earlier, later in pairwise(edges) if earlier <= until_ms
     ]
-    gaps.append((min(limit_ms, activity.tried_until_ms) - edges[-1], None))
-    longest_ms, ended_ms = max(gaps, key=lambda gap: gap[0])
-    first_ms = next(ended for gap_ms, ended in gaps if gap_ms >= longest_ms / ALIKE)
-    return longest_ms, None if ended_ms is None else first_ms
+    if edges[-1] <= until_ms or not gaps:
+        gaps.append((min(limit_ms, activity.tried_until_ms) - edges[-1], None))
+    return max(gaps, key=lambda gap: gap[0])
 
 
 # phases

@@ -113,7 +113,7 @@ def _in_vain(case: Case, needs: Needs, looked: Mapping[str, str | None]) -> str:
     wanted = " or ".join(" and ".join(_any_of(group) for group in groups) for groups in needs)
     seen = [words for words in looked.values() if words is not None]
     only = f"; seen is only that {'; '.join(seen)}" if seen else ""
-    return f"looked for {wanted} from {case.begin_ms / 1000:.2f} to {case.until_ms / 1000:.2f} s{only}"
+    return f"looked for {wanted} from {case.begin_ms / 1000:.2f} to {case.until_of_nodes_ms / 1000:.2f} s{only}"
 
 
 def _any_of(group: tuple[str, ...]) -> str:

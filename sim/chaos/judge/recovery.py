@@ -3,7 +3,8 @@
 A client is judged by its lineage: under whichever of its names it goes on. Who tried for long enough and had no success
 is an anomaly; who tried too shortly, or no more although it had worked before, is a reason. A reader succeeds with
 records, if some were acknowledged that it was to read, else with any answer. Members of a group take turns, and while
-one of them is missed nobody is given anything: they have GROUP_MS_MIN, and what another member reads counts for all.
+one of them is missed nobody is given anything: they have GROUP_MS_MIN, and what another member reads counts for all. A
+group whose members are replaced also after the heal, as a scenario may want it, need not come to a commit.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class _Line:
     tries: Sequence[Operation]
     successes: Sequence[Operation]
     least_ms: float = AFTER_HEAL_MS_MIN
+    may_rest: bool = False
+    """It need not try after the heal."""
 
 
 def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> LivenessFindings:
@@ -71,7 +74,7 @@ def _judge(info: RunInfo, line: _Line, found: LivenessFindings) -> None:
     if not tries:
         if line.f is Function.SEND:
             found.reasons.append(f"{line.who} sent nothing after the heal: whether it could is not known.")
-        elif line.successes:
+        elif line.successes and not line.may_rest:
             found.reasons.append(f"{line.who} tried no {words} after the heal: whether it could is not known.")
         return
     errors = sorted({each.error for each in tries} - {""}) or ["no records"]
@@ -130,17 +133,26 @@ def _lines(info: RunInfo, operations: Sequence[Operation]) -> Iterator[_Line]:
             who = f"group {each.values.get('group')}" if f is Function.COMMIT else lineage_of(each.process)
             parts.setdefault((f, who), []).append(each)
     sends, polls = _of_function(parts, Function.SEND), _of_function(parts, Function.POLL)
-    for (f, who), tries in parts.items():
+    for (function, who), tries in parts.items():
         succeeded = [each for each in tries if each.is_ok]
-        if f is Function.POLL:
+        if function is Function.POLL:
             wanted = _unread(info, who, tries, sends, polls)
-            succeeded = [each for each in succeeded if each.f is f and (not wanted or each.records)]
-        yield _Line(who, f, tries, succeeded, GROUP_MS_MIN if f is Function.COMMIT else AFTER_HEAL_MS_MIN)
+            succeeded = [each for each in succeeded if each.f is function and (not wanted or each.records)]
+        if function is Function.COMMIT:
+            yield _Line(who, function, tries, succeeded, GROUP_MS_MIN, may_rest=_are_replaced(info, polls))
+        else:
+            yield _Line(who, function, tries, succeeded)
 
 
 def _of_function(parts: dict[tuple[Function, str], list[Operation]], function: Function) -> list[Operation]:
     """The operations of all lines of a function."""
     return [each for (f, _), several in parts.items() if f is function for each in several]
+
+
+def _are_replaced(info: RunInfo, polls: Sequence[Operation]) -> bool:
+    """Whether a member of the group went on under another name after the heal."""
+    names = {each.process for each in polls if each.process.startswith(MEMBERS) and _is_after_heal(info, each)}
+    return len(names) > len({*map(lineage_of, names)})
 
 
 def _unread(

@@ -321,11 +321,11 @@ def gap(case: Case) -> str | None:
     for place, activity in case.observed.activities.items():
         times, until_ms = activity.successes, min(case.until_ms, activity.tried_until_ms)
         before = [time for time in times if case.begin_ms - BEFORE_MS <= time <= case.begin_ms]
-        can_last_ms = _gap_that_is_caused_ms(case, place)
-        if len(before) < GAP_SUCCESSES_MIN or can_last_ms is None:
+        caused_ms = _gap_that_is_caused_ms(case, place)
+        if len(before) < GAP_SUCCESSES_MIN or caused_ms is None:
             continue
         usual_ms = max(later - earlier for earlier, later in pairwise(before))
-        least_ms = max(GAP_MS_MIN, GAP_FACTOR * usual_ms, can_last_ms)
+        least_ms = max(GAP_MS_MIN, GAP_FACTOR * usual_ms, caused_ms)
         edges = [case.begin_ms, *(time for time in times if case.begin_ms < time < until_ms), until_ms]
         for earlier, later in pairwise(edges):
             if earlier <= case.end_ms and later - earlier >= least_ms:
@@ -334,8 +334,8 @@ def gap(case: Case) -> str | None:
 
 
 def _gap_that_is_caused_ms(case: Case, name: str) -> float | None:
-    """How long a gap of this partition, or of CREATIONS, lasts at least if the fault causes it; None if it cannot. Topics
-    are created by controllers."""
+    """How long a gap of this partition, or of CREATIONS, lasts at least if the fault causes it; None if it cannot.
+    Topics are created by controllers."""
     if name == CREATIONS:
         voters_of = case.observed.series(lambda each: frozenset(each.voters) or None)
         return None if case.nodes and not case.nodes & (case.before(voters_of) or frozenset()) else 0.0

@@ -87,7 +87,7 @@ def _gaps(run: RunData, time: TimeScale) -> Iterator[str]:
     for span in run.gap_spans(GAP_TEXT_PX / (WIDTH_PX - LEFT_PX - RIGHT_PX)):
         gap, left, right = span.gap, time.x(span.begin_ms), time.x(span.end_ms)
         ended = gap.first_success_ms is not None
-        end = f"first success {format_ms(gap.first_success_ms)} after its begin" if ended else "it did not end"
+        end = f"it ended {format_ms(gap.first_success_ms)} after the fault's begin" if ended else "it did not end"
         places = f" ({', '.join(gap.places)})" if gap.places else ""
         tip = f"Gap of {format_ms(gap.gap_ms)} in {gap.f}{places} after fault {span.fault + 1}: {end}"
         yield item(box(left, 2, right, 5), tip, "gap")

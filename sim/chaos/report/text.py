@@ -53,7 +53,8 @@ def _anomalies(verdict: Verdict) -> Iterator[str]:
         allowed = " Permitted by the scenario's settings." if anomaly.is_allowed else ""
         yield f"  - {printable(anomaly_sentence(anomaly))}{where}{allowed}"
     if len(verdict.anomalies) > ANOMALIES_MAX:
-        yield f"  - and {len(verdict.anomalies) - ANOMALIES_MAX:,} more"
+        every = sum(verdict.anomaly_counts.values())
+        yield f"  - and {every - ANOMALIES_MAX:,} more, of which the report has {len(verdict.anomalies) - ANOMALIES_MAX:,}"
 
 
 def _faults(verdict: Verdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
@@ -71,10 +72,9 @@ def _faults(verdict: Verdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
             yield f"     {printable(evidence)}"
         for gap in (gap for gap in verdict.gaps if gap.fault == number):
             places = f" ({', '.join(gap.places)})" if gap.places else ""
-            yield (
-                f"     {gap.f}{printable(places)}: gap {format_gap(gap)}, "
-                f"first success after {format_ms(gap.first_success_ms)}"
-            )
+            ended = gap.first_success_ms
+            end = "" if ended is None else f", ended {format_ms(ended)} after the fault began"
+            yield f"     {gap.f}{printable(places)}: gap {format_gap(gap)}{end}"
 
 
 def _counts(verdict: Verdict) -> Iterator[str]:

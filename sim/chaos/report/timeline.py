@@ -121,7 +121,7 @@ def fault_tip(run: RunData, number: int) -> str:
     words += evidence_of(run.verdict, number)
     gap = longest_gap(run.gaps_of(number))
     if gap is not None:
-        words.append(f"gap {format_gap(gap)}, first success after {format_ms(gap.first_success_ms)}")
+        words.append(f"gap {format_gap(gap)}, which ended {format_ms(gap.first_success_ms)} after the begin")
     return ". ".join(words)
 
 

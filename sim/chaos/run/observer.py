@@ -79,7 +79,9 @@ class Observer:
         self._answers.clear()
 
     def take(self) -> Sample:
-        """Compose a sample of what is known now."""
+        """Compose a sample of what is known now. Its time is not before what it says of processes, so that no fault has
+        its effect before its begin."""
+        running, facts = self.running(), dict(self.facts())
         now = self.now_ms()
         fresh = [answer for answer in self._answers.values() if now - answer.time_ms <= ANSWER_AGE_MS_MAX]
         partitions: dict[tuple[str, int], PartitionSample] = {}
@@ -99,8 +101,8 @@ class Observer:
             controller_epoch=epoch,
             voters=voters,
             brokers=() if newest is None else newest.brokers,
-            running=self.running(),
-            facts=dict(self.facts()),
+            running=running,
+            facts=facts,
         )
         self.samples.append(sample)
         self.on_sample(sample)

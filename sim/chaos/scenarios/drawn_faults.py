@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAY_LOSE_RECORDS = (plan.EMPTY_DISK, "failing sync")
 """Kinds that are not drawn: several brokers at once can have them, and then acknowledged records may be gone."""
+FULL_DISK = "full disk"
 WORK_AFTER_FAULTS_MS = 5_000
 
 
@@ -52,9 +53,10 @@ def faults_of_run(scenario: Scenario, cluster: BreakableCluster, seed: int) -> t
 
 
 def _is_drawn(fault: Fault, cluster: BreakableCluster) -> bool:
-    """Links to controllers carry too little for a single one of them to be missed."""
-    is_between_brokers = {fault.node, fault.other} <= {*cluster.broker_ids}
-    return fault.kind not in MAY_LOSE_RECORDS and (fault.kind not in plan.LINK_KINDS or is_between_brokers)
+    """Links to controllers carry too little for a single one of them to be missed; small disks are of brokers."""
+    ends = {fault.node, fault.other} if fault.kind in plan.LINK_KINDS else {fault.node}
+    is_of_brokers = fault.kind in (FULL_DISK, *plan.LINK_KINDS)
+    return fault.kind not in MAY_LOSE_RECORDS and (not is_of_brokers or ends <= {*cluster.broker_ids})
 
 
 def _visible(fault: Fault) -> Fault:

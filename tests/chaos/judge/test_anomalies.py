@@ -12,7 +12,7 @@ from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, Verdict
 from kraft.sim.chaos.judge.anomalies import EVIDENCE_MAX
 from kraft.sim.chaos.judge.verdict import decide_verdict
 from kraft.sim.check.client_histories import ANOMALIES
-from tests.chaos.judge.histories import P, Told, info_of
+from tests.chaos.judge.histories import P, Told, info_of, samples_of
 
 A, B, C, D = "producer-0/0", "producer-0/1", "producer-0/2", "producer-0/3"
 WHOLE = ((0, A), (1, B), (2, C))
@@ -140,7 +140,7 @@ def judged(told: Told, *, is_whole: bool = True, **values: object) -> Verdict:
     if is_whole:
         told.send("producer-0/besides", 0, place=OTHER)
         told.final((0, "producer-0/besides"), place=OTHER)
-    return decide_verdict(info_of(**{"healed_ms": 0.0, **values}), told.events, [], [])
+    return decide_verdict(info_of(**{"healed_ms": 0.0, **values}), told.events, [], samples_of())
 
 
 def test_every_anomaly_of_logs_has_a_history_here() -> None:

@@ -78,6 +78,15 @@ def test_what_the_next_fault_does_is_not_taken_for_the_effect_of_the_last() -> N
     assert [each.is_seen for each in effects([first, second], samples_of(*KILLED))] == [False, True]
 
 
+def test_a_broker_that_is_missed_late_is_seen_although_another_node_was_hit_meanwhile() -> None:
+    killed = fault_of(evidence=("fenced",))
+    samples = samples_of((15_000, {"brokers": (1, 3)}))
+    found = effects([killed, fault_of(begin_ms=9_000.0, end_ms=9_500.0, nodes=(1,))], samples)
+    assert found[0].evidence == "broker 2 was fenced after 11.00 s"
+    again = effects([killed, fault_of(begin_ms=9_000.0, end_ms=9_500.0, nodes=(1, 2))], samples)
+    assert not again[0].is_seen
+
+
 def test_a_controller_that_does_not_lead_can_be_seen_by_its_process_only() -> None:
     down = samples_of((4_100, {"running": (1, 2, 3, 101, 102)}), (6_000, {"running": (1, 2, 3, 101, 102, 103)}))
     assert effect(down, nodes=(103,)).is_seen
@@ -230,6 +239,65 @@ def test_evidence_that_is_not_there_is_not_seen(name: str) -> None:
 def test_no_sign_is_seen_in_a_run_in_which_nothing_happens(name: str) -> None:
     assert not effect(QUIET, steady_history(), evidence=(name,)).is_seen
     assert not effect([], None, evidence=(name,)).is_seen
+
+
+def refused_by(error: str) -> Told:
+    told = Told()
+    for at in (4_500, 4_600):
+        told.now_ms = at
+        told.send(f"producer-0/{at}", type=EventType.FAIL, error=error)
+    return told
+
+
+def test_refusals_of_a_partition_that_no_hit_node_leads_are_no_sign() -> None:
+    timed_out = refused_by("REQUEST_TIMED_OUT")
+    assert effect(QUIET, timed_out, evidence=("refusals",)).is_seen
+    assert not effect(QUIET, timed_out, nodes=(1,), evidence=("refusals",)).is_seen
+
+
+def test_refusals_by_a_leader_that_came_in_the_window_are_a_sign() -> None:
+    samples = samples_of((4_400, {"partition": {"leader": 1, "leader_epoch": 6}}))
+    assert effect(samples, refused_by("REQUEST_TIMED_OUT"), nodes=(1,), evidence=("refusals",)).is_seen
+
+
+def test_too_few_replicas_are_a_sign_if_a_replica_was_hit() -> None:
+    refused = refused_by("NOT_ENOUGH_REPLICAS")
+    assert effect(QUIET, refused, nodes=(1,), evidence=("refusals",)).is_seen
+    assert not effect(QUIET, refused, nodes=(4,), evidence=("refusals",)).is_seen
+
+
+def test_refusals_are_compared_at_the_rate_of_the_time_that_there_was_before() -> None:
+    times = {"begin_ms": 1_000.0, "end_ms": 3_000.0, "evidence": ("refusals",)}
+    assert not effect(QUIET, send_history([900, 950, 5_000, 6_000, 7_000]), **times).is_seen
+    assert effect(QUIET, send_history([5_000]), **times).is_seen
+
+
+def test_a_gap_where_no_hit_node_leads_is_a_sign_only_if_it_is_as_long_as_the_fault() -> None:
+    short, long = (steady_history(silent=[(4_100, end_ms)]) for end_ms in (4_700, 5_500))
+    assert not effect(QUIET, short, nodes=(1,), evidence=("gap",)).is_seen
+    assert effect(QUIET, long, nodes=(1,), evidence=("gap",)).is_seen
+    assert not effect(QUIET, long, nodes=(4,), evidence=("gap",)).is_seen
+    assert not effect(QUIET, long, kind=plan.CUT, nodes=(1, 3), evidence=("gap",)).is_seen
+    assert effect(QUIET, long, nodes=(), evidence=("gap",)).is_seen
+
+
+def test_topics_that_cannot_be_created_are_a_sign_of_controllers() -> None:
+    told = Told()
+    for number in range(100):
+        told.now_ms = max(told.now_ms, number * 100.0)
+        begun = told.begin("churn-0", Function.CREATE_TOPIC, topic=f"t-{number}")
+        told.now_ms += 2_000 if number == 41 else 1
+        told.end(begun)
+    assert effect(QUIET, told, nodes=(102,), evidence=("gap",)).is_seen
+    assert not effect(QUIET, told, nodes=(2,), evidence=("gap",)).is_seen
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_seen"), [(plan.LATENCY, False), (plan.SLOW_LINK, False), (plan.SLICER, False), (plan.BYTE_LIMIT, True)]
+)
+def test_connections_that_end_are_a_sign_of_a_limit_of_their_bytes_alone(kind: str, is_seen: bool) -> None:
+    ended = with_fact("connections ended 2->3", (0, 4), (4_100, 5))
+    assert effect(ended, kind=kind, nodes=(2, 3)).is_seen is is_seen
 
 
 def test_any_of_the_named_evidence_will_do() -> None:

@@ -77,6 +77,19 @@ def test_a_refusal_that_may_answer_a_second_attempt_explains_what_its_first_did(
     assert topic_anomalies(told) == []
 
 
+@pytest.mark.parametrize("type", [INFO, FAIL])
+@pytest.mark.parametrize(("error", "is_explained"), [("TOPIC_ALREADY_EXISTS", False), ("REQUEST_TIMED_OUT", True)])
+def test_an_answer_that_may_be_to_a_second_attempt_explains_nothing_that_comes_after_it(
+    type: EventType, error: str, is_explained: bool
+) -> None:
+    told = Told()
+    told.topic(CREATE)
+    told.end(told.begin("churn-1", CREATE, topic="t"), type, error)
+    told.topic(DELETE)
+    told.topic(DELETE)
+    assert (topic_anomalies(told) == []) is (is_explained and type is INFO)
+
+
 def test_an_operation_that_took_long_may_have_been_carried_out_twice() -> None:
     told = Told()
     begun = told.begin("churn-0", CREATE, topic="t")

@@ -22,13 +22,15 @@ from tests.chaos.judge.histories import (
     steady_history,
 )
 
+WHOLE = samples_of()
+"""A cluster to which nothing happens."""
 HAS_FAULTS = 'title = "By hand"\n[[fault]]\nat_s = 4\n'
 
 
 def run(
     told: Told | None = None,
     faults: Sequence[FaultRecord] = (),
-    samples: Sequence[Sample] = (),
+    samples: Sequence[Sample] = WHOLE,
     output: Sequence[OutputLine] = (),
     **values: Any,
 ) -> Verdict:
@@ -40,7 +42,7 @@ def test_a_run_whose_fault_is_seen_and_whose_log_is_whole_is_valid() -> None:
     verdict = run(steady_history(silent=[(4_000, 4_500)]), [fault_of()], samples_of(*KILLED), text=HAS_FAULTS)
     assert (verdict.verdict, verdict.reasons, verdict.anomalies) == (VALID, (), ())
     assert verdict.effects[0].is_seen
-    assert verdict.checked["L7"] == 1
+    assert verdict.checked["L7"] == 2
     assert verdict.counts["send"] == {"ok": verdict.checked["L10"]}
 
 
@@ -106,7 +108,7 @@ def test_a_checker_that_raises_makes_a_run_unknown_and_leaves_the_others_their_s
     verdict = run()
     assert verdict.verdict == UNKNOWN
     assert verdict.reasons == ("The check of sends and polls failed: RuntimeError: out of order.",)
-    assert verdict.checked["L7"] == 1
+    assert verdict.checked["L7"] == 2
 
 
 def test_evidence_that_does_not_exist_makes_a_run_unknown() -> None:
@@ -137,6 +139,7 @@ def history_after_heal(*sends: tuple[float, EventType], process: str = "producer
         send(at_ms, "producer-0", EventType.OK)
     for at_ms, type in sends:
         send(at_ms, process, type)
+    told.poll()
     told.assign(FINAL_READER)
     told.end(told.begin(FINAL_READER, Function.POLL), records=[["chaos", 0, records]])
     return told
@@ -213,7 +216,7 @@ def test_a_verdict_comes_back_from_its_file_as_it_was() -> None:
 
 
 def sample_at(time_ms: float, **values: Any) -> Sample:
-    return Sample(time_ms=time_ms, partitions=(partition_of(**values),))
+    return Sample(time_ms=time_ms, controller=101, partitions=(partition_of(**values),))
 
 
 @pytest.mark.parametrize("values", [{"isr": (1, 3)}, {"leader": -1, "isr": (1, 2, 3)}])
