@@ -155,13 +155,14 @@ def isr(case: Case) -> str | None:
 
 
 def leader(case: Case) -> str | None:
-    """A partition that a hit node led, or any if none is named, changes its leader or its leader epoch."""
+    """A partition that a hit node led, or any if none is named, has a new leader epoch. That a broker names no leader in
+    the same epoch, as one of pykraft does that cannot dial it, is no election."""
     for place, series in case.observed.partitions.items():
         first = case.before(series)
         if first is None or not case.is_hit(first.leader):
             continue
         for time_ms, each in case.within_of_nodes(series):
-            if each.leader_epoch > first.leader_epoch or each.leader != first.leader:
+            if each.leader_epoch > first.leader_epoch:
                 was, now = (f"{one.leader} (epoch {one.leader_epoch})" for one in (first, each))
                 return f"leader of {name_of(place)} went from {was} to {now} {case.after_s(time_ms)}"
     return None

@@ -54,7 +54,8 @@ def _anomalies(verdict: Verdict) -> Iterator[str]:
         yield f"  - {printable(anomaly_sentence(anomaly))}{where}{allowed}"
     if len(verdict.anomalies) > ANOMALIES_MAX:
         every = sum(verdict.anomaly_counts.values())
-        yield f"  - and {every - ANOMALIES_MAX:,} more, of which the report has {len(verdict.anomalies) - ANOMALIES_MAX:,}"
+        kept = len(verdict.anomalies) - ANOMALIES_MAX
+        yield f"  - and {every - ANOMALIES_MAX:,} more, of which the report has {kept:,}"
 
 
 def _faults(verdict: Verdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
