@@ -27,6 +27,8 @@ from kraft.sim.nemesis import plan
 
 GRACE_MS = 12_000
 """What a fault causes may show so long after its end: Kafka misses a broker that is back at once after 9 s."""
+GRACE_OF_NODES_MS = 30_000
+"""The same of signs that can only be of the nodes that were hit: a quorum without a leader fences nobody meanwhile."""
 SHORT_MS = 300
 """A fault shorter than this may pass between two samples."""
 BEFORE_MS = 5_000
@@ -126,9 +128,8 @@ def case_of(observed: Observed, faults: Sequence[FaultRecord], number: int) -> C
     end_ms = observed.duration_ms if fault.end_ms is None else max(fault.end_ms, fault.begin_ms)
     later = [other for other in faults if other.begin_ms > end_ms and not other.missed]
     alike = [other for other in later if not fault.nodes or not other.nodes or {*fault.nodes} & {*other.nodes}]
-    until_ms, until_of_nodes_ms = (
-        min([end_ms + GRACE_MS, *(other.begin_ms for other in found)]) for found in (later, alike)
-    )
+    until_ms = min([end_ms + GRACE_MS, *(other.begin_ms for other in later)])
+    until_of_nodes_ms = min([end_ms + GRACE_OF_NODES_MS, *(other.begin_ms for other in alike)])
     nodes = frozenset(fault.nodes)
     return Case(observed, fault.kind, nodes, fault.begin_ms, end_ms, until_ms, until_of_nodes_ms)
 
@@ -155,8 +156,8 @@ def isr(case: Case) -> str | None:
 
 
 def leader(case: Case) -> str | None:
-    """A partition that a hit node led, or any if none is named, has a new leader epoch. That a broker names no leader in
-    the same epoch, as one of pykraft does that cannot dial it, is no election."""
+    """A partition that a hit node led, or any if none is named, has a new leader epoch. A broker that names no leader
+    in the same epoch, as pykraft's does if it cannot dial the leader, shows no election."""
     for place, series in case.observed.partitions.items():
         first = case.before(series)
         if first is None or not case.is_hit(first.leader):
