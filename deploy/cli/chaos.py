@@ -190,11 +190,14 @@ def judge(
     from kraft.sim.chaos.run.run_folder import RunFolder
 
     run_folder = RunFolder(folder)
+    if not (folder / "run.json").exists():
+        text = f"{folder} has no run.json: it is not the folder of a run, or of one that did not come to its end"
+        raise CommandFailed(text, code=EXIT_USAGE)
     try:
         info, history = run_folder.read_info(), run_folder.read_history()
         faults, samples, output = run_folder.read_faults(), run_folder.read_samples(), run_folder.read_output()
     except (OSError, ValueError) as problem:
-        raise CommandFailed(f"{folder} is not the folder of a run: {problem}", code=EXIT_USAGE) from problem
+        raise CommandFailed(f"the files in {folder} cannot be read: {problem}", code=EXIT_USAGE) from problem
     verdict = decide_verdict(info, history, faults, samples, output)
     run_folder.verdict.write_text(verdict_to_json(verdict))
     write_report(run_folder, verdict)

@@ -104,6 +104,9 @@ class Campaign:
         try:
             verdict = run.run()
             info = RunFolder(folder).read_info()
+        except KeyboardInterrupt:
+            self._say(f"interrupted: nothing was judged, and {folder} is incomplete")
+            raise
         except ClusterError as problem:
             verdict = Verdict(verdict=UNKNOWN, reasons=(str(problem),))
         except Exception as problem:  # noqa: BLE001 - a fault of ours: it says nothing of the cluster, or of the next run

@@ -264,7 +264,7 @@ class Run:
             about=scenario.about,
             text=scenario.text,
             cluster=target.kind,
-            client=library.name,
+            client=" ".join(self._settings.application) or library.name,
             seed=self._settings.seed,
             started_at=self._started_at,
             duration_ms=outcome.duration_ms,
