@@ -115,7 +115,7 @@ def test_a_follower_falls_out_of_sync_while_its_link_is_bad(stage: Stage, bad: F
 
         async def break_things() -> None:
             (done,) = await stage.carry_out([replace(bad, node=source, other=target)])
-            assert done == f"{done.partition(':')[0]}: {bad.kind} of node {source}"
+            assert f"{bad.kind} of node {source} to node {target}" in done
 
         async with trio.open_nursery() as nursery, stage.producer() as producer:
             nursery.start_soon(break_things)

@@ -36,13 +36,14 @@ REAL_TIME = ("time.monotonic", "time.monotonic_ns", "time.time_ns")
 ALLOWED: dict[str, tuple[str, ...]] = {
     # the real seam, which no world uses
     "kraft/runtime/": (*REAL_TIME, "socket", "builtins.open", "os.open", "os.listdir"),
+    "kraft/runtime/disk_faults.py": ("threading.Condition",),
     "kraft/runtime/clock.py": ("random.Random", "os.urandom"),
     "kraft/runtime/tls.py": ("tempfile",),
     "kraft/runtime/writeback.py": ("threading",),
-    # clusters of processes, for tests of applications
-    "kraft/testing/": ("random.SystemRandom", "socket", "threading", "time.monotonic", "time.sleep", "tempfile"),
+    # fresh seeds for tests of applications
+    "kraft/testing/": ("random.SystemRandom",),
     # programs: the command line, and what starts processes
-    "deploy/cli/": ("time", "random", "tempfile", "builtins.open", "os.open"),
+    "deploy/cli/": ("time", "random", "subprocess.Popen", "tempfile", "builtins.open", "os.open"),
     "deploy/launch/": ("time", "random", "socket", "subprocess", "tempfile", "builtins.open", "os.open", "os.fork"),
     # what keeps chance to the seed
     "sim/world/chance.py": ("random.Random",),
@@ -55,6 +56,20 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sim/campaign.py": ("time.process_time",),
     "sim/kept_runs.py": ("os.walk",),
     "sim/cores/runs.py": ("time.process_time",),
+    # campaigns against real clusters: processes, links, hosts, and the threads that watch them
+    "sim/chaos/apache/": ("time", "socket", "subprocess", "secrets", "tempfile.gettempdir"),
+    "sim/chaos/application/": ("subprocess",),
+    "sim/chaos/clients/": ("time.monotonic", "threading"),
+    "sim/chaos/clusters/": ("time", "random.SystemRandom", "socket", "subprocess", "threading", "secrets", "tempfile"),
+    "sim/chaos/history.py": ("threading.Lock",),
+    "sim/chaos/hosts/": (
+        *("time", "random.SystemRandom", "subprocess", "threading.Lock", "secrets", "tempfile.mkdtemp"),
+        *("builtins.open", "os.open", "os.listdir"),
+    ),
+    "sim/chaos/proxies/": ("time", "subprocess", "threading.RLock", "tempfile.TemporaryDirectory"),
+    "sim/chaos/run/": ("datetime.datetime.now", "time.monotonic_ns", "random.Random"),
+    # what a scenario's clients do, by its seed; also in virtual time
+    "sim/chaos/workloads/": ("random.Random", "secrets.token_hex"),
 }
 """File or folder → what it may name, by module or in full."""
 
