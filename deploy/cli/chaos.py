@@ -183,6 +183,7 @@ def campaign(
 @app.command()
 def judge(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder.", exists=True, file_okay=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON, and nothing else.")] = False,
 ) -> None:
     """Judge a run that is over once more, and write its report anew."""
     from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
@@ -201,8 +202,11 @@ def judge(
     verdict = decide_verdict(info, history, faults, samples, output)
     run_folder.verdict.write_text(verdict_to_json(verdict))
     write_report(run_folder, verdict)
-    for line in text_summary(info, verdict, faults, run_folder):
-        print(line)
+    if as_json:
+        print(run_folder.verdict.read_text(), end="")
+    else:
+        for line in text_summary(info, verdict, faults, run_folder):
+            print(line)
     raise typer.Exit(_exit_code(verdict.verdict))
 
 

@@ -14,10 +14,10 @@ from kraft.deploy.cli.connection import SHARED_OPTIONS, Connection, over_network
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.tls_settings import client_tls
 
-LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resume", "node", "completion"}
-WITHOUT_JSON = {("completion",), ("partitions", "reassign", "plan")}
-"""What these print is for a program already."""
-LOCAL_GROUPS = {"storage", "log", "fault", "sim"}
+LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resume", "node", "completion", "run"}
+WITHOUT_JSON = {("completion",), ("run",), ("chaos", "show"), ("partitions", "reassign", "plan")}
+"""What these print is for a program already, or is the output of one."""
+LOCAL_GROUPS = {"storage", "log", "fault", "sim", "chaos"}
 
 
 def connect(**given: Any) -> Connection:
