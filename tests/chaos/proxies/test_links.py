@@ -372,6 +372,12 @@ def test_two_sets_of_proxies_on_one_server_may_have_the_same_links(
     exchange(*other.connect((1, 2)))
 
 
+def freeze(pid: int) -> None:
+    """Stop a child, and wait until it stands: a thread of it that runs may still answer after the signal was sent."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
 def test_proxies_for_no_links_take_every_call(server: ToxiproxyServer) -> None:
     with LinkProxies(server, {}) as proxies:
         proxies.apply({(1, 2): HUNG}, {(1, 2): Policy.REFUSE})
@@ -386,7 +392,7 @@ def test_nothing_is_sent_to_the_server_when_nothing_differs(
         rig = make_rig(server, (1, 2), (2, 1))
         rig.proxies.apply({(1, 2): HUNG}, {(1, 2): Policy.RESET})
         assert server.pid is not None
-        os.kill(server.pid, signal.SIGSTOP)
+        freeze(server.pid)
         rig.proxies.apply({(1, 2): HUNG, (2, 1): Way()}, {(2, 1): Policy.RESET})
         os.kill(server.pid, signal.SIGCONT)
         rig.close()
@@ -398,7 +404,7 @@ def test_a_call_after_one_that_failed_makes_the_proxies_as_asked_last(
     with ToxiproxyServer(tmp_path, binary=binary) as server:
         rig = make_rig(server, (1, 2), (3, 2))
         assert server.pid is not None
-        os.kill(server.pid, signal.SIGSTOP)
+        freeze(server.pid)
         with monkeypatch.context() as patch:
             patch.setattr(api, "CALL_SECONDS_MAX", 0.1)
             with pytest.raises(ToxiproxyError, match="was not carried out within"):
