@@ -25,19 +25,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, NoReturn, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from kraft.seam import Address
-from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
 from kraft.sim.chaos.apache.kafka_layout import CLIENT, CONTROLLER, DIRECT, KafkaLayout, ListenerKey, split_keys
 from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
+from kraft.sim.chaos.clusters.foreign_cluster import ForeignCluster
 from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.chaos.hosts.leash import Leash
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 from kraft.sim.shapes import ClusterError
-from kraft.wire.reply_policy import ReplyRule
 
 READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 60.0
@@ -55,11 +54,12 @@ SETTINGS = {
 small as those of our own test clusters. All else is Kafka's default."""
 
 
-class ApacheKafka(BreakableCluster):
+class ApacheKafka(ForeignCluster):
     """See the module. `libraries` is the folder of Kafka's jars, `settings` are those of every node, `jvm` are options
     of Java in the place of those of Kafka's own start scripts. `combined` nodes of both roles exclude the other two."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = PROCESS_KINDS
+    no_rules: ClassVar[str] = "requests to Apache Kafka cannot be spoiled: it has no door for faults of requests"
 
     def __init__(
         self,
@@ -153,11 +153,6 @@ class ApacheKafka(BreakableCluster):
         self._require(node)
         return self._running_nodes.pid(node)
 
-    def active_controller(self) -> int | None:
-        from kraft.sim.chaos.clusters.onlooker import find_controller
-
-        return find_controller(",".join(self._addresses().values()))
-
     def describe(self) -> str:
         """Each node's state, and what it logged last."""
         if self._nodes is None:
@@ -239,27 +234,6 @@ class ApacheKafka(BreakableCluster):
 
     def _cut_links(self) -> None:
         """Nothing is ever cut here."""
-
-    def _add_rule(self, node: int, rule: ReplyRule) -> int:
-        _refuse_rules()
-
-    def _remove_rule(self, node: int, number: int) -> None:
-        _refuse_rules()
-
-    def _applied(self, node: int, number: int) -> int:
-        _refuse_rules()
-
-    def _partitions(self) -> list[FoundPartition] | None:
-        from kraft.sim.chaos.clusters.onlooker import find_partitions
-
-        found = find_partitions(",".join(self._addresses().values()))
-        return None if found is None else [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
-
-    def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        from kraft.sim.chaos.clusters.onlooker import find_partition
-
-        found = find_partition(self._addresses(), topic, partition)
-        return found.leader, found.isr
 
 
 class KafkaProxies(Protocol):
@@ -379,7 +353,3 @@ def _accepts(address: Address) -> bool:
             return True
     except OSError:
         return False
-
-
-def _refuse_rules() -> NoReturn:
-    raise ClusterError("requests to Apache Kafka cannot be spoiled: it has no door for faults of requests")

@@ -25,11 +25,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, NoReturn, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from kraft.client.core.configs import ConfigError, parse_bootstrap
 from kraft.seam import Address, Seam
-from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
+from kraft.sim.chaos.clusters.foreign_cluster import ForeignCluster
 from kraft.sim.chaos.clusters.node_commands import ENDED_BY, KILL, PAUSE, RESUME, START, STOP, NodeCommands
 from kraft.sim.chaos.hosts.leash import Leash
 from kraft.sim.cluster.shape import ClusterShape
@@ -37,7 +37,6 @@ from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import ROLES_EVERYWHERE
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 from kraft.sim.shapes import ClusterError
-from kraft.wire.reply_policy import ReplyRule
 
 READY_SECONDS_MAX = 120.0
 END_SECONDS_MAX = 60.0
@@ -79,10 +78,11 @@ class BroughtShape(ClusterShape):
         return self.found_controllers
 
 
-class BroughtCluster(BreakableCluster):
+class BroughtCluster(ForeignCluster):
     """See the module. ClusterError if nobody answers at `bootstrap`, or `control` does not fit the cluster."""
 
     cut_manners: ClassVar[tuple[str, ...]] = plan.CUT_MANNERS
+    no_rules: ClassVar[str] = "requests to a cluster that was brought cannot be spoiled: it has no door for that"
 
     def __init__(
         self, bootstrap: str, *, proxies: ClientProxies | None = None, control: NodeCommands | None = None
@@ -181,11 +181,6 @@ class BroughtCluster(BreakableCluster):
         async with routed_seam(self._routes) if self._routes else open_seam(node_name="client") as seam:
             yield seam
 
-    def active_controller(self) -> int | None:
-        from kraft.sim.chaos.clusters.onlooker import find_controller
-
-        return find_controller(",".join(self._addresses().values()))
-
     def describe(self) -> str:
         """The nodes, and what was done to those that are down or paused."""
         lines = [f"broker {node}: {address}" for node, address in sorted(self._brokers.items())]
@@ -256,27 +251,6 @@ class BroughtCluster(BreakableCluster):
     def _cut_links(self) -> None:
         if self._proxies is not None and self._placed:
             self._proxies.cut({max(link): manner for link, manner in self._cuts.items()})
-
-    def _add_rule(self, node: int, rule: ReplyRule) -> int:
-        _refuse_rules()
-
-    def _remove_rule(self, node: int, number: int) -> None:
-        _refuse_rules()
-
-    def _applied(self, node: int, number: int) -> int:
-        _refuse_rules()
-
-    def _partitions(self) -> list[FoundPartition] | None:
-        from kraft.sim.chaos.clusters.onlooker import find_partitions
-
-        found = find_partitions(",".join(self._addresses().values()))
-        return None if found is None else [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
-
-    def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        from kraft.sim.chaos.clusters.onlooker import find_partition
-
-        found = find_partition(self._addresses(), topic, partition)
-        return found.leader, found.isr
 
     # the user's commands
 
@@ -359,7 +333,3 @@ def _accepts(address: Address | None) -> bool:
             return True
     except OSError:
         return False
-
-
-def _refuse_rules() -> NoReturn:
-    raise ClusterError("requests to a cluster that was brought cannot be spoiled: it has no door for that")
