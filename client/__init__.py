@@ -1,21 +1,48 @@
 """Async: producer and consumer on trio, over the seam; core is pure. May import everything below kraft.client, never
-kraft.broker."""
+kraft.broker.
 
-from kraft.client.consumer import Consumer
-from kraft.client.core.configs import ConfigError
-from kraft.client.core.records import (
-    CommitFailed,
-    CommittedOffset,
-    ConsumerRecord,
-    DeliveryFailed,
-    DeliveryReport,
-    KafkaError,
-    LogTruncated,
-    RebalanceInProgress,
-)
-from kraft.client.delivery import Delivery
-from kraft.client.producer import Producer
-from kraft.client.rebalancing import RebalanceListener
+Names are loaded when they are first used (PEP 562): a process that needs only a part of the client, such as the
+topic reader of `kraft.client.spark`, loads neither trio nor the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraft.client.consumer import Consumer
+    from kraft.client.core.configs import ConfigError
+    from kraft.client.core.records import (
+        CommitFailed,
+        CommittedOffset,
+        ConsumerRecord,
+        DeliveryFailed,
+        DeliveryReport,
+        KafkaError,
+        LogTruncated,
+        RebalanceInProgress,
+    )
+    from kraft.client.delivery import Delivery
+    from kraft.client.producer import Producer
+    from kraft.client.rebalancing import RebalanceListener
+
+_HOME = {
+    "CommitFailed": "core.records",
+    "CommittedOffset": "core.records",
+    "ConfigError": "core.configs",
+    "Consumer": "consumer",
+    "ConsumerRecord": "core.records",
+    "Delivery": "delivery",
+    "DeliveryFailed": "core.records",
+    "DeliveryReport": "core.records",
+    "KafkaError": "core.records",
+    "LogTruncated": "core.records",
+    "Producer": "producer",
+    "RebalanceInProgress": "core.records",
+    "RebalanceListener": "rebalancing",
+}
+"""The module of each public name, below kraft.client."""
 
 __all__ = [
     "CommitFailed",
@@ -32,3 +59,15 @@ __all__ = [
     "RebalanceInProgress",
     "RebalanceListener",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,6 +16,7 @@ import trio
 from kraft.client.connections import CONNECTION_FAILURES, Link, Links, TimedOut, VersionMismatch
 from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.core.retriable import RETRIABLE as RETRIABLE
 from kraft.client.core.topology import Broker, Leader
 from kraft.seam import Address, DialFailed, DialOutcome, Seam, WireError
 from kraft.wire import messages
@@ -269,27 +270,3 @@ class Cluster:
 
     def close(self) -> None:
         self.links.close()
-
-
-RETRIABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.LISTENER_NOT_FOUND,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_CONTROLLER,
-    }
-)
-"""Errors after which the same request may succeed later."""

@@ -17,7 +17,8 @@ TEST_TOOLS = ("hypothesis", "pytest")
 _NOT_FOR_NODES = (*TEST_TOOLS, "rich")
 
 _EVERY_NODE = (
-    "kraft.runtime",
+    "kraft.runtime.open",
+    "kraft.runtime.tls",
     "kraft.broker.node.serve",
     "kraft.deploy.launch.child",
     "kraft.deploy.launch.logs",

@@ -1,10 +1,36 @@
 """Async: the real seam on trio: epoll driver, TLS, files and threads, clocks. May import kraft.seam, kraft.wire
 and kraft.config.
 
-`open_seam` gives it. Nothing is opened or seeded at import: a node is forked from a zygote that has imported this."""
+`open_seam` gives it. Nothing is opened or seeded at import: a node is forked from a zygote that has imported this.
+Names are loaded when they are first used (PEP 562): `kraft.runtime.tls` serves blocking clients too, which need no
+trio."""
 
-from kraft.runtime.links import LinkPolicies
-from kraft.runtime.open import RuntimeSettings, open_seam
-from kraft.runtime.tls import ClientAuth, TlsConfigError, TlsSettings
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kraft.runtime.links import LinkPolicies
+    from kraft.runtime.open import RuntimeSettings, open_seam
+    from kraft.runtime.tls import ClientAuth, TlsConfigError, TlsSettings
 
 __all__ = ["ClientAuth", "LinkPolicies", "RuntimeSettings", "TlsConfigError", "TlsSettings", "open_seam"]
+
+_HOME = {
+    "ClientAuth": "tls",
+    "LinkPolicies": "links",
+    "RuntimeSettings": "open",
+    "TlsConfigError": "tls",
+    "TlsSettings": "tls",
+    "open_seam": "open",
+}
+"""The module of each public name, below kraft.runtime."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -63,6 +63,11 @@ _FOREIGN_PROTOCOLS = (
 )
 
 
+def foreign_protocol(head: bytes) -> str | None:
+    """The other protocol that a frame's first four bytes belong to, in words; None if they belong to none known."""
+    return next((hint for prefix, hint in _FOREIGN_PROTOCOLS if head.startswith(prefix)), None)
+
+
 class FramedConnection(ABC):
     """Base of ServerConnection and ClientConnection: implements kraft.seam.Connection but for `_handle_frames`."""
 
@@ -253,10 +258,9 @@ class FramedConnection(ABC):
         """WireError if a frame may not have this size; says what else the bytes may be."""
         if 0 <= size <= self._frame_bytes_max:
             return
-        head = bytes(self._view[start : start + SIZE_BYTES])
-        for prefix, hint in _FOREIGN_PROTOCOLS:
-            if head.startswith(prefix):
-                raise WireError(hint)
+        hint = foreign_protocol(bytes(self._view[start : start + SIZE_BYTES]))
+        if hint is not None:
+            raise WireError(hint)
         raise WireError(f"a frame announces {size} bytes, the limit is {self._frame_bytes_max}")
 
     def _settle(self, needed: int) -> None:
