@@ -1,19 +1,17 @@
 """What the files of a data folder hold, as plain values: segments, indexes, snapshots, checkpoints, metadata events.
 
-Each function gives dictionaries, one per batch, record, entry or line. Credentials are never among them: fields that
-hold secrets, and settings of type password, read `[hidden]`.
+Each function gives dictionaries, one per batch, record, entry or line. Credentials are never among them: see
+`kraft.client.metadata_log.event_fields`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-from kraft.config.secrets import HIDDEN, is_secret_key
-from kraft.image.events import Event, UnknownEvent, decode_event
+from kraft.client.metadata_log.event_fields import event_fields, plain_fields
+from kraft.image.events import UnknownEvent, decode_event
 from kraft.seam import WireError
 from kraft.storage import offset_index, time_index, txn_index
 from kraft.storage.log_names import METADATA_TOPIC, parse_partition_directory
@@ -24,7 +22,6 @@ from kraft.wire.record_header import BatchHeader, check_crc, iter_headers
 
 Row = dict[str, Any]
 
-_SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key", "hmac", "password", "secret"})
 OFFSET_DIGITS = 20
 """The names of a log's files begin with an offset."""
 _LOGS = (".log", ".checkpoint", ".log.cleaned", ".log.swap", ".log.deleted")
@@ -109,7 +106,7 @@ def _batch_row(position: int, header: BatchHeader, good: bool) -> Row:
 def _records(data: bytes, position: int, header: BatchHeader, as_events: bool) -> Iterator[Row]:
     if header.is_control:
         for control in decode_controls(data, position):
-            yield {"kind": "control", **_plain(control)}
+            yield {"kind": "control", **plain_fields(control)}
         return
     for record in decode_batch(data, position):
         yield _event_row(record) if as_events else _record_row(record)
@@ -128,11 +125,6 @@ def _event_row(record: Record) -> Row:
     except (UnknownEvent, WireError) as problem:
         return {**row, "type": "unknown", "reason": str(problem)}
     return {**row, **event_fields(event)}
-
-
-def event_fields(event: Event) -> Row:
-    """A metadata event as its type and fields, secrets hidden."""
-    return {"type": type(event).__name__, **_plain(event)}
 
 
 def _producers(path: Path) -> Iterator[Row]:
@@ -157,32 +149,6 @@ def _entries(path: Path, layout: Any, fields: tuple[str, ...]) -> Iterator[Row]:
         if "version" not in entry:
             entry["offset"] += base
         yield {"kind": "entry", "position": position, **entry}
-
-
-def _plain(value: Any) -> Row:
-    """A dataclass as a dictionary of printable values, secrets hidden."""
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    key = fields.get("name") or fields.get("key")
-    row = {name: HIDDEN if name in _SECRET_FIELDS else _printable(item) for name, item in fields.items()}
-    if row.get("value") is not None and isinstance(key, str) and is_secret_key(key):
-        row["value"] = HIDDEN
-    return row
-
-
-def _printable(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(value)
-    if isinstance(value, bytes):
-        return _text(value)
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: _printable(item) for name, item in value._asdict().items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_printable(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): _printable(item) for name, item in value.items()}
-    return getattr(value, "name", value) if not isinstance(value, str | int | float | bool | None) else value
 
 
 def _text(data: bytes | None) -> str | None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kraft.client.metadata_log.errors import BeginsInSnapshot, LogRefused, MetadataLogError, NotInLog
 from kraft.deploy.cli.connection import Connection, over_network
 from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, plural, print_json
 from kraft.deploy.cli.times import format_time, parse_time_ms
+from kraft.storage.log_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from kraft.deploy.cli.metadata_history import Entry, History
+    from kraft.client.metadata_log.entries import Entry
+    from kraft.client.metadata_log.history import History
 
 app = typer.Typer(help="Browse the cluster's metadata and its history.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -26,8 +31,26 @@ FolderOption = Annotated[
 WHEN = "an offset, or a time: 2026-11-21T10:00:00, -1h"
 
 
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Errors of the metadata log become CommandFailed, with what to do."""
+    try:
+        yield
+    except LogRefused as problem:
+        raise CommandFailed(
+            f"{problem}; give --folder with the data folder of a node or of the whole cluster"
+        ) from None
+    except BeginsInSnapshot as problem:
+        raise CommandFailed(f"{problem}; give --folder with the {METADATA_TOPIC}-0 folder of a node") from None
+    except NotInLog as problem:
+        raise CommandFailed(str(problem), code=EXIT_NOT_FOUND) from None
+    except MetadataLogError as problem:
+        raise CommandFailed(str(problem)) from None
+
+
 @app.command()
 @over_network
+@_explaining()
 def show(
     connection: Connection,
     path: Annotated[
@@ -40,7 +63,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the metadata, or a part of it, as it is or as it was."""
-    from kraft.deploy.cli.metadata_tree import PathNotFound, find, render, tree_of
+    from kraft.client.metadata_log.tree import PathNotFound, find, render, tree_of
 
     history = _load(connection, folder)
     offset = _offset(history, at)
@@ -56,6 +79,7 @@ def show(
 
 @app.command(context_settings={"ignore_unknown_options": True})  # -5m is a time here
 @over_network
+@_explaining()
 def diff(
     connection: Connection,
     before: Annotated[str, typer.Argument(metavar="FROM", help=f"{WHEN}.")],
@@ -64,7 +88,7 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """Show what differs between two points of the history."""
-    from kraft.deploy.cli.metadata_tree import differences, render_change, tree_of
+    from kraft.client.metadata_log.tree import differences, render_change, tree_of
 
     history = _load(connection, folder)
     old, new = history.image_at(_offset(history, before)), history.image_at(_offset(history, after))
@@ -79,6 +103,7 @@ def diff(
 
 @app.command()
 @over_network
+@_explaining()
 def events(
     connection: Connection,
     start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help=f"{WHEN}.")] = None,
@@ -100,11 +125,13 @@ def events(
 
 
 def _load(connection: Connection, folder: Path | None) -> History:
-    from kraft.deploy.cli.metadata_history import find_folder, load_cluster, load_folder
-
     if folder is not None:
+        from kraft.client.metadata_log.folder import find_folder, load_folder
+
         return load_folder(find_folder(folder))
-    return connection.run_async(lambda: load_cluster(connection))
+    from kraft.client.metadata_log.cluster import load_cluster
+
+    return connection.run_async(lambda: load_cluster(connection.admin(), connection.consumer_settings()))
 
 
 def _offset(history: History, when: str | None) -> int | None:
@@ -136,14 +163,15 @@ def _too_early(history: History, offset: int | None) -> str:
 
 
 def _follow(connection: Connection, folder: Path | None, start: int, as_json: bool) -> None:
-    from kraft.deploy.cli.metadata_history import find_folder, follow_cluster, follow_folder
+    from kraft.client.metadata_log.cluster import follow_cluster, follow_folder
+    from kraft.client.metadata_log.folder import find_folder
 
     def tell(entry: Entry) -> None:
         _print(entry, as_json)
 
     async def work() -> None:
         if folder is None:
-            await follow_cluster(connection, start, None, tell)
+            await follow_cluster(connection.consumer_settings(), start, None, tell)
         else:
             await follow_folder(find_folder(folder), start, tell)
 
@@ -151,7 +179,7 @@ def _follow(connection: Connection, folder: Path | None, start: int, as_json: bo
 
 
 def _print(entry: Entry, as_json: bool) -> None:
-    from kraft.deploy.cli.log_dump import event_fields
+    from kraft.client.metadata_log.event_fields import event_fields
 
     fields = event_fields(entry.event)
     if as_json:

@@ -95,9 +95,9 @@ class TopicConfig:
 
 
 def topic_value(
-    name: str, overrides: Mapping[str, str], dynamic_broker: Mapping[str, str], node: NodeConfig
+    name: str, overrides: Mapping[str, str], dynamic_broker: Mapping[str, str], node: NodeConfig | None
 ) -> ConfigValue:
-    """One topic key's value on this node, from the first layer that has it."""
+    """One topic key's value on this node, from the first layer that has it. Without a node its file counts as empty."""
     key = TOPIC_KEYS.get(name) or topic_key(name)
     if name in overrides:
         return key.parse(overrides[name])
@@ -106,7 +106,7 @@ def topic_value(
         if synonym in dynamic_broker:
             return _scaled(BROKER_KEYS[synonym].parse(dynamic_broker[synonym]), factor)
     for synonym, factor in synonyms:
-        if node.is_set(synonym):
+        if node is not None and node.is_set(synonym):
             return _scaled(node.values[synonym], factor)
     return key.default_value()
 

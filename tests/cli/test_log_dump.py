@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kraft.deploy.cli.log_dump import HIDDEN, dump_file, event_fields, is_secret_key
+from kraft.client.metadata_log.event_fields import event_fields
+from kraft.config.secrets import HIDDEN, is_secret_key
+from kraft.deploy.cli.log_dump import dump_file
 from kraft.image import ConfigResourceType, encode_event, events
 from kraft.wire.records import Record, encode_batch
 from tests.deploy.clusters import Command

@@ -1,4 +1,4 @@
-"""Cluster metadata as a tree of names, and what differs between two of them. Plain functions on values.
+"""Pure: cluster metadata as a tree of names, and what differs between two of them.
 
 Paths are read with slashes: `topics/orders/partitions/0/leader`, `configs/topic/orders/retention.ms`.
 Settings that hold secrets read `[hidden]`.
@@ -6,7 +6,7 @@ Settings that hold secrets read `[hidden]`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,9 @@ class Change:
     after: Any
 
 
-def tree_of(image: MetadataImage) -> Tree:
-    """The whole image, sorted by name."""
+def tree_of(image: MetadataImage, topics: Iterable[TopicImage] | None = None) -> Tree:
+    """The whole image, sorted by name; `topics`: only these of its topics."""
+    shown = image.topics if topics is None else topics
     return {
         "cluster": {
             "cluster_id": image.cluster_id,
@@ -47,7 +48,7 @@ def tree_of(image: MetadataImage) -> Tree:
         "features": dict(sorted(image.features.items())),
         "controllers": {str(one.controller_id): _controller(one) for one in image.sorted_controllers()},
         "brokers": {str(one.broker_id): _broker(one) for one in image.sorted_brokers()},
-        "topics": {topic.name: _topic(topic) for topic in sorted(image.topics, key=lambda topic: topic.name)},
+        "topics": {topic.name: _topic(topic) for topic in sorted(shown, key=lambda topic: topic.name)},
         "configs": _configs(image),
     }
 
@@ -68,14 +69,19 @@ def find(tree: Tree, path: str) -> Any:
     return found
 
 
-def differences(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+def differences(before: Any, after: Any) -> Iterator[Change]:
     """What changed, in order of path. A subtree that came or went is one change."""
+    for names, old, new in differing(before, after):
+        yield Change(SEPARATOR.join(names), old, new)
+
+
+def differing(before: Any, after: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """The same with each path as a tuple of names, which may themselves hold slashes: (names, before, after)."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        names = [*before, *(name for name in after if name not in before)]
-        for name in names:
-            yield from differences(before.get(name), after.get(name), f"{path}{SEPARATOR}{name}" if path else name)
+        for name in [*before, *(name for name in after if name not in before)]:
+            yield from differing(before.get(name), after.get(name), (*names, name))
     elif before != after:
-        yield Change(path, before, after)
+        yield names, before, after
 
 
 def render(value: Any, indent: str = "") -> Iterator[str]:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.deploy.cli.metadata_tree import Change, PathNotFound, differences, find, render, render_change, tree_of
+from kraft.client.metadata_log.tree import Change, PathNotFound, differences, find, render, render_change, tree_of
 from kraft.image import ConfigResourceType, Event, MetadataImage, PartitionState, events, replay
 
 TOPIC_ID = UUID(int=77)
