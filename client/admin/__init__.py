@@ -5,12 +5,14 @@
         for group in await admin.groups.list():
             print(group.group_id, group.state)
 
-What it can do stands in five families: `topics`, `partitions`, `configs`, `groups` and `nodes`. May import everything
-below kraft.client, never kraft.broker.
+What it can do stands in seven families: `topics`, `partitions`, `configs`, `groups`, `nodes`, `transactions` and
+`access`. May import everything below kraft.client, never kraft.broker.
 """
 
+from kraft.client.admin.access import Acl, AclResource, Quota, ScramUser
 from kraft.client.admin.admin import Admin
 from kraft.client.admin.partitions import EARLIEST, LATEST, MAX_TIMESTAMP
+from kraft.client.admin.transactions import TransactionDescription, TransactionListing
 from kraft.client.admin.values import (
     BrokerDescription,
     ClusterDescription,
@@ -19,8 +21,11 @@ from kraft.client.admin.values import (
     ConfigOperation,
     ConfigResource,
     ConfigSource,
+    ConfigSynonym,
+    ConfigType,
     CreatedTopic,
     ElectionType,
+    Endpoint,
     Feature,
     FeatureChange,
     FoundOffset,
@@ -44,6 +49,8 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "Acl",
+    "AclResource",
     "Admin",
     "BrokerDescription",
     "ClusterDescription",
@@ -53,8 +60,11 @@ __all__ = [
     "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
     "CreatedTopic",
     "ElectionType",
+    "Endpoint",
     "Feature",
     "FeatureChange",
     "FoundOffset",
@@ -68,7 +78,11 @@ __all__ = [
     "ProducerState",
     "QuorumDescription",
     "QuorumReplica",
+    "Quota",
     "Reassignment",
     "ResourceType",
+    "ScramUser",
     "TopicDescription",
+    "TransactionDescription",
+    "TransactionListing",
 ]

@@ -7,12 +7,14 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from kraft.client.admin.access import Access
 from kraft.client.admin.configs import Configs
 from kraft.client.admin.groups import Groups
 from kraft.client.admin.nodes import Nodes
 from kraft.client.admin.partitions import Partitions
 from kraft.client.admin.routing import Router
 from kraft.client.admin.topics import Topics
+from kraft.client.admin.transactions import Transactions
 from kraft.client.cluster import REQUEST_TIMEOUT_MS, Cluster, parse_bootstrap
 from kraft.client.default_seam import default_seam
 from kraft.client.not_open import not_open
@@ -29,6 +31,8 @@ class Admin:
     configs: Configs
     groups: Groups
     nodes: Nodes
+    transactions: Transactions
+    access: Access
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Admin:
         self._refused_ms = refused_ms
         self._tls = tls
         self._given_seam = seam
-        self.topics = self.partitions = self.configs = self.groups = self.nodes = not_open("Admin")
+        self._close_families()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -66,11 +70,17 @@ class Admin:
             self.configs = Configs(router)
             self.groups = Groups(router)
             self.nodes = Nodes(router)
+            self.transactions = Transactions(router)
+            self.access = Access(router)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.topics = self.partitions = self.configs = self.groups = self.nodes = not_open("Admin")
+        self._close_families()
         await self._stack.__aexit__(kind, error, trace)
+
+    def _close_families(self) -> None:
+        self.topics = self.partitions = self.configs = self.groups = self.nodes = not_open("Admin")
+        self.transactions = self.access = not_open("Admin")

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from kraft.client.admin.routing import Router, require_success
-from kraft.client.admin.values import ConfigChange, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from kraft.client.admin.routing import Router, explain, require_success
+from kraft.client.admin.values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    ResourceType,
+)
+from kraft.client.core.records import KafkaError
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+RESOURCES_PER_REQUEST = 500
+"""An answer has some 10 kB for each topic that is described whole."""
 
 
 class Configs:
@@ -15,28 +29,51 @@ class Configs:
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    async def describe(self, resource: ConfigResource, *, documentation: bool = False) -> tuple[ConfigEntry, ...]:
+    async def describe(
+        self, resource: ConfigResource, *, documentation: bool = False, synonyms: bool = False
+    ) -> tuple[ConfigEntry, ...]:
         """All settings of a resource, by name. A broker is asked itself."""
         row = {"resource_type": int(resource.type), "resource_name": resource.name, "configuration_keys": None}
-        fields = {"resources": (row,), "include_synonyms": False, "include_documentation": documentation}
-        if resource.name and resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        fields = {"resources": (row,), "include_synonyms": synonyms, "include_documentation": documentation}
+        if _has_own_answer(resource):
             answer = await self._router.ask_node(
                 int(resource.name), ApiKey.DESCRIBE_CONFIGS, lambda told: told.results[0].error_code, **fields
             )
         else:
             answer = await self._router.ask_any(ApiKey.DESCRIBE_CONFIGS, **fields)
         require_success(answer.results[0], str(resource))
-        return tuple(
-            ConfigEntry(
-                str(entry.name),
-                entry.value,
-                ConfigSource(max(int(entry.config_source), 0)),
-                bool(entry.read_only),
-                bool(entry.is_sensitive),
-                entry.documentation,
+        return _read_entries(answer.results[0])
+
+    async def describe_each(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        names: Sequence[str] | None = None,
+        documentation: bool = False,
+        synonyms: bool = False,
+    ) -> dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError]:
+        """The settings of many resources that any broker can describe (topics, groups, all brokers' defaults), in as
+        few requests as that takes; of those that cannot be described the error. `names`: only these settings."""
+        wanted = list(dict.fromkeys(resources))
+        keys = None if names is None else list(names)
+        found: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {}
+        for first in range(0, len(wanted), RESOURCES_PER_REQUEST):
+            rows = [
+                {"resource_type": int(one.type), "resource_name": one.name, "configuration_keys": keys}
+                for one in wanted[first : first + RESOURCES_PER_REQUEST]
+            ]
+            answer = await self._router.ask_any(
+                ApiKey.DESCRIBE_CONFIGS,
+                resources=rows,
+                include_synonyms=synonyms,
+                include_documentation=documentation,
             )
-            for entry in sorted(answer.results[0].configs, key=lambda entry: str(entry.name))
-        )
+            for told in answer.results:
+                resource = ConfigResource(ResourceType(int(told.resource_type)), str(told.resource_name))
+                code = ErrorCode.of(int(told.error_code))
+                why = f"{resource}: {told.error_message or explain(code)}"
+                found[resource] = _read_entries(told) if code is ErrorCode.NONE else KafkaError(code, why)
+        return found
 
     async def alter(
         self, resource: ConfigResource, changes: Iterable[ConfigChange], *, validate_only: bool = False
@@ -67,3 +104,28 @@ class Configs:
             for row in answer.config_resources
         ]
         return tuple(sorted(found, key=lambda resource: (resource.type, resource.name)))
+
+
+def _has_own_answer(resource: ConfigResource) -> bool:
+    """Whether only the broker that the resource names can describe it."""
+    return bool(resource.name) and resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+
+
+def _read_entries(told: Any) -> tuple[ConfigEntry, ...]:
+    return tuple(
+        ConfigEntry(
+            str(entry.name),
+            entry.value,
+            _source(entry.config_source),
+            bool(entry.read_only),
+            bool(entry.is_sensitive),
+            entry.documentation,
+            ConfigType(int(entry.config_type)),
+            tuple(ConfigSynonym(str(one.name), one.value, _source(one.source)) for one in entry.synonyms),
+        )
+        for entry in sorted(told.configs, key=lambda entry: str(entry.name))
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    return ConfigSource(max(int(number), 0))

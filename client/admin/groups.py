@@ -11,7 +11,7 @@ from typing import Any
 from kraft.client.admin.routing import Router, by_topic, require_success
 from kraft.client.admin.values import GroupDescription, GroupListing, GroupMember
 from kraft.client.connections import VersionMismatch
-from kraft.client.core.consumer_protocol import decode_assignment
+from kraft.client.core.consumer_protocol import Subscription, decode_assignment, decode_subscription
 from kraft.client.core.records import CommittedOffset, KafkaError, TopicPartition
 from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
@@ -29,10 +29,16 @@ class Groups:
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
-        """All groups of all brokers, by id; of these states and types only, if any are given."""
+    async def list(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = (), brokers: Iterable[int] | None = None
+    ) -> tuple[GroupListing, ...]:
+        """All groups of these brokers (None: of all), by id; of these states and types only, if any are given."""
         answers = await self._router.ask_each(
-            ApiKey.LIST_GROUPS, lambda told: told.error_code, states_filter=list(states), types_filter=list(types)
+            ApiKey.LIST_GROUPS,
+            lambda told: told.error_code,
+            brokers,
+            states_filter=list(states),
+            types_filter=list(types),
         )
         found: list[GroupListing] = []
         for broker, answer in answers.items():
@@ -144,18 +150,25 @@ class Groups:
                 member.instance_id,
                 str(member.client_id),
                 str(member.client_host),
-                tuple(
-                    sorted(
-                        (str(topic.topic_name), int(index))
-                        for topic in member.assignment.topic_partitions
-                        for index in topic.partitions
-                    )
-                ),
+                _partitions(member.assignment),
+                member.rack_id,
+                int(member.member_epoch),
+                _partitions(member.target_assignment),
+                tuple(sorted(map(str, member.subscribed_topic_names))),
             )
             for member in told.members
         )
-        state, assignor = str(told.group_state), str(told.assignor_name)
-        return GroupDescription(group_id, state, CONSUMER, "consumer", assignor, coordinator, members)
+        return GroupDescription(
+            group_id,
+            str(told.group_state),
+            CONSUMER,
+            "consumer",
+            str(told.assignor_name),
+            coordinator,
+            members,
+            int(told.group_epoch),
+            int(told.assignment_epoch),
+        )
 
     async def _describe_classic(self, group_id: str) -> GroupDescription:
         coordinator, answer = await self._router.ask_coordinator(
@@ -165,13 +178,7 @@ class Groups:
         require_success(told, _named(group_id))
         is_consumer = told.protocol_type == "consumer"
         members = tuple(
-            GroupMember(
-                str(member.member_id),
-                member.group_instance_id,
-                str(member.client_id),
-                str(member.client_host),
-                _assigned(member.member_assignment) if is_consumer else (),
-            )
+            _read_classic(member, is_consumer)
             for member in sorted(told.members, key=lambda member: str(member.member_id))
         )
         return GroupDescription(
@@ -202,6 +209,35 @@ def _commit_row(index: int, given: CommittedOffset | int) -> dict[str, Any]:
         "committed_leader_epoch": entry.leader_epoch,
         "committed_metadata": entry.metadata,
     }
+
+
+def _partitions(told: Any) -> tuple[TopicPartition, ...]:
+    """The partitions of an assignment of the consumer protocol."""
+    return tuple(
+        sorted((str(topic.topic_name), int(index)) for topic in told.topic_partitions for index in topic.partitions)
+    )
+
+
+def _read_classic(member: Any, is_consumer: bool) -> GroupMember:
+    subscription = _subscription(member.member_metadata) if is_consumer else None
+    return GroupMember(
+        str(member.member_id),
+        member.group_instance_id,
+        str(member.client_id),
+        str(member.client_host),
+        _assigned(member.member_assignment) if is_consumer else (),
+        rack=None if subscription is None else subscription.rack or None,
+        subscribed=None if subscription is None else tuple(sorted(subscription.topics)),
+    )
+
+
+def _subscription(data: bytes) -> Subscription | None:
+    """The subscription in a member's metadata; None in bytes that are not one, such as none at all while the group
+    rebalances."""
+    try:
+        return decode_subscription(data)
+    except WireError:
+        return None
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:

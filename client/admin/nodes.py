@@ -10,6 +10,7 @@ from kraft.client.admin.routing import Router, by_topic, explain, require_succes
 from kraft.client.admin.values import (
     BrokerDescription,
     ClusterDescription,
+    Endpoint,
     Feature,
     FeatureChange,
     LogDir,
@@ -58,6 +59,12 @@ class Nodes:
             int(partition.high_watermark),
             _read_replicas(partition.current_voters),
             _read_replicas(partition.observers),
+            {
+                int(node.node_id): tuple(
+                    Endpoint(str(one.name), Address(one.host, int(one.port))) for one in node.listeners
+                )
+                for node in answer.nodes
+            },
         )
 
     async def add_voter(
@@ -87,10 +94,16 @@ class Nodes:
         )
         require_success(answer, f"voter {node_id}")
 
-    async def log_dirs(self, brokers: Iterable[int] | None = None) -> tuple[LogDir, ...]:
-        """The log directories of these brokers (None: of all) with what lies in them."""
+    async def log_dirs(
+        self, brokers: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
+    ) -> tuple[LogDir, ...]:
+        """The log directories of these brokers (None: of all) with what lies in them, or those of `partitions` that
+        do."""
+        topics = None
+        if partitions is not None:
+            topics = [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic(partitions).items()]
         answers = await self._router.ask_each(
-            ApiKey.DESCRIBE_LOG_DIRS, lambda told: told.error_code, brokers, topics=None
+            ApiKey.DESCRIBE_LOG_DIRS, lambda told: told.error_code, brokers, topics=topics
         )
         found = []
         for broker, answer in answers.items():
@@ -135,14 +148,18 @@ class Nodes:
         require_success(answer, "the versions")
         return {int(told.api_key): (int(told.min_version), int(told.max_version)) for told in answer.api_keys}
 
-    async def features(self) -> tuple[Feature, ...]:
-        """The features that the cluster has, or could have, by name."""
-        answer = await self._router.ask_any(ApiKey.API_VERSIONS, **_SOFTWARE)
+    async def features(self, broker: int | None = None) -> tuple[Feature, ...]:
+        """The features that the cluster has, or could have, by name, as a broker (None: any) knows them."""
+        if broker is None:
+            answer = await self._router.ask_any(ApiKey.API_VERSIONS, **_SOFTWARE)
+        else:
+            answer = await self._router.ask_node(broker, ApiKey.API_VERSIONS, lambda told: told.error_code, **_SOFTWARE)
         require_success(answer, "the features")
+        epoch = _known(answer.finalized_features_epoch)
         levels = {str(told.name): int(told.max_version_level) for told in answer.finalized_features}
         ranges = {str(told.name): (int(told.min_version), int(told.max_version)) for told in answer.supported_features}
         return tuple(
-            Feature(name, levels.get(name), *ranges.get(name, (levels.get(name, 0), levels.get(name, 0))))
+            Feature(name, levels.get(name), *ranges.get(name, (levels.get(name, 0), levels.get(name, 0))), epoch)
             for name in sorted(ranges.keys() | levels.keys())
         )
 

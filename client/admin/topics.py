@@ -22,6 +22,7 @@ PAGE_PARTITIONS_MAX = 2_000
 SETTLE_MS_MAX = 2_000
 SETTLE_PAUSE_MS = 10
 UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+NO_SUCH_TOPIC = UNKNOWN_TOPIC | {ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
 class Topics:
@@ -80,12 +81,17 @@ class Topics:
         answer = await self._router.ask_any(ApiKey.METADATA, topics=None, allow_auto_topic_creation=False)
         return tuple(_read_topic(topic) for topic in sorted(answer.topics, key=lambda told: str(told.name)))
 
-    async def describe(self, names: Iterable[str]) -> tuple[TopicDescription, ...]:
-        """These topics, in the order given. KafkaError for the first that cannot be described."""
+    async def describe(self, names: Iterable[str], *, skip_unknown: bool = False) -> tuple[TopicDescription, ...]:
+        """These topics, in the order given. KafkaError for the first that cannot be described; `skip_unknown` leaves
+        those out that are not there, or cannot be for their name."""
         wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return ()
         rows = tuple({"topic_id": None, "name": name} for name in wanted)
         answer = await self._router.ask_any(ApiKey.METADATA, topics=rows, allow_auto_topic_creation=False)
         told = {str(topic.name): topic for topic in answer.topics}
+        if skip_unknown:
+            wanted = [name for name in wanted if name in told and told[name].error_code not in NO_SUCH_TOPIC]
         for name in wanted:
             if name not in told:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")

@@ -38,6 +38,21 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
+class ConfigType(IntEnum):
+    """Type of a setting's value."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
 class ConfigOperation(IntEnum):
     """What an incremental change does; APPEND and SUBTRACT are for lists."""
 
@@ -136,8 +151,18 @@ class ConfigResource:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One of the places that set a value. `value` is None where it is secret, or there is none."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting. `value` is None where the broker hides it (`is_sensitive`) or there is none."""
+    """A setting. `value` is None where the broker hides it (`is_sensitive`) or there is none. `synonyms`: all places
+    that set it, the strongest first, if they were asked for."""
 
     name: str
     value: str | None
@@ -145,6 +170,8 @@ class ConfigEntry:
     is_read_only: bool
     is_sensitive: bool
     documentation: str | None = None
+    type: ConfigType = ConfigType.UNKNOWN
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +214,24 @@ class QuorumReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A listener of a node."""
+
+    name: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """The metadata quorum as its leader sees it."""
+    """The metadata quorum as its leader sees it. `endpoints`: the listeners of each voter; empty where the cluster does
+    not report them."""
 
     leader: int | None
     leader_epoch: int
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
+    endpoints: Mapping[int, tuple[Endpoint, ...]] = field(default_factory=dict)
 
     @property
     def log_end_offset(self) -> int:
@@ -212,12 +249,14 @@ class FeatureChange(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature: the level that the cluster has agreed on (None: off), and the levels that the brokers know."""
+    """A feature: the level that the cluster has agreed on (None: off), and the levels that the broker that was asked
+    knows. `epoch`: of the levels that the cluster has agreed on; None if there are none."""
 
     name: str
     level: int | None
     min_level: int
     max_level: int
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,18 +312,24 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member and the partitions that it was assigned."""
+    """A member and the partitions that it was assigned. `epoch` and `target` (what it shall have when the group has
+    settled) are None in a classic group; `subscribed` is None where the member's protocol does not say it."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    rack: str | None = None
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
+    subscribed: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group with its members. `assignor` is the chosen protocol; empty where there is none."""
+    """A group with its members. `assignor` is the chosen protocol; empty where there is none. The epochs are None in a
+    classic group."""
 
     group_id: str
     state: str
@@ -293,6 +338,8 @@ class GroupDescription:
     assignor: str
     coordinator: int
     members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

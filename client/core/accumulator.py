@@ -86,6 +86,15 @@ class Accumulator:
         self.buffered_bytes += batch.size_bytes - before
         return delivery
 
+    def append(self, batch: Batch) -> None:
+        """A batch that was filled elsewhere, behind the others of its partition; it may leave at once."""
+        queue = self._queues.get(batch.topic_partition)
+        if queue is None:
+            queue = self._queues[batch.topic_partition] = PartitionQueue(batch.topic_partition)
+        batch.is_closed = True
+        queue.waiting.append(batch)
+        self.buffered_bytes += batch.size_bytes - BATCH_HEADER_BYTES
+
     def waiting_bytes(self, topic_partition: TopicPartition) -> int:
         """Bytes of this partition that have not left."""
         queue = self._queues.get(topic_partition)

@@ -269,10 +269,18 @@ CLIENT_APIS: dict[ApiKey, ApiVersionRange] = {
     **_ranges(
         (ApiKey.OFFSET_COMMIT, 2, 9),
         (ApiKey.OFFSET_FETCH, 1, 9),
+        (ApiKey.DESCRIBE_ACLS, 1, 3),
+        (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
+        (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
+        (ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+        (ApiKey.LIST_TRANSACTIONS, 0, 2),
         (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
+        (ApiKey.END_TXN, 0, 4),
     ),
 }
-"""What our clients know how to ask: all that our brokers answer, but offsets by topic ids; and what only others' do."""
+"""What our clients know how to ask: all that our brokers answer, but offsets by topic ids; and what only others' do.
+Transactions in the versions before KIP-890's second part: the client itself adds partitions to them."""
 
 CONTROLLER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.API_VERSIONS, 0, 4),

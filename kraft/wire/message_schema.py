@@ -99,6 +99,7 @@ def _field(field: dataclasses.Field[Any]) -> Field:
         hint, _ = _without_none(get_args(hint)[0])
     entity = hint if dataclasses.is_dataclass(hint) else None
     kind = ENTITY if entity is not None else field.metadata["kafka_type"]
+    kind = "int64" if kind == "datetime_i64" else kind  # a time stays milliseconds: -1 is a value too
     if kind != ENTITY and kind not in _ZEROES:
         raise TypeError(f"field {field.name}: wire type {kind} has no codec here")
     if field.default is not dataclasses.MISSING:

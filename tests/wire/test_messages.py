@@ -15,7 +15,7 @@ from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartiti
 from kio.schema.find_coordinator.v0.response import FindCoordinatorResponse
 from kio.schema.join_group.v0.response import JoinGroupResponse
 from kio.schema.join_group.v9.response import JoinGroupResponse as FlexibleJoinGroupResponse
-from kio.schema.produce.v13.response import ProduceResponse
+from kio.schema.produce.v13.request import ProduceRequest
 from kio.schema.voters_record.v0.data import VotersRecord
 from kio.serial import entity_reader, entity_writer
 
@@ -409,8 +409,8 @@ def test_produce_and_fetch_have_codecs_of_their_own() -> None:
 
 
 def test_a_field_type_without_a_codec_is_refused_when_the_class_is_first_used() -> None:
-    with pytest.raises(TypeError, match="datetime_i64"):
-        compile_reader(ProduceResponse, ProduceResponse)
+    with pytest.raises(TypeError, match="records"):
+        compile_reader(ProduceRequest, ProduceRequest)
 
 
 def test_an_array_that_announces_more_than_there_is_is_refused_before_it_is_allocated() -> None:
