@@ -55,7 +55,7 @@ bench: compiled ## ours, bare loops and Apache Kafka side by side, into docs/ben
 	@$(if $(QUICK),,{ command -v java && command -v mvn; } > /dev/null || tests/interop/tools.sh)
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(RUNS),--runs $(RUNS)) $(ONLY:%=--only %)
 
-interop: $(SETUP) tools ## foreign clients in Python, JavaScript, Go, Java and C, and Kafka's tools, against clusters with kills
+interop: $(SETUP) tools ## foreign clients in Python, JavaScript, Go, Java and C, Kafka's tools, and Spark, against clusters with kills
 	tests/interop/tools.sh
 	$(BIN)/python -m pytest -m interop --timeout 900 -p no:randomly -p no:unraisableexception  # sockets that foreign libraries leave open
 

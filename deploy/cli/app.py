@@ -77,6 +77,7 @@ _FAMILIES = {
     "fault": "fault",
     "sim": "sim",
     "chaos": "chaos",
+    "spark": "spark",
 }
 """The module of each family of verbs; its `app` holds them."""
 

@@ -17,6 +17,7 @@ LINKED = ("broker", "client", "sim", "deploy")
 PURE = ("wire", "seam", "raft", "image", "control", "config", "broker/replica", "client/core")
 DOORS_TO_THE_RUNTIME = (
     "client/default_seam.py",
+    "client/spark/blocking/link.py",
     "deploy/launch/",
     "deploy/cli/",
     "kraft/runtime/",

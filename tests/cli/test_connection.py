@@ -15,9 +15,10 @@ from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.tls_settings import client_tls
 
 LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resume", "node", "completion", "run"}
-WITHOUT_JSON = {("completion",), ("run",), ("chaos", "show"), ("partitions", "reassign", "plan")}
+WITHOUT_JSON = {("completion",), ("run",), ("chaos", "show"), ("partitions", "reassign", "plan"), ("spark", "shell")}
 """What these print is for a program already, or is the output of one."""
 LOCAL_GROUPS = {"storage", "log", "fault", "sim", "chaos"}
+LOCAL_OF_GROUPS = {("spark", "list"), ("spark", "tables")}
 
 
 def connect(**given: Any) -> Connection:
@@ -180,7 +181,7 @@ def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
 def test_every_verb_over_the_network_has_the_shared_options_and_every_verb_has_json() -> None:
     for path, command in verbs(typer.main.get_command(application())):
         names = {option for item in command.params for option in item.opts}
-        is_local = path[0] in LOCAL or path[0] in LOCAL_GROUPS
+        is_local = path[0] in LOCAL or path[0] in LOCAL_GROUPS or path in LOCAL_OF_GROUPS
         assert ("--bootstrap-server" in names) is not is_local, path
         assert ("--command-config" in names) is not is_local, path
         assert "--json" in names or path in WITHOUT_JSON or path[0] == "sim", path

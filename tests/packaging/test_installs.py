@@ -99,6 +99,7 @@ def require_working(programs: Path, tmp_path: Path) -> None:
     assert "Start a cluster on this machine" in run(programs / "kraft", "--help", cwd=outside)
     floors = "import kraft.broker, kraft.client, kraft.sim, kraft.deploy, kraft.wire, kraft.config"
     run(programs / "python", "-c", floors, cwd=outside)
+    run(programs / "python", "-c", "from pyspark_kraft import DefaultSource", cwd=outside)
     for name in (*LINKED, "tests"):
         done = subprocess.run(
             [programs / "python", "-c", f"import {name}"], cwd=outside, capture_output=True, text=True
@@ -114,7 +115,7 @@ def build(source: Path, target: Path, kind: str) -> Path:
 def test_a_wheel_holds_every_folder_once_below_kraft(source: Path, tmp_path: Path) -> None:
     wheel = build(source, tmp_path / "dist", "wheel")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"kraft", "pykraft"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"kraft", "pykraft", "pyspark_kraft.py"}
     assert "kraft/broker/node/serve.py" in names
     assert "kraft/deploy/cli/__init__.py" in names
     assert "kraft/py.typed" in names

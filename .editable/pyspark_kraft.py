@@ -1,0 +1,1 @@
+../client/spark/default_source.py

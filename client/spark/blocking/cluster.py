@@ -1,0 +1,370 @@
+"""Synchronous: what a reader or sink knows of the cluster, and how it asks: any broker, one broker, the leaders of
+partitions, the coordinator of a group.
+
+One budget (`request_timeout_ms`) covers a call with all its retries; a failure that may pass (a leader that moved, a
+broker that died) is tried again after a pause that doubles. Invariant: the known leader epoch of a partition never goes
+back while its topic id stays the same. Not for use by two threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from kraft.client.core.records import CommittedOffset, KafkaError, TopicPartition
+from kraft.client.core.requests import list_offsets_request
+from kraft.client.core.retriable import RETRIABLE
+from kraft.client.core.topology import Broker, Leader
+from kraft.client.spark.blocking.answers import OffsetAt as OffsetAt
+from kraft.client.spark.blocking.answers import Topic as Topic
+from kraft.client.spark.blocking.answers import commit_request, take_offsets
+from kraft.client.spark.blocking.link import LinkClosed, LinkFailed, LinkTimedOut, SyncLink, build_request
+from kraft.client.spark.blocking.retries import (
+    COORDINATOR_MOVES,
+    MISSING,
+    MISSING_TOPIC_MS,
+    BrokerUnreachable,
+    ClusterUnreachable,
+    Passing,
+    Pause,
+    classify,
+)
+from kraft.client.spark.settings import ConnectionSettings
+from kraft.seam import Address, WireError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+Found = TypeVar("Found")
+
+METADATA_TIMEOUT_MS = 2_000
+"""How long one broker may take for what any other can answer as well."""
+TRY_MS_MIN = 100
+"""The first address that is tried gets so much, however little time is left."""
+ATTEMPTS_MIN = 3
+"""Tries that fit into a call's time though none of them is answered: a broker that hangs does not take all of it."""
+GROUP, TRANSACTION = 0, 1
+"""Key types of FindCoordinator."""
+MAX_TIMESTAMP = -3
+"""Timestamp in ListOffsets: the record with the newest timestamp (KIP-734)."""
+
+
+class SyncCluster:
+    """Connections and metadata of one reader, sink or planner. A context manager: leaving it closes all sockets."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, Topic] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.refreshed_at = float("-inf")
+        """time.monotonic() of the last answer about topics."""
+        self._links: dict[Address, SyncLink] = {}
+        self._failed_at: dict[Address, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all sockets. What is asked afterwards connects anew."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    # connections
+
+    def link(self, node_id: int, *, timeout_ms: float | None = None) -> SyncLink:
+        """A live link to a known broker. KafkaError if it is not known; LinkFailed as SyncLink."""
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            known = ", ".join(map(str, sorted(self.brokers))) or "none"
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not there, or not up (up: {known})")
+        return self._link(broker.address, timeout_ms)
+
+    def _link(self, address: Address, timeout_ms: float | None) -> SyncLink:
+        live = self._links.get(address)
+        if live is None or live.is_closed:
+            live = self._links[address] = SyncLink(address, self.settings, timeout_ms=timeout_ms)
+        return live
+
+    def drop_link(self, node_id: int) -> None:
+        """Close the connection to this broker, if there is one."""
+        broker = self.brokers.get(node_id)
+        live = None if broker is None else self._links.pop(broker.address, None)
+        if live is not None:
+            live.close()
+
+    def request(self, node_id: int, key: ApiKey, message: Any, *, timeout_ms: float | None = None) -> Any:
+        """Send a message of the newest class to one broker, once; gives its answer. KafkaError if the broker is not
+        known, LinkFailed if it does not answer."""
+        wait_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        return self.link(node_id, timeout_ms=wait_ms).request(key, message, timeout_ms=wait_ms)
+
+    def ask_any(self, key: ApiKey, message: Any, *, timeout_ms: float | None = None) -> Any:
+        """Send to one broker after another until one answers. ClusterUnreachable when the time is over."""
+        pause = self._pause(timeout_ms)
+        failures: dict[Address, Exception] = {}
+        while True:
+            for address in self._candidates():
+                if failures and pause.left_ms <= 0:
+                    break
+                each_ms = max(TRY_MS_MIN, min(pause.left_ms, METADATA_TIMEOUT_MS))
+                try:
+                    link = self._link(address, each_ms)
+                    return link.request(key, message, timeout_ms=each_ms)
+                except (LinkFailed, WireError) as failure:
+                    failures[address] = failure
+                    self._failed_at[address] = time.monotonic()
+            if not pause.once_more():
+                raise self._unreachable(failures, pause.total_ms)
+
+    def _candidates(self) -> list[Address]:
+        """Addresses that did not fail, those with a live link first; then the one whose failure is the oldest."""
+        known = [broker.address for _, broker in sorted(self.brokers.items())]
+        every = [*known, *(address for address in self.settings.bootstrap if address not in known)]
+        live = {address for address, link in self._links.items() if not link.is_closed}
+        return sorted(every, key=lambda address: (self._failed_at.get(address, 0.0), address not in live))
+
+    def _unreachable(self, failures: Mapping[Address, Exception], within_ms: float) -> ClusterUnreachable:
+        advertised = {broker.address: broker.node_id for broker in self.brokers.values()}
+        why = [
+            f"broker {advertised[address]} at its advertised address: {failure}"
+            if address in advertised
+            else str(failure)
+            for address, failure in failures.items()
+        ]
+        return ClusterUnreachable(self.settings.bootstrap_servers, "; ".join(why), within_ms)
+
+    def broker_unreachable(self, failure: LinkFailed, within_ms: float) -> BrokerUnreachable:
+        """What to raise when a broker that is needed did not answer any more within this time."""
+        names = [f"broker {b.node_id}" for b in self.brokers.values() if b.address == failure.address]
+        return BrokerUnreachable(self.settings.bootstrap_servers, names[0] if names else "a broker", failure, within_ms)
+
+    # metadata
+
+    def refresh(self, topics: Iterable[str] | None, *, timeout_ms: float | None = None) -> dict[str, ErrorCode]:
+        """Ask for brokers and these topics (None: all) and remember the answer. Gives the error of each topic that had
+        one; such a topic is forgotten if the answer says that it does not exist."""
+        wanted = None
+        if topics is not None:
+            wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
+        request = build_request(ApiKey.METADATA, topics=wanted, allow_auto_topic_creation=False)
+        answer = self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms)
+        if topics is None:
+            there = {str(topic.name) for topic in answer.topics}
+            for name in self.topics.keys() - there:
+                del self.topics[name]
+        self.cluster_id = answer.cluster_id
+        self.controller_id = int(answer.controller_id)
+        self.brokers = {
+            int(b.node_id): Broker(int(b.node_id), Address(b.host, int(b.port)), b.rack) for b in answer.brokers
+        }
+        self.refreshed_at = time.monotonic()
+        return self._learn_topics(answer)
+
+    def _learn_topics(self, answer: Any) -> dict[str, ErrorCode]:
+        errors: dict[str, ErrorCode] = {}
+        for topic in answer.topics:
+            name = str(topic.name)
+            code = ErrorCode.of(int(topic.error_code))
+            if code is ErrorCode.NONE:
+                self._learn_topic(name, topic)
+                continue
+            errors[name] = code
+            if code in MISSING:
+                self.topics.pop(name, None)
+        return errors
+
+    def _learn_topic(self, name: str, topic: Any) -> None:
+        known = self.topics.get(name)
+        before = known.leaders if known is not None and known.topic_id == topic.topic_id else {}
+        leaders: dict[int, Leader] = {}
+        for partition in topic.partitions:
+            index = int(partition.partition_index)
+            told = Leader(int(partition.leader_id), int(partition.leader_epoch))
+            older = before.get(index)
+            leaders[index] = told if older is None or told.epoch < 0 or told.epoch >= older.epoch else older
+        self.topics[name] = Topic(name, topic.topic_id, dict(sorted(leaders.items())), bool(topic.is_internal))
+
+    def wait_topics(self, names: Iterable[str], *, timeout_ms: float | None = None) -> dict[str, Topic]:
+        """The metadata of these topics, asked for now. KafkaError for one that does not exist (after MISSING_TOPIC_MS)
+        or may not be seen."""
+        wanted = sorted(set(names))
+
+        def attempt(wait_ms: float) -> dict[str, Topic]:
+            for name, code in self.refresh(wanted, timeout_ms=wait_ms).items():
+                raise classify(code, RETRIABLE, f"topic {name}")
+            return {name: self.topics[name] for name in wanted}
+
+        return self.retry(attempt, timeout_ms=timeout_ms) if wanted else {}
+
+    def leader_of(self, topic_partition: TopicPartition) -> Leader:
+        """The leader as the last answer told it. Passing if the topic or partition is not known, or nobody leads."""
+        name, index = topic_partition
+        topic = self.topics.get(name)
+        leader = None if topic is None else topic.leaders.get(index)
+        if leader is None:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+            raise Passing(error)
+        if leader.node_id not in self.brokers:
+            raise Passing(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{index} has no leader now"))
+        return leader
+
+    def assume_leader(self, name: str, topic_id: UUID, partition: int, leader: Broker, epoch: int) -> None:
+        """Begin with what a planner knew of a partition: the first request of a task then goes to its leader."""
+        self.brokers.setdefault(leader.node_id, leader)
+        self.topics.setdefault(name, Topic(name, topic_id, {partition: Leader(leader.node_id, epoch)}))
+
+    def learn_leader(self, topic_partition: TopicPartition, leader: Leader, broker: Broker | None = None) -> bool:
+        """Believe a hint in an answer (KIP-951) if it is newer than what is known. True if it was believed."""
+        topic = self.topics.get(topic_partition[0])
+        known = None if topic is None else topic.leaders.get(topic_partition[1])
+        if topic is None or known is None or leader.epoch <= known.epoch:
+            return False
+        if broker is not None:
+            self.brokers[broker.node_id] = broker
+        leaders = {**topic.leaders, topic_partition[1]: leader}
+        self.topics[topic.name] = Topic(topic.name, topic.topic_id, leaders, topic.is_internal)
+        return leader.node_id in self.brokers
+
+    # offsets
+
+    def list_offsets(
+        self, targets: Mapping[TopicPartition, int], *, read_committed: bool = False, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Ask the leaders, one request each: per partition EARLIEST, LATEST, MAX_TIMESTAMP or a time in ms (the first
+        record that is as new). With `read_committed` LATEST is the last stable offset, else the high watermark.
+        KafkaError if a partition does not exist; ClusterUnreachable if a leader cannot be reached."""
+        found: dict[TopicPartition, OffsetAt] = {}
+        topics = sorted({topic for topic, _ in targets})
+        is_first = True
+
+        def attempt(wait_ms: float) -> dict[TopicPartition, OffsetAt]:
+            nonlocal is_first
+            if not is_first or any(name not in self.topics for name in topics):
+                for name, code in self.refresh(topics, timeout_ms=wait_ms).items():
+                    raise classify(code, RETRIABLE, f"topic {name}")
+            is_first = False
+            missing = {tp: target for tp, target in targets.items() if tp not in found}
+            problem = self._ask_leaders(missing, read_committed, wait_ms, found)
+            if problem is not None:
+                raise problem
+            return found
+
+        return self.retry(attempt, timeout_ms=timeout_ms) if targets else {}
+
+    def _ask_leaders(
+        self,
+        targets: Mapping[TopicPartition, int],
+        read_committed: bool,
+        wait_ms: float,
+        found: dict[TopicPartition, OffsetAt],
+    ) -> Passing | LinkFailed | None:
+        """Ask all leaders at once, then take their answers. Gives a failure that may pass, if there was one."""
+        shares: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
+        problem: Passing | LinkFailed | None = None
+        for tp, target in targets.items():
+            try:
+                leader = self.leader_of(tp)
+            except Passing as unknown:
+                problem = unknown
+            else:
+                shares.setdefault(leader.node_id, {})[tp] = (target, leader.epoch)
+        asked = []
+        for node_id, share in shares.items():
+            try:
+                link = self.link(node_id, timeout_ms=wait_ms)
+                request = list_offsets_request(share, read_committed=read_committed)
+                asked.append((link, link.send_message(ApiKey.LIST_OFFSETS, request, timeout_ms=wait_ms)))
+            except LinkFailed as failure:
+                problem = failure
+        for link, ticket in asked:
+            try:
+                answer = link.receive_message(ticket)
+            except LinkFailed as failure:
+                problem = failure
+            else:
+                problem = take_offsets(answer, found) or problem
+        return problem
+
+    # coordinators
+
+    def find_coordinator(self, key: str, *, kind: int = GROUP, timeout_ms: float | None = None) -> int:
+        """The broker that coordinates a group, or with TRANSACTION a transactional id. KafkaError if it is refused."""
+
+        def attempt(wait_ms: float) -> int:
+            request = build_request(ApiKey.FIND_COORDINATOR, key_type=kind, coordinator_keys=(key,))
+            found = self.ask_any(ApiKey.FIND_COORDINATOR, request, timeout_ms=wait_ms).coordinators[0]
+            code = ErrorCode.of(int(found.error_code))
+            if code is not ErrorCode.NONE:
+                raise classify(code, COORDINATOR_MOVES, f"the coordinator of {key}", found.error_message)
+            node_id = int(found.node_id)
+            self.brokers.setdefault(node_id, Broker(node_id, Address(found.host, int(found.port))))
+            return node_id
+
+        return self.retry(attempt, timeout_ms=timeout_ms)
+
+    def offset_commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Commit positions of a group without being its member; gives what its coordinator says of each partition
+        (UNKNOWN_MEMBER_ID where the group has live members). ClusterUnreachable if none answers."""
+
+        def attempt(wait_ms: float) -> dict[TopicPartition, ErrorCode]:
+            node_id = self.find_coordinator(group_id, timeout_ms=wait_ms)
+            answer = self.request(node_id, ApiKey.OFFSET_COMMIT, commit_request(group_id, offsets), timeout_ms=wait_ms)
+            codes = {
+                (str(topic.name), int(part.partition_index)): ErrorCode.of(int(part.error_code))
+                for topic in answer.topics
+                for part in topic.partitions
+            }
+            for code in codes.values():
+                if code in COORDINATOR_MOVES:
+                    raise classify(code, COORDINATOR_MOVES, f"group {group_id}")
+            return codes
+
+        return self.retry(attempt, timeout_ms=timeout_ms)
+
+    # retries
+
+    def retry(self, attempt: Callable[[float], Found], *, timeout_ms: float | None = None) -> Found:
+        """`attempt(its own time in ms)` until it neither raises Passing nor loses its connection, for `timeout_ms`
+        (None: the request time-out). The brokers are asked for anew before each new try.
+        The last failure when the time is over: KafkaError or ClusterUnreachable."""
+        pause = self._pause(timeout_ms)
+        while True:
+            problem: Passing | LinkFailed | ClusterUnreachable
+            try:
+                return attempt(max(TRY_MS_MIN, min(pause.left_ms, pause.total_ms / ATTEMPTS_MIN)))
+            except (Passing, LinkClosed, LinkTimedOut, ClusterUnreachable) as failure:
+                problem = failure
+            is_over = isinstance(problem, Passing) and problem.missing and pause.passed_ms >= MISSING_TOPIC_MS
+            if is_over or not pause.once_more():
+                raise self.final(problem, pause.total_ms)
+            if isinstance(problem, LinkFailed):
+                with contextlib.suppress(ClusterUnreachable):
+                    self.refresh([], timeout_ms=pause.left_ms)
+
+    def final(self, problem: Passing | LinkFailed | ClusterUnreachable, total_ms: float) -> Exception:
+        """What to raise for a failure that did not pass within this time."""
+        if isinstance(problem, Passing):
+            return problem.error
+        if isinstance(problem, LinkFailed):
+            return self.broker_unreachable(problem, total_ms)
+        return problem.within(total_ms)
+
+    def _pause(self, timeout_ms: float | None) -> Pause:
+        return Pause(self.settings.request_timeout_ms if timeout_ms is None else timeout_ms)

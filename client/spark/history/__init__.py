@@ -1,0 +1,11 @@
+"""Synchronous: tables from the metadata log: the cluster as it was (`asOfOffset`, `asOfTimestamp`), what changed
+(`metadata_events`, `metadata_diff`), and the columns of the present that only the log has.
+
+`tables`, `events` and `diff` are plain functions on values; `network` and `points` read the log. May import
+kraft.client.metadata_log and everything below, never pyspark.
+"""
+
+from kraft.client.spark.history.events import EventRange
+from kraft.client.spark.history.rows import LogValues, log_values, plan_events, read_events, rows_as_of
+
+__all__ = ["EventRange", "LogValues", "log_values", "plan_events", "read_events", "rows_as_of"]

@@ -1,0 +1,96 @@
+"""Pure: the columns that only the metadata log has, such as epochs, directory ids, and where a topic was created.
+
+Tables of the present look them up by a row's key; tables of the past are made with them.
+Source: RegisterBrokerRecord, PartitionRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from kraft.client.metadata_log.replaying import Created, LogPoint
+from kraft.client.spark.state.cells import id_text, known, time_of
+from kraft.image import BrokerRegistration, PartitionState
+
+NOT_CREATED = Created(-1, -1)
+"""Of a topic whose creation is not in the log any more."""
+Values = Mapping[tuple[Any, ...], Mapping[str, Any]]
+"""A row's key → column → value."""
+
+
+def _ids(found: tuple[UUID, ...]) -> list[str | None]:
+    return [id_text(one) for one in found]
+
+
+BROKER_LOG_COLUMNS: Mapping[str, Callable[[BrokerRegistration], Any]] = {
+    "epoch": lambda broker: broker.broker_epoch,
+    "incarnation_id": lambda broker: id_text(broker.incarnation_id),
+    "host_id": lambda broker: broker.host_id,
+    "in_controlled_shutdown": lambda broker: broker.in_controlled_shutdown,
+    "endpoints": lambda broker: [tuple(one) for one in broker.endpoints],
+    "log_dir_ids": lambda broker: _ids(broker.log_dirs),
+    "registered_offset": lambda broker: broker.broker_epoch,  # Kafka makes the epoch of the record's offset
+}
+"""Columns of `brokers` that are in the log only."""
+
+TOPIC_LOG_COLUMNS: Mapping[str, Callable[[Created], Any]] = {
+    "created_offset": lambda created: known(created.offset),
+    "created": lambda created: time_of(created.timestamp_ms),
+}
+"""Columns of `topics` that are in the log only."""
+
+PARTITION_LOG_COLUMNS: Mapping[str, Callable[[PartitionState], Any]] = {
+    "partition_epoch": lambda state: state.partition_epoch,
+    "recovery_state": lambda state: state.leader_recovery_state.name,
+    "directories": lambda state: _ids(state.directories),
+}
+"""Columns of `partitions` that are in the log only."""
+
+
+def directory_id(state: PartitionState, broker_id: int) -> str | None:
+    """Column `directory_id` of `replicas`."""
+    found = state.directory_of(broker_id)
+    return None if found is None else id_text(found)
+
+
+def _broker_values(point: LogPoint, columns: tuple[str, ...]) -> Values:
+    getters = {name: BROKER_LOG_COLUMNS[name] for name in columns}
+    return {
+        (broker.broker_id,): {name: get(broker) for name, get in getters.items()}
+        for broker in point.image.sorted_brokers()
+    }
+
+
+def _topic_values(point: LogPoint, columns: tuple[str, ...]) -> Values:
+    getters = {name: TOPIC_LOG_COLUMNS[name] for name in columns}
+    created = ((topic.name, point.created.get(topic.topic_id, NOT_CREATED)) for topic in point.image.topics)
+    return {(topic,): {name: get(where) for name, get in getters.items()} for topic, where in created}
+
+
+def _partition_values(point: LogPoint, columns: tuple[str, ...]) -> Values:
+    getters = {name: PARTITION_LOG_COLUMNS[name] for name in columns}
+    return {
+        (topic.name, index): {name: get(state) for name, get in getters.items()}
+        for topic in point.image.topics
+        for index, state in topic.partitions()
+    }
+
+
+def _replica_values(point: LogPoint, columns: tuple[str, ...]) -> Values:
+    return {
+        (topic.name, index, broker_id): {"directory_id": directory_id(state, broker_id)} if columns else {}
+        for topic in point.image.topics
+        for index, state in topic.partitions()
+        for broker_id in state.replicas
+    }
+
+
+LOG_VALUES: Mapping[str, Callable[[LogPoint, tuple[str, ...]], Values]] = {
+    "brokers": _broker_values,
+    "topics": _topic_values,
+    "partitions": _partition_values,
+    "replicas": _replica_values,
+}
+"""Table → the values of its log columns, by the key of a row."""

@@ -1,0 +1,191 @@
+"""Chaos analysis: judge the histories of many runs of `kraft chaos` at once.
+
+    from kraft.client.spark.jobs import chaos_analysis
+    analysis = chaos_analysis.run(spark, {}, runs="chaos-runs")
+    analysis.runs.where("NOT agrees").show()
+    analysis.distribution.show()
+
+It answers two questions from the operations of all clients: which promises were broken (records lost, doubled, out of
+order), and for how long no record was acknowledged. Each run has a verdict of its own already, made by another program
+in another way: where the two differ, one of them is wrong, or the verdict is of an older release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from kraft.client.spark.jobs import chaos_files
+from kraft.client.spark.jobs.chaos_anomalies import NAMES, find_anomalies
+from kraft.client.spark.jobs.report_page import BAD, COLOURS, GOOD, Finding, Picture, Section, table_section, write_page
+
+WINDOW_MS = 30_000
+"""So long after its end a fault is taken for the cause of a gap."""
+BEGIN_MS = 1_000
+"""A gap that begins later than this after the fault's end has another cause."""
+SAME_MS = 1.0
+"""Gaps that differ by less are taken for equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosAnalysis:
+    """`runs`: a row per run, with what the verdict says beside what was found here. `anomalies`: a row each. `gaps`: a
+    row per fault. `distribution`: a row per scenario and cluster, over the gaps between any two acknowledgements."""
+
+    runs: DataFrame
+    anomalies: DataFrame
+    gaps: DataFrame
+    distribution: DataFrame
+    report: Path | None
+
+
+def run(
+    spark: SparkSession, cluster: Mapping[str, str], *, runs: str = "chaos-runs", out: str = "chaos-analysis.html"
+) -> ChaosAnalysis:
+    """Judge every run in the folder `runs`, and write a report to `out`. `cluster` is not asked for anything."""
+    folders = f"{runs}/*"
+    info, verdicts = chaos_files.read_info(spark, folders), chaos_files.read_verdicts(spark, folders)
+    operations = chaos_files.operations(chaos_files.read_history(spark, folders)).cache()
+    sent = chaos_files.sends(operations).cache()
+    anomalies = find_anomalies(sent, chaos_files.reads(operations).cache(), operations, info).cache()
+    acknowledged = acknowledgement_gaps(sent, info).cache()
+    gaps = fault_gaps(acknowledged, chaos_files.read_faults(spark, folders), info, verdicts).cache()
+    summary = compare(info, verdicts, anomalies, gaps).cache()
+    spread = distribution(acknowledged, info).cache()
+    operations.unpersist()
+    report = write_page(out, "Chaos analysis", [runs], _findings(summary), _sections(summary, anomalies, gaps, spread))
+    return ChaosAnalysis(summary, anomalies, gaps, spread, report)
+
+
+def acknowledgement_gaps(sent: DataFrame, info: DataFrame) -> DataFrame:
+    """The time between two acknowledgements in a row in each partition: `from_ms` to `to_ms`. After the last one,
+    `to_ms` is when the clients stopped trying, and `is_open` is true."""
+    known = sent.join(info.select("run", "duration_ms"), "run").where("begin_ms <= duration_ms")
+    ended = sf.least("duration_ms", sf.coalesce("end_ms", "duration_ms"))
+    tried = known.groupBy("run", "place").agg(sf.max(ended).alias("tried_until_ms"))
+    in_order = Window.partitionBy("run", "place").orderBy("from_ms")
+    times = known.where("outcome = 'ok'").select("run", "place", ended.alias("from_ms")).join(tried, ["run", "place"])
+    later = sf.lead("from_ms").over(in_order)
+    return (
+        times.withColumn("is_open", later.isNull())
+        .withColumn("to_ms", sf.coalesce(later, "tried_until_ms"))
+        .withColumn("gap_ms", sf.col("to_ms") - sf.col("from_ms"))
+        .drop("tried_until_ms")
+    )
+
+
+def fault_gaps(acknowledged: DataFrame, faults: DataFrame, info: DataFrame, verdicts: DataFrame) -> DataFrame:
+    """The longest gap after each fault that happened, over all partitions; beside it that of the run's verdict."""
+    following = sf.min(sf.when(sf.col("other.begin_ms") > sf.col("this.end_ms"), sf.col("other.begin_ms")))
+    happened = faults.join(info.select("run", "duration_ms"), "run").where("missed = '' AND begin_ms < duration_ms")
+    happened = happened.withColumn("end_ms", sf.coalesce("end_ms", "duration_ms"))
+    limits = (
+        happened.alias("this")
+        .join(happened.alias("other"), "run")
+        .groupBy("run", *(f"this.{name}" for name in ("fault", "kind", "role", "begin_ms", "end_ms", "duration_ms")))
+        .agg(following.alias("next_ms"))
+        .withColumn("limit_ms", sf.least("duration_ms", sf.col("end_ms") + WINDOW_MS, "next_ms"))
+    )
+    own = limits.join(acknowledged, "run").where(
+        (sf.col("from_ms") <= sf.least("limit_ms", sf.col("end_ms") + BEGIN_MS))
+        & (sf.col("is_open") | (sf.col("to_ms") > sf.col("begin_ms")))
+    )
+    found = own.groupBy("run", "fault", "kind", "role").agg(
+        sf.max(sf.least("to_ms", "limit_ms") - sf.col("from_ms")).alias("gap_ms")
+    )
+    judged = verdicts.select("run", sf.explode("gaps").alias("gap")).where("gap.f = 'send'")
+    theirs = judged.select("run", "gap.fault", sf.col("gap.gap_ms").alias("verdict_gap_ms"))
+    return found.join(theirs, ["run", "fault"], "left").orderBy("run", "fault")
+
+
+def distribution(acknowledged: DataFrame, info: DataFrame) -> DataFrame:
+    """Quantiles of the gaps between acknowledgements (ms), of each scenario on each kind of cluster."""
+
+    def quantile(share: float) -> Column:
+        return sf.round(sf.percentile_approx("gap_ms", share, 10_000), 1)
+
+    return (
+        acknowledged.where("NOT is_open")
+        .join(info.select("run", "scenario", "cluster"), "run")
+        .groupBy("scenario", "cluster")
+        .agg(
+            sf.count_distinct("run").alias("runs"),
+            sf.count("*").alias("gaps"),
+            quantile(0.5).alias("p50_ms"),
+            quantile(0.99).alias("p99_ms"),
+            quantile(0.999).alias("p999_ms"),
+            sf.round(sf.max("gap_ms"), 1).alias("longest_ms"),
+        )
+        .orderBy("scenario", "cluster")
+    )
+
+
+def compare(info: DataFrame, verdicts: DataFrame, anomalies: DataFrame, gaps: DataFrame) -> DataFrame:
+    """A row per run. `agrees`: verdict and analysis count the same anomalies, of those that both look for, and no gap
+    after a fault differs. NULL where there is no verdict."""
+    counted = anomalies.groupBy("run", "name").count().groupBy("run")
+    found = counted.agg(sf.map_from_entries(sf.sort_array(sf.collect_list(sf.struct("name", "count")))).alias("found"))
+    theirs = sf.map_filter("anomaly_counts", lambda name, _: name.isin(*NAMES))
+    differs = sf.coalesce(sf.abs(sf.col("gap_ms") - sf.col("verdict_gap_ms")) >= SAME_MS, sf.lit(False))
+    longest = gaps.groupBy("run").agg(
+        sf.max("gap_ms").alias("longest_gap_ms"), sf.count_if(differs).alias("other_gaps")
+    )
+    empty = sf.map_from_arrays(sf.array().cast("array<string>"), sf.array().cast("array<bigint>"))
+    told = info.select("run", "scenario", "cluster", "seed").join(verdicts.drop("gaps"), "run", "left")
+    joined = (
+        told.join(found, "run", "left").join(longest, "run", "left").withColumn("found", sf.coalesce("found", empty))
+    )
+    same_counts = sf.sort_array(sf.map_entries(theirs)) == sf.sort_array(sf.map_entries("found"))
+    return (
+        joined.withColumn("agrees", same_counts & (sf.coalesce("other_gaps", sf.lit(0)) == 0))
+        .select("run", "scenario", "cluster", "seed", "verdict", "anomaly_counts", "found", "longest_gap_ms", "agrees")
+        .orderBy("run")
+    )
+
+
+def _findings(summary: DataFrame) -> list[Finding]:
+    rows = summary.collect()
+    other = [row.run for row in rows if row.agrees is False]
+    broken = [row for row in rows if row.found]
+    found = [
+        Finding(BAD, f"{row.run}: {', '.join(f'{n} × {name}' for name, n in row.found.items())}.") for row in broken
+    ]
+    found += [
+        Finding(BAD, f"{name}: the verdict of kraft chaos differs.", "kraft chaos judge FOLDER judges it again.")
+        for name in other
+    ]
+    if not broken:
+        found.append(Finding(GOOD, f"No anomaly in {len(rows)} runs."))
+    if not other:
+        found.append(Finding(GOOD, "Every verdict agrees with what was found here."))
+    return found
+
+
+def _sections(summary: DataFrame, anomalies: DataFrame, gaps: DataFrame, spread: DataFrame) -> list[Section]:
+    note = "Time without an acknowledgement in a partition; each dot is a fault."
+    return [
+        table_section("Runs", summary),
+        table_section("Gaps after faults", gaps, note, draw_gaps(gaps)),
+        table_section("Gaps between acknowledgements", spread),
+        table_section("Anomalies", anomalies),
+    ]
+
+
+def draw_gaps(gaps: DataFrame) -> bytes:
+    """A dot per fault on a log axis, one lane per kind of fault, as PNG; b"" if there is none."""
+    rows = gaps.select(sf.concat_ws(" of ", "kind", sf.nullif("role", sf.lit(""))).alias("lane"), "gap_ms").collect()
+    if not rows:
+        return b""
+    lanes = sorted({row.lane for row in rows})
+    picture = Picture(0.9 + 0.3 * len(lanes))
+    picture.axes.scatter(
+        [row.gap_ms for row in rows], [row.lane for row in rows], s=24, color=COLOURS["blue"], alpha=0.7
+    )
+    picture.axes.set_xscale("log")
+    picture.axes.set_xlabel("longest gap (ms)", fontsize=8)
+    picture.axes.grid(axis="x", lw=0.4)
+    return picture.png()

@@ -1,0 +1,89 @@
+"""The columns of a read: what is declared to Spark, and what a user's own schema may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kraft.client.spark.options.given import OptionError, lowered
+from kraft.client.spark.options.values import Refused, names, truth
+from kraft.client.spark.tables import table_of
+from kraft.client.spark.tables.values import Table, TableError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+TOPIC_COLUMNS: Mapping[str, str] = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+}
+"""The columns of a topic as Spark's connector has them, with their types."""
+HEADERS = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
+"""With includeHeaders, as the last one."""
+
+
+def table_named(name: str) -> Table:
+    """OptionError with the nearest name if there is none of this name."""
+    try:
+        return table_of(name.lower())
+    except TableError as problem:
+        raise OptionError(f"option table={name}: {problem}") from None
+
+
+def columns_of(options: Mapping[str, str]) -> dict[str, str]:
+    """All columns that these options offer, with their types in Spark's DDL."""
+    given = lowered(options)
+    if "table" in given:
+        return {column.name: column.type for column in table_named(given["table"].strip()).columns}
+    try:
+        with_headers = truth(given.get("includeheaders", "false"))
+    except Refused as problem:
+        raise OptionError(f"option includeHeaders={given['includeheaders']}: {problem}") from None
+    return {**TOPIC_COLUMNS, **(HEADERS if with_headers else {})}
+
+
+def check_columns(options: Mapping[str, str], wanted: Sequence[str] | None) -> tuple[str, ...] | None:
+    """These columns in the spelling that they are declared in; None for all. OptionError for one that is not there."""
+    return None if wanted is None else tuple(_column(options, name) for name in wanted)
+
+
+def _column(options: Mapping[str, str], name: str) -> str:
+    known = columns_of(options)
+    spelled = {one.lower(): one for one in known}
+    if name.lower() in spelled:
+        return spelled[name.lower()]
+    if name.lower() == "headers":
+        raise OptionError("there is no column headers: give option includeHeaders=true")
+    raise OptionError(f"there is no column {name}{nearest(name, known)}; there are: {', '.join(known)}")
+
+
+def declared_schema(options: Mapping[str, str]) -> str:
+    """The schema of a batch or stream in Spark's DDL: all columns, or those of option `columns`. OptionError."""
+    known = columns_of(options)
+    listed = lowered(options).get("columns")
+    try:
+        wanted = None if listed is None else names(listed)
+    except Refused as problem:
+        raise OptionError(f"option columns={listed}: {problem}") from None
+    return ", ".join(f"`{name}` {known[name]}" for name in check_columns(options, wanted) or known)
+
+
+def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema that Spark reads with: a part of what the options offer, in any order. OptionError for a
+    column that is not there, has another type, or is NOT NULL."""
+    known = columns_of(options)
+    for field in schema.fields:
+        name = _column(options, field.name)
+        if name != field.name:
+            raise OptionError(f"the schema has a column {field.name}: write {name}")
+        kind = field.dataType.simpleString()
+        if kind != known[name].lower().replace(" ", ""):
+            raise OptionError(f"column {name} is {known[name]}, not {kind.upper()}: cast it in the query")
+        if not field.nullable:
+            raise OptionError(f"column {name} may be NULL: leave NOT NULL out of the schema")
+    return tuple(field.name for field in schema.fields)

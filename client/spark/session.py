@@ -1,0 +1,57 @@
+"""Synchronous: a Spark session in which `format("kraft")` works, started after everything that it needs was checked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kraft.client.spark.java import find_java
+from kraft.client.spark.packages import check_packages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Off by default in Spark, with which every table and topic is read whole (SPARK-51271)."""
+
+
+def start_session(
+    master: str = "local[*]", app_name: str = "pykraft", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session of Spark with everything of `kraft.client.spark` registered and filters pushed down.
+
+    `conf` are settings of Spark, which beat those made here. Gives the session that runs already, if there is one; then
+    settings of its JVM have no effect. Python workers run this Python unless PYSPARK_PYTHON names another; a session
+    of this machine alone listens on 127.0.0.1 unless SPARK_LOCAL_IP is set. SparkNotReady says what is missing.
+    """
+    check_packages()
+    if not _has_jvm():
+        find_java()
+        _set_environment(master)
+    from pyspark.sql import SparkSession
+
+    from kraft.client.spark import register
+
+    spark = SparkSession.builder.master(master).appName(app_name).config(map=dict(conf or {})).getOrCreate()
+    register(spark)
+    if conf and FILTER_PUSHDOWN in conf:
+        spark.conf.set(FILTER_PUSHDOWN, conf[FILTER_PUSHDOWN])
+    return spark
+
+
+def _has_jvm() -> bool:
+    """Whether this process uses a JVM already: one that it has started, or that of the spark-submit that started it."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
+
+
+def _set_environment(master: str) -> None:
+    """What the JVM inherits when it is started."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,0 +1,166 @@
+"""Async: the tables `log_dirs`, `features`, `apis` and `producers`.
+
+A broker whose log directories cannot be had is a row with the reason. `features` and `apis` need each broker that is
+not fenced: one that does not answer is an error that names it.
+"""
+
+from __future__ import annotations
+
+import time
+from operator import attrgetter
+from typing import NamedTuple
+
+from kraft.client.admin import Feature, LogDir, ProducerState
+from kraft.client.spark.state.asking import Asking, Family, require_answers
+from kraft.client.spark.state.cells import known, time_of
+from kraft.client.spark.state.topics import ask_topics_described, led, partitions_of
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.reply_policy import api_name
+
+
+class LogDirRow(NamedTuple):
+    """A log directory, or a broker that told none."""
+
+    broker: int
+    error: str | None
+    log_dir: LogDir | None
+
+    @property
+    def replicas(self) -> int | None:
+        return None if self.log_dir is None else sum(not one.is_future for one in self.log_dir.replicas)
+
+    @property
+    def future_replicas(self) -> int | None:
+        return None if self.log_dir is None else sum(one.is_future for one in self.log_dir.replicas)
+
+
+async def ask_log_dirs(asking: Asking) -> list[LogDirRow]:
+    wanted, nodes = asking.bounds.values("broker_id"), asking.admin.nodes
+    brokers = [one for one in (await nodes.cluster()).brokers if wanted is None or one.node_id in wanted]
+    up = [one.node_id for one in brokers if not one.is_fenced]
+    outcomes = await asking.each("broker", up, lambda broker: nodes.log_dirs([broker]))
+    rows: list[LogDirRow] = []
+    for broker in (one.node_id for one in brokers):
+        dirs = outcomes.get(broker)
+        if dirs is None:
+            rows.append(LogDirRow(broker, f"broker {broker} is fenced: it is down, or has just started", None))
+        elif isinstance(dirs, Exception):
+            rows.append(LogDirRow(broker, str(dirs), None))
+        else:
+            rows += [LogDirRow(broker, one.error, one) for one in dirs]
+    return rows
+
+
+async def ask_features(asking: Asking) -> list[Feature]:
+    """Each feature with the range of levels that all brokers know."""
+    brokers = await asking.live_brokers()
+    answers = require_answers(await asking.each("broker", brokers, asking.admin.nodes.features))
+    found: dict[str, Feature] = {}
+    for features in answers.values():
+        for one in features:
+            other = found.get(one.name, one)
+            low, high = max(one.min_level, other.min_level), min(one.max_level, other.max_level)
+            found[one.name] = Feature(one.name, one.level, low, high, one.epoch)
+    return [found[name] for name in sorted(found)]
+
+
+class ApiRow(NamedTuple):
+    """The versions of an API that a broker answers."""
+
+    broker: int
+    api_key: int
+    min_version: int
+    max_version: int
+
+    @property
+    def api(self) -> str | None:
+        known_keys = {int(key) for key in ApiKey}
+        return api_name(ApiKey(self.api_key)) if self.api_key in known_keys else None
+
+
+async def ask_apis(asking: Asking) -> list[ApiRow]:
+    brokers = await asking.live_brokers()
+    answers = require_answers(await asking.each("broker", brokers, asking.admin.nodes.api_versions))
+    return [
+        ApiRow(broker, key, low, high)
+        for broker, versions in answers.items()
+        for key, (low, high) in sorted(versions.items())
+    ]
+
+
+class ProducerRow(NamedTuple):
+    """A producer that a partition remembers; `asked_ms` is when it was asked."""
+
+    topic: str
+    partition: int
+    state: ProducerState
+    asked_ms: int
+
+    @property
+    def open_ms(self) -> int | None:
+        if self.state.transaction_start is None or self.state.last_timestamp_ms < 0:
+            return None
+        return max(self.asked_ms - self.state.last_timestamp_ms, 0)
+
+
+async def ask_producers(asking: Asking) -> list[ProducerRow]:
+    """Of all partitions that have a leader."""
+    parts = led(partitions_of(asking, await ask_topics_described(asking)))
+    found = await asking.admin.partitions.producers(parts)
+    asked_ms = int(time.time() * 1000)
+    return [
+        ProducerRow(topic, partition, state, asked_ms)
+        for (topic, partition), states in sorted(found.items())
+        for state in states
+    ]
+
+
+FAMILIES = {
+    "log_dirs": Family(
+        {
+            "broker_id": attrgetter("broker"),
+            "path": lambda row: None if row.log_dir is None else row.log_dir.path,
+            "error": attrgetter("error"),
+            "total_bytes": lambda row: None if row.log_dir is None else row.log_dir.total_bytes,
+            "usable_bytes": lambda row: None if row.log_dir is None else row.log_dir.usable_bytes,
+            "size_bytes": lambda row: None if row.log_dir is None else row.log_dir.size_bytes,
+            "replicas": attrgetter("replicas"),
+            "future_replicas": attrgetter("future_replicas"),
+        },
+        ask_log_dirs,
+    ),
+    "features": Family(
+        {
+            "feature": attrgetter("name"),
+            "level": attrgetter("level"),
+            "min_level": attrgetter("min_level"),
+            "max_level": attrgetter("max_level"),
+            "epoch": attrgetter("epoch"),
+        },
+        ask_features,
+    ),
+    "apis": Family(
+        {
+            "broker_id": attrgetter("broker"),
+            "api_key": attrgetter("api_key"),
+            "api": attrgetter("api"),
+            "min_version": attrgetter("min_version"),
+            "max_version": attrgetter("max_version"),
+        },
+        ask_apis,
+    ),
+    "producers": Family(
+        {
+            "topic": attrgetter("topic"),
+            "partition": attrgetter("partition"),
+            "producer_id": attrgetter("state.producer_id"),
+            "producer_epoch": attrgetter("state.producer_epoch"),
+            "last_sequence": lambda row: known(row.state.last_sequence),
+            "last_timestamp": lambda row: time_of(row.state.last_timestamp_ms),
+            "coordinator_epoch": attrgetter("state.coordinator_epoch"),
+            "transaction_start": attrgetter("state.transaction_start"),
+            "open_ms": attrgetter("open_ms"),
+        },
+        ask_producers,
+    ),
+}

@@ -1,0 +1,146 @@
+"""Synchronous: which partitions a source has, and the offsets that its positions mean there now.
+
+A position names a place in words, by offsets or by time; ListOffsets says where that is. The planners of batches and
+streams share this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.client.spark.blocking.cluster import OffsetAt, SyncCluster, Topic
+from kraft.client.spark.options import OptionError
+from kraft.client.spark.options.patterns import topic_pattern
+from kraft.client.spark.settings import (
+    EARLIEST,
+    EVERY_PARTITION,
+    LATEST,
+    FetchSettings,
+    PartitionValues,
+    Position,
+    TopicSelection,
+)
+from kraft.wire.error_codes import ErrorCode
+
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def find_topics(cluster: SyncCluster, selection: TopicSelection) -> dict[str, Topic]:
+    """The topics that are selected, by name, as the brokers tell now. KafkaError for a named one that does not exist;
+    a pattern that matches none gives none. Kafka's internal topics must be named."""
+    if selection.pattern is None:
+        return cluster.wait_topics(selection.assign or selection.subscribe or ())
+    pattern = topic_pattern(selection.pattern)
+    cluster.refresh(None)
+    return {
+        name: topic for name, topic in sorted(cluster.topics.items()) if not topic.is_internal and pattern.search(name)
+    }
+
+
+def find_partitions(topics: Mapping[str, Topic], selection: TopicSelection) -> list[TopicPartition]:
+    """The partitions that are selected of these topics. KafkaError if an assigned one does not exist."""
+    if selection.assign is None:
+        return [(name, index) for name, topic in sorted(topics.items()) for index in topic.leaders]
+    wanted = [(name, index) for name, indexes in sorted(selection.assign.items()) for index in sorted(indexes)]
+    for name, index in wanted:
+        if index not in topics[name].leaders:
+            count = len(topics[name].leaders)
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"option assign names partition {index} of topic {name}, which has {count} (0 to {count - 1})",
+            )
+    return wanted
+
+
+def explicit_offsets(position: Position, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The partitions that the position gives an offset itself, none of EARLIEST and LATEST."""
+    if position.kind != "offsets":
+        return {}
+    values = _value_of_each("offsets", position.offsets, partitions)
+    return {tp: value for tp, value in values.items() if value >= 0}
+
+
+def resolve_position(
+    cluster: SyncCluster,
+    position: Position,
+    partitions: Iterable[TopicPartition],
+    *,
+    fail_on_missing_timestamp: bool,
+    read_committed: bool,
+) -> dict[TopicPartition, OffsetAt]:
+    """Where the position is in each partition: the offset, and the leader epoch that it is known with (-1: none).
+
+    A time means the first record that is as new. Where there is none: OptionError if `fail_on_missing_timestamp`, else
+    the end. OptionError if a partition is not named by a position that names partitions."""
+    wanted = list(partitions)
+    explicit = explicit_offsets(position, wanted)
+    asked = cluster.list_offsets(
+        {tp: target for tp, target in _targets(position, wanted).items() if tp not in explicit},
+        read_committed=read_committed,
+    )
+    missing = [tp for tp, at in asked.items() if at.offset < 0]
+    if missing and fail_on_missing_timestamp:
+        topic, index = missing[0]
+        raise OptionError(
+            f"topic {topic}, partition {index} has no record as new as {_targets(position, missing)[missing[0]]} ms "
+            "(since 1970): give an earlier time, or startingOffsetsByTimestampStrategy=latest to begin at its end"
+        )
+    ends = cluster.list_offsets(dict.fromkeys(missing, LATEST), read_committed=read_committed)
+    given = {tp: OffsetAt(offset, -1, -1) for tp, offset in explicit.items()}
+    found = {**asked, **ends, **given}
+    return {tp: found[tp] for tp in wanted}
+
+
+def end_offsets(
+    cluster: SyncCluster,
+    partitions: Iterable[TopicPartition],
+    fetch: FetchSettings,
+    is_low: Callable[[TopicPartition, int], bool],
+    *,
+    read_committed: bool,
+) -> dict[TopicPartition, OffsetAt]:
+    """The latest offsets. Where `is_low(partition, offset)`, the answer may be a stale one of a broker that has just
+    begun to lead: it is asked again, `fetchOffset.numRetries` times, and the highest one counts (SPARK-26267)."""
+    found = cluster.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=read_committed)
+    for _ in range(fetch.retries):
+        low = [tp for tp, at in found.items() if is_low(tp, at.offset)]
+        if not low:
+            break
+        time.sleep(fetch.retry_interval_ms / 1000)
+        cluster.refresh({topic for topic, _ in low})
+        again = cluster.list_offsets(dict.fromkeys(low, LATEST), read_committed=read_committed)
+        found |= {tp: max(at, found[tp]) for tp, at in again.items()}
+    return found
+
+
+def _targets(position: Position, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """What ListOffsets is asked for each partition."""
+    match position.kind:
+        case "earliest" | "latest":
+            return dict.fromkeys(partitions, _WORDS[position.kind])
+        case "timestamp":
+            return dict.fromkeys(partitions, position.timestamp_ms)
+        case "timestamps":
+            return _value_of_each("times", position.timestamps, partitions)
+        case _:
+            return _value_of_each("offsets", position.offsets, partitions)
+
+
+def _value_of_each(
+    kind: str, values: PartitionValues, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The value of each partition, by its number or by `*`. OptionError if one has none."""
+    found: dict[TopicPartition, int] = {}
+    for topic, index in partitions:
+        of_topic = values.get(topic, {})
+        value = of_topic.get(index, of_topic.get(EVERY_PARTITION))
+        if value is None:
+            named = ", ".join(f"{name} {sorted(of)}" for name, of in sorted(values.items())) or "none"
+            raise OptionError(
+                f"topic {topic}, partition {index} is read, but the JSON of {kind} names only {named}: name every "
+                'partition, or all of them as {"TOPIC":{"*":VALUE}}'
+            )
+        found[topic, index] = value
+    return found

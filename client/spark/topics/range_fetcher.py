@@ -1,0 +1,345 @@
+"""Synchronous: the batches of one range of offsets, fetched from wherever its partition is led, one request ahead.
+
+The next bytes are asked for as soon as the headers of an answer are walked, so that the broker works while the caller
+decodes. Invariants: the position never goes back, so no record is given twice; the range ends by the next offsets of
+batch headers, never by counting, because compaction and transaction markers leave offsets out.
+Source: KIP-320 (truncation), KIP-392 (closest replica), KIP-516 (topic ids), KIP-951 (hints of leaders).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import NoReturn
+
+from kraft.client.core.records import KafkaError
+from kraft.client.core.retriable import RETRIABLE
+from kraft.client.core.topology import Broker, Leader
+from kraft.client.spark.blocking.cluster import ATTEMPTS_MIN, SyncCluster
+from kraft.client.spark.blocking.link import LinkFailed, SyncLink, Ticket
+from kraft.client.spark.blocking.retries import MISSING_TOPIC_MS, ClusterUnreachable, Passing, Pause, classify
+from kraft.client.spark.settings import EARLIEST, LATEST, TopicSettings
+from kraft.client.spark.topics.data_loss import report_loss
+from kraft.client.spark.topics.decoding.walking import Walked, damaged, walk
+from kraft.client.spark.topics.ranges import OffsetRange
+from kraft.seam import Address, Buffer, FileRange, WireError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.fetch import (
+    FIRST_VERSION_WITH_TOPIC_ID,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    encode_fetch_request,
+)
+from kraft.wire.fetch_response import decode_fetch_response
+
+FIRST_BYTES_MAX = 1024 * 1024
+"""The first answer tells how many bytes an offset takes; it is no longer than this."""
+BYTES_SPARE = 64 * 1024
+"""Asked for beyond the estimate, so that its error costs no further request."""
+FETCH_GRACE_MS = 5_000
+"""How long after its own wait a fetch may stay unanswered, at least."""
+BEHIND_TRIES = 5
+"""How often a log that ends before the position is asked again: a new leader may know a lower end for a moment."""
+EMPTY_ANSWERS = 3
+"""So many answers without a batch, while all of the range is below the high watermark, show that it has none left."""
+
+_MOVED_TOPIC = frozenset({ErrorCode.INCONSISTENT_TOPIC_ID, *RETRIABLE})
+
+
+class NoProgress(Exception):
+    """The broker answers, and what should be there does not come within kafkaConsumer.pollTimeoutMs."""
+
+
+class _RangeEnded(Exception):
+    """The rest of the range is lost, and that was reported."""
+
+
+class RangeFetcher:
+    """Fetches one range. `position` is the offset that comes next."""
+
+    def __init__(self, cluster: SyncCluster, settings: TopicSettings, wanted: OffsetRange) -> None:
+        self.position = wanted.start
+        self._cluster = cluster
+        self._settings = settings
+        self._wanted = wanted
+        self._last_epoch = wanted.start_epoch
+        self._topic_id = wanted.topic_id
+        self._replica = -1
+        self._replica_until = 0.0
+        self._bytes_per_offset: float | None = None
+        self._pause: Pause | None = None
+        self._behind = 0
+        self._empty = 0
+        self._empty_since = 0.0
+        if wanted.leader is not None and wanted.topic_id is not None:
+            cluster.assume_leader(wanted.topic, wanted.topic_id, wanted.partition, wanted.leader, wanted.leader_epoch)
+
+    def walks(self) -> Iterator[Walked]:
+        """What each answer holds of the range; when one is given, the next request is on its way already.
+
+        WireError for damaged batches; DataLost with failOnDataLoss for what is not there any more; KafkaError,
+        ClusterUnreachable or NoProgress when retries for the request time-out did not help."""
+        asked: tuple[SyncLink, Ticket] | None = None
+        while self.position < self._wanted.end:
+            try:
+                walked = self._take(*(asked or self._ask()))
+            except _RangeEnded:
+                return
+            except (LinkFailed, Passing, ClusterUnreachable) as failure:
+                asked = None
+                if not self._recover(failure):
+                    return
+                continue
+            asked = None
+            if walked is None:
+                continue
+            self._advance(walked)
+            if self.position < self._wanted.end:
+                asked = self._ask_ahead()
+            yield walked
+
+    # requests
+
+    def _ask(self) -> tuple[SyncLink, Ticket]:
+        wanted, fetch = self._wanted, self._settings.fetch
+        node_id, epoch = self._source()
+        link = self._cluster.link(node_id, timeout_ms=self._try_ms)
+        version = link.version(ApiKey.FETCH)
+        if self._topic_id is None:
+            version = min(version, FIRST_VERSION_WITH_TOPIC_ID - 1)
+        bytes_max = self._bytes_max()
+        part = FetchPartition(
+            wanted.partition, epoch, self.position, self._last_epoch, -1, min(bytes_max, fetch.partition_bytes_max)
+        )
+        body = encode_fetch_request(
+            version,
+            FetchRequest(
+                max_wait_ms=fetch.wait_ms,
+                min_bytes=1,
+                topics=[(wanted.topic, self._topic_id, [part])],
+                max_bytes=bytes_max,
+                isolation_level=int(fetch.read_committed),
+                rack_id=self._settings.connection.rack,
+            ),
+        )
+        timeout_ms = fetch.wait_ms + max(FETCH_GRACE_MS, self._try_ms)
+        return link, link.send(ApiKey.FETCH, version, [body], timeout_ms=timeout_ms)
+
+    def _ask_ahead(self) -> tuple[SyncLink, Ticket] | None:
+        """The next request; None if it cannot be sent now. What was read is given first, then that is dealt with."""
+        try:
+            return self._ask()
+        except (LinkFailed, Passing, _RangeEnded):
+            return None
+
+    @property
+    def _try_ms(self) -> float:
+        return self._settings.connection.request_timeout_ms / ATTEMPTS_MIN
+
+    def _source(self) -> tuple[int, int]:
+        """(node to ask, leader epoch): the replica that the leader prefers for this rack, else the leader."""
+        if self._wanted.topic not in self._cluster.topics:
+            self._refresh()
+        leader = self._cluster.leader_of((self._wanted.topic, self._wanted.partition))
+        topic_id = self._cluster.topics[self._wanted.topic].topic_id
+        if self._topic_id is None:
+            self._topic_id = topic_id
+        elif topic_id is not None and topic_id != self._topic_id:
+            self._lose_rest("the topic was deleted and made anew", f"a new topic of this name, id {topic_id}")
+        if self._replica in self._cluster.brokers and time.monotonic() < self._replica_until:
+            return self._replica, leader.epoch
+        self._replica = -1
+        return leader.node_id, leader.epoch
+
+    def _bytes_max(self) -> int:
+        """As much as the rest of the range is thought to take, and a bit more."""
+        most = self._settings.fetch.bytes_max
+        if self._bytes_per_offset is None:
+            return min(most, FIRST_BYTES_MAX)
+        rest = (self._wanted.end - self.position) * self._bytes_per_offset
+        return min(most, int(rest) + BYTES_SPARE)
+
+    # answers
+
+    def _take(self, link: SyncLink, ticket: Ticket) -> Walked | None:
+        """The batches of an answer; None if it brings nothing but knowledge of where to ask. Passing for a refusal that
+        may pass."""
+        part = self._read(link, ticket)
+        code = ErrorCode.NONE if part is None else ErrorCode.of(part.error_code)
+        if part is None:  # as a broker answers a client that it throttles
+            self._take_empty(-1, -1)
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._leave_range_error()
+        elif code is not ErrorCode.NONE:
+            self._leave_refusal(code, part)
+        elif part.diverging_epoch is not None:
+            self._leave_diverged(*part.diverging_epoch)
+        elif part.records:
+            return self._walk(part)
+        elif part.preferred_read_replica >= 0:
+            self._replica = part.preferred_read_replica
+            self._replica_until = time.monotonic() + self._settings.connection.metadata_max_age_ms / 1000
+        else:
+            self._take_empty(part.high_watermark, part.last_stable_offset)
+        return None
+
+    def _read(self, link: SyncLink, ticket: Ticket) -> FetchResult | None:
+        body = link.receive(ticket)
+        try:
+            answer = decode_fetch_response(ticket.version, body)
+        except WireError as error:
+            raise self._damaged(f"the answer of {link.address}: {error}") from error
+        code = ErrorCode.of(answer.error_code)
+        if code is not ErrorCode.NONE:
+            raise classify(code, _MOVED_TOPIC, f"{self._wanted}")
+        for endpoint in answer.node_endpoints:
+            broker = Broker(endpoint.node_id, Address(endpoint.host, endpoint.port), endpoint.rack)
+            self._cluster.brokers.setdefault(endpoint.node_id, broker)
+        parts = [part for _, _, parts in answer.topics for part in parts if part.partition == self._wanted.partition]
+        return parts[0] if parts else None
+
+    def _walk(self, part: FetchResult) -> Walked:
+        wanted, fetch = self._wanted, self._settings.fetch
+        walked = walk(
+            _records(part),
+            topic=wanted.topic,
+            partition=wanted.partition,
+            start=self.position,
+            end=wanted.end,
+            aborted=(part.aborted_transactions or ()) if fetch.read_committed else None,
+            check_crcs=fetch.check_crcs,
+        )
+        if walked.next_offset <= self.position:
+            raise self._damaged(f"{len(walked.records)} bytes came that bring no offset further")
+        return walked
+
+    def _damaged(self, text: str) -> WireError:
+        return damaged(self._wanted.topic, self._wanted.partition, self.position, text)
+
+    def _advance(self, walked: Walked) -> None:
+        """Go on behind these batches: all that failed before is over."""
+        spanned = walked.next_offset - self.position
+        per_offset = len(walked.records) / spanned
+        self._bytes_per_offset = max(per_offset, (self._bytes_per_offset or per_offset) / 2)
+        last = walked.batches[-1][1] if walked.batches else None
+        is_last = last is not None and last.next_offset == walked.next_offset
+        self._last_epoch = last.partition_leader_epoch if last is not None and is_last else -1
+        self.position = walked.next_offset
+        self._pause = None
+        self._behind = self._empty = 0
+
+    def _take_empty(self, high_watermark: int, last_stable_offset: int) -> None:
+        """An answer without a batch: wait for what should come, or end where nothing can."""
+        now = time.monotonic()
+        if not self._empty:
+            self._empty_since = now
+        self._empty += 1
+        read_committed = self._settings.fetch.read_committed
+        readable_end = last_stable_offset if read_committed else high_watermark
+        if readable_end >= self._wanted.end and self._empty >= EMPTY_ANSWERS:
+            self.position = self._wanted.end
+            return
+        poll_ms = self._settings.fetch.poll_timeout_ms
+        if (now - self._empty_since) * 1000 < poll_ms:
+            return
+        if 0 <= high_watermark < self._wanted.end:
+            self._lose_rest(f"the log ends before the range, since {poll_ms} ms", f"offsets below {high_watermark}")
+        raise NoProgress(
+            f"topic {self._wanted.topic}, partition {self._wanted.partition}: no record from offset {self.position} on "
+            f"came within {poll_ms} ms (high watermark {high_watermark}, last stable offset {last_stable_offset}): an "
+            "open transaction or a throttled client may be the cause; kafkaConsumer.pollTimeoutMs is how long to wait"
+        )
+
+    # refusals
+
+    def _leave_refusal(self, code: ErrorCode, part: FetchResult) -> None:
+        tp = (self._wanted.topic, self._wanted.partition)
+        self._replica = -1
+        told = part.current_leader
+        if told is not None and self._cluster.learn_leader(tp, Leader(told.leader_id, told.leader_epoch)):
+            return
+        raise classify(code, _MOVED_TOPIC, f"fetching {self._wanted} at offset {self.position}")
+
+    def _leave_range_error(self) -> None:
+        """The position is not in the log: retry where that may pass, else go to the nearest offset."""
+        if self._replica >= 0:
+            self._replica, self._replica_until = -1, 0.0  # a follower may lag: the leader knows
+            return
+        tp = (self._wanted.topic, self._wanted.partition)
+        start = self._cluster.list_offsets({tp: EARLIEST})[tp].offset
+        end = self._cluster.list_offsets({tp: LATEST})[tp].offset
+        if self.position < start:
+            nearest = min(start, self._wanted.end)
+            self._lose(nearest - self.position, f"offsets {start} to {end}", "the begin of the range has expired")
+            self.position, self._last_epoch = nearest, -1
+            return
+        self._behind += 1
+        if self.position <= end or self._behind <= BEHIND_TRIES:
+            error = KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self._wanted}: offset {self.position} is not in the log of {start} to {end}",
+            )
+            raise Passing(error)
+        self._lose_rest("the log ends before this offset", f"offsets {start} to {end}")
+
+    def _leave_diverged(self, epoch: int, end_offset: int) -> None:
+        """The log is not the one that was read before: what of that is still there ends at `end_offset`."""
+        self._last_epoch = -1
+        if end_offset < self.position:
+            available = f"offsets below {end_offset} as of leader epoch {epoch}, and others behind them"
+            count = self.position - end_offset
+            self._lose(count, available, "the log was truncated below what was read (an unclean election)")
+
+    def _lose_rest(self, why: str, available: str) -> NoReturn:
+        self._lose(self._wanted.end - self.position, available, why)
+        self.position = self._wanted.end
+        raise _RangeEnded
+
+    def _lose(self, count: int, available: str, why: str) -> None:
+        report_loss(
+            fail=self._settings.fail_on_data_loss,
+            topic=self._wanted.topic,
+            partition=self._wanted.partition,
+            wanted=f"offsets {self.position} to {self._wanted.end}",
+            available=available,
+            count=count,
+            why=why,
+        )
+
+    # failures
+
+    def _recover(self, failure: LinkFailed | Passing | ClusterUnreachable) -> bool:
+        """Pause, then learn who leads. False if the rest of the range is lost. Raises when the request time-out has
+        passed without a batch."""
+        self._replica = -1
+        if self._pause is None:
+            self._pause = Pause(self._settings.connection.request_timeout_ms)
+        pause = self._pause
+        if isinstance(failure, Passing) and failure.missing and pause.passed_ms >= MISSING_TOPIC_MS:
+            with contextlib.suppress(_RangeEnded):
+                self._lose_rest("the topic or partition does not exist any more", "nothing")
+            return False
+        if not pause.once_more():
+            error = self._cluster.final(failure, pause.total_ms)
+            error.add_note(f"while reading {self._wanted}, at offset {self.position}")
+            raise error from failure
+        try:
+            self._refresh(max(1.0, pause.left_ms))
+        except ClusterUnreachable as unreachable:
+            unreachable.add_note(f"while reading {self._wanted}, at offset {self.position}")
+            raise
+        return True
+
+    def _refresh(self, timeout_ms: float | None = None) -> None:
+        self._cluster.refresh([self._wanted.topic], timeout_ms=timeout_ms)
+
+
+def _records(part: FetchResult) -> Buffer:
+    """The bytes of the batches, as a view into the answer."""
+    (records,) = part.records
+    if isinstance(records, FileRange):
+        raise TypeError("an answer that was read holds no file ranges")
+    return records

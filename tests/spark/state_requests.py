@@ -1,0 +1,63 @@
+"""Tables read without Spark, for tests: requests to any cluster, and what the admin client says of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import trio
+
+from kraft.client.admin import Admin
+from kraft.client.spark.predicates import Bounds, bounds_of
+from kraft.client.spark.settings import ConnectionSettings, TableSettings
+from kraft.client.spark.state import StateRequest, rows_of
+from kraft.client.spark.tables import Source, table_of
+from kraft.seam import Address
+
+Found = TypeVar("Found")
+Row = dict[str, Any]
+
+
+class EqualTo:
+    """As pyspark's filter of that name, which is told by it."""
+
+    def __init__(self, column: str, value: object) -> None:
+        self.attribute = (column,)
+        self.value = value
+
+
+def connection(bootstrap: str, **settings: Any) -> ConnectionSettings:
+    hosts = [one.rsplit(":", 1) for one in bootstrap.split(",")]
+    return ConnectionSettings(bootstrap=tuple(Address(host, int(port)) for host, port in hosts), **settings)
+
+
+def protocol_columns(table: str) -> list[str]:
+    """All but those of the metadata log."""
+    return [column.name for column in table_of(table).columns if column.source is Source.PROTOCOL]
+
+
+def read_table(
+    bootstrap: str,
+    table: str,
+    *columns: str,
+    where: Mapping[str, object] | None = None,
+    timeout_ms: int = 30_000,
+    **settings: Any,
+) -> list[Row]:
+    """The rows with these columns (none: all of the protocol), as far as `where` (column = value) goes."""
+    filters = [EqualTo(name, value) for name, value in (where or {}).items()]
+    bounds, _ = bounds_of(filters, (), inexact=table_of(table).pushable) if filters else (Bounds(), [])
+    wanted = columns or tuple(protocol_columns(table))
+    link = connection(bootstrap, request_timeout_ms=timeout_ms)
+    request = StateRequest(table, wanted, bounds, TableSettings(table=table, connection=link, **settings))
+    return [dict(zip(wanted, row, strict=True)) for row in rows_of(request)]
+
+
+def ask(bootstrap: str, work: Callable[[Admin], Awaitable[Found]]) -> Found:
+    """What an admin client of the cluster answers."""
+
+    async def main() -> Found:
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            return await work(admin)
+
+    return trio.run(main)

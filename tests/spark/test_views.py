@@ -1,0 +1,46 @@
+"""Which views a query needs, and what each is given of the options."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.client.spark.views import options_of, views_in
+
+CLUSTER = {"bootstrap": "h:1", "kafka.security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select * from partitions", ["partitions"]),
+        ("SELECT * FROM Brokers b JOIN REPLICAS r USING (broker_id)", ["brokers", "replicas"]),
+        ("select 'partitions' as x, \"brokers\" from topics -- groups\n/* configs\n */", ["topics"]),
+        ("select 'it\\'s', t.value from topic_orders t", ["topic_orders"]),
+        ("select * from `topic_web.clicks` where key = '`topic_x`'", ["topic_web.clicks"]),
+        ("with p as (select * from partitions) select count(*) from p, partitions", ["partitions"]),
+        ("select 1", []),
+        ("select topic_ from values (1)", []),
+    ],
+)
+def test_views_of_a_query_are_the_tables_and_topics_that_it_names(query: str, expected: list[str]) -> None:
+    assert views_in(query) == expected
+
+
+def test_options_of_a_view_are_those_that_its_table_has_a_use_for() -> None:
+    timed = {**CLUSTER, "asOfOffset": "7", "fromOffset": "3", "toTimestamp": "9"}
+    assert options_of("partitions", timed) == {"table": "partitions", **CLUSTER, "asOfOffset": "7"}
+    assert options_of("metadata_diff", timed) == {
+        "table": "metadata_diff",
+        **CLUSTER,
+        "fromOffset": "3",
+        "toTimestamp": "9",
+    }
+    assert options_of("groups", timed) == {"table": "groups", **CLUSTER}
+    assert options_of("topic_web.clicks", timed) == {"subscribe": "web.clicks", **CLUSTER}
+
+
+def test_options_of_a_view_with_a_folder_name_no_broker_where_the_folder_has_the_table() -> None:
+    given = {**CLUSTER, "folder": "/data", "asOfOffset": "7"}
+    assert options_of("topics", given) == {"table": "topics", "folder": "/data", "asOfOffset": "7"}
+    assert options_of("metadata_events", given) == {"table": "metadata_events", "folder": "/data"}
+    assert options_of("group_offsets", given) == {"table": "group_offsets", **CLUSTER}
