@@ -13,9 +13,12 @@ SYNONYMS = {broker for synonyms in TOPIC_SYNONYMS.values() for broker, _ in syno
 
 
 def source() -> str:
-    """All code but the tables themselves, the resolution of topics, what `kraft up` writes into files, and chaos, which
-    writes files of Apache Kafka."""
-    skipped = ("config/tables/", "config/table.py", "config/topic.py", "launch/layout.py", "sim/chaos/")
+    """All code but the tables themselves, the resolution of topics, what `kraft up` writes into files, chaos, which
+    writes files of Apache Kafka, and the options of Spark's sources, which are settings of clients."""
+    skipped = (
+        *("config/tables/", "config/table.py", "config/topic.py", "launch/layout.py", "sim/chaos/"),
+        "client/spark/options/",
+    )
     folders = ("kraft", "broker", "client", "sim", "deploy")
     paths = {path for folder in folders for path in (ROOT / folder).rglob("*.py")}
     return "\n".join(path.read_text() for path in sorted(paths) if not any(part in str(path) for part in skipped))

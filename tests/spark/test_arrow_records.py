@@ -207,7 +207,7 @@ def test_times_at_both_ends_of_what_spark_holds_are_exact() -> None:
 
 
 def test_the_arrow_types_are_those_that_spark_declares() -> None:
-    types = pytest.importorskip("pyspark.sql.types")
+    from pyspark.sql import types
     from pyspark.sql.pandas.types import to_arrow_schema
 
     pair = types.StructType(
