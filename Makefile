@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
 
-.PHONY: slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
+.PHONY: bench-spark slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,10 @@ check: $(SETUP) ## ruff, mypy --strict, import contracts
 bench: compiled ## ours, bare loops and Apache Kafka side by side, into docs/benchmarks.md; QUICK=1: ours alone, two minutes, six if an alarm stays
 	@$(if $(QUICK),,{ command -v java && command -v mvn; } > /dev/null || tests/interop/tools.sh)
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(RUNS),--runs $(RUNS)) $(ONLY:%=--only %)
+
+bench-spark: compiled # Spark's tables beside Spark's own connector, into docs/benchmarks.md: ten minutes
+	tests/interop/tools.sh
+	$(BIN)/python -m tests.bench.spark $(if $(RUNS),--runs $(RUNS))
 
 interop: $(SETUP) tools ## foreign clients in Python, JavaScript, Go, Java and C, Kafka's tools, and Spark, against clusters with kills
 	tests/interop/tools.sh

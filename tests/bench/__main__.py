@@ -18,6 +18,7 @@ from kraft.sim.chaos.hosts.leash import exit_on_signals
 from tests.bench import lifecycles, metadata, page, sides, versus
 from tests.bench.contest import KAFKA, OURS, Contest, Results
 from tests.bench.own import Amounts, one_round
+from tests.bench.spark import section
 from tests.bench.table import Line, calmest_of, median_of, render
 
 ROUNDS = 3
@@ -123,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_whole = not (arguments.only or arguments.side) and arguments.share == 1
     if arguments.page or is_whole:
         page.write(results, rounds, arguments.page or page.PAGE, share=arguments.share)
+        if not arguments.page:
+            section.restore()
     return int(bool(results.failures))
 
 

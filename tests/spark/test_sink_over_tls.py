@@ -41,7 +41,7 @@ def test_many_small_batches_over_tls_arrive_once_and_in_order(
     values = [b"%d" % number for number in range(ROWS)]
     batch = pa.RecordBatch.from_arrays([pa.array(values)], names=["value"])
     write_at_least_once(settings, SinkColumns(value=0), [batch], MarkOrigin("q", 0, 0))
-    consumer = confluent_kafka.Consumer(client | {"group.id": "g"})
+    consumer = confluent_kafka.Consumer(client | {"group.id": "g", "enable.auto.commit": False})
     consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
     found: list[bytes | None] = []
     while len(found) < ROWS:

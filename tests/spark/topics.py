@@ -62,9 +62,10 @@ def numbered(
 def create_topic(
     bootstrap: str, topic: str, *, partitions: int = 4, replication_factor: int = 1, **configs: str | int
 ) -> None:
-    """Create it and wait until each partition has a leader. Settings with `_` for `.`: `cleanup_policy="compact"`."""
+    """Create it and wait until each partition has a leader. Settings with `_` for `.`: `cleanup_policy="compact"`.
+    Records of old times stay, unless `retention_ms` says otherwise."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    named = {name.replace("_", "."): str(value) for name, value in configs.items()}
+    named = {"retention.ms": "-1"} | {name.replace("_", "."): str(value) for name, value in configs.items()}
     new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=named)
     admin.create_topics([new])[topic].result(SECONDS_MAX)
     while True:

@@ -18,7 +18,6 @@ from kraft.client.spark.topics.data_loss import report_loss
 from kraft.client.spark.topics.group_commits import GroupCommits
 from kraft.client.spark.topics.positions import resolve_position
 from kraft.client.spark.topics.ranges import OffsetRange, split_ranges
-from kraft.client.spark.topics.record_sampling import sample_batch
 from kraft.client.spark.topics.stream_ends import StreamEnds
 from kraft.client.spark.topics.stream_limits import Hold, RecordBytes, least_of, limit_ends
 from kraft.client.spark.topics.stream_offsets import (
@@ -208,6 +207,8 @@ class StreamPlanner:
 
     def _sample(self, start: StreamOffset, lags: Mapping[TopicPartition, int]) -> None:
         """Look at the next batch of the partitions that are furthest behind."""
+        from kraft.client.spark.topics.record_sampling import sample_batch  # with numpy; few streams need it
+
         seen = [
             sample_batch(self._cluster, self._settings, OffsetRange(*tp, start.ends[tp], start.ends[tp] + 1))
             for tp in sorted(lags, key=lambda one: (-lags[one], one))[:SAMPLED_MAX]

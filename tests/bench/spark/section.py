@@ -14,7 +14,7 @@ from tests.bench.page import PAGE, machine
 KEPT = PAGE.with_name("spark-figures.json")
 HEADING = "## Spark beside its own connector\n"
 _INTRODUCTION = """
-`python -m tests.bench.spark` runs each query of both sides in turn, in one session (`local[2]`), on a broker of
+`make bench-spark` runs each query of both sides in turn, in one session (`local[2]`), on a broker of
 pykraft, {rounds} rounds after one that is dropped, and takes medians. A rate is rows per CPU second of the JVM and its
 Python workers; the broker is not counted. The ratio is the first side over the second.
 
@@ -99,9 +99,14 @@ def render(figures: Figures) -> str:
 
 
 def write(figures: Figures) -> None:
-    """Keep the figures, and put the section into the page of benchmarks, in the place of an older one."""
+    """Keep the figures, and put the section into the page of benchmarks, replacing an older one."""
     KEPT.write_text(json.dumps(asdict(figures), indent=1) + "\n")
-    PAGE.write_text(with_section(PAGE.read_text(), render(figures)))
+    restore()
+
+
+def restore() -> None:
+    """Put the section, made from the kept figures, into the page of benchmarks, whose other parts are made anew."""
+    PAGE.write_text(with_section(PAGE.read_text(), render(Figures.kept())))
 
 
 def with_section(page: str, section: str) -> str:
