@@ -149,7 +149,6 @@ class SinkSettings:
 
     connection: ConnectionSettings
     topic: str | None = None
-    include_headers: bool = False
     mark_records: bool = False
     transactional_id_prefix: str | None = None
     """Given: exactly once, by transactions."""

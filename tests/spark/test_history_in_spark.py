@@ -67,7 +67,7 @@ def test_events_and_differences_have_our_rows_in_spark(spark: SparkSession, clus
     created = load(spark, "metadata_events", link).where("type = 'Topic' and topic = 'orders'")
     (offset,) = [row["offset"] for row in created.collect()]
     assert load(spark, "metadata_events", link).where(f"offset = {offset}").count() == 1
-    diff = load(spark, "metadata_diff", {**link, "fromOffset": offset, "toOffset": offset + 2})
+    diff = load(spark, "metadata_diff", {**link, "fromOffset": offset, "toOffset": offset + 3})
     assert {(row["kind"], row["key"]) for row in diff.collect()} >= {("topic", "orders"), ("partition", "orders-0")}
 
 

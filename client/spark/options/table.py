@@ -246,7 +246,7 @@ _WRITING = (
         "includeHeaders",
         _TOPICS | _SINK,
         values.truth,
-        "read: add a column headers. Write: take them from it",
+        "read: add a column headers, last. A sink writes a column headers whenever there is one, as the connector does",
         "false",
     ),
     _option(

@@ -19,7 +19,6 @@ def parse_write(options: Mapping[str, str]) -> SinkSettings:
     settings = SinkSettings(
         connection=connection,
         topic=given.get("topic"),
-        include_headers=given.get("includeHeaders", False),
         mark_records=given.get("markRecords", False),
         transactional_id_prefix=given.get("transactionalIdPrefix"),
         transaction_timeout_ms=given.get("kafka.transaction.timeout.ms", usual.transaction_timeout_ms),

@@ -7,7 +7,7 @@ Source: pyspark.sql.datasource (Spark 4.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -18,6 +18,8 @@ from kraft.client.spark.settings import TableSettings
 from kraft.client.spark.tables import TABLES, TableError, table_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kraft.client.spark.history.events import EventRange
 
 
@@ -63,12 +65,23 @@ class TableReader(PushdownReader):
         """One task."""
         return [InputPartition(0)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
         """The rows. StateError, before the first one, if the table cannot be read."""
         from kraft.client.spark.state import StateRequest, rows_of
 
-        if not self._bounds.is_empty:
-            yield from rows_of(StateRequest(self._settings.table, self._columns, self._bounds, self._settings))
+        if self._bounds.is_empty:
+            return iter(())
+        request = StateRequest(self._settings.table, self._columns, self._bounds, self._settings)
+        return self._as_spark_takes_them(rows_of(request))
+
+    def _as_spark_takes_them(
+        self, rows: Iterable[tuple[Any, ...]]
+    ) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
+        """Rows as Arrow batches where each column has a form for that, else as they are."""
+        from kraft.client.spark.state.arrow_rows import arrow_rows, arrow_schema
+
+        schema = arrow_schema(table_of(self._settings.table), self._columns)
+        return iter(rows) if schema is None else arrow_rows(rows, schema)
 
 
 class EventsPartition(InputPartition):
@@ -90,9 +103,10 @@ class EventsReader(TableReader):
             ranges = plan_events(self._settings, self._columns, self._bounds)
         return [EventsPartition(one) for one in ranges]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
         """The rows of one range. StateError if it cannot be read."""
         from kraft.client.spark.history.rows import read_events
 
-        if isinstance(partition, EventsPartition):  # where nothing is to be read Spark makes up one of its own
-            yield from read_events(self._settings, self._columns, partition.events)
+        if not isinstance(partition, EventsPartition):  # where nothing is to be read Spark makes up one of its own
+            return iter(())
+        return self._as_spark_takes_them(read_events(self._settings, self._columns, partition.events))
