@@ -208,4 +208,4 @@ def _read_topic(told: Any) -> TopicDescription:
 
 def _node_ids(told: Any) -> tuple[int, ...]:
     """None: the message, or the broker, has nothing to say of it."""
-    return tuple(int(node) for node in told or ())
+    return tuple(told) if told else ()

@@ -46,6 +46,7 @@ TRY_MS_MIN = 100
 """The first address that is tried gets so much, however little time is left."""
 ATTEMPTS_MIN = 3
 """Tries that fit into a call's time though none of them is answered: a broker that hangs does not take all of it."""
+_NO_TOPIC = "it does not exist: create it, or correct the name that the options give"
 GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator."""
 MAX_TIMESTAMP = -3
@@ -202,7 +203,7 @@ class SyncCluster:
 
         def attempt(wait_ms: float) -> dict[str, Topic]:
             for name, code in self.refresh(wanted, timeout_ms=wait_ms).items():
-                raise classify(code, RETRIABLE, f"topic {name}")
+                raise classify(code, RETRIABLE, f"topic {name}", _NO_TOPIC if code in MISSING else None)
             return {name: self.topics[name] for name in wanted}
 
         return self.retry(attempt, timeout_ms=timeout_ms) if wanted else {}

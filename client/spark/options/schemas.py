@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraft.client.spark.options.given import OptionError, lowered
 from kraft.client.spark.options.values import Refused, names, truth
@@ -75,8 +75,14 @@ def declared_schema(options: Mapping[str, str]) -> str:
 
 def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
     """The columns of a schema that Spark reads with: a part of what the options offer, in any order. OptionError for a
-    column that is not there, has another type, or is NOT NULL."""
+    column that is not there, is there twice, has another type, or is NOT NULL, and for a schema without columns."""
     known = columns_of(options)
+    names_given = [field.name for field in schema.fields]
+    if not names_given:
+        raise OptionError(f"the schema has no column: name one at least of {', '.join(known)}")
+    twice = next((name for name in names_given if names_given.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"the schema has column {twice} twice: leave one out")
     for field in schema.fields:
         name = _column(options, field.name)
         if name != field.name:
@@ -84,6 +90,17 @@ def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, .
         kind = field.dataType.simpleString()
         if kind != known[name].lower().replace(" ", ""):
             raise OptionError(f"column {name} is {known[name]}, not {kind.upper()}: cast it in the query")
-        if not field.nullable:
+        if not (field.nullable and _is_nullable_inside(field.dataType)):
             raise OptionError(f"column {name} may be NULL: leave NOT NULL out of the schema")
-    return tuple(field.name for field in schema.fields)
+    return tuple(names_given)
+
+
+def _is_nullable_inside(kind: Any) -> bool:
+    """Whether all elements, values and fields of a type may be NULL, as those of every column here may."""
+    if not (getattr(kind, "containsNull", True) and getattr(kind, "valueContainsNull", True)):
+        return False
+    inner = [getattr(kind, name) for name in ("elementType", "valueType") if hasattr(kind, name)]
+    fields = getattr(kind, "fields", ())
+    return all(field.nullable for field in fields) and all(
+        map(_is_nullable_inside, [*inner, *(field.dataType for field in fields)])
+    )

@@ -23,6 +23,7 @@ from kraft.client.spark.topics.positions import (
     explicit_offsets,
     find_partitions,
     find_topics,
+    refuse_unread,
     resolve_position,
 )
 from kraft.client.spark.topics.ranges import OffsetRange, split_ranges
@@ -75,6 +76,8 @@ def _spans(
     """What the positions say, of the partitions that the filters leave."""
     every = list(partitions)
     starting, ending = settings.starting or _EARLIEST, settings.ending or _LATEST
+    refuse_unread(starting, every)
+    refuse_unread(ending, every)
     given_starts, given_ends = explicit_offsets(starting, every), explicit_offsets(ending, every)
     wanted = [tp for tp in every if not bounds.is_empty and _admits(bounds, tp)]
     if not wanted:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from kraft.client.core.records import CommittedOffset, KafkaError, TopicPartition
 from kraft.client.spark.blocking.cluster import SyncCluster
 from kraft.client.spark.blocking.link import LinkFailed, VersionMismatch
-from kraft.client.spark.blocking.retries import ClusterUnreachable
+from kraft.client.spark.blocking.retries import MISSING, ClusterUnreachable
 from kraft.client.spark.topics.stream_offsets import StreamOffset
 from kraft.seam import WireError
 from kraft.wire.error_codes import ErrorCode
@@ -64,11 +64,18 @@ class GroupCommits:
             return
         self._take(codes)
 
+    def flush(self) -> None:
+        """Commit what waits now, whenever the last commit was. Never raises, as `commit_waiting`."""
+        self._next_at = float("-inf")
+        self.commit_waiting()
+
     def _take(self, codes: Mapping[TopicPartition, ErrorCode]) -> None:
         for tp, code in codes.items():
             if code is ErrorCode.NONE and tp in self._waiting:
                 self._committed[tp] = self._waiting.pop(tp)
-        refused = next((code for code in codes.values() if code is not ErrorCode.NONE), None)
+            elif code in MISSING:  # deleted: there is nothing to commit any more
+                self._waiting.pop(tp, None)
+        refused = next((code for code in codes.values() if code is not ErrorCode.NONE and code not in MISSING), None)
         if refused is not None:
             self._fail(_ADVICE.get(refused, refused.name))
             return

@@ -69,6 +69,8 @@ class GroupCommitter(StreamingQueryListener):
         with self._changed:
             self._changed.wait_for(self._was_notified, NOTIFIED_SECONDS_MAX)
             self._is_closed = True
+            for commits in self._commits.values():
+                commits.flush()
         self._spark.streams.removeListener(self)
         for cluster in self._clusters.values():
             cluster.close()

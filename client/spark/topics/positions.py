@@ -25,6 +25,7 @@ from kraft.client.spark.settings import (
 from kraft.wire.error_codes import ErrorCode
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_LEAVE_OUT = "leave it out, or correct its name"
 
 
 def find_topics(cluster: SyncCluster, selection: TopicSelection) -> dict[str, Topic]:
@@ -60,6 +61,23 @@ def explicit_offsets(position: Position, partitions: Iterable[TopicPartition]) -
         return {}
     values = _value_of_each("offsets", position.offsets, partitions)
     return {tp: value for tp, value in values.items() if value >= 0}
+
+
+def refuse_unread(position: Position, partitions: Iterable[TopicPartition]) -> None:
+    """OptionError if the position names a topic or partition that is not read, because it does not exist or matches no
+    pattern. `partitions`: all that are read."""
+    read = set(partitions)
+    topics = {topic for topic, _ in read}
+    for topic, of_topic in (position.offsets or position.timestamps).items():
+        if topic not in topics:
+            raise OptionError(f"the JSON of {position.kind} names topic {topic}, which is not read: {_LEAVE_OUT}")
+        for index in of_topic:
+            if index != EVERY_PARTITION and (topic, index) not in read:
+                there = ", ".join(str(one) for name, one in sorted(read) if name == topic)
+                raise OptionError(
+                    f"the JSON of {position.kind} names partition {index} of topic {topic}, of which are read: "
+                    f"{there}: {_LEAVE_OUT}"
+                )
 
 
 def resolve_position(

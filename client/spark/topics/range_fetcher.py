@@ -44,7 +44,8 @@ FETCH_GRACE_MS = 5_000
 BEHIND_TRIES = 5
 """How often a log that ends before the position is asked again: a new leader may know a lower end for a moment."""
 EMPTY_ANSWERS = 3
-"""So many answers without a batch, while all of the range is below the high watermark, show that it has none left."""
+"""So many answers in a row without a batch, each with all of the range below the high watermark, show that the range
+has none left."""
 
 _MOVED_TOPIC = frozenset({ErrorCode.INCONSISTENT_TOPIC_ID, *RETRIABLE})
 
@@ -67,13 +68,14 @@ class RangeFetcher:
         self._wanted = wanted
         self._last_epoch = wanted.start_epoch
         self._topic_id = wanted.topic_id
+        self._rack = settings.connection.rack
         self._replica = -1
         self._replica_until = 0.0
         self._bytes_per_offset: float | None = None
         self._pause: Pause | None = None
         self._behind = 0
-        self._empty = 0
-        self._empty_since = 0.0
+        self._ended = 0
+        self._empty_since: float | None = None
         if wanted.leader is not None and wanted.topic_id is not None:
             cluster.assume_leader(wanted.topic, wanted.topic_id, wanted.partition, wanted.leader, wanted.leader_epoch)
 
@@ -122,7 +124,7 @@ class RangeFetcher:
                 topics=[(wanted.topic, self._topic_id, [part])],
                 max_bytes=bytes_max,
                 isolation_level=int(fetch.read_committed),
-                rack_id=self._settings.connection.rack,
+                rack_id=self._rack,
             ),
         )
         timeout_ms = fetch.wait_ms + max(FETCH_GRACE_MS, self._try_ms)
@@ -180,11 +182,22 @@ class RangeFetcher:
         elif part.records:
             return self._walk(part)
         elif part.preferred_read_replica >= 0:
-            self._replica = part.preferred_read_replica
-            self._replica_until = time.monotonic() + self._settings.connection.metadata_max_age_ms / 1000
+            self._prefer(part.preferred_read_replica)
         else:
             self._take_empty(part.high_watermark, part.last_stable_offset)
         return None
+
+    def _prefer(self, node_id: int) -> None:
+        """Read from this replica for a while."""
+        if node_id not in self._cluster.brokers:
+            self._leave_replica()
+            return
+        self._replica = node_id
+        self._replica_until = time.monotonic() + self._settings.connection.metadata_max_age_ms / 1000
+
+    def _leave_replica(self) -> None:
+        """Read the rest of the range from the leader, which without a rack prefers no other replica."""
+        self._replica, self._rack = -1, ""
 
     def _read(self, link: SyncLink, ticket: Ticket) -> FetchResult | None:
         body = link.receive(ticket)
@@ -229,17 +242,18 @@ class RangeFetcher:
         self._last_epoch = last.partition_leader_epoch if last is not None and is_last else -1
         self.position = walked.next_offset
         self._pause = None
-        self._behind = self._empty = 0
+        self._behind = self._ended = 0
+        self._empty_since = None
 
     def _take_empty(self, high_watermark: int, last_stable_offset: int) -> None:
         """An answer without a batch: wait for what should come, or end where nothing can."""
         now = time.monotonic()
-        if not self._empty:
+        if self._empty_since is None:
             self._empty_since = now
-        self._empty += 1
         read_committed = self._settings.fetch.read_committed
         readable_end = last_stable_offset if read_committed else high_watermark
-        if readable_end >= self._wanted.end and self._empty >= EMPTY_ANSWERS:
+        self._ended = self._ended + 1 if readable_end >= self._wanted.end else 0
+        if self._ended >= EMPTY_ANSWERS:
             self.position = self._wanted.end
             return
         poll_ms = self._settings.fetch.poll_timeout_ms
@@ -266,7 +280,7 @@ class RangeFetcher:
     def _leave_range_error(self) -> None:
         """The position is not in the log: retry where that may pass, else go to the nearest offset."""
         if self._replica >= 0:
-            self._replica, self._replica_until = -1, 0.0  # a follower may lag: the leader knows
+            self._leave_replica()  # a follower may lag: the leader knows
             return
         tp = (self._wanted.topic, self._wanted.partition)
         start = self._cluster.list_offsets({tp: EARLIEST})[tp].offset
@@ -314,7 +328,8 @@ class RangeFetcher:
     def _recover(self, failure: LinkFailed | Passing | ClusterUnreachable) -> bool:
         """Pause, then learn who leads. False if the rest of the range is lost. Raises when the request time-out has
         passed without a batch."""
-        self._replica = -1
+        if self._replica >= 0:
+            self._leave_replica()
         if self._pause is None:
             self._pause = Pause(self._settings.connection.request_timeout_ms)
         pause = self._pause

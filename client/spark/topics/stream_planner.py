@@ -16,7 +16,7 @@ from kraft.client.spark.blocking.cluster import OffsetAt, SyncCluster
 from kraft.client.spark.settings import Position, TopicSettings
 from kraft.client.spark.topics.data_loss import report_loss
 from kraft.client.spark.topics.group_commits import GroupCommits
-from kraft.client.spark.topics.positions import resolve_position
+from kraft.client.spark.topics.positions import refuse_unread, resolve_position
 from kraft.client.spark.topics.ranges import OffsetRange, split_ranges
 from kraft.client.spark.topics.stream_ends import StreamEnds
 from kraft.client.spark.topics.stream_limits import Hold, RecordBytes, least_of, limit_ends
@@ -63,6 +63,7 @@ class StreamPlanner:
         if self._initial is None:
             self._ends.discover(is_first=True)
             position = self._settings.starting or _LATEST
+            refuse_unread(position, self._ends.partitions)
             found = self._targets
             if found is None or position.kind != "latest":
                 found = resolve_position(
