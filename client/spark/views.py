@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 TOPIC_PREFIX = "topic_"
 _METADATA = "metadata_"
 """Tables that are read from the metadata log alone."""
-_NOT_NAMES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
-"""Strings and comments of SQL."""
-_NAMES = re.compile(r"`([^`]+)`|\b([A-Za-z_]\w*)\b")
+_WORDS = re.compile(
+    r"""\b[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/|`([^`]+)`|\b([A-Za-z_]\w*)\b""",
+    re.DOTALL,
+)
+"""Strings and comments of SQL, a name in backticks (group 1), a plain name (group 2), whichever comes first."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+"""The characters of a topic's name."""
 _OPTIONS_OF_DIFF = ("fromOffset", "fromTimestamp", "toOffset", "toTimestamp")
 _OPTIONS_OF_TIME = ("asOfOffset", "asOfTimestamp")
 
@@ -29,15 +33,25 @@ _OPTIONS_OF_TIME = ("asOfOffset", "asOfTimestamp")
 def views_in(query: str) -> list[str]:
     """The views that a query may need, in its order: each name in it that is a state table's, whatever the case of its
     letters, or begins with `topic_`. A column of such a name costs a view that is not used."""
-    found = (quoted or plain for quoted, plain in _NAMES.findall(_NOT_NAMES.sub(" ", query)))
+    found = (quoted or plain for quoted, plain in _WORDS.findall(query))
     names = (name.lower() if name.lower() in TABLES else name for name in found)
     return list(dict.fromkeys(name for name in names if name in TABLES or _topic_of(name)))
 
 
 def create_views(spark: SparkSession, cluster: Mapping[str, str], names: Iterable[str]) -> None:
     """Make or replace these views. `cluster` holds options of `format("kraft")`: those that reach the cluster or name a
-    `folder`, and such as `asOfTimestamp`, which is given to the tables that have time travel."""
-    for name in names:
+    `folder`, and such as `asOfTimestamp`, which is given to the tables that have time travel. ValueError for two topics
+    whose names differ in the case of letters alone: Spark has one view for both."""
+    wanted = list(names)
+    by_lower: dict[str, str] = {}
+    for name in wanted:
+        other = by_lower.setdefault(name.lower(), name)
+        if other != name:
+            raise ValueError(
+                f"the views {other} and {name} differ in the case of letters alone, which Spark does not tell apart: "
+                'read one of the topics with spark.read.format("kraft").option("subscribe", …)'
+            )
+    for name in wanted:
         view_of(spark, cluster, name).createOrReplaceTempView(f"`{name}`")
 
 
@@ -61,21 +75,23 @@ def options_of(name: str, cluster: Mapping[str, str]) -> dict[str, str]:
     in the metadata log is read from there, and no broker is asked for it."""
     topic = _topic_of(name)
     if topic is not None:
-        return {"subscribe": topic, **_of_network(cluster)}
+        return {"subscribe": topic, **network_options(cluster)}
     has_time_travel, is_log = TABLES[name].has_time_travel, name.startswith(_METADATA)
     options = {"table": name}
     if "folder" in cluster and (has_time_travel or is_log):
         options["folder"] = cluster["folder"]
     else:
-        options |= _of_network(cluster)
+        options |= network_options(cluster)
     wanted = _OPTIONS_OF_TIME if has_time_travel else _OPTIONS_OF_DIFF if name == "metadata_diff" else ()
     return {**options, **{option: cluster[option] for option in wanted if option in cluster}}
 
 
-def _of_network(cluster: Mapping[str, str]) -> dict[str, str]:
+def network_options(cluster: Mapping[str, str]) -> dict[str, str]:
+    """Those that reach the cluster, for whatever is read of it."""
     unused = {"folder", *_OPTIONS_OF_TIME, *_OPTIONS_OF_DIFF}
     return {option: value for option, value in cluster.items() if option not in unused}
 
 
 def _topic_of(name: str) -> str | None:
-    return name.removeprefix(TOPIC_PREFIX) or None if name.startswith(TOPIC_PREFIX) else None
+    prefix, topic = name[: len(TOPIC_PREFIX)], name[len(TOPIC_PREFIX) :]
+    return topic if prefix.lower() == TOPIC_PREFIX and _TOPIC.fullmatch(topic) else None

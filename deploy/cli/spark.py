@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMATS = ("table", "csv", "json")
-ROWS_MAX = 1_000
-"""Rows that a table for people has, unless --limit says another number."""
 
 app = typer.Typer(
     help="Query the cluster and its topics with Apache Spark, and run pipelines.",
@@ -97,7 +95,10 @@ def sql(
     times = time_options("asOf", as_of) | time_options("from", start) | time_options("to", end)
     cluster = cluster_options(connection, folder) | times
     with session(master, conf) as spark, reading(spark, "query"):
-        create_views(spark, cluster, views_in(text))
+        try:
+            create_views(spark, cluster, views_in(text))
+        except ValueError as problem:
+            raise CommandFailed(str(problem), code=EXIT_USAGE) from None
         print_frame(spark.sql(text), "json" if as_json else format, limit)
 
 

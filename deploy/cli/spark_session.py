@@ -19,8 +19,13 @@ from kraft.deploy.cli.times import parse_time_ms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUIET_CONF = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
-"""Nothing between the rows: progress is drawn by `reading`."""
+QUIET_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000000",
+}
+"""Nothing between the rows: progress is drawn by `reading`. All batches of a stream are counted when it ends."""
 _ERROR_LOGGER = "SQLQueryContextLogger"
 """pyspark prints each error of a query by it, before the exception that says the same."""
 _RAISED = re.compile(

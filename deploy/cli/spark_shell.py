@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kraft.client.spark.tables import TABLES
-from kraft.client.spark.views import create_views, view_of, views_in
+from kraft.client.spark.views import create_views, network_options, view_of, views_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +48,6 @@ def shell_names(spark: SparkSession, cluster: Mapping[str, str]) -> dict[str, An
 
     def read() -> Any:
         """`spark.read.format("kraft")` with the options that reach the cluster."""
-        return spark.read.format("kraft").options(**{k: v for k, v in cluster.items() if k != "folder"})
+        return spark.read.format("kraft").options(**network_options(cluster))
 
     return {"spark": spark, "cluster": dict(cluster), "sql": sql, "table": table, "read": read}

@@ -98,6 +98,26 @@ def test_a_partition_that_the_json_leaves_out_is_refused_with_what_to_write() ->
         plan(brokers, starting=offsets(5, partition=1))
 
 
+@pytest.mark.parametrize("which", ["starting", "ending"])
+def test_a_partition_that_the_json_names_and_the_topic_has_not_is_refused(which: str) -> None:
+    named = Position(kind="offsets", offsets={TOPIC: {0: 4, 7: 4}})
+    with (
+        scripted_brokers(log_of(3, 9)) as brokers,
+        pytest.raises(OptionError, match=r"partition 7 of topic t, .* 0: le"),
+    ):
+        plan(brokers, **{which: named})
+
+
+@pytest.mark.parametrize("kind", ["offsets", "timestamps"])
+def test_a_topic_that_the_json_names_and_the_pattern_does_not_match_is_refused(kind: Any) -> None:
+    named = Position(kind=kind, **{kind: {TOPIC: {-1: 4}, "other": {-1: 4}}})
+    with (
+        scripted_brokers(log_of(3, 9, at_4=4)) as brokers,
+        pytest.raises(OptionError, match="topic other, which is not"),
+    ):
+        plan(brokers, topics=TopicSelection(pattern=TOPIC), starting=named)
+
+
 def test_a_start_after_the_end_is_refused() -> None:
     with scripted_brokers(log_of(3, 9)) as brokers, pytest.raises(OptionError, match=r"offset 8 is after the .* 5"):
         plan(brokers, starting=offsets(8), ending=offsets(5))
@@ -183,7 +203,7 @@ def test_a_topic_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("kraft.client.spark.blocking.cluster.MISSING_TOPIC_MS", 50)
     with (
         scripted_brokers(Brokers(topic_error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) as brokers,
-        pytest.raises(KafkaError, match="topic t: unknown topic"),
+        pytest.raises(KafkaError, match="topic t: it does not exist: create it"),
     ):
         plan(brokers)
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from kraft.client.spark.options import (
     OPTIONS,
@@ -516,6 +517,33 @@ def test_a_schema_with_another_column_or_type_is_refused(field: Any, reason: str
     with pytest.raises(OptionError) as caught:
         check_schema(TOPIC, schema)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ([], "the schema has no column"),
+        ([_Field("offset", "bigint"), _Field("offset", "bigint")], "column offset twice"),
+    ],
+)
+def test_a_schema_whose_rows_would_be_miscounted_or_unreadable_is_refused(fields: list[Any], reason: str) -> None:
+    schema: Any = _Schema(*fields)
+    with pytest.raises(OptionError, match=reason):
+        check_schema(TOPIC, schema)
+
+
+def test_a_schema_with_not_null_within_a_column_is_refused() -> None:
+    name, value = StructField("key", StringType()), StructField("value", BinaryType())
+    fine = ArrayType(StructType([name, value]))
+    refused_types = [
+        ArrayType(StructType([StructField("key", StringType(), nullable=False), value])),
+        ArrayType(StructType([name, value]), containsNull=False),
+    ]
+    options = {**TOPIC, "includeHeaders": "true"}
+    assert check_schema(options, StructType([StructField("headers", fine)])) == ("headers",)
+    for kind in refused_types:
+        with pytest.raises(OptionError, match="column headers may be NULL"):
+            check_schema(options, StructType([StructField("headers", kind)]))
 
 
 # tables

@@ -79,6 +79,18 @@ def test_a_range_whose_last_offsets_were_removed_ends_when_nothing_can_come() ->
         assert [offset for _, offset in brokers.fetched] == [0, *[2] * EMPTY_ANSWERS]
 
 
+def test_empty_answers_from_before_the_end_was_readable_do_not_end_the_range() -> None:
+    log = serve_log(batch(0, 1), high_watermark=2)
+
+    def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
+        count = len(brokers.fetched)
+        high_watermark = 2 if count == EMPTY_ANSWERS else 0
+        return FetchResult(0, high_watermark=high_watermark) if count <= EMPTY_ANSWERS else log(node, part, request)
+
+    with scripted_brokers(Brokers(on_fetch=on_fetch)) as brokers:
+        assert read(brokers, 0, 2) == [0, 1]
+
+
 def test_control_and_aborted_batches_are_left_out_for_read_committed_alone() -> None:
     marker = encode_control(ControlRecord(type=ControlRecordType.ABORT), base_offset=2, leader_epoch=0, producer_id=7)
     data = [
@@ -263,6 +275,33 @@ def test_a_preferred_replica_that_lags_gives_way_to_the_leader() -> None:
     with scripted_brokers(Brokers(on_fetch=on_fetch), 2) as brokers:
         assert read(brokers, 0, 2, rack="near") == [0, 1]
         assert brokers.fetched == [(0, 0), (1, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("problem", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_preferred_replica_that_cannot_serve_is_not_asked_again_though_the_leader_prefers_it(
+    problem: ErrorCode,
+) -> None:
+    log = serve_log(batch(0, 1), batch(2), high_watermark=3)
+
+    def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
+        if node == 1:
+            return FetchResult(0, error_code=int(problem))
+        return FetchResult(0, preferred_read_replica=1) if request.rack_id == "near" else log(node, part, request)
+
+    with scripted_brokers(Brokers(on_fetch=on_fetch), 2) as brokers:
+        assert read(brokers, 0, 3, rack="near") == [0, 1, 2]
+        assert brokers.fetched == [(0, 0), (1, 0), (0, 0), (0, 2)]
+
+
+def test_a_preferred_replica_that_is_not_known_leaves_the_range_to_the_leader() -> None:
+    log = serve_log(batch(0, 1), high_watermark=2)
+
+    def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
+        return FetchResult(0, preferred_read_replica=7) if request.rack_id == "near" else log(node, part, request)
+
+    with scripted_brokers(Brokers(on_fetch=on_fetch)) as brokers:
+        assert read(brokers, 0, 2, rack="near") == [0, 1]
+        assert brokers.fetched == [(0, 0), (0, 0)]
 
 
 # what is lost

@@ -12,11 +12,14 @@ import confluent_kafka
 import pytest
 
 from kraft.client.core.records import KafkaError
+from kraft.client.spark.blocking.cluster import SyncCluster
 from kraft.client.spark.blocking.link import SyncLink
-from kraft.client.spark.options import OptionError, parse_read
+from kraft.client.spark.options import OptionError, parse_connection, parse_read
 from kraft.client.spark.settings import TopicSettings
 from kraft.client.spark.topics.data_loss import DataLost
+from kraft.client.spark.topics.group_commits import GroupCommits
 from kraft.client.spark.topics.range_reader import read_range
+from kraft.client.spark.topics.stream_offsets import StreamOffset
 from kraft.client.spark.topics.stream_planner import StreamPlanner
 from kraft.wire.api_keys import ApiKey
 from tests.clusters import LocalCluster, running
@@ -157,6 +160,12 @@ def test_offsets_that_leave_out_a_partition_are_an_error(broker: LocalCluster, t
     create_topic(broker.bootstrap, topic, partitions=2)
     with pytest.raises(OptionError, match="partition 1 is read"):
         stream(startingOffsets=f'{{"{topic}":{{"0":3}}}}').begin()
+
+
+def test_offsets_that_name_a_partition_too_many_are_an_error(broker: LocalCluster, topic: str, stream: Stream) -> None:
+    create_topic(broker.bootstrap, topic, partitions=1)
+    with pytest.raises(OptionError, match="partition 1 of topic"):
+        stream(startingOffsets=f'{{"{topic}":{{"0":3,"1":3}}}}').begin()
 
 
 # batches
@@ -434,6 +443,41 @@ def test_a_group_with_live_members_refuses_and_the_query_goes_on(
     assert len(warnings) == 1
     assert topic in warnings[0]
     assert "live members" in warnings[0]
+
+
+def test_a_deleted_topic_does_not_hold_up_the_commits_of_the_others(
+    broker: LocalCluster, topic: str, stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, kept = f"{topic}-gone", f"{topic}-kept"
+    for name in (gone, kept):
+        create_topic(broker.bootstrap, name, partitions=1)
+        write_records(broker.bootstrap, name, numbered(1))
+    options = {"subscribePattern": topic, "commitGroup": topic, "startingOffsets": "earliest"}
+    query = stream(**options).begin()
+    query.drain(2)
+    delete_topic(broker.bootstrap, gone)
+    query.planner.commit(query.log[-1])
+    while group_offsets(broker.bootstrap, topic, kept).get(0) != (1, "spark"):
+        assert not query.plan()
+    assert not [record.message for record in caplog.records if "not committed" in record.message]
+
+
+def test_a_flush_commits_what_was_refused_before(
+    broker: LocalCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(broker.bootstrap, topic, partitions=1)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    with SyncCluster(parse_connection({"bootstrap": broker.bootstrap})) as cluster:
+        commits = GroupCommits(cluster, topic, interval_seconds=0)
+        with closing(consumer):
+            consumer.subscribe([topic])
+            while not consumer.assignment():
+                consumer.poll(0.1)
+            commits.offer(StreamOffset(ends={(topic, 0): 1}), "note")
+            assert group_offsets(broker.bootstrap, topic, topic) == {}
+        commits.flush()
+    assert group_offsets(broker.bootstrap, topic, topic) == {0: (1, "note")}
+    assert len(caplog.records) == 1
 
 
 def test_a_reader_is_pickled_without_its_sockets(broker: LocalCluster, topic: str, stream: Stream) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.client.spark.views import options_of, views_in
+from kraft.client.spark.views import create_views, network_options, options_of, views_in
 
 CLUSTER = {"bootstrap": "h:1", "kafka.security.protocol": "SSL"}
 
@@ -20,6 +20,9 @@ CLUSTER = {"bootstrap": "h:1", "kafka.security.protocol": "SSL"}
         ("with p as (select * from partitions) select count(*) from p, partitions", ["partitions"]),
         ("select 1", []),
         ("select topic_ from values (1)", []),
+        ("select * from `topic_a--b` -- topics", ["topic_a--b"]),
+        (r"select r'C:\' , x from topic_a where y = '1'", ["topic_a"]),
+        ("select count(*) as `topic_my count`, 1 as `topic_a,b` from TOPIC_orders", ["TOPIC_orders"]),
     ],
 )
 def test_views_of_a_query_are_the_tables_and_topics_that_it_names(query: str, expected: list[str]) -> None:
@@ -44,3 +47,12 @@ def test_options_of_a_view_with_a_folder_name_no_broker_where_the_folder_has_the
     assert options_of("topics", given) == {"table": "topics", "folder": "/data", "asOfOffset": "7"}
     assert options_of("metadata_events", given) == {"table": "metadata_events", "folder": "/data"}
     assert options_of("group_offsets", given) == {"table": "group_offsets", **CLUSTER}
+
+
+def test_network_options_leave_out_folders_and_times() -> None:
+    assert network_options({**CLUSTER, "folder": "/data", "asOfTimestamp": "1h", "toOffset": "9"}) == CLUSTER
+
+
+def test_two_topics_that_differ_in_case_alone_are_refused() -> None:
+    with pytest.raises(ValueError, match="topic_Orders and topic_orders differ in the case"):
+        create_views(None, CLUSTER, ["topic_Orders", "topic_orders"])  # type: ignore[arg-type]

@@ -76,9 +76,9 @@ def _spans(
     """What the positions say, of the partitions that the filters leave."""
     every = list(partitions)
     starting, ending = settings.starting or _EARLIEST, settings.ending or _LATEST
+    given_starts, given_ends = explicit_offsets(starting, every), explicit_offsets(ending, every)
     refuse_unread(starting, every)
     refuse_unread(ending, every)
-    given_starts, given_ends = explicit_offsets(starting, every), explicit_offsets(ending, every)
     wanted = [tp for tp in every if not bounds.is_empty and _admits(bounds, tp)]
     if not wanted:
         return {}

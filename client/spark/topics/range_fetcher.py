@@ -271,7 +271,8 @@ class RangeFetcher:
 
     def _leave_refusal(self, code: ErrorCode, part: FetchResult) -> None:
         tp = (self._wanted.topic, self._wanted.partition)
-        self._replica = -1
+        if self._replica >= 0:
+            self._leave_replica()
         told = part.current_leader
         if told is not None and self._cluster.learn_leader(tp, Leader(told.leader_id, told.leader_epoch)):
             return
