@@ -28,7 +28,7 @@ from kraft.client.spark.blocking.cluster import SyncCluster
 from kraft.client.spark.blocking.retries import ClusterUnreachable
 from kraft.client.spark.options import OptionError
 from kraft.client.spark.predicates import Bounds
-from kraft.client.spark.settings import ConnectionSettings, Position, TopicSelection, TopicSettings
+from kraft.client.spark.settings import EVERY_PARTITION, ConnectionSettings, Position, TopicSelection, TopicSettings
 from kraft.client.spark.topics.batch_plan import CLOCK_SKEW_MS, plan_batch
 from kraft.client.spark.topics.data_loss import DataLost
 from kraft.client.spark.topics.reader import TopicReader
@@ -110,7 +110,8 @@ def test_a_partition_that_the_json_names_and_the_topic_has_not_is_refused(which:
 
 @pytest.mark.parametrize("kind", ["offsets", "timestamps"])
 def test_a_topic_that_the_json_names_and_the_pattern_does_not_match_is_refused(kind: Any) -> None:
-    named = Position(kind=kind, **{kind: {TOPIC: {-1: 4}, "other": {-1: 4}}})
+    values = {TOPIC: {EVERY_PARTITION: 4}, "other": {EVERY_PARTITION: 4}}
+    named = Position(kind=kind, offsets=values) if kind == "offsets" else Position(kind=kind, timestamps=values)
     with (
         scripted_brokers(log_of(3, 9, at_4=4)) as brokers,
         pytest.raises(OptionError, match="topic other, which is not"),

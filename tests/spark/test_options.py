@@ -532,6 +532,14 @@ def test_a_schema_whose_rows_would_be_miscounted_or_unreadable_is_refused(fields
         check_schema(TOPIC, schema)
 
 
+def test_a_schema_and_the_option_columns_that_differ_are_refused() -> None:
+    schema: Any = _Schema(_Field("offset", "bigint"), _Field("key", "binary"))
+    assert check_schema({**TOPIC, "columns": "Offset,key"}, schema) == ("offset", "key")
+    for columns in ("offset", "key,offset"):
+        with pytest.raises(OptionError, match="give one of them"):
+            check_schema({**TOPIC, "columns": columns}, schema)
+
+
 def test_a_schema_with_not_null_within_a_column_is_refused() -> None:
     name, value = StructField("key", StringType()), StructField("value", BinaryType())
     fine = ArrayType(StructType([name, value]))

@@ -135,6 +135,14 @@ def test_the_checksum_does_not_depend_on_how_rows_are_cut_into_batches() -> None
     assert checked(ROWS) == checked(ROWS, 1) == checked(ROWS, 1, 2, 3) == checked(ROWS, 0, 3)
 
 
+def test_the_checksum_of_no_rows_is_that_of_no_batch() -> None:
+    offsetless = pa.Array.from_buffers(pa.binary(), 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
+    for values in (pa.array([], pa.binary()), offsetless):
+        checksum = Checksum()
+        checksum.update(batch(value=values), SinkColumns(value=0))
+        assert (checksum.rows, checksum.value) == (0, Checksum().value)
+
+
 @pytest.mark.parametrize(
     "change",
     [

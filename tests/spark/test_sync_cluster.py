@@ -104,7 +104,7 @@ def test_a_topic_or_partition_that_does_not_exist_is_believed_sooner(monkeypatch
         with pytest.raises(KafkaError, match="no partition t-7"):
             cluster.list_offsets({(TOPIC, 7): LATEST})
         brokers.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        with pytest.raises(KafkaError, match="topic t: unknown topic"):
+        with pytest.raises(KafkaError, match="topic t: it does not exist"):
             cluster.wait_topics([TOPIC])
         with pytest.raises(Passing):
             cluster.leader_of(PARTITION)

@@ -148,6 +148,25 @@ def test_a_leader_killed_with_all_requests_under_way_costs_nothing(cluster: Loca
     assert_exact(cluster.bootstrap, topic, count)
 
 
+def test_a_connection_that_another_request_has_closed_costs_nothing(cluster: LocalCluster) -> None:
+    topic = "closed"
+    cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+    cluster.wait_in_sync(topic, 3)
+    settings = settings_of(cluster, batch_bytes=16_384)
+    numbers = Numbers(100)
+    with SyncCluster(settings.connection) as known:
+        known.wait_topics([topic])
+        producer = SyncProducer(known, settings)
+        filling = Filling(producer, batch_bytes=settings.batch_bytes, open_bytes_max=settings.buffer_bytes // 2)
+        columns, partitions = numbers.columns(10_000)
+        filling.add(columns, [topic], np.zeros(10_000, np.int64), partitions)
+        filling.finish()
+        assert any(True for _ in producer._accumulator.pending())
+        known.close()
+        producer.finish()
+    assert_exact(cluster.bootstrap, topic, numbers.count)
+
+
 def test_a_batch_that_is_too_large_for_the_topic_is_written_in_parts(cluster: LocalCluster) -> None:
     topic = "small-messages"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka
@@ -173,6 +174,26 @@ def test_a_zombie_is_fenced_by_the_attempt_after_it(bootstrap: str, settings: Si
         writer = RowWriter(cluster, SyncProducer(cluster, settings, zombie), settings, VALUE, origin)
         writer.write(rows("late")[0])
         writer.finish()
+    cluster.close()
+    assert read(bootstrap, query) == ["a"]
+
+
+@pytest.mark.parametrize("change", [{"topic": "another"}, {"transactional_id_prefix": "another"}])
+def test_a_query_of_a_copied_checkpoint_with_another_sink_is_refused(
+    settings: SinkSettings, query: str, change: dict[str, str]
+) -> None:
+    write_exactly_once(settings, VALUE, rows("a"), MarkOrigin(query, 0, 0))
+    for batch_id in (0, 1):
+        with pytest.raises(NotTheSameRows, match="its checkpoint was copied, or topic or transactionalIdPrefix"):
+            write_exactly_once(replace(settings, **change), VALUE, rows("a"), MarkOrigin(query, batch_id, 0))
+
+
+def test_a_coordinator_that_metadata_names_no_more_is_looked_for_again(
+    bootstrap: str, settings: SinkSettings, query: str
+) -> None:
+    cluster, transaction = begun(settings, MarkOrigin(query, 0, 0), "a")
+    cluster.brokers.clear()  # as after a refresh that leaves out the coordinator, which was killed
+    transaction.commit()
     cluster.close()
     assert read(bootstrap, query) == ["a"]
 

@@ -65,12 +65,16 @@ def _column(options: Mapping[str, str], name: str) -> str:
 def declared_schema(options: Mapping[str, str]) -> str:
     """The schema of a batch or stream in Spark's DDL: all columns, or those of option `columns`. OptionError."""
     known = columns_of(options)
+    return ", ".join(f"`{name}` {known[name]}" for name in _chosen(options) or known)
+
+
+def _chosen(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The columns that option `columns` names; None without it."""
     listed = lowered(options).get("columns")
     try:
-        wanted = None if listed is None else names(listed)
+        return check_columns(options, None if listed is None else names(listed))
     except Refused as problem:
         raise OptionError(f"option columns={listed}: {problem}") from None
-    return ", ".join(f"`{name}` {known[name]}" for name in check_columns(options, wanted) or known)
 
 
 def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
@@ -92,6 +96,9 @@ def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, .
             raise OptionError(f"column {name} is {known[name]}, not {kind.upper()}: cast it in the query")
         if not (field.nullable and _is_nullable_inside(field.dataType)):
             raise OptionError(f"column {name} may be NULL: leave NOT NULL out of the schema")
+    chosen = _chosen(options)
+    if chosen is not None and list(chosen) != names_given:
+        raise OptionError("option columns and the schema name other columns, or another order: give one of them")
     return tuple(names_given)
 
 

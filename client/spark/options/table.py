@@ -260,7 +260,8 @@ _WRITING = (
         "transactionalIdPrefix",
         _SINK,
         values.text,
-        "(pykraft) exactly once: each task writes in a transaction of its own, under <prefix>.<queryId>.<partition>",
+        "(pykraft) exactly once: each task writes in a transaction of its own, under <prefix>.<queryId>.<partition>. "
+        "Never change it while the query's checkpoint lives",
     ),
     _option(
         "progressTopic",

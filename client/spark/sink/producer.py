@@ -263,6 +263,8 @@ class SyncProducer:
 
     def _take_answers(self, wait_ms: int) -> None:
         """Wait at most so long for an answer, then take all that are here, and lose the links that are overdue."""
+        for link in [link for link in self._sent if link.is_closed]:
+            self._lose(link, f"the connection to {link.address} ended")  # by another request that failed on it
         if not self._sent:
             time.sleep(wait_ms / 1000)
         readable = self._readable(wait_ms)

@@ -41,19 +41,23 @@ CONFIGS = {
     "segment.bytes": str(1024 * 1024),
     "segment.ms": str(60 * 60 * 1000),
     "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": str(10 * 60 * 1000),
 }
-"""Small segments, which are compacted soon: each task reads the partition of its query."""
+"""Small segments, which are compacted soon: each task reads the partition of its query. Transaction markers and
+tombstones stay for `delete.retention.ms` after that, which is a day by default."""
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_WAIT_MS = 500
 EARLIEST, LATEST = -2, -1
 
 
 class Progress(NamedTuple):
-    """The last batch that a task has committed, how many rows it had, and their checksum (`Checksum.value`)."""
+    """The last batch that a task has committed, how many rows it had, and their checksum (`Checksum.value`). `sink`
+    names where they went (`sink_name`): the query of a copied checkpoint has the same id, and must not go on from it."""
 
     batch_id: int
     rows: int
     crc: int
+    sink: str = ""
 
 
 class ProgressDamaged(ValueError):
@@ -98,7 +102,12 @@ class ProgressLog:
 
     def record(self, query_id: str, partition: int, progress: Progress) -> OpenRecords:
         """The batch to write for this Spark partition."""
-        value = {"batchId": progress.batch_id, "rows": progress.rows, "crc": f"{progress.crc:08x}"}
+        value = {
+            "batchId": progress.batch_id,
+            "rows": progress.rows,
+            "crc": f"{progress.crc:08x}",
+            "sink": progress.sink,
+        }
         return _one_record(_key(query_id, partition), json.dumps(value).encode())
 
     def tombstone(self, query_id: str, partition: int) -> OpenRecords:
@@ -210,7 +219,8 @@ def _take(found: dict[int, Progress], place: TopicPartition, offset: int, key: b
             found.pop(partition, None)
             return
         fields = json.loads(value)
-        found[partition] = Progress(int(fields["batchId"]), int(fields["rows"]), int(fields["crc"], 16))
+        crc, sink = int(fields["crc"], 16), str(fields["sink"])
+        found[partition] = Progress(int(fields["batchId"]), int(fields["rows"]), crc, sink)
     except (ValueError, KeyError, TypeError) as error:
         raise ProgressDamaged(
             f"{place[0]}-{place[1]}, offset {offset}: no progress of a task in the record with key {key!r}"

@@ -203,6 +203,8 @@ class Checksum:
 
     def update(self, batch: pa.RecordBatch, columns: SinkColumns) -> None:
         """Take in the rows of a batch: the columns that are written."""
+        if not batch.num_rows:
+            return
         self.rows += batch.num_rows
         for name, place in zip(columns._fields, columns, strict=True):
             if place is not None:

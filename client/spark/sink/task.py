@@ -101,6 +101,11 @@ class RowWriter:
         return self._producer.waiting_bytes(topic, partition) + self._filling.open_bytes(topic, partition)
 
 
+def sink_name(settings: SinkSettings) -> str:
+    """Where a query writes exactly once, as its progress names it."""
+    return f"{settings.topic or 'the topics of its rows'} under {settings.transactional_id_prefix}"
+
+
 def write_at_least_once(
     settings: SinkSettings, columns: SinkColumns, batches: Iterable[pa.RecordBatch], origin: MarkOrigin
 ) -> Written:
@@ -129,6 +134,12 @@ def write_exactly_once(
         log = ProgressLog(cluster, settings.progress_topic)
         log.ensure()
         done = log.read(origin.query_id).get(origin.partition)
+        if done is not None and done.sink != sink_name(settings):
+            raise NotTheSameRows(
+                f"query {origin.query_id} has written to {done.sink} before, and now it would write to "
+                f"{sink_name(settings)}: its checkpoint was copied, or topic or transactionalIdPrefix was changed. Give "
+                "each query a checkpoint of its own, and keep both options as long as it runs. Nothing was written"
+            )
         if done is not None and done.batch_id >= origin.batch_id:
             return _compare(done, columns, batches, origin)
         try:
@@ -159,7 +170,7 @@ def _write_transaction(
         checksum.update(batch, columns)
         writer.write(batch)
     writer.finish()
-    progress = Progress(origin.batch_id, checksum.rows, checksum.value)
+    progress = Progress(origin.batch_id, checksum.rows, checksum.value, sink_name(settings))
     producer.send(log.place_of(origin.query_id), log.record(origin.query_id, origin.partition, progress))
     producer.finish()
     return Written(origin, checksum.rows, checksum.value)
@@ -198,12 +209,14 @@ def check_committed(settings: SinkSettings, written: Iterable[Written]) -> None:
         timeout_ms = settings.connection.request_timeout_ms
         found = wait_progress(log, origin.query_id, origin.batch_id, set(reports), timeout_ms)
     committed = {index: one for index, one in found.items() if one.batch_id == origin.batch_id}
-    expected = {index: Progress(origin.batch_id, one.rows, one.crc) for index, one in reports.items()}
+    sink = sink_name(settings)
+    expected = {index: Progress(origin.batch_id, one.rows, one.crc, sink) for index, one in reports.items()}
     wrong = sorted(index for index in committed.keys() | expected.keys() if committed.get(index) != expected.get(index))
     if wrong:
         raise NotTheSameRows(
             f"query {origin.query_id}, batch {origin.batch_id}: Spark partitions {', '.join(map(str, wrong))} differ "
             f"from what {settings.progress_topic} has: {len(committed)} partitions are committed there, and "
             f"{len(expected)} were run. The batch was run again with other partitions, and some rows may be written "
-            "twice. Keep minPartitions and spark.sql.shuffle.partitions until a batch has ended"
+            "twice: these stay. Set minPartitions and spark.sql.shuffle.partitions back to what they were and start the "
+            "query again, or give it a new checkpoint"
         )

@@ -7,7 +7,9 @@ change any more behind the reader's back. Records and progress are committed tog
 This is the protocol of before KIP-890's second part (transaction version 1): Produce up to 11, AddPartitionsToTxn by
 the client, EndTxn up to 4. All brokers since Kafka 2.5 serve it, those of transaction version 2 included. Version 2
 raises the producer epoch at each EndTxn, so that a late batch cannot get into the next transaction of its producer;
-here every transaction begins with an InitProducerId, which raises it as well.
+here every transaction begins with an InitProducerId, which raises it as well. A batch that is still under way when its
+transaction is aborted is kept out by the partition leader's check with the coordinator (KIP-890's first part), which
+brokers have since Kafka 3.6: exactly once needs these.
 Source: KIP-98, KIP-360, KIP-890; TransactionManager of Apache Kafka 4.x.
 """
 
@@ -130,7 +132,7 @@ class Transaction:
 
         def attempt(wait_ms: float) -> Any:
             node_id, self._coordinator = self._coordinator, None
-            if node_id is None:
+            if node_id not in self._cluster.brokers:  # not known yet, or gone since
                 node_id = self._cluster.find_coordinator(self.transactional_id, kind=TRANSACTION, timeout_ms=wait_ms)
             answer = self._cluster.request(node_id, key, build_request(key, **fields), timeout_ms=wait_ms)
             code = ErrorCode.of(int(error_of(answer)))
