@@ -246,8 +246,25 @@ def test_an_idle_stream_asks_once_in_the_interval_and_reports_without_asking(
     assert counted.ends_asked - asked == 10
 
 
-def test_an_end_that_goes_back_is_no_step_back(node: Path) -> None:
-    assert EventsPlanner(settings(node), ALL).next_offset(at(END + 5), None) == at(END + 5)
+def test_an_end_that_goes_back_for_a_moment_is_no_step_back(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([END - 2, END - 1, END])
+    monkeypatch.setattr(FilesLog, "end", lambda log: next(ends))
+    assert EventsPlanner(settings(node), ALL).next_offset(at(END), None) == at(END)
+    assert next(ends, None) is None
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_a_checkpoint_behind_the_end_of_the_log_is_an_error(
+    node: Path, monkeypatch: pytest.MonkeyPatch, is_available_now: bool
+) -> None:
+    monkeypatch.setattr(planning, "BELIEVED_MS", 50)
+    planner = EventsPlanner(settings(node), ALL)
+    if is_available_now:
+        planner.fix_target()
+    with pytest.raises(
+        StateError, match=rf"offset {END + 5} of the metadata log, which ends at offset {END}: .*new check"
+    ):
+        planner.next_offset(at(END + 5), None)
 
 
 def test_a_batch_that_is_replayed_has_the_same_ranges_and_names(

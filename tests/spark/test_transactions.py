@@ -289,7 +289,8 @@ def test_the_progress_of_a_forgotten_query_is_deleted_and_of_others_kept(setting
 def test_progress_is_json_in_a_compacted_topic(bootstrap: str, settings: SinkSettings, query: str) -> None:
     written = write_exactly_once(settings, VALUE, rows("a", "b"), MarkOrigin(query, 3, 0))
     values = [json.loads(value) for value in read(bootstrap, settings.progress_topic, 8) if value]
-    assert {"batchId": 3, "rows": 2, "crc": f"{written.crc:08x}"} in values
+    expected = {"batchId": 3, "rows": 2, "crc": f"{written.crc:08x}", "sink": f"{query} under {PREFIX}"}
+    assert expected in values
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = confluent_kafka.admin.ConfigResource("topic", settings.progress_topic)
     found: Any = admin.describe_configs([resource])[resource].result(10)

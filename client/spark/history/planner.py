@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from kraft.client.spark.blocking.retries import Pause
 from kraft.client.spark.history.events import EventRange, TopicNames, needs_names, split
 from kraft.client.spark.history.points import Log, opened
 from kraft.client.spark.history.rows import RANGE_EVENTS, explained, learn, name_ranges, starting_offset
@@ -19,6 +20,9 @@ from kraft.client.spark.settings import Position, TableSettings
 from kraft.client.spark.state.request import StateError
 
 POLL_INTERVAL_SECONDS = 0.1
+BELIEVED_MS = 5_000
+"""How long the log must end before what was read until that is believed: a broker that lags may report it for a
+moment."""
 Offset = Mapping[str, Any]
 
 
@@ -61,10 +65,13 @@ class EventsPlanner:
 
     def next_offset(self, start: Offset, offsets_max: int | None) -> dict[str, Any]:
         """The end of the next micro-batch of at most so many offsets (None: no limit); `start` if there is nothing.
-        Waits for the rest of the poll interval before it asks again. StateError if the log cannot be read."""
+        Waits for the rest of the poll interval before it asks again. StateError if the log cannot be read, or ends before
+        `start`: it is not the log that the query has read."""
         begin = offset_of(start)
         end = self._target if self._target is not None else self._known_end(begin)
-        end = max(begin, end)
+        if end < begin:
+            self._confirm(begin)
+            end = begin
         return {"offset": end if offsets_max is None else min(end, begin + offsets_max)}
 
     def known_offset(self) -> dict[str, Any] | None:
@@ -92,6 +99,16 @@ class EventsPlanner:
             time.sleep(max(0.0, self._ask_at - time.monotonic()))
             return self._ask()
         return self._end
+
+    def _confirm(self, begin: int) -> None:
+        """Ask until the log reaches what was read. StateError if it does not within BELIEVED_MS."""
+        pause = Pause(BELIEVED_MS)
+        while (end := self._ask()) < begin:
+            if not pause.once_more():
+                raise StateError(
+                    f"the checkpoint is at offset {begin} of the metadata log, which ends at offset {end}: it is the "
+                    "log of another cluster, or was created anew. Start the query with a new checkpoint"
+                )
 
     def _ask(self) -> int:
         with explained(self._settings.table):

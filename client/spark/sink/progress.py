@@ -52,7 +52,7 @@ EARLIEST, LATEST = -2, -1
 
 class Progress(NamedTuple):
     """The last batch that a task has committed, how many rows it had, and their checksum (`Checksum.value`). `sink`
-    names where they went (`sink_name`): the query of a copied checkpoint has the same id, and must not go on from it."""
+    names where they went (`sink_name`): a query of a copied checkpoint has the same id, and must not go on from it."""
 
     batch_id: int
     rows: int

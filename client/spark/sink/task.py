@@ -137,8 +137,8 @@ def write_exactly_once(
         if done is not None and done.sink != sink_name(settings):
             raise NotTheSameRows(
                 f"query {origin.query_id} has written to {done.sink} before, and now it would write to "
-                f"{sink_name(settings)}: its checkpoint was copied, or topic or transactionalIdPrefix was changed. Give "
-                "each query a checkpoint of its own, and keep both options as long as it runs. Nothing was written"
+                f"{sink_name(settings)}: its checkpoint was copied, or topic or transactionalIdPrefix was changed. "
+                "Give each query a checkpoint of its own, and keep both options as long as it runs. Nothing was written"
             )
         if done is not None and done.batch_id >= origin.batch_id:
             return _compare(done, columns, batches, origin)
@@ -217,6 +217,6 @@ def check_committed(settings: SinkSettings, written: Iterable[Written]) -> None:
             f"query {origin.query_id}, batch {origin.batch_id}: Spark partitions {', '.join(map(str, wrong))} differ "
             f"from what {settings.progress_topic} has: {len(committed)} partitions are committed there, and "
             f"{len(expected)} were run. The batch was run again with other partitions, and some rows may be written "
-            "twice: these stay. Set minPartitions and spark.sql.shuffle.partitions back to what they were and start the "
-            "query again, or give it a new checkpoint"
+            "twice: these stay. Set minPartitions and spark.sql.shuffle.partitions back to what they were and start "
+            "the query again, or give it a new checkpoint"
         )
