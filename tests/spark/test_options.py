@@ -278,6 +278,7 @@ def test_a_batch_cannot_begin_at_the_end_nor_end_at_the_beginning() -> None:
         ('{"orders":{"0":true}}', "True is no number"),
         ('{"orders":{"0":9223372036854775808}}', "is no number"),
         ('{"orders":{"0":1,"0":2}}', "0 is there twice"),
+        ('{"orders":{"0":1,"00":2}}', "a partition is there twice"),
         ('{"orders":{"*":1,"0":2}}', "stands for all"),
         ('{"other":{"0":1}}', "topic orders is read but not named"),
         ('{"orders":{"0":1},"other":{"0":1}}', "topic other is named but not read"),

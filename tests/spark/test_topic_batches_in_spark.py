@@ -116,5 +116,5 @@ def test_a_filter_that_no_record_satisfies_gives_no_rows(
 def test_a_topic_that_does_not_exist_is_named_in_the_error(spark: SparkSession, cluster: LocalCluster) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(PySparkException, match="topic no-such-topic: unknown topic or partition"):
+    with pytest.raises(PySparkException, match="topic no-such-topic: it does not exist: create it"):
         load(spark, cluster, "no-such-topic").count()

@@ -217,7 +217,7 @@ class SyncCluster:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
             raise Passing(error)
         if leader.node_id not in self.brokers:
-            text = f"{name}-{index} has no leader now: start one of the brokers that hold it, or read other partitions only"
+            text = f"{name}-{index} has no leader now: start a broker that holds it, or read other partitions only"
             raise Passing(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text))
         return leader
 

@@ -65,8 +65,8 @@ class EventsPlanner:
 
     def next_offset(self, start: Offset, offsets_max: int | None) -> dict[str, Any]:
         """The end of the next micro-batch of at most so many offsets (None: no limit); `start` if there is nothing.
-        Waits for the rest of the poll interval before it asks again. StateError if the log cannot be read, or ends before
-        `start`: it is not the log that the query has read."""
+        Waits for the rest of the poll interval before it asks again. StateError if the log cannot be read, or ends
+        before `start`: it is not the log that the query has read."""
         begin = offset_of(start)
         end = self._target if self._target is not None else self._known_end(begin)
         if end < begin:

@@ -254,6 +254,8 @@ def _by_partition(value: str, *, least: int, example: str) -> dict[str, dict[int
         if not isinstance(partitions, dict) or not partitions:
             raise Refused(f"topic {name}: expected {example}")
         found[name] = {_index(name, key): _entry(name, key, one, least) for key, one in partitions.items()}
+        if len(found[name]) < len(partitions):
+            raise Refused(f"topic {name}: a partition is there twice")
         if EVERY_PARTITION in found[name] and len(found[name]) > 1:
             raise Refused(f'topic {name}: "*" stands for all partitions, so no other may be named')
     return found
