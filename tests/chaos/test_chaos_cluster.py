@@ -43,17 +43,24 @@ def cut_everything(cluster: ChaosCluster) -> None:
     cluster.cut(pairs)
 
 
-def test_every_connection_of_a_node_has_the_proxy_at_its_other_end(cluster: ChaosCluster) -> None:
-    send(cluster.bootstrap_servers)
-    proxied = {
+def proxied_ports(cluster: ChaosCluster) -> set[tuple[int, int]]:
+    """(port of the proxy, port at the other end) of each connection that the proxy has."""
+    return {
         (connection.laddr.port, connection.raddr.port)
         for connection in psutil.Process(cluster.proxy_pid).net_connections("tcp")
         if connection.status == psutil.CONN_ESTABLISHED
     }
+
+
+def test_every_connection_of_a_node_has_the_proxy_at_its_other_end(cluster: ChaosCluster) -> None:
+    send(cluster.bootstrap_servers)
+    before = proxied_ports(cluster)
+    connections = list(node_connections(cluster))
+    proxied = before | proxied_ports(cluster)  # a connection may have come between the two looks
     direct = {int(address.rpartition(":")[2]) for address in cluster.direct_servers.split(",")}
     others = [
         (node, connection)
-        for node, connection in node_connections(cluster)
+        for node, connection in connections
         if (connection.raddr.port, connection.laddr.port) not in proxied
     ]
     # The observer alone asks at the direct addresses, and nobody observes here.
