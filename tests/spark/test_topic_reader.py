@@ -211,7 +211,7 @@ def test_an_offset_behind_the_end_is_an_error_or_nothing(cluster: LocalCluster, 
 
 
 def test_a_topic_that_does_not_exist_is_named_at_planning(cluster: LocalCluster, topic: str) -> None:
-    with pytest.raises(KafkaError, match=f"topic {topic}: unknown topic"):
+    with pytest.raises(KafkaError, match=f"topic {topic}: it does not exist"):
         read(cluster, topic)
 
 
