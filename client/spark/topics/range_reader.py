@@ -6,8 +6,6 @@ row of one of ten thousand.
 
 from __future__ import annotations
 
-import functools
-import gc
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -31,7 +29,6 @@ def read_range(settings: TopicSettings, wanted: OffsetRange, columns: Sequence[s
     No record comes twice, whatever happens to brokers meanwhile. WireError, with topic, partition and offset, for bytes
     that cannot be read; DataLost for records that are not there any more, if failOnDataLoss is set; KafkaError,
     ClusterUnreachable or NoProgress when retries for the request time-out did not help."""
-    _freeze_modules()
     rows_max = settings.fetch.arrow_rows
     waiting: list[Walked] = []
     rows = size = 0
@@ -44,10 +41,3 @@ def read_range(settings: TopicSettings, wanted: OffsetRange, columns: Sequence[s
                 yield from arrow_batches(waiting, columns, rows_max=rows_max, bytes_max=BYTES_MAX)
                 waiting, rows, size = [], 0, 0
     yield from arrow_batches(waiting, columns, rows_max=rows_max, bytes_max=BYTES_MAX)
-
-
-@functools.cache
-def _freeze_modules() -> None:
-    """Leave what this process has imported out of later garbage collections, once. Spark's worker processes collect
-    all garbage after each task, which takes longer than a small task."""
-    gc.freeze()
