@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
 from kraft.broker.group.durable import TopicPartition
+from kraft.broker.group.rebalance import dismiss
 from kraft.broker.group.records import NO_TIMESTAMP, Entry, GroupKey, OffsetKey, OffsetValue
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
@@ -22,17 +23,15 @@ REMOVAL_BYTES = 30
 
 
 def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, turn: Turn) -> None:
-    """Forget a group that is empty, with all its offsets."""
+    """Forget a group that is empty, with all its offsets and the member ids that were given out."""
     group = shard.groups.get(request.group)
-    error = ErrorCode.NONE
-    if group is None:
-        error = ErrorCode.GROUP_ID_NOT_FOUND
-    elif not group.is_empty:
-        error = ErrorCode.NON_EMPTY_GROUP
-    if error is not ErrorCode.NONE:
+    if group is None or not group.is_empty:
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
         turn.reply(ticket, DeleteReply(error))
         return
     if _remove(shard, request, sorted(shard.versions.newest.offsets_of(request.group)), ticket, turn):
+        for member_id in list(group.pending_join):
+            dismiss(shard, group, member_id, turn, ErrorCode.UNKNOWN_MEMBER_ID)
         turn.write(Entry(GroupKey(request.group), None))
         turn.then(Answer(ticket, request, DeleteReply(ErrorCode.NONE)))
 

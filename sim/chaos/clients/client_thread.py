@@ -47,6 +47,7 @@ class ClientThread:
         self._calls.put(None)
         with trio.move_on_after(timeout_s, shield=True):
             await self._ended.wait()
+            self._thread.join()  # at once: it has nothing left to do
         await trio.lowlevel.checkpoint()
         return self._ended.is_set()
 
