@@ -6,7 +6,7 @@ SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
 
-.PHONY: bench-spark slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
+.PHONY: bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,9 @@ interop: $(SETUP) tools ## foreign clients in Python, JavaScript, Go, Java and C
 
 sim: compiled ## whole clusters under faults in virtual time: fixed seeds and a fresh one, in under three minutes; SEEDS=2000, RESUME=FILE, FIXED=1
 	$(BIN)/kraft sim --seeds $(or $(SEEDS),12) $(if $(FIXED),,--fresh) $(if $(RESUME),--resume $(RESUME))
+
+fuzz: compiled ## random requests of every API and version against three controllers and three brokers: SECONDS=600, SEED=7
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600) $(SEED:%=--seed %)
 
 bugbank: $(SETUP) ## plant every known bug and catch it: RANGES=5, ONLY=B01,B06; without ONLY it writes docs/bugbank.md
 	$(BIN)/python -m tests.bugbank --ranges $(or $(RANGES),1) --only "$(ONLY)"
