@@ -19,6 +19,9 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
 
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
 
 def handle_init_producer_id(broker: Broker, request: Request, session: Session) -> None:
     """Answer at once from this broker's block of ids, or when the next block is here."""
@@ -33,6 +36,9 @@ def handle_init_producer_id(broker: Broker, request: Request, session: Session) 
         or gates.authorize_any(session, Operation.WRITE, ResourceType.TOPIC)
     ):
         _refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return
+    if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
+        _refuse(request, ErrorCode.INVALID_REQUEST)
         return
     producer_id = broker.producer_ids.take_nowait()
     if producer_id is not None:
@@ -56,5 +62,5 @@ def _give(request: Request, producer_id: int) -> None:
 def _refuse(request: Request, error: ErrorCode) -> None:
     answer(
         request,
-        respond(ApiKey.INIT_PRODUCER_ID, error_code=error, producer_id=-1, producer_epoch=-1),
+        respond(ApiKey.INIT_PRODUCER_ID, error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH),
     )
