@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraft.broker.api.absent_features import NO_TRANSACTIONS, warn
 from kraft.broker.api.answers import answer, read, respond
 from kraft.broker.node.gates import Operation, ResourceType
 from kraft.broker.node.session import Session
@@ -28,8 +29,11 @@ def handle_init_producer_id(broker: Broker, request: Request, session: Session) 
     message = read(request)
     gates = broker.gates
     if message.transactional_id is not None:
-        is_named = bool(message.transactional_id)
-        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_named else ErrorCode.INVALID_REQUEST)
+        if not message.transactional_id:
+            _refuse(request, ErrorCode.INVALID_REQUEST)
+            return
+        warn(broker, session, "a producer has a transactional.id", NO_TRANSACTIONS)
+        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     if not (
         gates.authorize_cluster(session, Operation.IDEMPOTENT_WRITE)
@@ -62,5 +66,7 @@ def _give(request: Request, producer_id: int) -> None:
 def _refuse(request: Request, error: ErrorCode) -> None:
     answer(
         request,
-        respond(ApiKey.INIT_PRODUCER_ID, error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH),
+        respond(
+            ApiKey.INIT_PRODUCER_ID, error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        ),
     )

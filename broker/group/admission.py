@@ -1,7 +1,8 @@
 """Errors that a request has by itself, whichever broker coordinates its group.
 
 Every broker looks for them before it looks for the group: a client with a wrong setting must see its own error, not
-NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS, after which it would ask again. Source: Kafka's GroupCoordinatorService.
+NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS, after which it would ask again.
+Source: Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations
