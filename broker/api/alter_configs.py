@@ -46,7 +46,7 @@ def handle_incremental_alter_configs(broker: Broker, request: Request, session: 
         key = (resource.resource_type, resource.resource_name)
         try:
             if seen[key] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "the resource stands twice in the request")
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
                 require_config_right(
                     broker,
@@ -97,7 +97,10 @@ def handle_alter_configs(broker: Broker, request: Request, session: Session) -> 
 
 def _alter_loggers(broker: Broker, resource: Any, *, validate_only: bool) -> None:
     if resource.resource_name != str(broker.node_id):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}: it sets only its own loggers")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker.node_id}, but received {resource.resource_name}",
+        )
     known = logger_levels()
     for config in resource.configs:
         if config.name not in known:

@@ -23,7 +23,8 @@ from kraft.broker.node.log_levels import logger_levels
 from kraft.broker.node.session import Session
 from kraft.config import KeyType
 from kraft.control.topic_names import topic_name_problem
-from kraft.image import ConfigResourceType
+from kraft.control.topics import NO_SUCH_TOPIC
+from kraft.image import ConfigResourceType, config_type_name
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
@@ -67,9 +68,8 @@ def _configs(broker: Broker, session: Session, message: Any, resource: Any) -> I
     try:
         type_ = ConfigResourceType(resource.resource_type)
     except ValueError:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"configs of resource type {resource.resource_type} do not exist"
-        ) from None
+        text = f"Unsupported resource type: {config_type_name(resource.resource_type)}"
+        raise Refused(ErrorCode.INVALID_REQUEST, text) from None
     require_config_right(broker, session, Operation.DESCRIBE_CONFIGS, type_, name)
     wanted = set(resource.configuration_keys or ())
     for entry in _DESCRIBERS[type_](broker, name):
@@ -103,7 +103,7 @@ def _topic(broker: Broker, name: str) -> Iterable[Row]:
     if problem is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name not in broker.image.topics:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC.format(name))
     return map(_row, topic_entries(broker.image.topic_configs(name), _layers(broker)))
 
 
@@ -113,23 +113,26 @@ def _broker(broker: Broker, name: str) -> Iterable[Row]:
     if name != str(broker.node_id):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"this is broker {broker.node_id}: it tells of itself or, with an empty name, "
-            f"of the cluster's defaults, not of {name!r}",
+            f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
         )
     return map(_row, broker_entries(_layers(broker)))
 
 
 def _loggers(broker: Broker, name: str) -> Iterable[Row]:
     if name != str(broker.node_id):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}: it tells only of its own loggers")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id} but received {name}")
     return _plain(logger_levels(), ConfigSource.DYNAMIC_BROKER_LOGGER)
 
 
 def _client_metrics(broker: Broker, name: str) -> Iterable[Row]:
+    if name == "":
+        raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     return _plain(broker.image.configs_of(ConfigResourceType.CLIENT_METRICS, name), ConfigSource.CLIENT_METRICS)
 
 
 def _group(broker: Broker, name: str) -> Iterable[Row]:
+    if name == "":
+        raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
     return _plain(broker.image.configs_of(ConfigResourceType.GROUP, name), ConfigSource.GROUP)
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
+from kraft.broker.api.absent_features import NO_TRANSACTIONS, warn
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.group.placement import partition_of
 from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
@@ -25,8 +24,6 @@ from kraft.wire.server import Request
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
-
-log = structlog.get_logger("kraft.broker.find_coordinator")
 
 GROUP_KEYS = 0
 TRANSACTION_KEYS = 1
@@ -43,7 +40,7 @@ def handle_find_coordinator(broker: Broker, request: Request, session: Session) 
 
 REASONS = {
     ErrorCode.INVALID_REQUEST: "this cluster coordinates groups only",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this cluster has no transactions yet; leave transactional.id out",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_TRANSACTIONS,
 }
 
 
@@ -101,7 +98,7 @@ class Finding(Parked):
         """The broker that coordinates this key, or why none can be named."""
         broker = self._broker
         if self._key_type == TRANSACTION_KEYS:
-            log.warning("a client asks for transactions, which this cluster has not", transactional_id=key)
+            warn(broker, self._session, "a client asks for a transaction coordinator", NO_TRANSACTIONS)
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # any other error makes some clients ask for ever
         if self._key_type != GROUP_KEYS:
             return ErrorCode.INVALID_REQUEST

@@ -84,7 +84,7 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
     if not broker.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(topics, lambda key: error)))
-    elif accepted or not refused:
+    elif accepted:
         broker.groups.commits.count += len(accepted)
         broker.groups.submit(commit, partial(broker.finish, request, reply))
     else:

@@ -83,7 +83,7 @@ def handle_describe_groups(broker: Broker, request: Request, session: Session) -
 def _described(version: int, group: str, answered: DescribeReply, operations: int) -> Any:
     error, text = answered.error, None
     if error is ErrorCode.GROUP_ID_NOT_FOUND:
-        text = f"there is no group {group}"
+        text = f"Group {group} not found."
         if version < FIRST_DESCRIBE_WITH_MISSING_GROUPS:
             error, text = ErrorCode.NONE, None
     member_class = part(ApiKey.DESCRIBE_GROUPS, "DescribedGroupMember")

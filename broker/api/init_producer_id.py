@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraft.broker.api.absent_features import NO_TRANSACTIONS, warn
 from kraft.broker.api.answers import answer, read, respond
 from kraft.broker.node.gates import Operation, ResourceType
 from kraft.broker.node.session import Session
@@ -19,20 +20,29 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
 
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
 
 def handle_init_producer_id(broker: Broker, request: Request, session: Session) -> None:
     """Answer at once from this broker's block of ids, or when the next block is here."""
     message = read(request)
     gates = broker.gates
     if message.transactional_id is not None:
-        is_named = bool(message.transactional_id)
-        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_named else ErrorCode.INVALID_REQUEST)
+        if not message.transactional_id:
+            _refuse(request, ErrorCode.INVALID_REQUEST)
+            return
+        warn(broker, session, "a producer has a transactional.id", NO_TRANSACTIONS)
+        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     if not (
         gates.authorize_cluster(session, Operation.IDEMPOTENT_WRITE)
         or gates.authorize_any(session, Operation.WRITE, ResourceType.TOPIC)
     ):
         _refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return
+    if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
+        _refuse(request, ErrorCode.INVALID_REQUEST)
         return
     producer_id = broker.producer_ids.take_nowait()
     if producer_id is not None:
@@ -56,5 +66,7 @@ def _give(request: Request, producer_id: int) -> None:
 def _refuse(request: Request, error: ErrorCode) -> None:
     answer(
         request,
-        respond(ApiKey.INIT_PRODUCER_ID, error_code=error, producer_id=-1, producer_epoch=-1),
+        respond(
+            ApiKey.INIT_PRODUCER_ID, error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        ),
     )

@@ -2,8 +2,9 @@
 
 Unauthorised wins over unknown for every name that the client sent; only brokers that have the listener are shown, and
 only unfenced ones, but for those that left a moment ago (`kraft.broker.node.departed`). A missing topic may be created
-on the way: the answer then is LEADER_NOT_AVAILABLE, and the client asks again. So it is for a leader whose process
-seems to have died a moment ago: a client that trusted it would not ask again for a second.
+on the way: the answer is UNKNOWN_TOPIC_OR_PARTITION until it is there, also where it can never be created, so that a
+client knows when to give up. A leader whose process seems to have died a moment ago is LEADER_NOT_AVAILABLE: a client
+that trusted it would not ask again for a second.
 Of partitions in the same state all bytes but their number are the same, and are written once (`metadata_partitions`);
 an answer with very many is made a few milliseconds at a time, from one image.
 Source: MetadataRequest/Response 0 to 13, KIP-4, KIP-516.
@@ -266,10 +267,9 @@ class _MetadataReply:
                 yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
             elif topic_name_problem(name) is not None:
                 yield self._error(ErrorCode.INVALID_TOPIC_EXCEPTION, name, None)
-            elif creates:
-                creatable.append(name)
-                yield self._error(ErrorCode.LEADER_NOT_AVAILABLE, name, None)
             else:
+                if creates:
+                    creatable.append(name)
                 yield self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
         if creatable:
             self.broker.auto_topics.create(self.session, creatable)

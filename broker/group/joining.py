@@ -20,12 +20,11 @@ NEW_GROUP = GroupValue("", 0, None, None, -1, ())
 
 def join(shard: Shard, request: JoinRequest, ticket: Ticket, turn: Turn) -> None:
     """Admit, answer or park. A group that does not exist is written first; its founder comes back when it is safe."""
-    error = _request_error(shard, request)
     group = shard.groups.get(request.group)
-    if error is ErrorCode.NONE and group is None and request.member_id:
-        error = ErrorCode.UNKNOWN_MEMBER_ID
-    if error is not ErrorCode.NONE:
-        turn.reply(ticket, JoinReply(error, request.member_id))
+    if group is None and request.member_id:
+        turn.reply(ticket, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+    elif group is None and not (request.protocol_type and request.protocols):
+        turn.reply(ticket, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     elif group is None:
         value = NEW_GROUP._replace(state_timestamp=turn.now.wall_ms)
         turn.write(Entry(GroupKey(request.group), value))
@@ -40,17 +39,6 @@ def join(shard: Shard, request: JoinRequest, ticket: Ticket, turn: Turn) -> None
         _join_known(shard, group, request, ticket, turn)
     else:
         _join_new(shard, group, request, ticket, turn)
-
-
-def _request_error(shard: Shard, request: JoinRequest) -> ErrorCode:
-    settings = shard.settings
-    if not request.group:
-        return ErrorCode.INVALID_GROUP_ID
-    if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
-        return ErrorCode.INVALID_SESSION_TIMEOUT
-    if not request.protocol_type or not request.protocols:
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    return ErrorCode.NONE
 
 
 def _has_room(shard: Shard, group: ClassicGroup, request: JoinRequest) -> bool:

@@ -17,8 +17,6 @@ def heartbeat(shard: Shard, request: HeartbeatRequest, ticket: Ticket, turn: Tur
 
 
 def _heard(shard: Shard, group: ClassicGroup | None, request: HeartbeatRequest, turn: Turn) -> ErrorCode:
-    if not request.group:
-        return ErrorCode.INVALID_GROUP_ID
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = group.member_error(request.member_id, request.instance_id)
@@ -32,9 +30,6 @@ def _heard(shard: Shard, group: ClassicGroup | None, request: HeartbeatRequest, 
 
 def leave(shard: Shard, request: LeaveRequest, ticket: Ticket, turn: Turn) -> None:
     """Members go, each with its own answer; then the group is looked at once."""
-    if not request.group:
-        turn.reply(ticket, LeaveReply(ErrorCode.INVALID_GROUP_ID))
-        return
     group = shard.groups.get(request.group)
     members = 0 if group is None else len(group.members)
     rows = tuple(leaver._replace(error=_leave(shard, group, leaver, turn)) for leaver in request.members)

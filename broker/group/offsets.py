@@ -97,7 +97,7 @@ def read_offsets(state: DurableState, request: FetchRequest) -> FetchReply:
 def delete_offsets(shard: Shard, request: OffsetDeleteRequest, ticket: Ticket, turn: Turn) -> None:
     """Forget offsets of topics that nobody in the group subscribes to."""
     group = shard.groups.get(request.group)
-    error = _delete_error(group) if request.group else ErrorCode.INVALID_GROUP_ID
+    error = _delete_error(group)
     if group is None or error is not ErrorCode.NONE:
         turn.reply(ticket, OffsetDeleteReply(error))
         return

@@ -37,8 +37,6 @@ def sync(shard: Shard, request: SyncRequest, ticket: Ticket, turn: Turn) -> None
 
 
 def _sync_error(group: ClassicGroup | None, request: SyncRequest) -> ErrorCode:
-    if not request.group:
-        return ErrorCode.INVALID_GROUP_ID
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = group.member_error(request.member_id, request.instance_id)

@@ -80,12 +80,16 @@ class AutoTopicCreation:
                 ApiKey.CREATE_TOPICS, messages.newest_version(ApiKey.CREATE_TOPICS), reply
             )
         except (RequestFailed, ForwardRefused, WireError) as failure:
-            log.warning("topics were not created", topics=list(names), why=str(failure))
+            self._broker.log_limit.warning(
+                log, "topics were not created", client=session.client_address, topics=list(names), why=str(failure)
+            )
         else:
             for topic in response.topics:
                 if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    log.warning(
+                    self._broker.log_limit.warning(
+                        log,
                         "topic was not created",
+                        client=topic.name,
                         topic=topic.name,
                         error=ErrorCode.of(int(topic.error_code)).name,
                         why=topic.error_message,

@@ -16,6 +16,7 @@ import structlog
 from kraft.broker.node.departed import DepartedBrokers
 from kraft.config import NodeConfig
 from kraft.image import Endpoint, FeatureRange, MetadataImage
+from kraft.node.log_limit import LogLimit
 from kraft.seam import DiskError, Seam
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Broker:
         self.gates = gates
         self.features = features
         self.dynamic_configs = dynamic_configs
+        self.log_limit = LogLimit(seam.clock)
         self.departed = DepartedBrokers(seam.clock, config.integer("broker.session.timeout.ms"))
         self.advertised: tuple[Endpoint, ...] = ()
         self._publisher = publisher

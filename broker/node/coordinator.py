@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from kraft.broker.group.admission import request_error
 from kraft.broker.group.placement import partition_of
 from kraft.broker.group.requests import (
     ExpireRequest,
@@ -89,7 +90,11 @@ class GroupCoordinators:
     # requests
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Answer a request of one group, now or later: `ticket(reply)`."""
+        """Answer a request of one group, now or later: `ticket(reply)`. Its own errors come before all others."""
+        error = request_error(request, self.settings)
+        if error is not ErrorCode.NONE:
+            ticket(request.refused(error))
+            return
         topic = self._broker.image.topics.get(OFFSETS_TOPIC)
         shard = None if topic is None else self._shards.get(partition_of(request.group, topic.partition_count))
         if shard is None:

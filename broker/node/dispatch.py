@@ -108,12 +108,14 @@ class Dispatcher:
         self._connections.pop(connection.number, None)
         self._connection_limits.closed(connection)
         if reason is CloseReason.BAD_BYTES:
-            session = connection.session
-            log.warning(
+            session: Any = connection.session
+            self._broker.log_limit.warning(
+                log,
                 "connection closed",
+                client=session.client_address,
                 why=connection.closed_because,
-                listener=session.listener if isinstance(session, Session) else "",
-                client_address=session.client_address if isinstance(session, Session) else "",
+                listener=session.listener,
+                client_address=session.client_address,
             )
 
     # requests

@@ -135,12 +135,16 @@ class Node:
             self.controller_listeners.close()
 
     async def _housekeeping(self) -> None:
-        """Give back what idle connections hold, and end those that hold memory others wait for."""
+        """Give back what idle connections hold, end those that hold memory others wait for, log what was counted."""
         memory, clock = self.gates.memory, self._seam.clock
         while True:
             await clock.sleep_ms(HOUSEKEEPING_MS)
             memory.release_idle()
             memory.check_progress(clock.monotonic_ms())
+            if self.broker is not None:
+                self.broker.broker.log_limit.report()
+            if self.controller_listeners is not None:
+                self.controller_listeners.log_limit.report()
 
 
 async def serve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from math import lcm
 from typing import NamedTuple
@@ -91,7 +92,7 @@ def assign_manually(
         if replicas is None:
             return Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partitions must be numbered from {first} without holes; {partition_id} is missing",
+                f"partitions should be a consecutive {first}-based integer sequence; {partition_id} is missing",
             )
         if replicas in known:
             assigned.append(known[replicas])
@@ -105,7 +106,8 @@ def assign_manually(
         if not isr:
             return Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partition {partition_id}: none of its brokers {list(replicas)} is active",
+                f"All brokers specified in the manual partition assignment for partition {partition_id} are fenced or "
+                f"in controlled shutdown. They are {list(replicas)}.",
             )
         known[replicas] = one = Assigned(replicas, isr)
         assigned.append(one)
@@ -114,15 +116,23 @@ def assign_manually(
 
 def assignment_problem(image: MetadataImage, partition_id: int, replicas: tuple[int, ...], factor: int) -> str | None:
     """Why a partition cannot have these replicas, or None."""
+    problem = _manual_problem(image, replicas, factor)
+    if problem is None:
+        return None
+    return f"The manual partition assignment includes {problem} See partition {partition_id}: {list(replicas)}."
+
+
+def _manual_problem(image: MetadataImage, replicas: tuple[int, ...], factor: int) -> str | None:
     if not replicas:
-        return f"partition {partition_id} has no replicas"
-    if len(set(replicas)) != len(replicas):
-        return f"partition {partition_id} names a broker twice: {list(replicas)}"
+        return "an empty replica list."
+    for broker_id, following in itertools.pairwise((*sorted(replicas), None)):
+        if broker_id not in image.brokers:
+            return f"broker {broker_id}, but no such broker is registered."
+        if broker_id == following:
+            return f"the broker {broker_id} more than once."
     if len(replicas) != factor:
-        return f"partition {partition_id} has {len(replicas)} replicas, the others have {factor}"
-    unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
-    if unknown:
-        return f"partition {partition_id}: broker {unknown[0]} is not registered"
+        there = f"a partition with {len(replicas)} replica(s)"
+        return f"{there}, but this is not consistent with previous partitions, which have {factor} replica(s)."
     return None
 
 

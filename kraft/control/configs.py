@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from kraft.config import ConfigError, KeyType, broker_key, topic_key, validate_broker_config, validate_topic_configs
 from kraft.control.assignment import Refused
 from kraft.control.commands import AdminRequest
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision
-from kraft.image import ConfigResourceType, MetadataImage
+from kraft.control.config_refusal import config_refusal
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, TOO_LARGE, Context, Decision
+from kraft.image import ConfigResourceType, MetadataImage, config_type_name
 from kraft.image.events import ClearElr, Config, Event
 from kraft.wire.error_codes import ErrorCode
 
@@ -23,6 +24,7 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 """Kafka's operation codes of IncrementalAlterConfigs."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+HAVE_CONFIGS = "Topics and brokers have configurations here."
 BROKER_ID_DIGITS_MAX = 10
 """Of a 32-bit number; Python refuses to read very long ones."""
 
@@ -54,7 +56,9 @@ def _alter(
         if times[resource] > 1:
             if resource not in reported:
                 reported.add(resource)
-                results.append((resource, ErrorCode.INVALID_REQUEST, f"{resource.name} stands more than once"))
+                results.append(
+                    (resource, ErrorCode.INVALID_REQUEST, f"Duplicate resource. Name {resource.name!r} once.")
+                )
             continue
         outcome = _alter_one(image, context, command, resource, one)
         if isinstance(outcome, Refused):
@@ -63,8 +67,7 @@ def _alter(
             events += outcome
             results.append((resource, ErrorCode.NONE, None))
     if len(events) > EVENTS_PER_COMMAND_MAX:
-        message = f"the request needs more than {EVENTS_PER_COMMAND_MAX} metadata events"
-        return [], [(resource, ErrorCode.POLICY_VIOLATION, message) for resource in dict.fromkeys(asked)]
+        return [], [(resource, ErrorCode.POLICY_VIOLATION, TOO_LARGE) for resource in dict.fromkeys(asked)]
     return events, results
 
 
@@ -102,19 +105,24 @@ def _refuse_resource(
         if not context.authorize(command.requester, "ALTER_CONFIGS", "TOPIC", resource.name):
             return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
         if resource.name not in image.topics:
-            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.name}")
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
         return None
     if not context.authorize(command.requester, "ALTER_CONFIGS", "CLUSTER", "kafka-cluster"):
         return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if resource.type != ConfigResourceType.BROKER:
-        return Refused(ErrorCode.INVALID_REQUEST, f"resources of type {resource.type} have no configuration here")
+        return Refused(
+            ErrorCode.INVALID_REQUEST, f"Unknown resource type {config_type_name(resource.type)}. {HAVE_CONFIGS}"
+        )
     if resource.name == "":
         return None
     if not (resource.name.isascii() and resource.name.isdigit()):
-        return Refused(ErrorCode.INVALID_REQUEST, f"{resource.name!r} is no broker id; '' stands for all brokers")
+        return Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Unable to parse broker name as a base 10 number. It is {resource.name!r}; '' stands for all brokers.",
+        )
     node_id = int(resource.name) if len(resource.name) <= BROKER_ID_DIGITS_MAX else None
     known = node_id is not None and (node_id in image.brokers or node_id in image.controllers)
-    return None if known else Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {resource.name} is not registered")
+    return None if known else Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {resource.name} found.")
 
 
 def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:
@@ -123,11 +131,11 @@ def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict
     for config in asked.configs:
         name, operation = config.name, config.config_operation
         if not name or times[name] > 1:
-            return Refused(ErrorCode.INVALID_REQUEST, f"each key must be named once; {name!r} is not")
+            return Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: name {name!r} once.")
         if operation == DELETE:
             values.pop(name, None)
         elif config.value is None:
-            return Refused(ErrorCode.INVALID_REQUEST, f"{name} has no value")
+            return Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
         elif operation == SET:
             values[name] = config.value
         elif operation in (APPEND, SUBTRACT):
@@ -136,7 +144,8 @@ def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict
                 return changed
             values[name] = changed
         else:
-            return Refused(ErrorCode.INVALID_REQUEST, f"{name}: operation {operation} is not known")
+            text = f"Unknown operations type {operation} of {name}. Use SET 0, DELETE 1, APPEND 2 or SUBTRACT 3."
+            return Refused(ErrorCode.INVALID_REQUEST, text)
     return values
 
 
@@ -150,7 +159,7 @@ def _changed_list(
         return Refused(ErrorCode.INVALID_CONFIG, str(problem))
     if key.type is not KeyType.LIST:
         verb = "APPEND" if operation == APPEND else "SUBTRACT"
-        return Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list: {verb} is not possible")
+        return Refused(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {name} because its type is not LIST.")
     old = _split(key.default or "" if now is None else now)
     given = _split(text)
     if operation == APPEND:
@@ -172,11 +181,11 @@ def _problem(resource_type: ConfigResourceType, name: str, now: Values, afterwar
             if now.get(key) != value:
                 validate_broker_config(key, value, per_broker=name != "")
     except ConfigError as problem:
-        return str(problem)
+        return config_refusal(problem, afterwards, of_topic=resource_type is ConfigResourceType.TOPIC)
     if name != "" and MIN_INSYNC_REPLICAS in afterwards:
-        return f"{MIN_INSYNC_REPLICAS} is set for the whole cluster or for a topic, never for one broker"
+        return f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled. Set that of the cluster."
     if name == "" and MIN_INSYNC_REPLICAS in now and MIN_INSYNC_REPLICAS not in afterwards:
-        return f"{MIN_INSYNC_REPLICAS} of the cluster can be changed but not removed: eligible replicas depend on it"
+        return f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled. Set it to another value."
     return None
 
 

@@ -32,6 +32,10 @@ EVENTS_PER_SLICE = 1_000
 
 EVENTS_PER_COMMAND_MAX = 10_000
 """A client's request that needs more events than this is refused with POLICY_VIOLATION, as in Kafka."""
+TOO_LARGE = (
+    "Unable to perform excessively large batch operation. It needs more than "
+    f"{EVENTS_PER_COMMAND_MAX} metadata events; ask for less at once."
+)
 
 
 class ToldLogEnd(NamedTuple):

@@ -65,7 +65,11 @@ def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminR
             answers = results.setdefault(asked.topic, [])
             for partition_id in dict.fromkeys(asked.partitions):
                 found = locate(image, asked.topic, partition_id)
-                answers.append(_unknown(asked.topic, partition_id) if found is None else elect(found))
+                if found is None:
+                    is_known = image.topics.get(asked.topic) is not None
+                    answers.append(_unknown(asked.topic, partition_id, is_known=is_known))
+                else:
+                    answers.append(elect(found))
     if len(events) > EVENTS_PER_COMMAND_MAX:
         return _answer(image, {}, ErrorCode.POLICY_VIOLATION)
     answer = _answer(image, results, ErrorCode.NONE)
@@ -118,18 +122,25 @@ def is_imbalanced(image: MetadataImage) -> bool:
     return any(state.leader != state.replicas[0] for topic in image.topics for leaf in topic.leaves for state in leaf)
 
 
-def _unknown(topic: str, partition_id: int) -> _Result:
-    return _Result(partition_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition_id}")
+def _unknown(topic: str, partition_id: int, *, is_known: bool) -> _Result:
+    text = f"No such partition as {topic}-{partition_id}" if is_known else f"No such topic as {topic}"
+    return _Result(partition_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _reason(code: ErrorCode, located: Located) -> str | None:
     state, place = located.state, located.name
     if code is ErrorCode.ELECTION_NOT_NEEDED:
-        return f"{place} is led by broker {state.leader} already"
+        return f"Leader election not needed for topic partition. Broker {state.leader} leads {place}."
     if code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE:
-        return f"{place}: broker {state.replicas[0]} is not in sync and active (ISR {list(state.isr)})"
+        return (
+            f"The preferred leader was not available. Broker {state.replicas[0]} of {place} is not in sync and active "
+            f"(ISR {list(state.isr)})."
+        )
     if code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
-        return f"{place}: none of its replicas {list(state.replicas)} is active"
+        return (
+            "Eligible topic partition leaders are not available. "
+            f"None of the replicas {list(state.replicas)} of {place} is active."
+        )
     return None
 
 

@@ -89,32 +89,49 @@ def decide_update_features(image: MetadataImage, context: Context, command: Admi
 
 def refuse_update(image: MetadataImage, name: str, level: int, upgrade_type: int) -> _Refusal | None:
     """Why this feature may not be set to this level, or None."""
-    invalid = ErrorCode.INVALID_UPDATE_VERSION
-    supported = next((feature for feature in SUPPORTED_FEATURES if feature.name == name), None)
-    if supported is None:
-        return _Refusal(invalid, f"the controller does not support the feature {name}")
-    if not supported.min_level <= level <= supported.max_level:
-        limits = f"{supported.min_level} to {supported.max_level}"
-        return _Refusal(invalid, f"{name}: the controller supports levels {limits}, not {level}")
+    reason = _reason_of_refusal(image, name, level, upgrade_type)
+    if reason is None:
+        return None
+    return _Refusal(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        "The update failed for all features since the following feature had an error: "
+        f"Invalid update version {level} for feature {name}. {reason}",
+    )
+
+
+def _reason_of_refusal(image: MetadataImage, name: str, level: int, upgrade_type: int) -> str | None:
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return _Refusal(ErrorCode.INVALID_REQUEST, f"{name}: upgrade type {upgrade_type} is not known")
+        return f"The controller does not support the given upgrade type. It is {upgrade_type}."
+    if level < 0:
+        return "A feature version cannot be less than 0."
+    supported = next((feature for feature in SUPPORTED_FEATURES if feature.name == name), FeatureRange(name, 0, 0))
+    for node, ranges in (("Local controller", (supported,)), *_registered_ranges(image)):
+        found = next((feature for feature in ranges if feature.name == name), FeatureRange(name, 0, 0))
+        if found.max_level == 0:
+            return f"{node} does not support this feature."
+        if not found.min_level <= level <= found.max_level:
+            return f"{node} only supports versions {found.min_level}-{found.max_level}"
     if name == ELR_FEATURE and level == 0:
-        return _Refusal(invalid, f"{name} cannot be turned off here: fast fencing depends on it")
+        return f"{name} cannot be turned off here: fast fencing depends on it."
     current = image.features.get(name, 0)
     if level < current and upgrade_type == UPGRADE:
-        return _Refusal(invalid, f"{name} is at level {current}; to go down to {level} ask for a downgrade")
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            f"downgrade. It is at version {current}."
+        )
+    if level > current and upgrade_type != UPGRADE:
+        return f"Can't downgrade to a newer version. It is at version {current}."
     if level < current and upgrade_type == SAFE_DOWNGRADE and loses_metadata(name, current, level):
-        return _Refusal(invalid, f"{name}: level {level} cannot hold the metadata that level {current} wrote")
-    for node, ranges in _registered_ranges(image):
-        found = next((feature for feature in ranges if feature.name == name), FeatureRange(name, 0, 0))
-        if not found.min_level <= level <= found.max_level:
-            return _Refusal(invalid, f"{name}: {node} supports {found.min_level} to {found.max_level}, not {level}")
+        return (
+            "Refusing to perform the requested downgrade because it might delete metadata information: version "
+            f"{level} cannot hold what version {current} wrote."
+        )
     return None
 
 
 def _registered_ranges(image: MetadataImage) -> list[tuple[str, tuple[FeatureRange, ...]]]:
-    brokers = [(f"broker {broker.broker_id}", broker.features) for broker in image.sorted_brokers()]
-    controllers = [(f"controller {node.controller_id}", node.features) for node in image.sorted_controllers()]
+    brokers = [(f"Broker {broker.broker_id}", broker.features) for broker in image.sorted_brokers()]
+    controllers = [(f"Controller {node.controller_id}", node.features) for node in image.sorted_controllers()]
     return [*brokers, *controllers]
 
 

@@ -17,7 +17,7 @@ from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Con
 from kraft.control.drafts import TopicDraft, extend_draft
 from kraft.control.draw import Draw
 from kraft.control.topic_names import KEYED_TOPICS
-from kraft.control.topics import TOO_MANY_EVENTS
+from kraft.control.topics import NO_SUCH_TOPIC, TOO_MANY_EVENTS
 from kraft.image import MetadataImage
 from kraft.image.events import Event
 from kraft.image.partitions import TopicImage
@@ -39,7 +39,9 @@ def decide_create_partitions(image: MetadataImage, context: Context, command: Ad
         if grown > EVENTS_PER_COMMAND_MAX:
             break
         if times[topic.name] > 1:
-            outcome: list[Event] | Refused = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands twice")
+            outcome: list[Event] | Refused = Refused(
+                ErrorCode.INVALID_REQUEST, f"Duplicate topic name. Name topic {topic.name} once."
+            )
         else:
             outcome = _grow_one(image, context, command, topic, brokers, draw)
         if isinstance(outcome, Refused):
@@ -125,16 +127,21 @@ def _growing(image: MetadataImage, context: Context, command: AdminRequest, aske
         return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
     topic = image.topics.get(asked.name)
     if topic is None:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this cluster has no such topic")
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC.format(asked.name))
     more = asked.count - topic.partition_count
     if more <= 0:
-        verb = "already has" if more == 0 else "would shrink: it has"
-        return Refused(ErrorCode.INVALID_PARTITIONS, f"topic {asked.name} {verb} {topic.partition_count} partitions")
+        text = f"Topic already has {topic.partition_count} partition(s)."
+        if more < 0:
+            there = f"The topic {asked.name} currently has {topic.partition_count} partition(s)"
+            text = f"{there}; {asked.count} would not be an increase."
+        return Refused(ErrorCode.INVALID_PARTITIONS, text)
     if asked.name in KEYED_TOPICS:
         why = f"topic {asked.name} cannot grow: its keys would be looked for in other partitions than they are in"
         return Refused(ErrorCode.INVALID_PARTITIONS, why)
     if topic.holdings.reassigning:
-        return Refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"a partition of topic {asked.name} is being reassigned")
+        return Refused(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress. It is of topic {asked.name}."
+        )
     if more > EVENTS_PER_COMMAND_MAX:
         return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
     return topic
@@ -155,7 +162,8 @@ def _grow_one(
     elif len(asked.assignments) != more:
         return Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{more} partitions are added, but {len(asked.assignments)} assignments were given",
+            f"Attempted to add {more} additional partition(s), but only {len(asked.assignments)} assignment(s) "
+            "were specified.",
         )
     else:
         numbered = {

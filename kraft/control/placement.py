@@ -87,12 +87,12 @@ def place(
         for broker in sorted(brokers)
     ]
     unfenced = [seat for seat in known if not seat.fenced]
+    if known and not unfenced:
+        raise PlacementFailed(f"All brokers are currently fenced. {len(known)} broker(s) are registered.")
     if not known or replication_factor > len(known):
-        raise PlacementFailed(f"the replication factor is {replication_factor}, but {_registered(len(known))}")
-    if not unfenced:
-        only_one = len(known) == 1
         raise PlacementFailed(
-            "the only registered broker is fenced" if only_one else f"all {len(known)} registered brokers are fenced"
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(known)} broker(s) are registered."
         )
     is_flat = len({seat.rack for seat in known}) == 1 and len({seat.host for seat in known}) == len(known)
     choose_followers = _least_loaded if is_flat else _spread
@@ -108,12 +108,6 @@ def place(
             seat.replicas += 1
         placed.append(tuple([seat.broker_id for seat in chosen]))
     return placed
-
-
-def _registered(count: int) -> str:
-    if not count:
-        return "no broker is registered"
-    return f"only {count} {'broker is' if count == 1 else 'brokers are'} registered"
 
 
 def _least_loaded(_leader: _Seat, others: list[_Seat], count: int) -> list[_Seat]:

@@ -18,11 +18,10 @@ from uuid import UUID
 
 from kraft.control.assignment import Refused, assignment_problem, directory_for
 from kraft.control.commands import START, AdminRequest, RestOfReassignments
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX, Context, Decision, FollowUp
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, TOO_LARGE, Context, Decision, FollowUp
 from kraft.control.draw import Draw
 from kraft.control.partition_change import Election, Target, change_partition
 from kraft.control.plans import Located, TopicSettings, eligibility, locate, partitions_from
-from kraft.control.topics import TOO_MANY_EVENTS
 from kraft.image import MetadataImage, PartitionState
 from kraft.image.events import PartitionChange
 from kraft.image.partitions import Replicas
@@ -49,7 +48,7 @@ def decide_alter_reassignments(image: MetadataImage, context: Context, command: 
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
         return _refused(image, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if sum(len(topic.partitions) for topic in request.topics) > EVENTS_PER_COMMAND_MAX:
-        return _refused(image, request, ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+        return _refused(image, request, ErrorCode.POLICY_VIOLATION, TOO_LARGE)
     wanted = tuple(_flattened(request))
     count = Counter((one.topic, one.partition_id) for one in wanted)
     doubled = frozenset(partition for partition, times in count.items() if times > 1)
@@ -100,8 +99,10 @@ class _Reassigner:
         """The change that begins or cancels a reassignment, None if nothing is to be done."""
         located = locate(self._image, asked.topic, asked.partition_id)
         if located is None:
-            known = "is not known" if self._image.topics.get(asked.topic) is None else "has no such partition"
-            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {asked.topic} {known}")
+            text = f"Unable to find partition {asked.topic}:{asked.partition_id}."
+            if self._image.topics.get(asked.topic) is None:
+                text = f"Unable to find a topic named {asked.topic}."
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         if asked.replicas is None:
             return self._cancel(located)
         problem = assignment_problem(self._image, asked.partition_id, asked.replicas, len(asked.replicas))
@@ -109,7 +110,7 @@ class _Reassigner:
             return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         factor = len(set(located.state.replicas) - set(located.state.removing))
         if not self._allow_factor_change and factor != len(asked.replicas):
-            text = f"{located.name} has {factor} replicas, and the target has {len(asked.replicas)}"
+            text = f"The replication factor is changed from {factor} to {len(asked.replicas)}"
             return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, text)
         return self._move(located, asked.replicas)
 
@@ -144,11 +145,19 @@ class _Reassigner:
         election."""
         state = located.state
         if not state.is_reassigning:
-            return Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{located.name} is not being reassigned")
+            return Refused(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+                f"No partition reassignment is in progress. {located.name} has none.",
+            )
         kept = [index for index, replica in enumerate(state.replicas) if replica not in state.adding]
         isr = tuple(replica for replica in state.isr if replica not in state.adding)
         if not kept or (state.isr and not isr and not self._settings.is_unclean_enabled(located.topic.name)):
-            text = f"{located.name}: of the replicas that would remain none is in sync (ISR {list(state.isr)})"
+            place = f"{located.topic.name}:{located.partition_id}"
+            text = (
+                f"Unable to revert partition assignment for {place} because it would require an unclean leader "
+                "election. "
+                f"Of the replicas that would remain none is in sync (ISR {list(state.isr)})."
+            )
             return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         target = Target(
             isr=isr,

@@ -1,4 +1,5 @@
-"""What a topic may be called: 1 to 249 of `[A-Za-z0-9._-]`, and neither `.` nor `..`. Source: Kafka's Topic class."""
+"""What a topic may be called: 1 to 249 of `[A-Za-z0-9._-]`, and neither `.` nor `..`; in the words of Kafka, which its
+tools print. Source: Kafka's Topic class."""
 
 from __future__ import annotations
 
@@ -14,12 +15,17 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 def topic_name_problem(name: str) -> str | None:
     """What is wrong with the name, or None."""
+    problem = _problem(name)
+    return None if problem is None else f"Topic name is invalid: {problem}"
+
+
+def _problem(name: str) -> str | None:
     if not name:
-        return "a topic name must not be empty"
+        return "the empty string is not allowed"
     if name in (".", ".."):
-        return f"a topic cannot be called '{name}'"
+        return f"'{name}' is not allowed"
     if len(name) > NAME_LENGTH_MAX:
-        return f"a topic name has at most {NAME_LENGTH_MAX} characters, not {len(name)}"
+        return f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
     if not _LEGAL.match(name):
-        return f"the topic name {name!r} has characters other than letters, digits, '.', '_' and '-' of ASCII"
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None

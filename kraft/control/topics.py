@@ -27,8 +27,9 @@ from kraft.control.assignment import (
     survey,
 )
 from kraft.control.commands import AdminRequest, RestOfTopics
+from kraft.control.config_refusal import config_refusal
 from kraft.control.config_view import describe_topic_configs
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, Context, Decision, FollowUp
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, TOO_LARGE, Context, Decision, FollowUp
 from kraft.control.drafts import TopicDraft, extend_draft
 from kraft.control.draw import Draw
 from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
@@ -36,7 +37,11 @@ from kraft.image import ConfigResourceType, MetadataImage
 from kraft.image.events import Config, Event, RemoveTopic, Topic
 from kraft.wire.error_codes import ErrorCode
 
-TOO_MANY_EVENTS = f"the request needs more than {EVENTS_PER_COMMAND_MAX} metadata events; ask for fewer partitions"
+TOO_MANY_EVENTS = (
+    "Excessively large number of partitions per request. It needs more than "
+    f"{EVENTS_PER_COMMAND_MAX} metadata events; ask for fewer partitions."
+)
+NO_SUCH_TOPIC = "This server does not host this topic-partition. There is no topic {}."
 
 
 ShownConfigs = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
@@ -84,7 +89,7 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
         if times[topic.name] > 1:
             if topic.name not in refused_twice:
                 refused_twice.add(topic.name)
-                refusal = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands more than once in the request")
+                refusal = Refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic name. Name topic {topic.name} once.")
                 results.append(_refused_result(topic.name, refusal))
             continue
         draft = rest.draft if number == rest.first else None
@@ -213,33 +218,32 @@ def _problem(
         command.requester, "CREATE", "TOPIC", name
     )
     if not allowed:
-        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     problem = topic_name_problem(name)
     if problem is not None:
         return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name == METADATA_TOPIC:
-        return Refused(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the cluster's own log; it cannot be created")
+        return Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
     if name in image.topics:
-        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = taken.get(_collision_key(name))
     if other is not None:
         return Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {name} differs from {other} only in '.' and '_', which metric names cannot tell apart",
+            f"Topic '{name}' collides with existing topic: {other}. Metric names cannot tell '.' from '_'.",
         )
     return None
 
 
 def _valid_configs(topic: Any) -> dict[str, str] | Refused:
-    values: dict[str, str] = {}
-    for config in topic.configs:
-        if config.value is None:
-            return Refused(ErrorCode.INVALID_CONFIG, f"topic {topic.name}: {config.name} has no value")
-        values[config.name] = config.value
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        return Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+    values = {config.name: config.value for config in topic.configs}
     try:
         validate_topic_configs(values)
     except ConfigError as problem:
-        return Refused(ErrorCode.INVALID_CONFIG, str(problem))
+        return Refused(ErrorCode.INVALID_CONFIG, config_refusal(problem, values, of_topic=True))
     return dict(sorted(values.items()))
 
 
@@ -247,26 +251,33 @@ def _by_hand(topic: Any) -> dict[int, tuple[int, ...]] | Refused | None:
     """Partition number → replicas as the request places them; None if it leaves that to us."""
     if not topic.assignments:
         return None
-    if topic.num_partitions != -1:
-        return Refused(ErrorCode.INVALID_REQUEST, "a manual assignment and a number of partitions exclude each other")
+    manual = "A manual partition assignment was specified, but"
     if topic.replication_factor != -1:
-        return Refused(ErrorCode.INVALID_REQUEST, "a manual assignment and a replication factor exclude each other")
+        return Refused(ErrorCode.INVALID_REQUEST, f"{manual} replication factor was not set to -1.")
+    if topic.num_partitions != -1:
+        return Refused(ErrorCode.INVALID_REQUEST, f"{manual} numPartitions was not set to -1.")
     by_hand = {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}
     if len(by_hand) != len(topic.assignments):
-        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+        (twice, _), *_ = Counter(one.partition_index for one in topic.assignments).most_common(1)
+        text = f"Found multiple manual partition assignments for partition {twice}"
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     return by_hand
 
 
 def _assign(context: Context, brokers: Survey, topic: Any, draw: Draw) -> list[Assigned] | Refused:
-    partitions = _partitions_wanted(context, topic)
-    if partitions <= 0:
-        return Refused(ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {partitions}; it must be above 0")
     factor = _factor_wanted(context, topic)
     if isinstance(factor, Refused):
         return factor
+    partitions = _partitions_wanted(context, topic)
+    if partitions <= 0:
+        text = f"Number of partitions was set to an invalid non-positive value. It is {partitions}."
+        return Refused(ErrorCode.INVALID_PARTITIONS, text)
     if partitions > EVENTS_PER_COMMAND_MAX:
         return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
-    return assign_replicas(brokers, partitions, factor, draw)
+    assigned = assign_replicas(brokers, partitions, factor, draw)
+    if isinstance(assigned, Refused):
+        return assigned._replace(message=f"Unable to replicate the partition {factor} time(s): {assigned.message}")
+    return assigned
 
 
 def _factor_wanted(context: Context, topic: Any) -> int | Refused:
@@ -274,7 +285,8 @@ def _factor_wanted(context: Context, topic: Any) -> int | Refused:
     factor = context.config.integer("default.replication.factor") if wanted == -1 else wanted
     if factor <= 0:
         return Refused(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is {factor}; it must be above 0, or -1"
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor must be larger than 0, or -1 to use the default value. It is {factor}.",
         )
     return factor
 
@@ -362,8 +374,9 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
     events: list[Event] = []
     removed: set[UUID] = set()
     for name, topic_id in asked:
-        if times[name, topic_id] > 1 or (name is not None and topic_id is not None):
-            results.append((name, topic_id, ErrorCode.INVALID_REQUEST, "name each topic once, by name or by id"))
+        misnamed = _misnamed(name, topic_id, times[name, topic_id])
+        if misnamed is not None:
+            results.append((name, topic_id, ErrorCode.INVALID_REQUEST, misnamed))
             continue
         topic = image.topics.get(name) if name is not None else image.topics.get_by_id(topic_id or UUID(int=0))
         code, message = _refuse_delete(image, context, command, name, topic)
@@ -371,15 +384,27 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
             results.append((name, topic_id, code, message))
             continue
         if topic.topic_id in removed:
-            results.append((topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, "named twice"))
+            text = "The provided topic name maps to an ID that was already supplied."
+            results.append((topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, text))
             continue
         removed.add(topic.topic_id)
         events.append(RemoveTopic(topic.topic_id))
         results.append((topic.name, topic.topic_id, ErrorCode.NONE, None))
     if len(events) > EVENTS_PER_COMMAND_MAX:
         events = []
-        results = [(name, topic_id, ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS) for name, topic_id in asked]
+        results = [(name, topic_id, ErrorCode.POLICY_VIOLATION, TOO_LARGE) for name, topic_id in asked]
     return Decision(events=tuple(events), reply=_delete_response(results), depends_on=image.offset)
+
+
+def _misnamed(name: str | None, topic_id: UUID | None, times: int) -> str | None:
+    """What is wrong with how a request names a topic, or None."""
+    if name is not None and topic_id is not None:
+        return "You may not specify both topic name and topic id."
+    if name is None and topic_id is None:
+        return "Neither topic name nor id were specified."
+    if times > 1:
+        return "Duplicate topic id." if name is None else "Duplicate topic name."
+    return None
 
 
 def _refuse_delete(
@@ -392,10 +417,14 @@ def _refuse_delete(
             return ErrorCode.UNKNOWN_TOPIC_ID, None
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
     if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
-        return code, "this cluster has no such topic"
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC.format(name)
     if not context.config.boolean("delete.topic.enable"):
-        return ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on the active controller"
+        return (
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            "Topic deletion is disabled. Set delete.topic.enable=true on the controllers.",
+        )
     return ErrorCode.NONE, None
 
 

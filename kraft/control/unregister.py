@@ -20,7 +20,9 @@ def decide_unregister_broker(image: MetadataImage, context: Context, command: Ad
     plan = UnregisterBrokerCommand(
         broker_id=broker_id,
         done=_response(ErrorCode.NONE, None),
-        not_registered=_response(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered"),
+        not_registered=_response(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered"
+        ),
     )
     return decide_unregister(image, context, plan)
 

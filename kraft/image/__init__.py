@@ -13,6 +13,7 @@ from kraft.image.registrations import (
     ControllerRegistration,
     Endpoint,
     FeatureRange,
+    config_type_name,
 )
 from kraft.image.replay import ImageBuilder, ReplayFailed, replay, replay_with_delta
 from kraft.image.topics import TopicsImage
@@ -35,6 +36,7 @@ __all__ = [
     "TopicImage",
     "TopicsImage",
     "UnknownEvent",
+    "config_type_name",
     "decode_event",
     "digest",
     "dump",

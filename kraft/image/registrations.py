@@ -30,6 +30,12 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
+def config_type_name(resource_type: int) -> str:
+    """The type's name for messages; its number if Kafka has no such type."""
+    known = ConfigResourceType._value2member_map_.get(resource_type)
+    return str(resource_type) if known is None else ConfigResourceType(resource_type).name
+
+
 class Endpoint(NamedTuple):
     """A listener as others reach it. `security_protocol` is Kafka's name: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
 

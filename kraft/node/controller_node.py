@@ -6,6 +6,7 @@ the same process, on the same quorum; their listeners are apart.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +16,7 @@ from kraft.config import NodeConfig
 from kraft.image import Endpoint
 from kraft.node.controller import Controller
 from kraft.node.controller_answers import requester_of
+from kraft.node.log_limit import LogLimit
 from kraft.node.quorum import Quorum
 from kraft.seam import Address, Binding, BoundListener, CloseReason, Seam, Transport, WireError
 from kraft.wire.budget import MemoryBudget
@@ -50,6 +52,7 @@ class ControllerListeners:
         self._limits = ServerLimits(frame_bytes_max=config.integer("socket.request.max.bytes"))
         self._connections: set[ServerConnection] = set()
         self._entry = self._handle if faults is None else faults.wrap(self._handle)
+        self.log_limit = LogLimit(seam.clock)
         self.bound: dict[str, BoundListener] = {}
 
     def bind(self) -> None:
@@ -84,16 +87,19 @@ class ControllerListeners:
             self._entry,
             limits=self._limits,
             budget=self._budget,
-            on_closed=self._closed,
+            on_closed=partial(self._closed, transport.peer_host),
             table=CONTROLLER_TABLE,
         )
         self._connections.add(connection)
         return connection
 
-    def _closed(self, connection: ServerConnection, reason: CloseReason) -> None:
+    def _closed(self, client_address: str, connection: ServerConnection, reason: CloseReason) -> None:
         self._connections.discard(connection)
         if reason is CloseReason.BAD_BYTES:
-            log.warning("connection closed", why=connection.closed_because)
+            why = connection.closed_because
+            self.log_limit.warning(
+                log, "connection closed", client=client_address, why=why, client_address=client_address
+            )
         self._controller.connection_closed(connection, reason)
 
     def _handle(self, request: Request) -> None:

@@ -1,6 +1,7 @@
 """API keys, the version ranges that we serve, and which versions are flexible.
 
-Invariants: a key that is not implemented is in no table (a hole in the list is legal, a lie is not); Produce is shown
+Invariants: a key without a handler is in no table (a hole in the list is legal, a lie is not), but some handlers only
+answer that the feature is off, as Kafka's do; Produce is shown
 from version 0 because librdkafka tests 0..7 before it enables compression, but only 3 and up are accepted.
 Source: the ranges of Kafka 4.1, and of 4.3 where it has more; KIP-482 for flexible versions.
 """
@@ -235,16 +236,21 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.SYNC_GROUP, 0, 5),
     (ApiKey.DESCRIBE_GROUPS, 0, 6),
     (ApiKey.LIST_GROUPS, 0, 5),
+    (ApiKey.SASL_HANDSHAKE, 0, 1),
     (ApiKey.API_VERSIONS, 0, 4),
     (ApiKey.CREATE_TOPICS, 2, 7),
     (ApiKey.DELETE_TOPICS, 1, 6),
     (ApiKey.DELETE_RECORDS, 0, 2),
     (ApiKey.INIT_PRODUCER_ID, 0, 5),
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
+    (ApiKey.DESCRIBE_ACLS, 1, 3),
+    (ApiKey.CREATE_ACLS, 1, 3),
+    (ApiKey.DELETE_ACLS, 1, 3),
     (ApiKey.DESCRIBE_CONFIGS, 1, 4),
     (ApiKey.ALTER_CONFIGS, 0, 2),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
     (ApiKey.DESCRIBE_LOG_DIRS, 1, 5),
+    (ApiKey.SASL_AUTHENTICATE, 0, 2),
     (ApiKey.CREATE_PARTITIONS, 0, 3),
     (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.ELECT_LEADERS, 0, 2),
@@ -257,6 +263,9 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.DESCRIBE_CLUSTER, 0, 2),
     (ApiKey.DESCRIBE_PRODUCERS, 0, 0),
     (ApiKey.UNREGISTER_BROKER, 0, 0),
+    (ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+    (ApiKey.LIST_TRANSACTIONS, 0, 2),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
     (ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     (ApiKey.ADD_RAFT_VOTER, 0, 0),
@@ -269,11 +278,8 @@ CLIENT_APIS: dict[ApiKey, ApiVersionRange] = {
     **_ranges(
         (ApiKey.OFFSET_COMMIT, 2, 9),
         (ApiKey.OFFSET_FETCH, 1, 9),
-        (ApiKey.DESCRIBE_ACLS, 1, 3),
         (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
         (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
-        (ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
-        (ApiKey.LIST_TRANSACTIONS, 0, 2),
         (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
         (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
         (ApiKey.END_TXN, 0, 4),

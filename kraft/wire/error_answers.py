@@ -36,7 +36,18 @@ SESSION_ERRORS = frozenset(
 """Of a Fetch as a whole, never of one of its partitions."""
 
 _IDENTIFYING = frozenset(
-    {"name", "topic_id", "partition", "group_id", "resource_name", "resource_type", "key", "member_id", "producer_id"}
+    {
+        "name",
+        "topic_id",
+        "partition",
+        "group_id",
+        "resource_name",
+        "resource_type",
+        "key",
+        "member_id",
+        "producer_id",
+        "transactional_id",
+    }
 )
 
 
@@ -124,7 +135,10 @@ def _elements(entity: Any, request: Any, error: ErrorCode) -> Iterator[Any]:
         for field in fields_of(request.__class__):
             if field.is_array and field.kind == ENTITY:  # a level that the answer does not have
                 for element in getattr(request, field.name) or ():
-                    yield from _elements(entity, element, error)
+                    if names:
+                        yield from _elements(entity, element, error)
+                    else:  # answers without a name are in the order of the request's elements
+                        yield _failed(entity, element, error)
         return
     for element in getattr(request, array) or ():
         if dataclasses.is_dataclass(element):

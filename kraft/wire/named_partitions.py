@@ -33,6 +33,7 @@ _PLAIN_NAMES = {
     "group_ids": "group_id",
     "groups_names": "group_id",
     "coordinator_keys": "key",
+    "transactional_ids": "transactional_id",
 }
 
 

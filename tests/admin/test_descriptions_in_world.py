@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kraft.client import Consumer, KafkaError
-from kraft.client.admin import ConfigResource, ConfigSource, ConfigType, NewTopic, ResourceType
+from kraft.client.admin import ConfigResource, ConfigSource, ConfigType, NewTopic, ResourceType, TransactionListing
 from kraft.client.admin import configs as admin_configs
 from kraft.client.connections import VersionMismatch
 from kraft.wire.error_codes import ErrorCode
@@ -109,15 +109,23 @@ def test_a_member_of_a_classic_group_has_its_subscription_and_rack() -> None:
     play(work)
 
 
+def test_a_cluster_without_acls_and_transactions_says_so() -> None:
+    async def work(stage: Stage) -> None:
+        with pytest.raises(KafkaError, match="No Authorizer is configured") as refused:
+            await stage.admin.access.acls()
+        assert refused.value.code is ErrorCode.SECURITY_DISABLED
+        assert await stage.admin.transactions.list() == ()
+        gone = TransactionListing("pay", 1, "Ongoing", 1)
+        assert await stage.admin.transactions.describe([gone]) == ()
+
+    play(work)
+
+
 def test_requests_that_the_brokers_do_not_know_are_an_error_that_names_them() -> None:
     async def work(stage: Stage) -> None:
-        with pytest.raises(VersionMismatch, match="DESCRIBE_ACLS"):
-            await stage.admin.access.acls()
         with pytest.raises(VersionMismatch, match="DESCRIBE_CLIENT_QUOTAS"):
             await stage.admin.access.quotas()
         with pytest.raises(VersionMismatch, match="DESCRIBE_USER_SCRAM_CREDENTIALS"):
             await stage.admin.access.scram_users()
-        with pytest.raises(VersionMismatch, match="LIST_TRANSACTIONS"):
-            await stage.admin.transactions.list()
 
     play(work)

@@ -204,7 +204,7 @@ def test_a_topic_that_somebody_asks_for_is_created_with_the_brokers_defaults() -
     harness.broker.auto_topics = AutoTopicCreation(harness.broker)
     topic = nested(ApiKey.METADATA, "topics", name="wanted")
     (first,) = harness.ask(ApiKey.METADATA, 9, topics=[topic]).topics
-    assert first.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert first.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     harness.holder.image = controller.image
     (second,) = harness.ask(ApiKey.METADATA, 9, topics=[topic]).topics
     assert (second.error_code, len(second.partitions)) == (0, 4)

@@ -56,7 +56,7 @@ def test_internal_requests_close_a_connection_on_a_client_listener(key: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (17, 0), (999, 0)]
+    ("key", "version"), [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (ApiKey.END_TXN, 0), (999, 0)]
 )
 def test_an_api_or_version_that_is_not_served_closes_the_connection_only(key: int, version: int) -> None:
     harness = BrokerHarness()

@@ -139,7 +139,7 @@ def test_a_missing_topic_is_created_when_client_and_broker_want_it(image: Metada
     harness = BrokerHarness(image)
     answers = harness.ask(METADATA, 9, topics=asked("new", "bad/name"), allow_auto_topic_creation=True).topics
     assert {t.name: t.error_code for t in answers} == {
-        "new": ErrorCode.LEADER_NOT_AVAILABLE,
+        "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "bad/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
     assert harness.auto_topics.asked == ["new"]
@@ -178,7 +178,7 @@ def test_creation_needs_the_right_on_the_cluster_or_on_the_topic(image: Metadata
     denying = Denying((Operation.CREATE, CLUSTER.name), (Operation.CREATE, "forbidden"))
     harness = BrokerHarness(image, authorizer=denying)
     answers = harness.ask(METADATA, 9, topics=asked("allowed", "forbidden"), allow_auto_topic_creation=True).topics
-    assert {t.name: t.error_code for t in answers} == {"allowed": 5, "forbidden": 29}
+    assert {t.name: t.error_code for t in answers} == {"allowed": 3, "forbidden": 29}
     assert harness.auto_topics.asked == ["allowed"]
 
 

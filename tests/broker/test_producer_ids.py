@@ -62,6 +62,14 @@ def test_a_transactional_id_is_refused_for_good_because_there_are_no_transaction
     assert ask(harness, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize(("producer_id", "producer_epoch", "error"), [(7, -1, 42), (-1, 3, 42), (7, 3, 0), (-1, -1, 0)])
+def test_a_producer_id_without_its_epoch_is_an_invalid_request(
+    producer_id: int, producer_epoch: int, error: int
+) -> None:
+    harness, _ = broker_with_controller()
+    assert ask(harness, producer_id=producer_id, producer_epoch=producer_epoch).error_code == error
+
+
 def test_what_is_not_allowed_is_refused() -> None:
     harness, _ = broker_with_controller(Denying((Operation.WRITE, "pay"), (Operation.IDEMPOTENT_WRITE, CLUSTER.name)))
     assert ask(harness, transactional_id="pay").error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -86,7 +86,7 @@ def register_controller(cluster: Cluster, number: int, features: tuple[FeatureRa
         ("no.such.feature", 1, 1, ErrorCode.INVALID_UPDATE_VERSION),
         (METADATA_VERSION_FEATURE, NEWEST + 1, 1, ErrorCode.INVALID_UPDATE_VERSION),
         (METADATA_VERSION_FEATURE, 0, 3, ErrorCode.INVALID_UPDATE_VERSION),
-        (METADATA_VERSION_FEATURE, NEWEST, 9, ErrorCode.INVALID_REQUEST),
+        (METADATA_VERSION_FEATURE, NEWEST, 9, ErrorCode.INVALID_UPDATE_VERSION),
         (ELR_FEATURE, 0, 3, ErrorCode.INVALID_UPDATE_VERSION),
     ],
 )

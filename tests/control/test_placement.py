@@ -71,14 +71,17 @@ def test_the_same_seed_gives_the_same_placement_and_another_seed_another() -> No
     assert place(brokers, 12, 3, Draw(7)) != place(brokers, 12, 3, Draw(8))
 
 
+UNREACHABLE = "The target replication factor of"
+
+
 @pytest.mark.parametrize(
     ("count", "fenced", "factor", "why"),
     [
-        (0, False, 1, "the replication factor is 1, but no broker is registered"),
-        (1, False, 3, "the replication factor is 3, but only 1 broker is registered"),
-        (2, False, 3, "the replication factor is 3, but only 2 brokers are registered"),
-        (1, True, 1, "the only registered broker is fenced"),
-        (2, True, 1, "all 2 registered brokers are fenced"),
+        (0, False, 1, f"{UNREACHABLE} 1 cannot be reached because only 0 broker(s) are registered."),
+        (1, False, 3, f"{UNREACHABLE} 3 cannot be reached because only 1 broker(s) are registered."),
+        (2, False, 3, f"{UNREACHABLE} 3 cannot be reached because only 2 broker(s) are registered."),
+        (1, True, 1, "All brokers are currently fenced. 1 broker(s) are registered."),
+        (2, True, 3, "All brokers are currently fenced. 2 broker(s) are registered."),
     ],
 )
 def test_too_few_brokers_or_none_unfenced_is_refused_and_the_text_says_how_many_there_are(

@@ -59,10 +59,8 @@ def test_a_founder_is_refused_when_the_group_cannot_be_written_and_nothing_is_le
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
-        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"member_id": "who"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "who", "protocols": ()}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],

@@ -13,7 +13,7 @@ from kraft.image import events, replay
 from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.groups_in_world.member import WITH_TOPIC_IDS, Member
+from tests.groups_in_world.member import NEWEST, WITH_TOPIC_IDS, Member
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -110,6 +110,49 @@ def test_the_metrics_of_the_coordinator_have_kafkas_names(run: Any) -> None:
             1,
         )
         assert found["offset-commit-count"] == 1
+
+    run(test)
+
+
+# a request's own errors
+
+ME = {"group_id": "", "generation_id": 1, "member_id": "m"}
+JOIN = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 30_000, "protocol_type": "consumer"}
+OWN_ERRORS: list[tuple[ApiKey, dict[str, Any], ErrorCode]] = [
+    (ApiKey.JOIN_GROUP, {**JOIN, "group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+    (ApiKey.JOIN_GROUP, {**JOIN, "session_timeout": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+    (ApiKey.JOIN_GROUP, {**JOIN, "session_timeout": 2**31 - 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+    (ApiKey.SYNC_GROUP, {**ME, "protocol_type": "consumer", "protocol_name": "range"}, ErrorCode.INVALID_GROUP_ID),
+    (ApiKey.SYNC_GROUP, {**ME, "group_id": "g"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    (ApiKey.HEARTBEAT, ME, ErrorCode.INVALID_GROUP_ID),
+    (ApiKey.LEAVE_GROUP, {"group_id": "", "members": [{"member_id": "m"}]}, ErrorCode.INVALID_GROUP_ID),
+    (ApiKey.OFFSET_DELETE, {"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+]
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["before-the-offsets-topic", "with-the-offsets-topic"])
+def test_every_broker_answers_the_errors_of_a_group_request_itself(run: Any, is_there: bool) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        if is_there:
+            await member.settle()
+        for broker_id in cluster.broker_ids:
+            client = await cluster.connect(broker_id, member.seam)
+            for key, fields, error in OWN_ERRORS:
+                answer = await client.ask(key, NEWEST[key], **fields)
+                assert ErrorCode(int(answer.error_code)) is error, (broker_id, key.name, fields)
+            beat = await client.ask(ApiKey.HEARTBEAT, 4, **{**ME, "group_id": "g"})
+            leads = is_there and broker_id == member.broker
+            assert beat.error_code == (ErrorCode.UNKNOWN_MEMBER_ID if leads else ErrorCode.NOT_COORDINATOR)
+
+    run(test)
+
+
+def test_a_commit_of_nothing_is_answered_by_every_broker(run: Any) -> None:
+    async def test(world: Any, cluster: Any, member: Member) -> None:
+        for broker_id in cluster.broker_ids:
+            client = await cluster.connect(broker_id, member.seam)
+            fields = {"group_id": "g", "generation_id_or_member_epoch": 5, "member_id": "who"}
+            assert (await client.ask(ApiKey.OFFSET_COMMIT, 9, **fields)).topics == ()
 
     run(test)
 

@@ -47,6 +47,8 @@ from kraft.wire.messages import (
 )
 from tests.wire.kio_strategies import messages
 
+WITH_TIMES = {(ApiKey.DESCRIBE_TRANSACTIONS, Direction.RESPONSE)}
+"""kio writes a time from a datetime, which has no -1; here it stays milliseconds."""
 PAIRS = [
     pytest.param(
         key,
@@ -59,6 +61,7 @@ PAIRS = [
     if key not in (ApiKey.PRODUCE, ApiKey.FETCH)
     for version in range(row.min, row.max + 1)
     for direction in Direction
+    if (key, direction) not in WITH_TIMES
 ]
 FEW = settings(max_examples=max(4, settings.default.max_examples // 5))
 

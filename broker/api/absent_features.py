@@ -1,0 +1,157 @@
+"""APIs of features that this cluster does not have, answered as Kafka answers them where the feature is off.
+
+They are advertised, as Kafka's are: a client that misses one reports an old broker, or (librdkafka's consumer with
+group.protocol=consumer) nothing at all. The answer names the feature where the message has room for a text, and the
+log says once per client and minute what is missing.
+Source: Kafka's AclApis (no authorizer), KafkaApis (SASL on another listener, group.version 0), TransactionCoordinator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.node.gates import Operation, Resource, ResourceType
+from kraft.broker.node.session import Session
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+
+log = structlog.get_logger("kraft.broker.absent_features")
+
+NO_AUTHORIZER = "No Authorizer is configured"
+"""Kafka's words. Here there is none to configure."""
+NO_ACLS = "this cluster has no ACLs yet: every request is allowed"
+NO_SASL = "no listener of this cluster speaks SASL yet"
+NO_TRANSACTIONS = "this cluster has no transactions yet; leave transactional.id out"
+NO_CONSUMER_GROUPS = "this cluster has no groups of the consumer protocol (KIP-848) yet: set group.protocol=classic"
+
+TRANSACTION_STATES = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
+
+
+def warn(broker: Broker, session: Session, event: str, missing: str) -> None:
+    """Log what the client asked for and what is missing, once per client and minute."""
+    broker.log_limit.warning(
+        log,
+        event,
+        client=f"{session.client_address} {session.client_id}",
+        missing=missing,
+        client_id=session.client_id,
+        client_address=session.client_address,
+        listener=session.listener,
+    )
+
+
+# ACLs
+
+
+def handle_describe_acls(broker: Broker, request: Request, session: Session) -> None:
+    """Needs DESCRIBE on the cluster."""
+    read(request)
+    error, text = ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER} on the broker: {NO_ACLS}"
+    if not broker.gates.authorize_cluster(session, Operation.DESCRIBE):
+        error, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ""
+    else:
+        warn(broker, session, "a client asks for ACLs", NO_ACLS)
+    answer(request, respond(ApiKey.DESCRIBE_ACLS, error_code=error, error_message=text or None))
+
+
+def handle_create_acls(broker: Broker, request: Request, session: Session) -> None:
+    """Refuse each ACL. Needs ALTER on the cluster."""
+    error, text = _acl_refusal(broker, session)
+    row = part(ApiKey.CREATE_ACLS, "AclCreationResult")
+    rows = [row(error_code=error, error_message=text) for _ in read(request).creations]
+    answer(request, respond(ApiKey.CREATE_ACLS, results=rows))
+
+
+def handle_delete_acls(broker: Broker, request: Request, session: Session) -> None:
+    """Refuse each filter. Needs ALTER on the cluster."""
+    error, text = _acl_refusal(broker, session)
+    row = part(ApiKey.DELETE_ACLS, "DeleteAclsFilterResult")
+    rows = [row(error_code=error, error_message=text) for _ in read(request).filters]
+    answer(request, respond(ApiKey.DELETE_ACLS, filter_results=rows))
+
+
+def _acl_refusal(broker: Broker, session: Session) -> tuple[ErrorCode, str | None]:
+    if not broker.gates.authorize_cluster(session, Operation.ALTER):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
+    warn(broker, session, "a client changes ACLs", NO_ACLS)
+    return ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}. {NO_ACLS[0].upper()}{NO_ACLS[1:]}"
+
+
+# SASL
+
+
+def handle_sasl_handshake(broker: Broker, request: Request, session: Session) -> None:
+    """A client that is configured for SASL: no mechanism is enabled, and it reports that."""
+    read(request)
+    _warn_of_sasl(broker, session)
+    answer(request, respond(ApiKey.SASL_HANDSHAKE, error_code=ErrorCode.ILLEGAL_SASL_STATE))
+
+
+def handle_sasl_authenticate(broker: Broker, request: Request, session: Session) -> None:
+    """Refuse the token of a client that did not wait for the answer to its handshake."""
+    read(request)
+    _warn_of_sasl(broker, session)
+    text = (
+        f"SaslAuthenticate request received on the {session.security_protocol} listener {session.listener}: {NO_SASL}"
+    )
+    answer(request, respond(ApiKey.SASL_AUTHENTICATE, error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=text))
+
+
+def _warn_of_sasl(broker: Broker, session: Session) -> None:
+    event = "a client begins SASL: set its security.protocol to that of the listener"
+    warn(broker, session, f"{event} ({session.security_protocol})", NO_SASL)
+
+
+# the consumer protocol
+
+
+def handle_consumer_group_heartbeat(broker: Broker, request: Request, session: Session) -> None:
+    """Refuse the group, before anything is authorised."""
+    read(request)
+    warn(broker, session, "a consumer uses group.protocol=consumer", NO_CONSUMER_GROUPS)
+    answer(
+        request,
+        respond(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            error_message=NO_CONSUMER_GROUPS[0].upper() + NO_CONSUMER_GROUPS[1:],
+        ),
+    )
+
+
+# transactions
+
+
+def handle_describe_transactions(broker: Broker, request: Request, session: Session) -> None:
+    """No transactional id is known, to any broker. Needs DESCRIBE on each."""
+    row = part(ApiKey.DESCRIBE_TRANSACTIONS, "TransactionState")
+    rows = []
+    for name in read(request).transactional_ids:
+        is_allowed = broker.gates.authorize(session, Operation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, name))
+        error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        rows.append(row(transactional_id=name, error_code=error))
+    answer(request, respond(ApiKey.DESCRIBE_TRANSACTIONS, transaction_states=rows))
+
+
+def handle_list_transactions(broker: Broker, request: Request, session: Session) -> None:
+    """There are none."""
+    unknown = tuple(state for state in read(request).state_filters if state not in TRANSACTION_STATES)
+    answer(request, respond(ApiKey.LIST_TRANSACTIONS, unknown_state_filters=unknown, transaction_states=()))

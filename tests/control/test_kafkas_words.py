@@ -1,0 +1,274 @@
+"""Refusals begin with the words that Kafka's tools print for them, which scripts look for; ours may follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX
+from kraft.wire.api_keys import ApiKey
+from tests.control.cluster import Cluster, node_config, topic_id
+from tests.control.requests import change_configs, new_topic
+
+BROKERS = (1, 2, 3)
+ILLEGAL = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+MANUAL = "A manual partition assignment was specified, but"
+INCLUDES = "The manual partition assignment includes"
+UNABLE = "Unable to replicate the partition"
+INVALID_UPDATE = "The update failed for all features since the following feature had an error: Invalid update version"
+ELECTION = {"election_type": 0, "timeout": 1_000}
+TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
+
+
+def cluster() -> Cluster:
+    made = Cluster()
+    made.add_brokers(*BROKERS)
+    made.add_topic("orders", (1, 2), (2, 1), number=1)
+    made.add_topic("pay.ments", (1,), number=2)
+    return made
+
+
+def refusals(found: Any) -> list[str]:
+    """The texts of the errors in an answer, wherever they are."""
+    texts = []
+    if getattr(found, "error_code", 0) and getattr(found, "error_message", None):
+        texts.append(found.error_message)
+    for name in ("topics", "results", "responses", "replica_election_results", "partitions", "partition_result"):
+        for row in getattr(found, name, None) or ():
+            texts += refusals(row)
+    return texts
+
+
+CREATE: list[tuple[dict[str, Any], str]] = [
+    (new_topic("orders"), "Topic 'orders' already exists."),
+    (new_topic(""), "Topic name is invalid: the empty string is not allowed"),
+    (new_topic("."), "Topic name is invalid: '.' is not allowed"),
+    (new_topic(".."), "Topic name is invalid: '..' is not allowed"),
+    (new_topic("a/b"), f"Topic name is invalid: 'a/b' {ILLEGAL}"),
+    (new_topic("a" * 250), f"Topic name is invalid: the length of '{'a' * 250}' is longer than the max allowed length 249"),
+    (new_topic("pay_ments"), "Topic 'pay_ments' collides with existing topic: pay.ments"),
+    (new_topic("__cluster_metadata"), "Creation of internal topic __cluster_metadata is prohibited."),
+    (new_topic("t", 0), "Number of partitions was set to an invalid non-positive value."),
+    (new_topic("t", 0, 0), "Replication factor must be larger than 0, or -1 to use the default value."),
+    (
+        new_topic("t", 1, 4),
+        f"{UNABLE} 4 time(s): The target replication factor of 4 cannot be reached because only 3 broker(s) are registered",
+    ),
+    (new_topic("t", EVENTS_PER_COMMAND_MAX + 1, 1), TOO_MANY_PARTITIONS),
+    (new_topic("t", configs={"retention.ms": None}), "Null value not supported for topic configs: retention.ms"),
+    (new_topic("t", configs={"retention": "1"}), "Unknown topic config name: retention"),
+    (new_topic("t", configs={"retention.ms": "abc"}), "Invalid value abc for configuration retention.ms: "),
+    (new_topic("t", configs={"retention.ms": "-2"}), "Invalid value -2 for configuration retention.ms: "),
+    (new_topic("t", 2, -1, assignments={0: [1]}), f"{MANUAL} numPartitions was not set to -1."),
+    (new_topic("t", 2, 2, assignments={0: [1]}), f"{MANUAL} replication factor was not set to -1."),
+    (new_topic("t", -1, -1, assignments={1: [1]}), "partitions should be a consecutive 0-based integer sequence"),
+    (new_topic("t", -1, -1, assignments={0: []}), f"{INCLUDES} an empty replica list."),
+    (new_topic("t", -1, -1, assignments={0: [1, 9]}), f"{INCLUDES} broker 9, but no such broker is registered."),
+    (new_topic("t", -1, -1, assignments={0: [1, 1]}), f"{INCLUDES} the broker 1 more than once."),
+    (
+        new_topic("t", -1, -1, assignments={0: [1], 1: [1, 2]}),
+        f"{INCLUDES} a partition with 2 replica(s), but this is not consistent with previous partitions, which have "
+        "1 replica(s).",
+    ),
+]
+
+
+@pytest.mark.parametrize(("topic", "words"), CREATE, ids=[words[:60] for _, words in CREATE])
+def test_a_refused_new_topic_is_told_in_kafkas_words(topic: dict[str, Any], words: str) -> None:
+    (text,) = refusals(cluster().admin(ApiKey.CREATE_TOPICS, topics=[topic]))
+    assert text.startswith(words)
+
+
+OTHERS: list[tuple[ApiKey, dict[str, Any], str]] = [
+    (ApiKey.CREATE_TOPICS, {"topics": [new_topic("t"), new_topic("t")]}, "Duplicate topic name."),
+    (
+        ApiKey.CREATE_TOPICS,
+        {
+            "topics": [
+                {
+                    **new_topic("t", -1, -1),
+                    "assignments": [{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 0, "broker_ids": [2]}],
+                }
+            ]
+        },
+        "Found multiple manual partition assignments for partition 0",
+    ),
+    (ApiKey.DELETE_TOPICS, {"topics": [{"name": "no"}]}, "This server does not host this topic-partition."),
+    (ApiKey.DELETE_TOPICS, {"topics": [{"topic_id": topic_id(9)}]}, "This server does not host this topic ID."),
+    (ApiKey.DELETE_TOPICS, {"topics": [{"name": "orders"}] * 2}, "Duplicate topic name."),
+    (ApiKey.DELETE_TOPICS, {"topics": [{"topic_id": topic_id(1)}] * 2}, "Duplicate topic id."),
+    (ApiKey.DELETE_TOPICS, {"topics": [{"name": None}]}, "Neither topic name nor id were specified."),
+    (
+        ApiKey.DELETE_TOPICS,
+        {"topics": [{"name": "orders", "topic_id": topic_id(1)}]},
+        "You may not specify both topic name and topic id.",
+    ),
+    (
+        ApiKey.DELETE_TOPICS,
+        {"topics": [{"name": "orders"}, {"topic_id": topic_id(1)}]},
+        "The provided topic name maps to an ID that was already supplied.",
+    ),
+    (ApiKey.CREATE_PARTITIONS, {"topics": [{"name": "no", "count": 3, "assignments": None}]}, "This server does not host"),
+    (
+        ApiKey.CREATE_PARTITIONS,
+        {"topics": [{"name": "orders", "count": 2, "assignments": None}]},
+        "Topic already has 2 partition(s).",
+    ),
+    (
+        ApiKey.CREATE_PARTITIONS,
+        {"topics": [{"name": "orders", "count": 1, "assignments": None}]},
+        "The topic orders currently has 2 partition(s); 1 would not be an increase.",
+    ),
+    (
+        ApiKey.CREATE_PARTITIONS,
+        {"topics": [{"name": "orders", "count": 4, "assignments": [{"broker_ids": [1, 2]}]}]},
+        "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
+    ),
+    (
+        ApiKey.CREATE_PARTITIONS,
+        {"topics": [{"name": "orders", "count": 3, "assignments": [{"broker_ids": [1]}]}]},
+        f"{INCLUDES} a partition with 1 replica(s), but this is not consistent with previous partitions, which have 2",
+    ),
+    (
+        ApiKey.CREATE_PARTITIONS,
+        {"topics": [{"name": "orders", "count": 3, "assignments": None}] * 2},
+        "Duplicate topic name.",
+    ),
+    (
+        ApiKey.CREATE_PARTITIONS,
+        {"topics": [{"name": "orders", "count": EVENTS_PER_COMMAND_MAX + 3, "assignments": None}]},
+        TOO_MANY_PARTITIONS,
+    ),
+    (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        {"topics": [{"name": "no", "partitions": [{"partition_index": 0, "replicas": [1]}]}]},
+        "Unable to find a topic named no.",
+    ),
+    (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        {"topics": [{"name": "orders", "partitions": [{"partition_index": 9, "replicas": [1, 2]}]}]},
+        "Unable to find partition orders:9.",
+    ),
+    (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": None}]}]},
+        "No partition reassignment is in progress.",
+    ),
+    (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": []}]}]},
+        f"{INCLUDES} an empty replica list.",
+    ),
+    (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1, 9]}]}]},
+        f"{INCLUDES} broker 9, but no such broker is registered.",
+    ),
+    (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        {
+            "allow_replication_factor_change": False,
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1]}]}],
+        },
+        "The replication factor is changed from 2 to 1",
+    ),
+    (ApiKey.ELECT_LEADERS, {**ELECTION, "topic_partitions": [{"topic": "no", "partitions": [0]}]}, "No such topic as no"),
+    (
+        ApiKey.ELECT_LEADERS,
+        {**ELECTION, "topic_partitions": [{"topic": "orders", "partitions": [9]}]},
+        "No such partition as orders-9",
+    ),
+    (
+        ApiKey.ELECT_LEADERS,
+        {**ELECTION, "topic_partitions": [{"topic": "orders", "partitions": [0]}]},
+        "Leader election not needed for topic partition.",
+    ),
+    (ApiKey.UNREGISTER_BROKER, {"broker_id": 9}, "Broker ID 9 is not currently registered"),
+    *(
+        (ApiKey.UPDATE_FEATURES, {"feature_updates": [update]}, f"{INVALID_UPDATE} {words}")
+        for update, words in [
+            (
+                {"feature": "no.such", "max_version_level": 1, "upgrade_type": 1},
+                "1 for feature no.such. Local controller does not support this feature.",
+            ),
+            (
+                {"feature": "metadata.version", "max_version_level": 999, "upgrade_type": 1},
+                "999 for feature metadata.version. Local controller only supports versions ",
+            ),
+            (
+                {"feature": "metadata.version", "max_version_level": 1, "upgrade_type": 0},
+                "1 for feature metadata.version. The controller does not support the given upgrade type.",
+            ),
+        ]
+    ),
+    *(
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [resource]}, words)
+        for resource, words in [
+            (change_configs(2, "no", ("retention.ms", 0, "1")), "The topic 'no' does not exist."),
+            (change_configs(2, "orders", ("retention", 0, "1")), "Unknown topic config name: retention"),
+            (
+                change_configs(2, "orders", ("retention.ms", 0, "abc")),
+                "Invalid value abc for configuration retention.ms: ",
+            ),
+            (
+                change_configs(2, "orders", ("retention.ms", 2, "1")),
+                "Can't APPEND to key retention.ms because its type is not LIST.",
+            ),
+            (change_configs(2, "orders", ("retention.ms", 0, None)), "Null value not supported for : retention.ms"),
+            (change_configs(2, "orders", ("retention.ms", 9, "1")), "Unknown operations type 9"),
+            (
+                change_configs(2, "orders", ("retention.ms", 0, "1"), ("retention.ms", 0, "2")),
+                "Error due to duplicate config keys",
+            ),
+            (change_configs(4, "one", ("log.retention.ms", 0, "1")), "Unable to parse broker name as a base 10 number."),
+            (change_configs(4, "9", ("log.retention.ms", 0, "1")), "No node with id 9 found."),
+            (change_configs(32, "g", ("a", 0, "1")), "Unknown resource type GROUP"),
+            (change_configs(77, "g", ("a", 0, "1")), "Unknown resource type 77"),
+            (
+                change_configs(4, "1", ("min.insync.replicas", 0, "1")),
+                "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+            ),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "words"), OTHERS, ids=[f"{key.name}-{words[:50]}" for key, _, words in OTHERS]
+)
+def test_a_refused_admin_request_is_told_in_kafkas_words(key: ApiKey, fields: dict[str, Any], words: str) -> None:
+    texts = refusals(cluster().admin(key, **fields))
+    assert [text for text in texts if text.startswith(words)], texts
+
+
+def test_a_topic_is_not_deleted_where_deletion_is_disabled_in_kafkas_words() -> None:
+    made = Cluster(node_config(delete_topic_enable="false"))
+    made.add_broker(1)
+    made.add_topic("orders", (1,))
+    (text,) = refusals(made.admin(ApiKey.DELETE_TOPICS, topics=[{"name": "orders"}]))
+    assert text.startswith("Topic deletion is disabled.")
+
+
+def test_a_topic_without_active_brokers_is_refused_in_kafkas_words() -> None:
+    made = cluster()
+    made.fence(*BROKERS)
+    (text,) = refusals(made.admin(ApiKey.CREATE_TOPICS, topics=[new_topic("t", 1, 1)]))
+    assert text.startswith(f"{UNABLE} 1 time(s): All brokers are currently fenced.")
+    (text,) = refusals(made.admin(ApiKey.CREATE_TOPICS, topics=[new_topic("t", -1, -1, assignments={0: [1]})]))
+    words = "All brokers specified in the manual partition assignment for partition 0 are fenced or in controlled shutdown."
+    assert text.startswith(words)
+
+
+def test_a_preferred_leader_that_is_fenced_is_told_in_kafkas_words() -> None:
+    made = cluster()
+    made.fence(2)
+    wanted = [{"topic": "orders", "partitions": [1]}]
+    (text,) = refusals(made.admin(ApiKey.ELECT_LEADERS, election_type=0, timeout=1_000, topic_partitions=wanted))
+    assert text.startswith(("The preferred leader was not available.", "Leader election not needed"))
+
+
+def test_a_secret_is_not_repeated_when_it_is_refused() -> None:
+    change = change_configs(4, "", ("ssl.keystore.password", 0, "secret-word"))
+    texts = refusals(cluster().admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[change]))
+    assert not [text for text in texts if "secret-word" in text]
