@@ -8,6 +8,7 @@ Source: coord 1.2; KIP-699 (batches).
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -41,10 +42,14 @@ def handle_find_coordinator(broker: Broker, request: Request, session: Session) 
     Finding(broker, request, session).look()
 
 
-REASONS = {
-    ErrorCode.INVALID_REQUEST: "this cluster coordinates groups only",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this cluster has no transactions yet; leave transactional.id out",
-}
+REASONS = MappingProxyType(
+    {
+        ErrorCode.INVALID_REQUEST: "this cluster coordinates groups only",
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+            "this cluster has no transactions yet; leave transactional.id out"
+        ),
+    }
+)
 
 
 class Finding(Parked):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from types import MappingProxyType
 
 from kraft.sim.story.lanes import Lane, Mark, Segment
 
@@ -16,23 +17,25 @@ TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000
 LONG_TICKS = (2 * MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS)
 TICKS_MAX = 16
 
-COLOURS = {
-    "fault": "#e8a33d",
-    "leader": "#1f6f54",
-    "follower": "#a9d3c3",
-    "observer": "#a9d3c3",
-    "without a leader": "#f3e2a0",
-    "starting": "#f3e2a0",
-    "serving": "#8fb8de",
-    "down": "#4a4a4a",
-    "leaderless": "#d9534f",
-    "good": "#3c9d6b",
-    "bad": "#d9534f",
-    "open": "#a08cc0",
-}
+COLOURS = MappingProxyType(
+    {
+        "fault": "#e8a33d",
+        "leader": "#1f6f54",
+        "follower": "#a9d3c3",
+        "observer": "#a9d3c3",
+        "without a leader": "#f3e2a0",
+        "starting": "#f3e2a0",
+        "serving": "#8fb8de",
+        "down": "#4a4a4a",
+        "leaderless": "#d9534f",
+        "good": "#3c9d6b",
+        "bad": "#d9534f",
+        "open": "#a08cc0",
+    }
+)
 LEADER_COLOURS = ("#7aa6d8", "#b9d58a", "#e3b778", "#c9a3d6", "#8fd0cf", "#d8a0a0")
 DARK = frozenset({"leader", "down"})
-MARKS = {"truncation": "✂", "snapshot install": "◆", "fence": "✕"}
+MARKS = MappingProxyType({"truncation": "✂", "snapshot install": "◆", "fence": "✕"})
 
 
 class Chart:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.admin.stage import Stage, play
+from tests.tables import remove_row
 
 KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
@@ -60,13 +60,8 @@ def test_pages_are_followed_to_their_end(monkeypatch: pytest.MonkeyPatch, limit:
 
 
 @pytest.fixture
-def brokers_without_the_request() -> Iterator[None]:
-    """The table is put back in its order: ApiVersions lists it so, and simulated runs are compared byte by byte."""
-    kept = dict(BROKER_APIS)
-    del BROKER_APIS[KEY]
-    yield
-    BROKER_APIS.clear()
-    BROKER_APIS.update(kept)
+def brokers_without_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_row(monkeypatch, BROKER_APIS, KEY)
 
 
 @pytest.mark.usefixtures("brokers_without_the_request")
