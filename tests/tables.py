@@ -1,44 +1,44 @@
-"""Replace rows of the product's read-only tables for one test, by a view in the place of the whole table."""
+"""Change rows of the product's read-only tables for one test. Afterwards they are as before, in the same order.
+
+A table is a mapping proxy, so that neither the product nor a test can change it by mistake. Only this module reaches
+the dictionary behind one.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-_standing: dict[int, Mapping[Any, Any]] = {}
-"""The view that stands for a table now, by the identity of the table."""
-
 
 def replace_row(patch: pytest.MonkeyPatch, table: Mapping[Any, Any], key: Any, row: Any) -> None:
-    """Show `row` at `key` to every module of the product that holds this table, until the end of the test."""
-    _put(patch, table, {**_standing.get(id(table), table), key: row})
+    """Show `row` at `key`, which may be new, until `patch` is undone. A replaced row keeps its place."""
+    patch.setitem(_rows_behind(table), key, row)
 
 
-def remove_row(patch: pytest.MonkeyPatch, table: Mapping[Any, Any], key: Any) -> None:
-    """The same without what stands at `key`."""
-    _put(patch, table, {name: row for name, row in _standing.get(id(table), table).items() if name != key})
+@contextmanager
+def shown_as(table: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator[None]:
+    """Show these rows, in this order, in the place of all that the table has."""
+    behind = _rows_behind(table)
+    kept, shown = dict(behind), dict(rows)
+    _fill(behind, shown)
+    try:
+        yield
+    finally:
+        _fill(behind, kept)
 
 
-def reverse_rows(patch: pytest.MonkeyPatch, table: Mapping[Any, Any]) -> None:
-    """The same in the opposite order."""
-    _put(patch, table, dict(reversed(_standing.get(id(table), table).items())))
+def _rows_behind(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    assert isinstance(table, MappingProxyType), "it is no read-only table"
+    (behind,) = gc.get_referents(table)
+    assert isinstance(behind, dict)
+    return behind
 
 
-def _put(patch: pytest.MonkeyPatch, table: Mapping[Any, Any], rows: Mapping[Any, Any]) -> None:
-    current = _standing.get(id(table), table)
-    view = MappingProxyType(dict(rows))
-    holders = [
-        (module, name)
-        for path, module in list(sys.modules.items())
-        if path.partition(".")[0] == "kraft"
-        for name, value in list(vars(module).items())
-        if value is current
-    ]
-    assert holders, "no module of the product holds this table"
-    for module, name in holders:
-        patch.setattr(module, name, view)
-    patch.setitem(_standing, id(table), view)
+def _fill(behind: dict[Any, Any], rows: Mapping[Any, Any]) -> None:
+    behind.clear()
+    behind.update(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.admin.stage import Stage, play
-from tests.tables import remove_row
+from tests.tables import shown_as
 
 KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
@@ -60,8 +61,9 @@ def test_pages_are_followed_to_their_end(monkeypatch: pytest.MonkeyPatch, limit:
 
 
 @pytest.fixture
-def brokers_without_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    remove_row(monkeypatch, BROKER_APIS, KEY)
+def brokers_without_the_request() -> Iterator[None]:
+    with shown_as(BROKER_APIS, {key: row for key, row in BROKER_APIS.items() if key != KEY}):
+        yield
 
 
 @pytest.mark.usefixtures("brokers_without_the_request")
