@@ -10,6 +10,8 @@ from kraft.sim.story.lanes import Lane, Mark, Segment
 
 LANE_PX, GAP_PX = 18, 4
 NAME_PX, HEAD_PX, FOOT_PX = 150, 22, 6
+RIGHT_PX = 30
+"""Beyond the end of the lanes, for half of the last label of the axis."""
 CHARACTER_PX = 6
 THINNEST_PX = 2.0
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -22,14 +24,15 @@ COLOURS = MappingProxyType(
         "fault": "#e8a33d",
         "leader": "#1f6f54",
         "follower": "#a9d3c3",
-        "observer": "#a9d3c3",
+        "observer": "#d3e4ea",
         "without a leader": "#f3e2a0",
-        "starting": "#f3e2a0",
+        "starting": "#d6d6d6",
+        "fenced": "#c8a98f",
         "serving": "#8fb8de",
         "down": "#4a4a4a",
         "leaderless": "#d9534f",
         "good": "#3c9d6b",
-        "bad": "#d9534f",
+        "bad": "#a8326e",
         "open": "#a08cc0",
     }
 )
@@ -50,7 +53,7 @@ class Chart:
 
     def svg(self) -> str:
         height = HEAD_PX + len(self._lanes) * (LANE_PX + GAP_PX) + FOOT_PX
-        width = NAME_PX + self._width_px
+        width = NAME_PX + self._width_px + RIGHT_PX
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img">',
             *self._axis(height),
