@@ -8,6 +8,7 @@ topic reader of `kraft.client.spark`, loads neither trio nor the rest.
 from __future__ import annotations
 
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,21 +28,23 @@ if TYPE_CHECKING:
     from kraft.client.producer import Producer
     from kraft.client.rebalancing import RebalanceListener
 
-_HOME = {
-    "CommitFailed": "core.records",
-    "CommittedOffset": "core.records",
-    "ConfigError": "core.configs",
-    "Consumer": "consumer",
-    "ConsumerRecord": "core.records",
-    "Delivery": "delivery",
-    "DeliveryFailed": "core.records",
-    "DeliveryReport": "core.records",
-    "KafkaError": "core.records",
-    "LogTruncated": "core.records",
-    "Producer": "producer",
-    "RebalanceInProgress": "core.records",
-    "RebalanceListener": "rebalancing",
-}
+_HOME = MappingProxyType(
+    {
+        "CommitFailed": "core.records",
+        "CommittedOffset": "core.records",
+        "ConfigError": "core.configs",
+        "Consumer": "consumer",
+        "ConsumerRecord": "core.records",
+        "Delivery": "delivery",
+        "DeliveryFailed": "core.records",
+        "DeliveryReport": "core.records",
+        "KafkaError": "core.records",
+        "LogTruncated": "core.records",
+        "Producer": "producer",
+        "RebalanceInProgress": "core.records",
+        "RebalanceListener": "rebalancing",
+    }
+)
 """The module of each public name, below kraft.client."""
 
 __all__ = [

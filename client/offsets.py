@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import trio
 
@@ -16,7 +17,7 @@ from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
-NAMED_TIMES = {"earliest": EARLIEST, "latest": LATEST}
+NAMED_TIMES = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
 
 
 def timestamp_of(at: str | int) -> int:

@@ -56,7 +56,7 @@ def _response(image: MetadataImage, supported: tuple[Any, ...], version: int) ->
             part(ApiKey.API_VERSIONS, "ApiVersion")(
                 api_key=api.key, min_version=api.advertised_min, max_version=api.max
             )
-            for api in BROKER_APIS.values()
+            for _, api in sorted(BROKER_APIS.items())
         ),
         supported_features=tuple(
             part(ApiKey.API_VERSIONS, "SupportedFeatureKey")(

@@ -7,6 +7,7 @@ DescribeConfigsRequest 1 to 4, KIP-133, KIP-226, KIP-569.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
@@ -136,13 +137,15 @@ def _group(broker: Broker, name: str) -> Iterable[Row]:
     return _plain(broker.image.configs_of(ConfigResourceType.GROUP, name), ConfigSource.GROUP)
 
 
-_DESCRIBERS: Mapping[ConfigResourceType, Callable[[Broker, str], Iterable[Row]]] = {
-    ConfigResourceType.TOPIC: _topic,
-    ConfigResourceType.BROKER: _broker,
-    ConfigResourceType.BROKER_LOGGER: _loggers,
-    ConfigResourceType.CLIENT_METRICS: _client_metrics,
-    ConfigResourceType.GROUP: _group,
-}
+_DESCRIBERS: Mapping[ConfigResourceType, Callable[[Broker, str], Iterable[Row]]] = MappingProxyType(
+    {
+        ConfigResourceType.TOPIC: _topic,
+        ConfigResourceType.BROKER: _broker,
+        ConfigResourceType.BROKER_LOGGER: _loggers,
+        ConfigResourceType.CLIENT_METRICS: _client_metrics,
+        ConfigResourceType.GROUP: _group,
+    }
+)
 
 
 def _layers(broker: Broker) -> BrokerLayers:

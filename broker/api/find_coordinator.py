@@ -8,6 +8,7 @@ Source: coord 1.2; KIP-699 (batches).
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.absent_features import NO_TRANSACTIONS, warn
@@ -38,10 +39,12 @@ def handle_find_coordinator(broker: Broker, request: Request, session: Session) 
     Finding(broker, request, session).look()
 
 
-REASONS = {
-    ErrorCode.INVALID_REQUEST: "this cluster coordinates groups only",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_TRANSACTIONS,
-}
+REASONS = MappingProxyType(
+    {
+        ErrorCode.INVALID_REQUEST: "this cluster coordinates groups only",
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_TRANSACTIONS,
+    }
+)
 
 
 class Finding(Parked):

@@ -6,6 +6,7 @@ Source: ListConfigResourcesRequest 0 to 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kraft.broker.api.answers import answer, part, read, respond
@@ -56,10 +57,12 @@ def _brokers(image: MetadataImage) -> Iterable[str]:
 
 
 _METRICS = ConfigResourceType.CLIENT_METRICS
-_NAMES: Mapping[int, Callable[[MetadataImage], Iterable[str]]] = {
-    ConfigResourceType.TOPIC: _topics,
-    ConfigResourceType.BROKER: _brokers,
-    ConfigResourceType.BROKER_LOGGER: _brokers,
-    ConfigResourceType.CLIENT_METRICS: _configured(ConfigResourceType.CLIENT_METRICS),
-    ConfigResourceType.GROUP: _configured(ConfigResourceType.GROUP),
-}
+_NAMES: Mapping[int, Callable[[MetadataImage], Iterable[str]]] = MappingProxyType(
+    {
+        ConfigResourceType.TOPIC: _topics,
+        ConfigResourceType.BROKER: _brokers,
+        ConfigResourceType.BROKER_LOGGER: _brokers,
+        ConfigResourceType.CLIENT_METRICS: _configured(ConfigResourceType.CLIENT_METRICS),
+        ConfigResourceType.GROUP: _configured(ConfigResourceType.GROUP),
+    }
+)

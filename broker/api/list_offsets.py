@@ -10,6 +10,7 @@ Source: ListOffsetsRequest 1 to 11, broker-spec 4.5.
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft.broker.api.answers import answer, part, read, respond
@@ -40,14 +41,16 @@ EARLIEST_PENDING_UPLOAD = -6
 OF_TIERED_LOGS = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 """Nothing is there: logs have no remote part."""
 
-FIRST_VERSION_OF = {
-    LATEST: 1,
-    EARLIEST: 1,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
-}
+FIRST_VERSION_OF = MappingProxyType(
+    {
+        LATEST: 1,
+        EARLIEST: 1,
+        MAX_TIMESTAMP: 7,
+        EARLIEST_LOCAL: 8,
+        LATEST_TIERED: 9,
+        EARLIEST_PENDING_UPLOAD: 11,
+    }
+)
 FIRST_WITH_NOT_AVAILABLE = 5
 DEBUG_REPLICA = -2
 READ_COMMITTED = 1

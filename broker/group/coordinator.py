@@ -7,7 +7,8 @@ left. Calls come one at a time, in the order of the log (coord 1.3). Nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -205,18 +206,20 @@ def _read(shard: Shard, request: Request) -> Reply:
     )
 
 
-HANDLERS: dict[type, Callable[[Shard, Any, Ticket, Turn], None]] = {
-    JoinRequest: join,
-    SyncRequest: sync,
-    HeartbeatRequest: heartbeat,
-    LeaveRequest: leave,
-    CommitRequest: commit,
-    FetchRequest: fetch,
-    OffsetDeleteRequest: delete_offsets,
-    DeleteRequest: delete_group,
-    DescribeRequest: _read_stable,
-    ListRequest: _read_stable,
-    ExpireRequest: expire,
-    TopicsGoneRequest: forget_topics,
-}
+HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, Turn], None]] = MappingProxyType(
+    {
+        JoinRequest: join,
+        SyncRequest: sync,
+        HeartbeatRequest: heartbeat,
+        LeaveRequest: leave,
+        CommitRequest: commit,
+        FetchRequest: fetch,
+        OffsetDeleteRequest: delete_offsets,
+        DeleteRequest: delete_group,
+        DescribeRequest: _read_stable,
+        ListRequest: _read_stable,
+        ExpireRequest: expire,
+        TopicsGoneRequest: forget_topics,
+    }
+)
 """What is asked → the rule that answers."""

@@ -6,16 +6,20 @@ KIP-412.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 
 ROOT = "root"
-LEVELS: dict[str, int] = {
-    "FATAL": logging.CRITICAL,
-    "ERROR": logging.ERROR,
-    "WARN": logging.WARNING,
-    "INFO": logging.INFO,
-    "DEBUG": logging.DEBUG,
-    "TRACE": logging.DEBUG - 5,
-}
+LEVELS: Mapping[str, int] = MappingProxyType(
+    {
+        "FATAL": logging.CRITICAL,
+        "ERROR": logging.ERROR,
+        "WARN": logging.WARNING,
+        "INFO": logging.INFO,
+        "DEBUG": logging.DEBUG,
+        "TRACE": logging.DEBUG - 5,
+    }
+)
 _OWN = ("kraft", "kraft.broker", "kraft.controller", "kraft.quorum", "kraft.storage")
 
 

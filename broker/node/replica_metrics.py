@@ -3,6 +3,7 @@ and FetchSessionCache."""
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kraft.broker.node.metrics import Metrics
@@ -71,10 +72,12 @@ def _is_offline(partition: Partition) -> bool:
     return partition.is_offline
 
 
-PREDICATES = {
-    "leads": _leads,
-    "under_replicated": _is_under_replicated,
-    "under_min_isr": _is_under_min_isr,
-    "at_min_isr": _is_at_min_isr,
-    "offline": _is_offline,
-}
+PREDICATES = MappingProxyType(
+    {
+        "leads": _leads,
+        "under_replicated": _is_under_replicated,
+        "under_min_isr": _is_under_min_isr,
+        "at_min_isr": _is_at_min_isr,
+        "offline": _is_offline,
+    }
+)

@@ -4,20 +4,23 @@ gauges that are summed when somebody asks. Source: Kafka's BrokerTopicMetrics.""
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 
 from kraft.broker.node.metrics import Meter, Metrics
 
 GROUP = "kafka.server"
 TYPE = "BrokerTopicMetrics"
-NAMES = {
-    "messages_in": "MessagesInPerSec",
-    "bytes_in": "BytesInPerSec",
-    "bytes_out": "BytesOutPerSec",
-    "replication_bytes_in": "ReplicationBytesInPerSec",
-    "replication_bytes_out": "ReplicationBytesOutPerSec",
-    "failed_produces": "FailedProduceRequestsPerSec",
-    "failed_fetches": "FailedFetchRequestsPerSec",
-}
+NAMES = MappingProxyType(
+    {
+        "messages_in": "MessagesInPerSec",
+        "bytes_in": "BytesInPerSec",
+        "bytes_out": "BytesOutPerSec",
+        "replication_bytes_in": "ReplicationBytesInPerSec",
+        "replication_bytes_out": "ReplicationBytesOutPerSec",
+        "failed_produces": "FailedProduceRequestsPerSec",
+        "failed_fetches": "FailedFetchRequestsPerSec",
+    }
+)
 
 
 class TopicMeters:

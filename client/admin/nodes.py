@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from kraft.wire.error_codes import ErrorCode
 
 METADATA_TOPIC = "__cluster_metadata"
 CONTROLLER_LISTENER = "CONTROLLER"
-_SOFTWARE = {"client_software_name": "pykraft", "client_software_version": "1"}
+_SOFTWARE = MappingProxyType({"client_software_name": "pykraft", "client_software_version": "1"})
 
 
 class Nodes:

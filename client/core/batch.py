@@ -30,7 +30,7 @@ RECORD_BYTES_MAX_BESIDE_CONTENT = 36
 HEADER_BYTES_MAX_BESIDE_CONTENT = 10
 _SHORT = 1024
 _SHORT_LENGTHS = _SHORT // 2
-_VARINTS = [encode_unsigned(value) for value in range(_SHORT)]
+_VARINTS = tuple(encode_unsigned(value) for value in range(_SHORT))
 """Ready-made, because a record has five of them; a length or a delta stands in them doubled."""
 
 

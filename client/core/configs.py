@@ -10,13 +10,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, Self
 
 from kraft.client.core.durations import parse_iso_duration_ms
 from kraft.seam import Address
 from kraft.wire.compression import Compression
 
-ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+ACKS = MappingProxyType({"all": -1, "-1": -1, "1": 1, "0": 0})
 INT32_MAX = (1 << 31) - 1
 LONGS = frozenset(
     {
@@ -29,7 +30,7 @@ LONGS = frozenset(
     }
 )
 """Numbers of 64 bits in Kafka's clients; the others are of 32 bits, as in requests."""
-TRUTH = {"true": True, "false": False}
+TRUTH = MappingProxyType({"true": True, "false": False})
 RESET_POLICIES = ("earliest", "latest", "none")
 """And `by_duration:` with a duration (KIP-1106)."""
 NO_EFFECT = frozenset(
@@ -63,17 +64,19 @@ NO_EFFECT = frozenset(
     }
 )
 """What Kafka's clients know besides."""
-REFUSED = {
-    "sasl_": "SASL is not there yet",
-    "security_protocol": "give the TLS settings as `tls`; other protocols are not there yet",
-    "ssl_": "give the TLS settings as `tls`",
-    "transactional_id": "transactions are not there yet",
-    "transaction_": "transactions are not there yet",
-    "interceptor_classes": "there are no interceptors",
-    "partitioner_class": "there is one partitioner; choose partitions yourself with `partition`",
-    "group_protocol": "there is only the classic protocol",
-    "group_remote_assignor": "there is only the classic group protocol",
-}
+REFUSED = MappingProxyType(
+    {
+        "sasl_": "SASL is not there yet",
+        "security_protocol": "give the TLS settings as `tls`; other protocols are not there yet",
+        "ssl_": "give the TLS settings as `tls`",
+        "transactional_id": "transactions are not there yet",
+        "transaction_": "transactions are not there yet",
+        "interceptor_classes": "there are no interceptors",
+        "partitioner_class": "there is one partitioner; choose partitions yourself with `partition`",
+        "group_protocol": "there is only the classic protocol",
+        "group_remote_assignor": "there is only the classic group protocol",
+    }
+)
 """What a client would have to do and cannot, by the beginning of its name."""
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from math import ceil
+from types import MappingProxyType
 
-_UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
+_UNIT_MS = MappingProxyType({"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000})
 _DURATION = re.compile(
     r"(?P<sign>[-+]?)P(?:(?P<w>[-+]?\d+)W)?(?:(?P<d>[-+]?\d+)D)?"
     r"(?:T(?=[-+\d])(?:(?P<h>[-+]?\d+)H)?(?:(?P<m>[-+]?\d+)M)?(?:(?P<s>[-+]?\d+(?:[.,]\d{0,9})?)S)?)?",

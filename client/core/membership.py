@@ -5,8 +5,10 @@ Source: coordinators-spec 11.2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 
 from kraft.wire.error_codes import ErrorCode
 
@@ -23,20 +25,24 @@ class Reaction(Enum):
     GIVE_UP = "what was held is lost; the application is told"
 
 
-_REACTIONS = {
-    Reaction.NONE: (ErrorCode.NONE,),
-    Reaction.RETRY: (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT),
-    Reaction.FIND_COORDINATOR: (
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-    ),
-    Reaction.REJOIN: (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED),
-    Reaction.FORGET_GENERATION: (ErrorCode.ILLEGAL_GENERATION,),
-    Reaction.FORGET_ID: (ErrorCode.UNKNOWN_MEMBER_ID,),
-}
-REACTIONS: dict[ErrorCode, Reaction] = {code: reaction for reaction, codes in _REACTIONS.items() for code in codes}
+_REACTIONS = MappingProxyType(
+    {
+        Reaction.NONE: (ErrorCode.NONE,),
+        Reaction.RETRY: (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+        Reaction.FIND_COORDINATOR: (
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.NETWORK_EXCEPTION,
+        ),
+        Reaction.REJOIN: (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED),
+        Reaction.FORGET_GENERATION: (ErrorCode.ILLEGAL_GENERATION,),
+        Reaction.FORGET_ID: (ErrorCode.UNKNOWN_MEMBER_ID,),
+    }
+)
+REACTIONS: Mapping[ErrorCode, Reaction] = MappingProxyType(
+    {code: reaction for reaction, codes in _REACTIONS.items() for code in codes}
+)
 """What is not in it is GIVE_UP."""
 
 

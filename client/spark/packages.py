@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from importlib import import_module, util
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.client.spark.java import SparkNotReady
@@ -32,11 +33,13 @@ class Needed(NamedTuple):
     reason: str
 
 
-NEEDED = {
-    "pyspark": Needed("4.2", "4.4", "older ones cannot limit what a stream reads; newer ones have not been tried"),
-    "pandas": Needed("2.2", "3", "pyspark does not support pandas 3"),
-    "pyarrow": Needed("18", None, "pyspark needs it to take columns from Python"),
-}
+NEEDED = MappingProxyType(
+    {
+        "pyspark": Needed("4.2", "4.4", "older ones cannot limit what a stream reads; newer ones have not been tried"),
+        "pandas": Needed("2.2", "3", "pyspark does not support pandas 3"),
+        "pyarrow": Needed("18", None, "pyspark needs it to take columns from Python"),
+    }
+)
 
 
 def check_packages() -> None:

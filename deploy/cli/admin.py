@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TypeVar
 
 import structlog
@@ -35,28 +36,34 @@ NOT_THERE = frozenset(
         ErrorCode.RESOURCE_NOT_FOUND,
     }
 )
-ADVICE = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see kraft topics list",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
-    ErrorCode.GROUP_ID_NOT_FOUND: "see kraft groups list",
-    ErrorCode.NON_EMPTY_GROUP: "stop its members first, or see kraft groups remove-members",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop them first",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
-    ErrorCode.BROKER_NOT_AVAILABLE: "see kraft brokers",
-    ErrorCode.BROKER_ID_NOT_REGISTERED: "see kraft brokers",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "see kraft brokers for how many are active",
-    ErrorCode.LEADER_NOT_AVAILABLE: "see kraft topics describe --unavailable",
-    ErrorCode.NOT_CONTROLLER: "the quorum has no leader now; see kraft quorum",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "see kraft topics describe __consumer_offsets",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right on this topic",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for the right on this group",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on the cluster",
-    ErrorCode.LOG_DIR_NOT_FOUND: "see kraft logdirs",
-    ErrorCode.MESSAGE_TOO_LARGE: "send less at once, or raise max.request.size (-X) and the topic's max.message.bytes",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "names are of letters, digits, '.', '_' and '-', at most 249",
-    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "give a broker's address with --bootstrap-server; kraft status shows the ports",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "see kraft partitions list for the offsets that are there",
-}
+ADVICE = MappingProxyType(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see kraft topics list",
+        ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
+        ErrorCode.GROUP_ID_NOT_FOUND: "see kraft groups list",
+        ErrorCode.NON_EMPTY_GROUP: "stop its members first, or see kraft groups remove-members",
+        ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop them first",
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
+        ErrorCode.BROKER_NOT_AVAILABLE: "see kraft brokers",
+        ErrorCode.BROKER_ID_NOT_REGISTERED: "see kraft brokers",
+        ErrorCode.INVALID_REPLICATION_FACTOR: "see kraft brokers for how many are active",
+        ErrorCode.LEADER_NOT_AVAILABLE: "see kraft topics describe --unavailable",
+        ErrorCode.NOT_CONTROLLER: "the quorum has no leader now; see kraft quorum",
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: "see kraft topics describe __consumer_offsets",
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right on this topic",
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for the right on this group",
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on the cluster",
+        ErrorCode.LOG_DIR_NOT_FOUND: "see kraft logdirs",
+        ErrorCode.MESSAGE_TOO_LARGE: (
+            "send less at once, or raise max.request.size (-X) and the topic's max.message.bytes"
+        ),
+        ErrorCode.INVALID_TOPIC_EXCEPTION: "names are of letters, digits, '.', '_' and '-', at most 249",
+        ErrorCode.MISMATCHED_ENDPOINT_TYPE: (
+            "give a broker's address with --bootstrap-server; kraft status shows the ports"
+        ),
+        ErrorCode.OFFSET_OUT_OF_RANGE: "see kraft partitions list for the offsets that are there",
+    }
+)
 """What to do next."""
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -29,60 +30,68 @@ COMPLETION_VARIABLE = "_KRAFT_COMPLETE"
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-_LAUNCH_CODES = {
-    "arguments": EXIT_USAGE,
-    "folder": EXIT_USAGE,
-    "no-cluster": EXIT_NOT_FOUND,
-    "unknown-node": EXIT_NOT_FOUND,
-    "not-running": EXIT_NOT_FOUND,
-}
+_LAUNCH_CODES = MappingProxyType(
+    {
+        "arguments": EXIT_USAGE,
+        "folder": EXIT_USAGE,
+        "no-cluster": EXIT_NOT_FOUND,
+        "unknown-node": EXIT_NOT_FOUND,
+        "not-running": EXIT_NOT_FOUND,
+    }
+)
 
-_VERBS = {
-    "up": "cluster",
-    "down": "cluster",
-    "status": "cluster",
-    "logs": "cluster",
-    "kill": "cluster",
-    "stop": "cluster",
-    "start": "cluster",
-    "pause": "cluster",
-    "resume": "cluster",
-    "run": "run",
-    "node": "node",
-    "cluster": "inspection",
-    "brokers": "inspection",
-    "logdirs": "inspection",
-    "apis": "inspection",
-    "unregister": "inspection",
-    "produce": "produce",
-    "consume": "consume",
-    "completion": "completion",
-}
+_VERBS = MappingProxyType(
+    {
+        "up": "cluster",
+        "down": "cluster",
+        "status": "cluster",
+        "logs": "cluster",
+        "kill": "cluster",
+        "stop": "cluster",
+        "start": "cluster",
+        "pause": "cluster",
+        "resume": "cluster",
+        "run": "run",
+        "node": "node",
+        "cluster": "inspection",
+        "brokers": "inspection",
+        "logdirs": "inspection",
+        "apis": "inspection",
+        "unregister": "inspection",
+        "produce": "produce",
+        "consume": "consume",
+        "completion": "completion",
+    }
+)
 """The module of each verb; the function has the verb's name."""
 
-_SETTINGS = {"run": {"allow_interspersed_args": False}}
+_SETTINGS = MappingProxyType({"run": {"allow_interspersed_args": False}})
 """What typer is told of a verb: the options behind another program's name are that program's."""
 
-_FAMILIES = {
-    "topics": "topics",
-    "partitions": "partitions",
-    "configs": "configs",
-    "features": "features",
-    "quorum": "quorum",
-    "groups": "groups",
-    "perf": "perf",
-    "metadata": "metadata",
-    "storage": "storage",
-    "log": "log_files",
-    "fault": "fault",
-    "sim": "sim",
-    "chaos": "chaos",
-    "spark": "spark",
-}
+_FAMILIES = MappingProxyType(
+    {
+        "topics": "topics",
+        "partitions": "partitions",
+        "configs": "configs",
+        "features": "features",
+        "quorum": "quorum",
+        "groups": "groups",
+        "perf": "perf",
+        "metadata": "metadata",
+        "storage": "storage",
+        "log": "log_files",
+        "fault": "fault",
+        "sim": "sim",
+        "chaos": "chaos",
+        "spark": "spark",
+    }
+)
 """The module of each family of verbs; its `app` holds them."""
 
 
-_NUMBERS = {"int": "whole number", "int range": "whole number", "float": "number", "float range": "number"}
+_NUMBERS = MappingProxyType(
+    {"int": "whole number", "int range": "whole number", "float": "number", "float range": "number"}
+)
 """How a refusal names what typer calls so: `'x' is not a valid int range` is no sentence for people."""
 
 

@@ -76,6 +76,8 @@ def up(
         "fault_control": fault_control or None,
         "settings": settings or None,
     }
+    from kraft.deploy.launch.streams import outlive_readers
+
     cluster = _launch(data, given, log_level)
     try:
         cluster.wait_ready()
@@ -83,6 +85,7 @@ def up(
             cluster.detach()
             _announce(cluster, as_json, how_to_end="kraft down")
             return
+        outlive_readers()
         _stay(cluster, as_json)
     except BaseException:
         cluster.down()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,16 +39,18 @@ GroupOption = Annotated[str | None, typer.Option("--group", metavar="GROUP", aut
 
 _MARKUP = re.compile(r"<[^>]*>")
 
-SOURCES = {
-    "topic": "topic",
-    "dynamic_broker": "this broker, dynamic",
-    "dynamic_default_broker": "all brokers, dynamic",
-    "static_broker": "server.properties",
-    "default": "default",
-    "dynamic_broker_logger": "logger",
-    "client_metrics": "client metrics",
-    "group": "group",
-}
+SOURCES = MappingProxyType(
+    {
+        "topic": "topic",
+        "dynamic_broker": "this broker, dynamic",
+        "dynamic_default_broker": "all brokers, dynamic",
+        "static_broker": "server.properties",
+        "default": "default",
+        "dynamic_broker_logger": "logger",
+        "client_metrics": "client metrics",
+        "group": "group",
+    }
+)
 
 
 @app.command()

@@ -12,6 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -32,75 +33,80 @@ TIMEOUT_SECONDS_MAX = 2_147_483
 REFUSED_MS = 2_000
 """Where every address refuses for so long, and no --timeout is given, nobody is there."""
 PEM = "PEM"
-PAIRS = {"--header": "NAME=VALUE"}
+PAIRS = MappingProxyType({"--header": "NAME=VALUE"})
 """What an option is a pair of, where that is not KEY=VALUE."""
 
-SHARED_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "bootstrap_server": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--bootstrap-server",
-                "--bootstrap",
-                "-b",
-                metavar="HOST:PORT,…",
-                envvar="KRAFT_BOOTSTRAP_SERVER",
-                help="Brokers to ask; default: of the clusters that run, the one started last, else 127.0.0.1:9092.",
-            ),
-        ],
-        None,
-    ),
-    "command_config": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                "--command-config", metavar="FILE", help="A properties file of client settings, as Kafka's tools take."
-            ),
-        ],
-        None,
-    ),
-    "client_settings": (
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                "-X",
-                metavar="KEY=VALUE",
-                help="A client setting by Kafka's name; may be repeated.",
-                autocompletion=complete_client_setting,
-            ),
-        ],
-        None,
-    ),
-    "tls": (Annotated[bool, typer.Option("--tls", help="Speak TLS: security.protocol=SSL.")], False),
-    "tls_ca": (
-        Annotated[
-            str | None,
-            typer.Option("--tls-ca", metavar="FILE", help="PEM file of the authorities to trust; implies --tls."),
-        ],
-        None,
-    ),
-    "tls_cert": (
-        Annotated[
-            str | None,
-            typer.Option("--tls-cert", metavar="FILE", help="PEM file of our certificate and key; implies --tls."),
-        ],
-        None,
-    ),
-    "timeout": (
-        Annotated[
-            float | None,
-            typer.Option(
-                "--timeout",
-                metavar="SECONDS",
-                min=0.001,
-                max=TIMEOUT_SECONDS_MAX,
-                help="How long to wait for an answer [10; 2 where all refuse]; in produce: for the delivery of each "
-                "record [120].",
-            ),
-        ],
-        None,
-    ),
-}
+SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
+    {
+        "bootstrap_server": (
+            Annotated[
+                str | None,
+                typer.Option(
+                    "--bootstrap-server",
+                    "--bootstrap",
+                    "-b",
+                    metavar="HOST:PORT,…",
+                    envvar="KRAFT_BOOTSTRAP_SERVER",
+                    help="Brokers to ask; default: of the clusters that run, the one started last, "
+                    "else 127.0.0.1:9092.",
+                ),
+            ],
+            None,
+        ),
+        "command_config": (
+            Annotated[
+                Path | None,
+                typer.Option(
+                    "--command-config",
+                    metavar="FILE",
+                    help="A properties file of client settings, as Kafka's tools take.",
+                ),
+            ],
+            None,
+        ),
+        "client_settings": (
+            Annotated[
+                list[str] | None,
+                typer.Option(
+                    "-X",
+                    metavar="KEY=VALUE",
+                    help="A client setting by Kafka's name; may be repeated.",
+                    autocompletion=complete_client_setting,
+                ),
+            ],
+            None,
+        ),
+        "tls": (Annotated[bool, typer.Option("--tls", help="Speak TLS: security.protocol=SSL.")], False),
+        "tls_ca": (
+            Annotated[
+                str | None,
+                typer.Option("--tls-ca", metavar="FILE", help="PEM file of the authorities to trust; implies --tls."),
+            ],
+            None,
+        ),
+        "tls_cert": (
+            Annotated[
+                str | None,
+                typer.Option("--tls-cert", metavar="FILE", help="PEM file of our certificate and key; implies --tls."),
+            ],
+            None,
+        ),
+        "timeout": (
+            Annotated[
+                float | None,
+                typer.Option(
+                    "--timeout",
+                    metavar="SECONDS",
+                    min=0.001,
+                    max=TIMEOUT_SECONDS_MAX,
+                    help="How long to wait for an answer [10; 2 where all refuse]; in produce: for the delivery of "
+                    "each record [120].",
+                ),
+            ],
+            None,
+        ),
+    }
+)
 """Name, annotation and default of each."""
 
 

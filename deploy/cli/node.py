@@ -32,9 +32,11 @@ def node(
     from kraft.deploy.launch.imports import NodeModules
     from kraft.deploy.launch.logs import LEVELS
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
+    from kraft.deploy.launch.streams import outlive_readers
 
     if log_level not in LEVELS:
         raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log-level")
+    outlive_readers()
     parsed = read_config(config, ignore_unknown=ignore_unknown, fault_control=fault_control)
     NodeModules().import_for_every_node()
     code = run_node(parsed, status=StatusPipe(None), log_level=log_level, log_json=log_json)

@@ -7,7 +7,8 @@ timestamp in ms, `%h` headers as name=value,…, `%%` a percent sign; and `\\n`,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Part = Callable[["ConsumerRecord"], bytes]
 
 _TOKEN = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)", re.DOTALL)
-_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_ESCAPES = MappingProxyType({"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"})
 
 
 def _length(data: bytes | None) -> bytes:
@@ -30,18 +31,20 @@ def _headers(record: ConsumerRecord) -> bytes:
     return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
 
 
-_FIELDS: dict[str, Part] = {
-    "s": lambda record: record.value or b"",
-    "S": lambda record: _length(record.value),
-    "k": lambda record: record.key or b"",
-    "K": lambda record: _length(record.key),
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: b"%d" % record.partition,
-    "o": lambda record: b"%d" % record.offset,
-    "T": lambda record: b"%d" % record.timestamp_ms,
-    "h": _headers,
-    "%": lambda record: b"%",
-}
+_FIELDS: Mapping[str, Part] = MappingProxyType(
+    {
+        "s": lambda record: record.value or b"",
+        "S": lambda record: _length(record.value),
+        "k": lambda record: record.key or b"",
+        "K": lambda record: _length(record.key),
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "T": lambda record: b"%d" % record.timestamp_ms,
+        "h": _headers,
+        "%": lambda record: b"%",
+    }
+)
 
 
 def compile_format(text: str) -> Part:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kraft.deploy.cli.connection import Connection, pair
@@ -19,12 +20,14 @@ from kraft.deploy.cli.times import parse_time_ms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUIET_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.numRecentProgressUpdates": "1000000",
-}
+QUIET_CONF = MappingProxyType(
+    {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000000",
+    }
+)
 """Nothing between the rows: progress is drawn by `reading`. All batches of a stream are counted when it ends."""
 _ERROR_LOGGER = "SQLQueryContextLogger"
 """pyspark prints each error of a query by it, before the exception that says the same."""

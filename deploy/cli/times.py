@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from fractions import Fraction
+from types import MappingProxyType
 
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
 
@@ -20,7 +21,7 @@ _CALENDAR_MS_MAX = 253_402_300_799_000
 _SHORT_DURATION = re.compile(
     r"(?:(?P<w>\d+)w)?(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?!s))?(?:(?P<s>\d+(?:\.\d+)?)s)?(?:(?P<ms>\d+)ms)?"
 )
-_UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_UNIT_MS = MappingProxyType({"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1})
 
 
 def parse_duration_ms(text: str) -> int:

@@ -40,7 +40,7 @@ INT16_MAX = (1 << 15) - 1
 
 MIN_ISR = "min.insync.replicas"
 
-_PARTITION_COLUMNS = ["topic", "partition", "leader", "epoch", "replicas", "isr", "elr", "last_known_elr", "offline"]
+_PARTITION_COLUMNS = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr", "last_known_elr", "offline")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import trio
 from rich.console import Console, Group
@@ -20,7 +21,9 @@ from kraft.deploy.launch.control import LocalCluster, NodeStatus
 REFRESH_SECONDS = 1.0
 ASK_SECONDS_MAX = 2.0
 
-_COLORS = {"ready": "green", "starting": "yellow", "paused": "yellow", "running": "green", "ended": "red"}
+_COLORS = MappingProxyType(
+    {"ready": "green", "starting": "yellow", "paused": "yellow", "running": "green", "ended": "red"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import NoReturn
 from kraft.config import ConfigError
 from kraft.deploy.launch.node_command import BadNodeCommand, NodeCommand
 from kraft.deploy.launch.node_process import EXIT_BROKEN, EXIT_FAILED, StatusPipe, read_config, run_node
+from kraft.deploy.launch.streams import outlive_readers
 
 
 def run_child(folder: Path, gate: int, status: int, *, log_level: str, cluster_id: str | None) -> NoReturn:
@@ -61,3 +62,4 @@ def _open_log(path: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    outlive_readers()

@@ -11,6 +11,7 @@ import base64
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kraft.deploy.launch.errors import LaunchError
 from kraft.seam import draw_uuid
@@ -23,7 +24,7 @@ NODES_MAX = 100
 FAULT_SOCKET = "fault.sock"
 """In each node's folder, which is where its process works: a Unix socket's path must be short."""
 
-_KEEP_ALL_METADATA = {"metadata.max.retention.bytes": "-1", "metadata.max.retention.ms": "-1"}
+_KEEP_ALL_METADATA = MappingProxyType({"metadata.max.retention.bytes": "-1", "metadata.max.retention.ms": "-1"})
 
 
 def new_cluster_id() -> str:

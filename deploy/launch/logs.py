@@ -8,11 +8,13 @@ import sys
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from kraft.deploy.launch.streams import lossy
+
 LEVELS = ("debug", "info", "warning", "error")
 
 
 def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
-    """Send this process's log to its standard error."""
+    """Send this process's log to its standard error. What that does not take is lost, and nothing else."""
     number = {name: getattr(logging, name.upper()) for name in LEVELS}[level]
     last: Processor = structlog.processors.JSONRenderer(default=str) if as_json else _render_line
     structlog.configure(
@@ -24,7 +26,7 @@ def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=lossy(sys.stderr)),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(node=node_id)

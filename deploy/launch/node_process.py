@@ -1,8 +1,8 @@
 """One node as a process: the road from a properties file to `serve`, and out again.
 
 Exit codes: 0 after a clean stop, 1 for what an operator can mend (the text says how), 70 for a broken invariant.
-SIGTERM and SIGINT stop cleanly; a second one at once. Ready and failure are told to the launcher on a status pipe, one
-JSON object per line.
+SIGTERM, SIGINT and SIGHUP stop cleanly; a second one at once. Ready and failure are told to the launcher on a status
+pipe, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -219,12 +219,18 @@ async def _stop_on_signal(request_stop: Callable[[], None], scope: trio.CancelSc
     import trio
 
     asked = False
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*_stop_signals()) as signals:
         async for _ in signals:
             if asked:
                 scope.cancel()
             asked = True
             request_stop()
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """A terminal that is closed sends SIGHUP, which nohup has ignored."""
+    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGTERM, signal.SIGINT, *hang_up]
 
 
 def _first_leaf(problem: BaseException) -> BaseException:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 
 def _nothing(_name: str) -> None:
@@ -22,11 +22,13 @@ def _no_version(_name: str) -> str:
     return "unknown"
 
 
-_STAND_INS: dict[str, dict[str, Callable[[str], str | None]]] = {
-    "asyncio": {},
-    "importlib.metadata": {"version": _no_version},
-    "ctypes.util": {"find_library": _nothing},
-}
+_STAND_INS: Mapping[str, dict[str, Callable[[str], str | None]]] = MappingProxyType(
+    {
+        "asyncio": {},
+        "importlib.metadata": {"version": _no_version},
+        "ctypes.util": {"find_library": _nothing},
+    }
+)
 """Module → what of it is used at import."""
 
 

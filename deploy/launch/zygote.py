@@ -29,6 +29,7 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.imports import NodeModules
 from kraft.deploy.launch.node_table import NodeProcess, NodeTable
 from kraft.deploy.launch.processes import identify, read_identity
+from kraft.deploy.launch.streams import outlive_readers
 
 STOP_SECONDS_MAX = 30.0
 """How long nodes may take to stop cleanly before they are killed."""
@@ -305,6 +306,7 @@ def _redirect_output(path: Path) -> None:
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.close(log)
+    outlive_readers()
 
 
 if __name__ == "__main__":

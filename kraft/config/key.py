@@ -7,9 +7,10 @@ Source: Kafka's ConfigDef and the config types of DescribeConfigs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from types import MappingProxyType
 
 from kraft.config.errors import ConfigError
 
@@ -139,14 +140,16 @@ def _string(name: str, text: str) -> str:
     return text.strip()
 
 
-_PARSERS: dict[KeyType, Callable[[str, str], ConfigValue]] = {
-    KeyType.BOOLEAN: _boolean,
-    KeyType.STRING: _string,
-    KeyType.INT: _integer(32),
-    KeyType.SHORT: _integer(16),
-    KeyType.LONG: _integer(64),
-    KeyType.DOUBLE: _double,
-    KeyType.LIST: _list,
-    KeyType.CLASS: _string,
-    KeyType.PASSWORD: _string,
-}
+_PARSERS: Mapping[KeyType, Callable[[str, str], ConfigValue]] = MappingProxyType(
+    {
+        KeyType.BOOLEAN: _boolean,
+        KeyType.STRING: _string,
+        KeyType.INT: _integer(32),
+        KeyType.SHORT: _integer(16),
+        KeyType.LONG: _integer(64),
+        KeyType.DOUBLE: _double,
+        KeyType.LIST: _list,
+        KeyType.CLASS: _string,
+        KeyType.PASSWORD: _string,
+    }
+)

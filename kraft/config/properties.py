@@ -7,11 +7,12 @@ joins the next one; `\\t \\n \\r \\f \\uXXXX` are escapes. Source: the format th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from kraft.config.errors import ConfigError
 
 _SPACE = " \t\f"
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPES = MappingProxyType({"t": "\t", "n": "\n", "r": "\r", "f": "\f"})
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 
 from kraft.config.errors import ConfigError
 from kraft.config.key import ConfigKey, ConfigValue
@@ -24,19 +25,24 @@ from kraft.config.tables.removed import REMOVED
 
 CHAPTERS = (process, network, log, replication, coordinators, shares, security, remote, metrics, own)
 
-BROKER_KEYS: dict[str, ConfigKey] = {key.name: key for chapter in CHAPTERS for key in chapter.KEYS}
-TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in topic.KEYS}
+BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for chapter in CHAPTERS for key in chapter.KEYS})
+TOPIC_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in topic.KEYS})
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
-TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
-    key.name: ((key.broker_key, 1),) for key in topic.KEYS if key.broker_key is not None
-} | {
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
-    "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
-    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
-}
+TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
+    {key.name: ((key.broker_key, 1),) for key in topic.KEYS if key.broker_key is not None}
+    | {
+        "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+        "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+        "retention.ms": (
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", _MINUTE_MS),
+            ("log.retention.hours", _HOUR_MS),
+        ),
+        "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    }
+)
 """Topic key → the broker keys that give its default, the first that is set wins; each with its factor to ms."""
 
 

@@ -6,7 +6,8 @@ speculative image, and lets the reply go when the high watermark allows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kraft.control import commands
@@ -36,18 +37,20 @@ from kraft.wire.api_keys import ApiKey
 
 Decide = Callable[[MetadataImage, Context, Any], Decision]
 
-ADMIN: dict[int, Decide] = {
-    ApiKey.CREATE_TOPICS: decide_create_topics,
-    ApiKey.DELETE_TOPICS: decide_delete_topics,
-    ApiKey.CREATE_PARTITIONS: decide_create_partitions,
-    ApiKey.ALTER_CONFIGS: decide_alter_configs,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: decide_incremental_alter_configs,
-    ApiKey.ELECT_LEADERS: decide_elect_leaders,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: decide_alter_reassignments,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: decide_list_reassignments,
-    ApiKey.UPDATE_FEATURES: decide_update_features,
-    ApiKey.UNREGISTER_BROKER: decide_unregister_broker,
-}
+ADMIN: Mapping[int, Decide] = MappingProxyType(
+    {
+        ApiKey.CREATE_TOPICS: decide_create_topics,
+        ApiKey.DELETE_TOPICS: decide_delete_topics,
+        ApiKey.CREATE_PARTITIONS: decide_create_partitions,
+        ApiKey.ALTER_CONFIGS: decide_alter_configs,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: decide_incremental_alter_configs,
+        ApiKey.ELECT_LEADERS: decide_elect_leaders,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: decide_alter_reassignments,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: decide_list_reassignments,
+        ApiKey.UPDATE_FEATURES: decide_update_features,
+        ApiKey.UNREGISTER_BROKER: decide_unregister_broker,
+    }
+)
 """What a client may ask of the active controller, directly or forwarded by a broker."""
 
 
@@ -56,25 +59,27 @@ def decide_admin(image: MetadataImage, context: Context, command: commands.Admin
     return ADMIN[command.api_key](image, context, command)
 
 
-COMMANDS: dict[type, Decide] = {
-    commands.RegisterBrokerCommand: decide_register_broker,
-    commands.BrokerHeartbeat: decide_heartbeat,
-    commands.FenceBrokers: decide_fence,
-    commands.ShutDownBroker: decide_shut_down,
-    commands.LoseDirectories: decide_lose_directories,
-    commands.UnregisterBrokerCommand: decide_unregister,
-    commands.ElectLeaderless: decide_elect_leaderless,
-    commands.RebalanceLeaders: decide_rebalance,
-    commands.AlterPartition: decide_alter_partition,
-    commands.AssignReplicasToDirs: decide_assign_directories,
-    commands.AllocateProducerIds: decide_allocate_producer_ids,
-    commands.RegisterControllerCommand: decide_register_controller,
-    commands.ActivateController: decide_activate,
-    commands.AdminRequest: decide_admin,
-    commands.RestOfTopics: decide_rest_of_topics,
-    commands.RestOfGrowth: decide_rest_of_growth,
-    commands.RestOfReassignments: decide_rest_of_reassignments,
-}
+COMMANDS: Mapping[type, Decide] = MappingProxyType(
+    {
+        commands.RegisterBrokerCommand: decide_register_broker,
+        commands.BrokerHeartbeat: decide_heartbeat,
+        commands.FenceBrokers: decide_fence,
+        commands.ShutDownBroker: decide_shut_down,
+        commands.LoseDirectories: decide_lose_directories,
+        commands.UnregisterBrokerCommand: decide_unregister,
+        commands.ElectLeaderless: decide_elect_leaderless,
+        commands.RebalanceLeaders: decide_rebalance,
+        commands.AlterPartition: decide_alter_partition,
+        commands.AssignReplicasToDirs: decide_assign_directories,
+        commands.AllocateProducerIds: decide_allocate_producer_ids,
+        commands.RegisterControllerCommand: decide_register_controller,
+        commands.ActivateController: decide_activate,
+        commands.AdminRequest: decide_admin,
+        commands.RestOfTopics: decide_rest_of_topics,
+        commands.RestOfGrowth: decide_rest_of_growth,
+        commands.RestOfReassignments: decide_rest_of_reassignments,
+    }
+)
 
 
 def decide(image: MetadataImage, context: Context, command: Any) -> Decision:

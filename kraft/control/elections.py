@@ -6,7 +6,8 @@ asks for it (M5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kraft.control.commands import START, AdminRequest, RebalanceLeaders
@@ -26,7 +27,7 @@ from kraft.image.events import Event, PartitionChange
 from kraft.image.partitions import NO_LEADER
 from kraft.wire.error_codes import ErrorCode
 
-ELECTION_TYPES: dict[int, Election] = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+ELECTION_TYPES: Mapping[int, Election] = MappingProxyType({0: Election.PREFERRED, 1: Election.UNCLEAN})
 
 
 class _Result(NamedTuple):

@@ -6,7 +6,8 @@ as a whole; a downgrade must be asked for by its type and lose no metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kraft.control.commands import AdminRequest
@@ -19,7 +20,7 @@ from kraft.wire.error_codes import ErrorCode
 RELEASE = "0.1.0"
 """The release that introduced the newest metadata.version of the table below."""
 
-METADATA_VERSIONS: dict[int, str] = {25: "4.0-IV3", 26: "4.1-IV0", 27: "4.1-IV1"}
+METADATA_VERSIONS: Mapping[int, str] = MappingProxyType({25: "4.0-IV3", 26: "4.1-IV0", 27: "4.1-IV1"})
 """Levels of metadata.version that this release can run, with Kafka's names."""
 
 SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (

@@ -4,11 +4,13 @@ A broker whose connection to the active controller ended is asked with Identify 
 - About a suspect, OTHER proves that this incarnation is gone. REFUSED and CLOSED prove it only together: two such
   results at least 50 ms apart, with no heartbeat of this broker epoch in between, and only if this address has answered
   SAME for this broker epoch before (K1). SILENT proves nothing: the session time-out stays in charge.
+- A process that ends by an exception closes its connections while its listener still answers. So a suspect that answers
+  SAME, or not at all, is asked again, less and less often, until it is connected again or fenced.
 - A fence names broker id, broker epoch and connection number (K2); a connection that we closed starts no probe.
 - Losses within 20 ms are fenced in one plan. At most 32 probes are under way, at most one per broker, and two probes of
   one broker start at least 50 ms apart (K5).
 - Standby controllers fence nobody, but they look: each asks an unfenced broker once, so that it knows its SAME when it
-  becomes active, and once more when the connection ends. A new active controller suspects every unfenced broker that is
+  becomes active, and again when the connection ends. A new active controller suspects every unfenced broker that is
   not connected to it after 100 ms; at once, if its own last look, less than 1 s ago, gave a bad result. That result
   then counts as the first of two.
 """
@@ -25,6 +27,10 @@ from kraft.image import Endpoint
 
 RESULTS_APART_MS = 50
 """Two bad results prove a death only if they are at least this far apart; probes of a broker are never closer."""
+
+LOOK_AGAIN_MS = 50
+LOOK_AGAIN_MS_MAX = 1_000
+"""A suspect that proved nothing is asked again after the first time, which doubles up to the second."""
 
 GATHER_MS = 20
 """Losses within this time are fenced in one plan."""
@@ -164,6 +170,7 @@ class _Watch:
     answered_same: bool = False
     first_answer_tries: int = 0
     is_suspect: bool = False
+    look_again_ms: int = LOOK_AGAIN_MS
     first_bad_result_ms: int | None = None
     doubted_ms: int | None = None
     proven_ms: int | None = None
@@ -279,10 +286,15 @@ class Probing:
             else:
                 self._suspect(watch, now_ms + CONNECT_GRACE_MS)
 
-    def _suspect(self, watch: _Watch, at_ms: int) -> None:
+    def _suspect(self, watch: _Watch, at_ms: int, look_again_ms: int = LOOK_AGAIN_MS) -> None:
         watch.trust()
         watch.is_suspect = True
+        watch.look_again_ms = look_again_ms
         watch.next_probe_ms = at_ms
+
+    def _look_again(self, watch: _Watch, now_ms: int) -> None:
+        """Nothing is proven, and nothing is connected: its process may be about to end."""
+        self._suspect(watch, now_ms + watch.look_again_ms, min(2 * watch.look_again_ms, LOOK_AGAIN_MS_MAX))
 
     def _probe_answered(self, answered: ProbeAnswered, now_ms: int) -> None:
         broker_id = self._probes.pop(answered.probe_id, None)
@@ -293,7 +305,8 @@ class Probing:
         outcome = answered.outcome
         if outcome is ProbeOutcome.SAME:
             watch.answered_same = True
-            watch.trust()
+            if watch.is_suspect:
+                self._look_again(watch, now_ms)
             return
         if watch.is_suspect:
             self._judge(watch, outcome, now_ms)
@@ -302,7 +315,9 @@ class Probing:
 
     def _judge(self, watch: _Watch, outcome: ProbeOutcome, now_ms: int) -> None:
         """One more result about a suspect."""
-        if outcome is ProbeOutcome.SILENT or (outcome is not ProbeOutcome.OTHER and not watch.answered_same):
+        if outcome is ProbeOutcome.SILENT:
+            self._look_again(watch, now_ms)
+        elif outcome is not ProbeOutcome.OTHER and not watch.answered_same:
             watch.trust()
         elif not self.is_active:
             watch.doubted_ms = now_ms

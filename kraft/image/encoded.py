@@ -10,6 +10,7 @@ errors.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -37,7 +38,7 @@ _NUMBER = _HEAD_BYTES + 16
 """Where the partition's number stands, behind the topic's id."""
 _UINT8, _UINT16, _UINT32 = 0xCC, 0xCD, 0xCE
 _unpack = msgpack.unpackb
-_RECOVERY = {int(state): state for state in RecoveryState}
+_RECOVERY = MappingProxyType({int(state): state for state in RecoveryState})
 _UNUSUAL = (ValueError, KeyError, TypeError, AttributeError, IndexError, msgpack.UnpackException)
 
 TAILS_MAX = 16_384

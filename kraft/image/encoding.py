@@ -6,9 +6,10 @@ Of a Partition or PartitionChange only the topic's id and the partition's number
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -36,32 +37,34 @@ def _shape(event_class: type[Any], *names: str) -> Callable[[Any], tuple[Any, ..
     return attrgetter(*names)
 
 
-_SHAPES: dict[type[Event], Callable[[Any], tuple[Any, ...]]] = {
-    Partition: _shape(
-        Partition,
-        "replicas",
-        "isr",
-        "removing",
-        "adding",
-        "leader",
-        "leader_recovery_state",
-        "leader_epoch",
-        "partition_epoch",
-        "elr",
-        "last_known_elr",
-    ),
-    PartitionChange: _shape(
-        PartitionChange,
-        "isr",
-        "leader",
-        "replicas",
-        "removing",
-        "adding",
-        "leader_recovery_state",
-        "elr",
-        "last_known_elr",
-    ),
-}
+_SHAPES: Mapping[type[Event], Callable[[Any], tuple[Any, ...]]] = MappingProxyType(
+    {
+        Partition: _shape(
+            Partition,
+            "replicas",
+            "isr",
+            "removing",
+            "adding",
+            "leader",
+            "leader_recovery_state",
+            "leader_epoch",
+            "partition_epoch",
+            "elr",
+            "last_known_elr",
+        ),
+        PartitionChange: _shape(
+            PartitionChange,
+            "isr",
+            "leader",
+            "replicas",
+            "removing",
+            "adding",
+            "leader_recovery_state",
+            "elr",
+            "last_known_elr",
+        ),
+    }
+)
 """What an event says beside its place and its directories."""
 
 TAILS_MAX = 16_384

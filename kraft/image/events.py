@@ -7,8 +7,9 @@ finalized metadata.version: `written_version`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -51,8 +52,10 @@ class UnknownEvent(Exception):
         self.version = version
 
 
-BY_NUMBER: dict[int, EventType] = {}
-BY_CLASS: dict[type, EventType] = {}
+_by_number: dict[int, EventType] = {}
+_by_class: dict[type, EventType] = {}
+BY_NUMBER: Mapping[int, EventType] = MappingProxyType(_by_number)
+BY_CLASS: Mapping[type, EventType] = MappingProxyType(_by_class)
 
 
 def event(number: int, *codecs: FieldCodec, max_version: int = 0) -> Callable[[EventClass], EventClass]:
@@ -61,7 +64,7 @@ def event(number: int, *codecs: FieldCodec, max_version: int = 0) -> Callable[[E
     def register(event_class: EventClass) -> EventClass:
         if number in BY_NUMBER:
             raise TypeError(f"event type {number} is taken")
-        BY_NUMBER[number] = BY_CLASS[event_class] = event_type(number, max_version, event_class, codecs)
+        _by_number[number] = _by_class[event_class] = event_type(number, max_version, event_class, codecs)
         event_class.type_number = number  # type: ignore[attr-defined]
         return event_class
 
@@ -240,7 +243,7 @@ class ClusterIdentity(Event):
     cluster_id: str
 
 
-EVENT_VERSIONS_BY_METADATA_VERSION: dict[int, dict[int, int]] = {0: {}}
+EVENT_VERSIONS_BY_METADATA_VERSION: Mapping[int, dict[int, int]] = MappingProxyType({0: {}})
 """The lowest metadata.version from which on a higher version than 0 of an event type is written: metadata.version →
 (type number → version). A later entry adds to the earlier ones."""
 

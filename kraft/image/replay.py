@@ -391,19 +391,21 @@ def replay_nothing(_builder: ImageBuilder, _event: events.NoOp) -> None:
     """NoOp changes nothing but the offset."""
 
 
-REPLAY: dict[type[events.Event], Callable[[ImageBuilder, Any], None]] = {
-    events.RegisterBroker: replay_register_broker,
-    events.UnregisterBroker: replay_unregister_broker,
-    events.BrokerRegistrationChange: replay_registration_change,
-    events.Topic: replay_topic,
-    events.Partition: replay_partition,
-    events.PartitionChange: replay_partition_change,
-    events.RemoveTopic: replay_remove_topic,
-    events.Config: replay_config,
-    events.FeatureLevel: replay_feature_level,
-    events.ProducerIds: replay_producer_ids,
-    events.NoOp: replay_nothing,
-    events.RegisterController: replay_register_controller,
-    events.ClearElr: replay_clear_elr,
-    events.ClusterIdentity: replay_cluster_identity,
-}
+REPLAY: Mapping[type[events.Event], Callable[[ImageBuilder, Any], None]] = MappingProxyType(
+    {
+        events.RegisterBroker: replay_register_broker,
+        events.UnregisterBroker: replay_unregister_broker,
+        events.BrokerRegistrationChange: replay_registration_change,
+        events.Topic: replay_topic,
+        events.Partition: replay_partition,
+        events.PartitionChange: replay_partition_change,
+        events.RemoveTopic: replay_remove_topic,
+        events.Config: replay_config,
+        events.FeatureLevel: replay_feature_level,
+        events.ProducerIds: replay_producer_ids,
+        events.NoOp: replay_nothing,
+        events.RegisterController: replay_register_controller,
+        events.ClearElr: replay_clear_elr,
+        events.ClusterIdentity: replay_cluster_identity,
+    }
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -47,7 +48,7 @@ def api_versions_response(controller: Controller, version: int) -> Any:
         cls,
         api_keys=[
             messages.build(key_class, api_key=api.key, min_version=api.min, max_version=api.max)
-            for api in CONTROLLER_APIS.values()
+            for _, api in sorted(CONTROLLER_APIS.items())
         ],
         supported_features=[
             messages.build(supported_class, name=one.name, min_version=one.min_level, max_version=one.max_level)
@@ -173,10 +174,12 @@ def describe_cluster(controller: Controller, _requester: Requester, message: Any
     )
 
 
-READS: dict[int, Callable[[Any, Requester, Any], Any]] = {
-    ApiKey.DESCRIBE_QUORUM: describe_quorum,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster,
-}
+READS: Mapping[int, Callable[[Any, Requester, Any], Any]] = MappingProxyType(
+    {
+        ApiKey.DESCRIBE_QUORUM: describe_quorum,
+        ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+    }
+)
 """(controller, who asks, request in its newest class) -> response in its newest class."""
 
 
@@ -194,11 +197,13 @@ def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> No
     request.respond(messages.encode_response(api_key, request.api_version, response))
 
 
-_NOT_DECIDED = {
-    ErrorCode.NOT_CONTROLLER: "this node is not the active controller",
-    ErrorCode.REQUEST_TIMED_OUT: "the active controller is busy; try again",
-    ErrorCode.UNKNOWN_SERVER_ERROR: "the active controller failed to handle the request; its log says why",
-}
+_NOT_DECIDED = MappingProxyType(
+    {
+        ErrorCode.NOT_CONTROLLER: "this node is not the active controller",
+        ErrorCode.REQUEST_TIMED_OUT: "the active controller is busy; try again",
+        ErrorCode.UNKNOWN_SERVER_ERROR: "the active controller failed to handle the request; its log says why",
+    }
+)
 
 
 def not_decided(api_key: int, error: ErrorCode) -> Any:

@@ -5,9 +5,10 @@ A controller that is not active answers NOT_CONTROLLER and names the leader that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraft.control import (
@@ -305,21 +306,23 @@ def handle_voter_change(controller: Controller, request: Request) -> None:
     submit_voter_change(controller, key, requester_of(request), message, reply)
 
 
-REQUESTS: dict[int, Handler] = {
-    InternalKey.REGISTER_BROKER: handle_register_broker,
-    InternalKey.HEARTBEAT: handle_heartbeat,
-    InternalKey.ALTER_PARTITION: handle_alter_partition,
-    InternalKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
-    InternalKey.ALLOCATE_PRODUCER_IDS: handle_allocate_producer_ids,
-    InternalKey.REGISTER_CONTROLLER: handle_register_controller,
-    InternalKey.FORWARD: handle_forward,
-    ApiKey.API_VERSIONS: handle_api_versions,
-    ApiKey.DESCRIBE_QUORUM: partial(handle_read, ApiKey.DESCRIBE_QUORUM),
-    ApiKey.DESCRIBE_CLUSTER: partial(handle_read, ApiKey.DESCRIBE_CLUSTER),
-    ApiKey.UPDATE_FEATURES: handle_admin,
-    ApiKey.UNREGISTER_BROKER: handle_admin,
-    ApiKey.ADD_RAFT_VOTER: handle_voter_change,
-    ApiKey.REMOVE_RAFT_VOTER: handle_voter_change,
-    ApiKey.UPDATE_RAFT_VOTER: handle_voter_change,
-}
+REQUESTS: Mapping[int, Handler] = MappingProxyType(
+    {
+        InternalKey.REGISTER_BROKER: handle_register_broker,
+        InternalKey.HEARTBEAT: handle_heartbeat,
+        InternalKey.ALTER_PARTITION: handle_alter_partition,
+        InternalKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
+        InternalKey.ALLOCATE_PRODUCER_IDS: handle_allocate_producer_ids,
+        InternalKey.REGISTER_CONTROLLER: handle_register_controller,
+        InternalKey.FORWARD: handle_forward,
+        ApiKey.API_VERSIONS: handle_api_versions,
+        ApiKey.DESCRIBE_QUORUM: partial(handle_read, ApiKey.DESCRIBE_QUORUM),
+        ApiKey.DESCRIBE_CLUSTER: partial(handle_read, ApiKey.DESCRIBE_CLUSTER),
+        ApiKey.UPDATE_FEATURES: handle_admin,
+        ApiKey.UNREGISTER_BROKER: handle_admin,
+        ApiKey.ADD_RAFT_VOTER: handle_voter_change,
+        ApiKey.REMOVE_RAFT_VOTER: handle_voter_change,
+        ApiKey.UPDATE_RAFT_VOTER: handle_voter_change,
+    }
+)
 """What the controller listener answers, beside the quorum's own messages."""

@@ -15,9 +15,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -46,17 +47,21 @@ class Outcome(Enum):
     ABANDONED = "this node ended the connection itself: that says nothing of the peer"
 
 
-_DIAL_OUTCOMES = {
-    DialOutcome.REFUSED: Outcome.REFUSED,
-    DialOutcome.RESET: Outcome.CLOSED,
-    DialOutcome.TIMED_OUT: Outcome.TIMED_OUT,
-    DialOutcome.UNREACHABLE: Outcome.UNREACHABLE,
-}
-_END_OUTCOMES: dict[CloseReason | None, Outcome] = {
-    CloseReason.PEER: Outcome.CLOSED,
-    CloseReason.RESET: Outcome.CLOSED,
-    CloseReason.BAD_BYTES: Outcome.BAD_ANSWER,
-}
+_DIAL_OUTCOMES = MappingProxyType(
+    {
+        DialOutcome.REFUSED: Outcome.REFUSED,
+        DialOutcome.RESET: Outcome.CLOSED,
+        DialOutcome.TIMED_OUT: Outcome.TIMED_OUT,
+        DialOutcome.UNREACHABLE: Outcome.UNREACHABLE,
+    }
+)
+_END_OUTCOMES: Mapping[CloseReason | None, Outcome] = MappingProxyType(
+    {
+        CloseReason.PEER: Outcome.CLOSED,
+        CloseReason.RESET: Outcome.CLOSED,
+        CloseReason.BAD_BYTES: Outcome.BAD_ANSWER,
+    }
+)
 """How a connection ended → what its calls hear; for any other reason this node ended it."""
 
 

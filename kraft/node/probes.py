@@ -5,7 +5,8 @@ The judgement is in `kraft.control.probing`; nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from uuid import UUID
 
 from kraft.config import ConfigError, NodeConfig, SecurityProtocol
@@ -17,15 +18,17 @@ from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
 
 PURPOSE = "identify"
 
-OUTCOMES: dict[Outcome, ProbeOutcome] = {
-    Outcome.REFUSED: ProbeOutcome.REFUSED,
-    Outcome.CLOSED: ProbeOutcome.CLOSED,
-    Outcome.TIMED_OUT: ProbeOutcome.SILENT,
-    Outcome.UNREACHABLE: ProbeOutcome.SILENT,
-    Outcome.BAD_ANSWER: ProbeOutcome.SILENT,
-    Outcome.NO_COMMON_VERSION: ProbeOutcome.SILENT,
-    Outcome.ABANDONED: ProbeOutcome.SILENT,
-}
+OUTCOMES: Mapping[Outcome, ProbeOutcome] = MappingProxyType(
+    {
+        Outcome.REFUSED: ProbeOutcome.REFUSED,
+        Outcome.CLOSED: ProbeOutcome.CLOSED,
+        Outcome.TIMED_OUT: ProbeOutcome.SILENT,
+        Outcome.UNREACHABLE: ProbeOutcome.SILENT,
+        Outcome.BAD_ANSWER: ProbeOutcome.SILENT,
+        Outcome.NO_COMMON_VERSION: ProbeOutcome.SILENT,
+        Outcome.ABANDONED: ProbeOutcome.SILENT,
+    }
+)
 """What a request without an answer says. An answer that does not parse proves nothing: it may be a newer release."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from uuid import UUID
 
 import structlog
@@ -74,13 +75,15 @@ QUORUM_REQUESTS = (
     FetchSnapshotRequest,
 )
 
-_NOT_OPEN = {
-    InternalKey.VOTE: VoteResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
-    InternalKey.BEGIN_QUORUM_EPOCH: BeginQuorumEpochResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
-    InternalKey.END_QUORUM_EPOCH: EndQuorumEpochResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
-    InternalKey.METADATA_FETCH: MetadataFetchResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
-    InternalKey.FETCH_SNAPSHOT: FetchSnapshotResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
-}
+_NOT_OPEN = MappingProxyType(
+    {
+        InternalKey.VOTE: VoteResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+        InternalKey.BEGIN_QUORUM_EPOCH: BeginQuorumEpochResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+        InternalKey.END_QUORUM_EPOCH: EndQuorumEpochResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+        InternalKey.METADATA_FETCH: MetadataFetchResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+        InternalKey.FETCH_SNAPSHOT: FetchSnapshotResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
+    }
+)
 """What a node says that has not opened its log yet, or has closed it: it certainly leads nothing."""
 
 

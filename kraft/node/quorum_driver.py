@@ -8,6 +8,7 @@ meanwhile is for the next one (group commit). Files are read or changed off the 
 from __future__ import annotations
 
 from collections import deque
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -51,20 +52,22 @@ from kraft.wire.server import Request
 
 log = structlog.get_logger("kraft.quorum")
 
-PURPOSES = {Purpose.FETCH: "quorum-fetch", Purpose.ELECTION: "quorum-election"}
+PURPOSES = MappingProxyType({Purpose.FETCH: "quorum-fetch", Purpose.ELECTION: "quorum-election"})
 RECOVERY_POINT_MS = 10_000
 OBSERVER_SYNC_MS = 1_000
 """A node that never votes promises nothing about its disk: its log is synced this long after it was written."""
 
-_FAILURES = {
-    Outcome.REFUSED: Failure.REFUSED,
-    Outcome.CLOSED: Failure.CLOSED,
-    Outcome.TIMED_OUT: Failure.TIMED_OUT,
-    Outcome.UNREACHABLE: Failure.OTHER,
-    Outcome.BAD_ANSWER: Failure.OTHER,
-    Outcome.NO_COMMON_VERSION: Failure.OTHER,
-    Outcome.ABANDONED: Failure.OTHER,
-}
+_FAILURES = MappingProxyType(
+    {
+        Outcome.REFUSED: Failure.REFUSED,
+        Outcome.CLOSED: Failure.CLOSED,
+        Outcome.TIMED_OUT: Failure.TIMED_OUT,
+        Outcome.UNREACHABLE: Failure.OTHER,
+        Outcome.BAD_ANSWER: Failure.OTHER,
+        Outcome.NO_COMMON_VERSION: Failure.OTHER,
+        Outcome.ABANDONED: Failure.OTHER,
+    }
+)
 
 
 class QuorumDriver:

@@ -7,6 +7,7 @@ voter sets, which the configuration names, are left alone. Source: kraft-spec A.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -30,7 +31,7 @@ UPDATE_PERIODS = 3
 """A voter that is named at another address says so every so many fetch time-outs."""
 JOIN_PERIOD_MS = 1_000
 TIMEOUT_MS = 10_000
-KRAFT_VERSIONS = {"min_supported_version": 0, "max_supported_version": 1}
+KRAFT_VERSIONS = MappingProxyType({"min_supported_version": 0, "max_supported_version": 1})
 
 
 class VoterMembership:

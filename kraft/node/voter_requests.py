@@ -6,7 +6,8 @@ join or have moved. Only the active controller carries them out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraft.control import Requester
@@ -104,9 +105,11 @@ def _voter(controller: Controller, message: Any) -> Voter | VotersRefused:
     return _refused(ErrorCode.INVALID_REQUEST, text)
 
 
-VOTER_REQUESTS: dict[int, tuple[str, Read]] = {
-    ApiKey.ADD_RAFT_VOTER: ("ALTER", _read_add),
-    ApiKey.REMOVE_RAFT_VOTER: ("ALTER", _read_remove),
-    ApiKey.UPDATE_RAFT_VOTER: ("CLUSTER_ACTION", _read_update),
-}
+VOTER_REQUESTS: Mapping[int, tuple[str, Read]] = MappingProxyType(
+    {
+        ApiKey.ADD_RAFT_VOTER: ("ALTER", _read_add),
+        ApiKey.REMOVE_RAFT_VOTER: ("ALTER", _read_remove),
+        ApiKey.UPDATE_RAFT_VOTER: ("CLUSTER_ACTION", _read_update),
+    }
+)
 """Key → what it takes to be allowed to, and how the request is read."""

@@ -5,7 +5,8 @@ The tables here say which function takes which input; the functions are in the m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -147,13 +148,15 @@ class Raft:
 
 # requests
 
-_REQUESTS: dict[type[Any], Callable[[Core, int, Any], None]] = {
-    VoteRequest: ballots.handle_vote,
-    BeginQuorumEpochRequest: ballots.handle_begin,
-    EndQuorumEpochRequest: ballots.handle_end,
-    MetadataFetchRequest: leader.handle_fetch,
-    FetchSnapshotRequest: leader.handle_fetch_snapshot,
-}
+_REQUESTS: Mapping[type[Any], Callable[[Core, int, Any], None]] = MappingProxyType(
+    {
+        VoteRequest: ballots.handle_vote,
+        BeginQuorumEpochRequest: ballots.handle_begin,
+        EndQuorumEpochRequest: ballots.handle_end,
+        MetadataFetchRequest: leader.handle_fetch,
+        FetchSnapshotRequest: leader.handle_fetch_snapshot,
+    }
+)
 
 
 def _on_request(core: Core, event: RequestReceived) -> None:
@@ -240,21 +243,23 @@ def _on_shutdown(core: Core, event: ShutdownRequested) -> None:
         leader.resign(core, core.role)
 
 
-_HANDLERS: dict[type[Any], Callable[[Core, Any], None]] = {
-    RequestReceived: _on_request,
-    ResponseReceived: _on_response,
-    RequestFailed: _on_failure,
-    ConnectionEnded: lambda core, event: follower.handle_connection_end(core, event.node_id),
-    Redialled: lambda core, event: follower.handle_redialled(core, event.node_id, event.failure),
-    Tick: lambda core, event: tick(core),
-    PassEnded: _on_pass_end,
-    AppendRequested: lambda core, event: leader.append_events(core, event.payload),
-    VotersChangeRequested: lambda core, event: leader.append_voters(core, event.voters),
-    LogSynced: _on_sync,
-    SnapshotInstalled: lambda core, event: follower.install_snapshot(core, event.snapshot, event.voters),
-    SnapshotRefused: _on_refused_snapshot,
-    SnapshotWritten: lambda core, event: core.log.add_snapshot(event.snapshot),
-    LogTrimmed: _on_trim,
-    ResignRequested: _on_resign,
-    ShutdownRequested: _on_shutdown,
-}
+_HANDLERS: Mapping[type[Any], Callable[[Core, Any], None]] = MappingProxyType(
+    {
+        RequestReceived: _on_request,
+        ResponseReceived: _on_response,
+        RequestFailed: _on_failure,
+        ConnectionEnded: lambda core, event: follower.handle_connection_end(core, event.node_id),
+        Redialled: lambda core, event: follower.handle_redialled(core, event.node_id, event.failure),
+        Tick: lambda core, event: tick(core),
+        PassEnded: _on_pass_end,
+        AppendRequested: lambda core, event: leader.append_events(core, event.payload),
+        VotersChangeRequested: lambda core, event: leader.append_voters(core, event.voters),
+        LogSynced: _on_sync,
+        SnapshotInstalled: lambda core, event: follower.install_snapshot(core, event.snapshot, event.voters),
+        SnapshotRefused: _on_refused_snapshot,
+        SnapshotWritten: lambda core, event: core.log.add_snapshot(event.snapshot),
+        LogTrimmed: _on_trim,
+        ResignRequested: _on_resign,
+        ShutdownRequested: _on_shutdown,
+    }
+)

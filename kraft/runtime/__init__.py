@@ -8,6 +8,7 @@ trio."""
 from __future__ import annotations
 
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,14 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientAuth", "LinkPolicies", "RuntimeSettings", "TlsConfigError", "TlsSettings", "open_seam"]
 
-_HOME = {
-    "ClientAuth": "tls",
-    "LinkPolicies": "links",
-    "RuntimeSettings": "open",
-    "TlsConfigError": "tls",
-    "TlsSettings": "tls",
-    "open_seam": "open",
-}
+_HOME = MappingProxyType(
+    {
+        "ClientAuth": "tls",
+        "LinkPolicies": "links",
+        "RuntimeSettings": "open",
+        "TlsConfigError": "tls",
+        "TlsSettings": "tls",
+        "open_seam": "open",
+    }
+)
 """The module of each public name, below kraft.runtime."""
 
 

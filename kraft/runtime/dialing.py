@@ -5,18 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from types import MappingProxyType
 
 import trio
 
 from kraft.seam import Address, DialFailed, DialOutcome, Peer
 
-_OUTCOMES = {
-    errno.ECONNREFUSED: DialOutcome.REFUSED,
-    errno.ECONNRESET: DialOutcome.RESET,
-    errno.ECONNABORTED: DialOutcome.RESET,
-    errno.EPIPE: DialOutcome.RESET,
-    errno.ETIMEDOUT: DialOutcome.TIMED_OUT,
-}
+_OUTCOMES = MappingProxyType(
+    {
+        errno.ECONNREFUSED: DialOutcome.REFUSED,
+        errno.ECONNRESET: DialOutcome.RESET,
+        errno.ECONNABORTED: DialOutcome.RESET,
+        errno.EPIPE: DialOutcome.RESET,
+        errno.ETIMEDOUT: DialOutcome.TIMED_OUT,
+    }
+)
 
 _LEAST_CERTAIN_FIRST = (DialOutcome.TIMED_OUT, DialOutcome.UNREACHABLE, DialOutcome.RESET, DialOutcome.REFUSED)
 _NOT_FROM_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH)

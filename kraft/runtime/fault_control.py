@@ -30,6 +30,7 @@ import socket
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -46,7 +47,7 @@ log = structlog.get_logger("kraft.faults")
 LINE_BYTES_MAX = 65_536
 BACKLOG = 16
 FIRST_SUFFIX = ".first"
-POLICIES = {policy.name.lower(): policy for policy in LinkPolicy}
+POLICIES = MappingProxyType({policy.name.lower(): policy for policy in LinkPolicy})
 
 Answer = dict[str, Any]
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
 from kraft.seam import require
 
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_VERSIONS = MappingProxyType({"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3})
 
 
 class ClientAuth(Enum):
@@ -195,17 +196,19 @@ def _require_pem(path: str) -> None:
         raise TlsConfigError(f"{path} is a PKCS12 store: convert it with {how}")
 
 
-_ATTRIBUTES = {
-    "commonName": "CN",
-    "organizationalUnitName": "OU",
-    "organizationName": "O",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
+_ATTRIBUTES = MappingProxyType(
+    {
+        "commonName": "CN",
+        "organizationalUnitName": "OU",
+        "organizationName": "O",
+        "localityName": "L",
+        "stateOrProvinceName": "ST",
+        "countryName": "C",
+        "streetAddress": "STREET",
+        "domainComponent": "DC",
+        "userId": "UID",
+    }
+)
 
 
 def distinguished_name(certificate: object) -> str | None:

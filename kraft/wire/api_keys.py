@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 
 class ApiKey(IntEnum):
@@ -110,97 +111,99 @@ class ApiKey(IntEnum):
 NEVER_FLEXIBLE = 1 << 15
 """Stands above every int16 version."""
 
-FIRST_FLEXIBLE_VERSION: Mapping[int, int] = {
-    ApiKey.PRODUCE: 9,
-    ApiKey.FETCH: 12,
-    ApiKey.LIST_OFFSETS: 6,
-    ApiKey.METADATA: 9,
-    ApiKey.OFFSET_COMMIT: 8,
-    ApiKey.OFFSET_FETCH: 6,
-    ApiKey.FIND_COORDINATOR: 3,
-    ApiKey.JOIN_GROUP: 6,
-    ApiKey.HEARTBEAT: 4,
-    ApiKey.LEAVE_GROUP: 4,
-    ApiKey.SYNC_GROUP: 4,
-    ApiKey.DESCRIBE_GROUPS: 5,
-    ApiKey.LIST_GROUPS: 3,
-    ApiKey.SASL_HANDSHAKE: NEVER_FLEXIBLE,
-    ApiKey.API_VERSIONS: 3,
-    ApiKey.CREATE_TOPICS: 5,
-    ApiKey.DELETE_TOPICS: 4,
-    ApiKey.DELETE_RECORDS: 2,
-    ApiKey.INIT_PRODUCER_ID: 2,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
-    ApiKey.ADD_OFFSETS_TO_TXN: 3,
-    ApiKey.END_TXN: 3,
-    ApiKey.WRITE_TXN_MARKERS: 1,
-    ApiKey.TXN_OFFSET_COMMIT: 3,
-    ApiKey.DESCRIBE_ACLS: 2,
-    ApiKey.CREATE_ACLS: 2,
-    ApiKey.DELETE_ACLS: 2,
-    ApiKey.DESCRIBE_CONFIGS: 4,
-    ApiKey.ALTER_CONFIGS: 2,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
-    ApiKey.DESCRIBE_LOG_DIRS: 2,
-    ApiKey.SASL_AUTHENTICATE: 2,
-    ApiKey.CREATE_PARTITIONS: 2,
-    ApiKey.CREATE_DELEGATION_TOKEN: 2,
-    ApiKey.RENEW_DELEGATION_TOKEN: 2,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: 2,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: 2,
-    ApiKey.DELETE_GROUPS: 2,
-    ApiKey.ELECT_LEADERS: 2,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
-    ApiKey.OFFSET_DELETE: NEVER_FLEXIBLE,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
-    ApiKey.ALTER_CLIENT_QUOTAS: 1,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
-    ApiKey.VOTE: 0,
-    ApiKey.BEGIN_QUORUM_EPOCH: 1,
-    ApiKey.END_QUORUM_EPOCH: 1,
-    ApiKey.DESCRIBE_QUORUM: 0,
-    ApiKey.ALTER_PARTITION: 2,
-    ApiKey.UPDATE_FEATURES: 0,
-    ApiKey.ENVELOPE: 0,
-    ApiKey.FETCH_SNAPSHOT: 0,
-    ApiKey.DESCRIBE_CLUSTER: 0,
-    ApiKey.DESCRIBE_PRODUCERS: 0,
-    ApiKey.BROKER_REGISTRATION: 0,
-    ApiKey.BROKER_HEARTBEAT: 0,
-    ApiKey.UNREGISTER_BROKER: 0,
-    ApiKey.DESCRIBE_TRANSACTIONS: 0,
-    ApiKey.LIST_TRANSACTIONS: 0,
-    ApiKey.ALLOCATE_PRODUCER_IDS: 0,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
-    ApiKey.CONTROLLER_REGISTRATION: 0,
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,
-    ApiKey.PUSH_TELEMETRY: 0,
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: 0,
-    ApiKey.LIST_CONFIG_RESOURCES: 0,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
-    ApiKey.SHARE_GROUP_HEARTBEAT: 1,
-    ApiKey.SHARE_GROUP_DESCRIBE: 1,
-    ApiKey.SHARE_FETCH: 1,
-    ApiKey.SHARE_ACKNOWLEDGE: 1,
-    ApiKey.ADD_RAFT_VOTER: 0,
-    ApiKey.REMOVE_RAFT_VOTER: 0,
-    ApiKey.UPDATE_RAFT_VOTER: 0,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: 0,
-    ApiKey.READ_SHARE_GROUP_STATE: 0,
-    ApiKey.WRITE_SHARE_GROUP_STATE: 0,
-    ApiKey.DELETE_SHARE_GROUP_STATE: 0,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 0,
-    ApiKey.STREAMS_GROUP_HEARTBEAT: 0,
-    ApiKey.STREAMS_GROUP_DESCRIBE: 0,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
-}
+FIRST_FLEXIBLE_VERSION: Mapping[int, int] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 9,
+        ApiKey.FETCH: 12,
+        ApiKey.LIST_OFFSETS: 6,
+        ApiKey.METADATA: 9,
+        ApiKey.OFFSET_COMMIT: 8,
+        ApiKey.OFFSET_FETCH: 6,
+        ApiKey.FIND_COORDINATOR: 3,
+        ApiKey.JOIN_GROUP: 6,
+        ApiKey.HEARTBEAT: 4,
+        ApiKey.LEAVE_GROUP: 4,
+        ApiKey.SYNC_GROUP: 4,
+        ApiKey.DESCRIBE_GROUPS: 5,
+        ApiKey.LIST_GROUPS: 3,
+        ApiKey.SASL_HANDSHAKE: NEVER_FLEXIBLE,
+        ApiKey.API_VERSIONS: 3,
+        ApiKey.CREATE_TOPICS: 5,
+        ApiKey.DELETE_TOPICS: 4,
+        ApiKey.DELETE_RECORDS: 2,
+        ApiKey.INIT_PRODUCER_ID: 2,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+        ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+        ApiKey.ADD_OFFSETS_TO_TXN: 3,
+        ApiKey.END_TXN: 3,
+        ApiKey.WRITE_TXN_MARKERS: 1,
+        ApiKey.TXN_OFFSET_COMMIT: 3,
+        ApiKey.DESCRIBE_ACLS: 2,
+        ApiKey.CREATE_ACLS: 2,
+        ApiKey.DELETE_ACLS: 2,
+        ApiKey.DESCRIBE_CONFIGS: 4,
+        ApiKey.ALTER_CONFIGS: 2,
+        ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
+        ApiKey.DESCRIBE_LOG_DIRS: 2,
+        ApiKey.SASL_AUTHENTICATE: 2,
+        ApiKey.CREATE_PARTITIONS: 2,
+        ApiKey.CREATE_DELEGATION_TOKEN: 2,
+        ApiKey.RENEW_DELEGATION_TOKEN: 2,
+        ApiKey.EXPIRE_DELEGATION_TOKEN: 2,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: 2,
+        ApiKey.DELETE_GROUPS: 2,
+        ApiKey.ELECT_LEADERS: 2,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
+        ApiKey.OFFSET_DELETE: NEVER_FLEXIBLE,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
+        ApiKey.ALTER_CLIENT_QUOTAS: 1,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
+        ApiKey.VOTE: 0,
+        ApiKey.BEGIN_QUORUM_EPOCH: 1,
+        ApiKey.END_QUORUM_EPOCH: 1,
+        ApiKey.DESCRIBE_QUORUM: 0,
+        ApiKey.ALTER_PARTITION: 2,
+        ApiKey.UPDATE_FEATURES: 0,
+        ApiKey.ENVELOPE: 0,
+        ApiKey.FETCH_SNAPSHOT: 0,
+        ApiKey.DESCRIBE_CLUSTER: 0,
+        ApiKey.DESCRIBE_PRODUCERS: 0,
+        ApiKey.BROKER_REGISTRATION: 0,
+        ApiKey.BROKER_HEARTBEAT: 0,
+        ApiKey.UNREGISTER_BROKER: 0,
+        ApiKey.DESCRIBE_TRANSACTIONS: 0,
+        ApiKey.LIST_TRANSACTIONS: 0,
+        ApiKey.ALLOCATE_PRODUCER_IDS: 0,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
+        ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+        ApiKey.CONTROLLER_REGISTRATION: 0,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,
+        ApiKey.PUSH_TELEMETRY: 0,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS: 0,
+        ApiKey.LIST_CONFIG_RESOURCES: 0,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
+        ApiKey.SHARE_GROUP_HEARTBEAT: 1,
+        ApiKey.SHARE_GROUP_DESCRIBE: 1,
+        ApiKey.SHARE_FETCH: 1,
+        ApiKey.SHARE_ACKNOWLEDGE: 1,
+        ApiKey.ADD_RAFT_VOTER: 0,
+        ApiKey.REMOVE_RAFT_VOTER: 0,
+        ApiKey.UPDATE_RAFT_VOTER: 0,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: 0,
+        ApiKey.READ_SHARE_GROUP_STATE: 0,
+        ApiKey.WRITE_SHARE_GROUP_STATE: 0,
+        ApiKey.DELETE_SHARE_GROUP_STATE: 0,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 0,
+        ApiKey.STREAMS_GROUP_HEARTBEAT: 0,
+        ApiKey.STREAMS_GROUP_DESCRIBE: 0,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
+    }
+)
 """The first version of each API whose strings and arrays are compact and whose structs end in tagged fields."""
 
 
@@ -218,11 +221,13 @@ class ApiVersionRange:
         return self.min <= version <= self.max
 
 
-def _ranges(*rows: tuple[ApiKey, int, int]) -> dict[ApiKey, ApiVersionRange]:
-    return {key: ApiVersionRange(int(key), low, high, 0 if key is ApiKey.PRODUCE else low) for key, low, high in rows}
+def _ranges(*rows: tuple[ApiKey, int, int]) -> Mapping[ApiKey, ApiVersionRange]:
+    return MappingProxyType(
+        {key: ApiVersionRange(int(key), low, high, 0 if key is ApiKey.PRODUCE else low) for key, low, high in rows}
+    )
 
 
-BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
+BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.PRODUCE, 3, 13),
     (ApiKey.FETCH, 4, 18),
     (ApiKey.LIST_OFFSETS, 1, 11),
@@ -273,22 +278,24 @@ BROKER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
 )
 """What a broker's listener answers."""
 
-CLIENT_APIS: dict[ApiKey, ApiVersionRange] = {
-    **BROKER_APIS,
-    **_ranges(
-        (ApiKey.OFFSET_COMMIT, 2, 9),
-        (ApiKey.OFFSET_FETCH, 1, 9),
-        (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
-        (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
-        (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
-        (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
-        (ApiKey.END_TXN, 0, 4),
-    ),
-}
+CLIENT_APIS: Mapping[ApiKey, ApiVersionRange] = MappingProxyType(
+    {
+        **BROKER_APIS,
+        **_ranges(
+            (ApiKey.OFFSET_COMMIT, 2, 9),
+            (ApiKey.OFFSET_FETCH, 1, 9),
+            (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
+            (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
+            (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
+            (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
+            (ApiKey.END_TXN, 0, 4),
+        ),
+    }
+)
 """What our clients know how to ask: all that our brokers answer, but offsets by topic ids; and what only others' do.
 Transactions in the versions before KIP-890's second part: the client itself adds partitions to them."""
 
-CONTROLLER_APIS: dict[ApiKey, ApiVersionRange] = _ranges(
+CONTROLLER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.API_VERSIONS, 0, 4),
     (ApiKey.DESCRIBE_QUORUM, 0, 2),
     (ApiKey.UPDATE_FEATURES, 0, 2),

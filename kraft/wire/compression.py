@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 
 import cramjam
 import lz4.frame
@@ -43,7 +44,7 @@ class Compression(IntEnum):
         return cls.NONE if name == "uncompressed" else cls[name.upper()]
 
 
-_BY_NUMBER = {int(codec): codec for codec in Compression}
+_BY_NUMBER = MappingProxyType({int(codec): codec for codec in Compression})
 
 PIECE_BYTES = 256 * 1024
 _GZIP_WINDOW_BITS = 31
@@ -181,9 +182,11 @@ def _decompress_zstd(data: memoryview, output_bytes_max: int) -> bytes:
     return b"".join(pieces)
 
 
-_DECOMPRESSORS: dict[Compression, Callable[[memoryview, int], bytes]] = {
-    Compression.GZIP: _decompress_gzip,
-    Compression.SNAPPY: _decompress_snappy,
-    Compression.LZ4: _decompress_lz4,
-    Compression.ZSTD: _decompress_zstd,
-}
+_DECOMPRESSORS: Mapping[Compression, Callable[[memoryview, int], bytes]] = MappingProxyType(
+    {
+        Compression.GZIP: _decompress_gzip,
+        Compression.SNAPPY: _decompress_snappy,
+        Compression.LZ4: _decompress_lz4,
+        Compression.ZSTD: _decompress_zstd,
+    }
+)

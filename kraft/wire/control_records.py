@@ -12,6 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from uuid import UUID
 
 from kraft.seam import Buffer, WireError
@@ -48,7 +49,7 @@ class ControlRecordType(IntEnum):
     VOTERS = 6
 
 
-_TYPES = {int(kind): kind for kind in ControlRecordType}
+_TYPES = MappingProxyType({int(kind): kind for kind in ControlRecordType})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ again without changing it.
 from __future__ import annotations
 
 from enum import IntEnum
+from types import MappingProxyType
 
 
 class ErrorCode(IntEnum):
@@ -159,7 +160,7 @@ class ErrorCode(IntEnum):
         return _BY_NUMBER.get(code, cls.UNKNOWN_SERVER_ERROR)
 
 
-_BY_NUMBER = {int(code): code for code in ErrorCode}
+_BY_NUMBER = MappingProxyType({int(code): code for code in ErrorCode})
 _RETRIABLE = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from types import MappingProxyType
 from uuid import UUID
 
 from kraft.seam import Buffer, WireError
@@ -206,7 +207,7 @@ def _plain_partition(version: int) -> struct.Struct:
     return struct.Struct(f">i{epoch}q{log_start}i")
 
 
-_PLAIN_PARTITIONS = {version: _plain_partition(version) for version in range(4, FIRST_FLEXIBLE)}
+_PLAIN_PARTITIONS = MappingProxyType({version: _plain_partition(version) for version in range(4, FIRST_FLEXIBLE)})
 
 
 def _decode_plain_partitions(version: int, body: memoryview, position: int) -> tuple[list[FetchPartition], int]:

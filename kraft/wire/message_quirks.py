@@ -6,9 +6,10 @@ carried over by `_carry`; the functions here say what is different.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from kraft.wire.api_keys import ApiKey
@@ -203,17 +204,23 @@ def _throttle_of(message: Any, old: Any) -> dict[str, Any]:
     return {"throttle_time": message.throttle_time} if has_throttle else {}
 
 
-QUIRKS: dict[tuple[int, Direction], Quirk] = {
-    (ApiKey.DELETE_TOPICS, Direction.REQUEST): Quirk(range(1, 6), _upgrade_delete_topics, _downgrade_delete_topics),
-    (ApiKey.METADATA, Direction.REQUEST): Quirk(range(1), _upgrade_metadata, _downgrade_metadata),
-    (ApiKey.UPDATE_FEATURES, Direction.REQUEST): Quirk(range(1), _upgrade_update_features, _downgrade_update_features),
-    (ApiKey.API_VERSIONS, Direction.RESPONSE): Quirk(range(3, 5), _upgrade_api_versions, _downgrade_api_versions),
-    (ApiKey.FIND_COORDINATOR, Direction.REQUEST): Quirk(
-        range(4), _upgrade_find_coordinator, _downgrade_find_coordinator
-    ),
-    (ApiKey.FIND_COORDINATOR, Direction.RESPONSE): Quirk(range(4), _upgrade_coordinator, _downgrade_coordinator),
-    (ApiKey.OFFSET_FETCH, Direction.REQUEST): Quirk(range(8), _upgrade_offset_fetch, _downgrade_offset_fetch),
-    (ApiKey.OFFSET_FETCH, Direction.RESPONSE): Quirk(range(8), _upgrade_fetched_offsets, _downgrade_fetched_offsets),
-    (ApiKey.LEAVE_GROUP, Direction.REQUEST): Quirk(range(3), _upgrade_leave_group, _downgrade_leave_group),
-    (ApiKey.LEAVE_GROUP, Direction.RESPONSE): Quirk(range(3), _upgrade_left_group, _downgrade_left_group),
-}
+QUIRKS: Mapping[tuple[int, Direction], Quirk] = MappingProxyType(
+    {
+        (ApiKey.DELETE_TOPICS, Direction.REQUEST): Quirk(range(1, 6), _upgrade_delete_topics, _downgrade_delete_topics),
+        (ApiKey.METADATA, Direction.REQUEST): Quirk(range(1), _upgrade_metadata, _downgrade_metadata),
+        (ApiKey.UPDATE_FEATURES, Direction.REQUEST): Quirk(
+            range(1), _upgrade_update_features, _downgrade_update_features
+        ),
+        (ApiKey.API_VERSIONS, Direction.RESPONSE): Quirk(range(3, 5), _upgrade_api_versions, _downgrade_api_versions),
+        (ApiKey.FIND_COORDINATOR, Direction.REQUEST): Quirk(
+            range(4), _upgrade_find_coordinator, _downgrade_find_coordinator
+        ),
+        (ApiKey.FIND_COORDINATOR, Direction.RESPONSE): Quirk(range(4), _upgrade_coordinator, _downgrade_coordinator),
+        (ApiKey.OFFSET_FETCH, Direction.REQUEST): Quirk(range(8), _upgrade_offset_fetch, _downgrade_offset_fetch),
+        (ApiKey.OFFSET_FETCH, Direction.RESPONSE): Quirk(
+            range(8), _upgrade_fetched_offsets, _downgrade_fetched_offsets
+        ),
+        (ApiKey.LEAVE_GROUP, Direction.REQUEST): Quirk(range(3), _upgrade_leave_group, _downgrade_leave_group),
+        (ApiKey.LEAVE_GROUP, Direction.RESPONSE): Quirk(range(3), _upgrade_left_group, _downgrade_left_group),
+    }
+)

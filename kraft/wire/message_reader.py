@@ -12,9 +12,10 @@ anything is allocated.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from kraft.seam import WireError
@@ -193,11 +194,13 @@ class _Reader:
             self.keep(field, f"tagged.get('{field.name}', {self.name(field.default)})")
 
 
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "timedelta_i32": _duration,
-    "timedelta_i64": _duration,
-    "uuid": uuid_or_none,
-}
+_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "timedelta_i32": _duration,
+        "timedelta_i64": _duration,
+        "uuid": uuid_or_none,
+    }
+)
 
 
 def _fixed_reader(kind: str, form: struct.Struct) -> Read:

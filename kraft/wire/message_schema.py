@@ -10,28 +10,30 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cache
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 from uuid import UUID
 
 ENTITY = "entity"
 
-_ZEROES: dict[str, object] = {
-    "bool": False,
-    "int8": 0,
-    "int16": 0,
-    "int32": 0,
-    "int64": 0,
-    "uint16": 0,
-    "uint32": 0,
-    "float64": 0.0,
-    "string": "",
-    "bytes": b"",
-    "uuid": None,
-    "error_code": 0,
-    "timedelta_i32": timedelta(0),
-    "timedelta_i64": timedelta(0),
-}
+_ZEROES: Mapping[str, object] = MappingProxyType(
+    {
+        "bool": False,
+        "int8": 0,
+        "int16": 0,
+        "int32": 0,
+        "int64": 0,
+        "uint16": 0,
+        "uint32": 0,
+        "float64": 0.0,
+        "string": "",
+        "bytes": b"",
+        "uuid": None,
+        "error_code": 0,
+        "timedelta_i32": timedelta(0),
+        "timedelta_i64": timedelta(0),
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from kraft.seam import require
@@ -30,20 +31,22 @@ from kraft.wire.varints import encode_unsigned
 Append = Callable[[bytes], Any]
 Write = Callable[[Append, Any], None]
 
-STRUCT_CODES = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint16": "H",
-    "uint32": "I",
-    "float64": "d",
-    "error_code": "h",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "uuid": "16s",
-}
+STRUCT_CODES = MappingProxyType(
+    {
+        "bool": "?",
+        "int8": "b",
+        "int16": "h",
+        "int32": "i",
+        "int64": "q",
+        "uint16": "H",
+        "uint32": "I",
+        "float64": "d",
+        "error_code": "h",
+        "timedelta_i32": "i",
+        "timedelta_i64": "q",
+        "uuid": "16s",
+    }
+)
 
 
 @cache

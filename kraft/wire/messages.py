@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from datetime import timedelta
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from kraft.seam import Buffer, WireError, require
@@ -54,7 +55,7 @@ __all__ = [
 PIECE_BYTES_MIN = 64 * 1024
 """More than a connection joins into one send."""
 
-LAST_WITH_TOPIC_NAMES = {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+LAST_WITH_TOPIC_NAMES = MappingProxyType({ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9})
 """Up to this version a topic has a name, from the next on an id alone; the newest class has both, each may be None."""
 
 

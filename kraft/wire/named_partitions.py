@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -21,20 +22,22 @@ from kraft.wire.rpc import FIRST_INTERNAL_KEY
 
 WHOLE_TOPIC = -1
 
-_PLAIN_NAMES = {
-    "index": "partition",
-    "partition_index": "partition",
-    "partition_indexes": "partition",
-    "partition_id": "partition",
-    "partitions": "partition",
-    "topic": "name",
-    "topic_name": "name",
-    "groups": "group_id",
-    "group_ids": "group_id",
-    "groups_names": "group_id",
-    "coordinator_keys": "key",
-    "transactional_ids": "transactional_id",
-}
+_PLAIN_NAMES = MappingProxyType(
+    {
+        "index": "partition",
+        "partition_index": "partition",
+        "partition_indexes": "partition",
+        "partition_id": "partition",
+        "partitions": "partition",
+        "topic": "name",
+        "topic_name": "name",
+        "groups": "group_id",
+        "group_ids": "group_id",
+        "groups_names": "group_id",
+        "coordinator_keys": "key",
+        "transactional_ids": "transactional_id",
+    }
+)
 
 
 class NamedPartition(NamedTuple):

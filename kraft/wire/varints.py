@@ -11,7 +11,7 @@ from kraft.seam import Buffer, WireError
 VARINT_BYTES_MAX = 5
 VARLONG_BYTES_MAX = 10
 
-_ONE_BYTE = [bytes((value,)) for value in range(128)]
+_ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 
 
 def encode_unsigned(value: int) -> bytes:

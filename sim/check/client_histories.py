@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 Place = tuple[str, int]
@@ -25,21 +26,23 @@ ABORTED_READ, UNSENT, NONMONOTONIC_SEND = "aborted read", "unsent", "nonmonotoni
 POLL_SKIP, NONMONOTONIC_POLL = "poll skip", "nonmonotonic poll"
 INT_POLL_SKIP, INT_NONMONOTONIC_POLL = "int poll skip", "int nonmonotonic poll"
 
-ANOMALIES = {
-    INCONSISTENT_OFFSETS: ("D10", "one offset has two values"),
-    VANISHED: ("D10", "a record that was read once is gone"),
-    DUPLICATE: ("T1", "a record of an idempotent producer is doubled"),
-    LOST_WRITE: ("L10", "an acknowledged record was never read, though one behind it was"),
-    UNSEEN: ("L10", "an acknowledged record was not read"),
-    MISPLACED: ("L10", "an acknowledged record was read at another offset only"),
-    ABORTED_READ: ("C7", "a record was read whose sending is said to have failed"),
-    UNSENT: ("D14", "a record that nobody sent"),
-    NONMONOTONIC_SEND: ("C1", "records of one producer are out of order"),
-    POLL_SKIP: ("C2", "a reader was not given the next record"),
-    NONMONOTONIC_POLL: ("C2", "a reader went back"),
-    INT_POLL_SKIP: ("C2", "one poll leaves a record out"),
-    INT_NONMONOTONIC_POLL: ("C2", "one poll goes back"),
-}
+ANOMALIES = MappingProxyType(
+    {
+        INCONSISTENT_OFFSETS: ("D10", "one offset has two values"),
+        VANISHED: ("D10", "a record that was read once is gone"),
+        DUPLICATE: ("T1", "a record of an idempotent producer is doubled"),
+        LOST_WRITE: ("L10", "an acknowledged record was never read, though one behind it was"),
+        UNSEEN: ("L10", "an acknowledged record was not read"),
+        MISPLACED: ("L10", "an acknowledged record was read at another offset only"),
+        ABORTED_READ: ("C7", "a record was read whose sending is said to have failed"),
+        UNSENT: ("D14", "a record that nobody sent"),
+        NONMONOTONIC_SEND: ("C1", "records of one producer are out of order"),
+        POLL_SKIP: ("C2", "a reader was not given the next record"),
+        NONMONOTONIC_POLL: ("C2", "a reader went back"),
+        INT_POLL_SKIP: ("C2", "one poll leaves a record out"),
+        INT_NONMONOTONIC_POLL: ("C2", "one poll goes back"),
+    }
+)
 """Name → the invariant that it breaks, and what it is."""
 
 

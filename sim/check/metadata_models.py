@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -139,11 +140,15 @@ def _grow(model: TopicModel, state: Standing | None, asked: Grow, answer: Answer
     return (new,) if fits.get(answer.code) else ()
 
 
-_STEPS: Mapping[type, Callable[[TopicModel, Standing | None, Any, Answer | None], Iterable[Standing | None]]] = {
-    Create: _create,
-    Delete: _delete,
-    Grow: _grow,
-}
+_STEPS: Mapping[type, Callable[[TopicModel, Standing | None, Any, Answer | None], Iterable[Standing | None]]] = (
+    MappingProxyType(
+        {
+            Create: _create,
+            Delete: _delete,
+            Grow: _grow,
+        }
+    )
+)
 
 # registers
 

@@ -8,6 +8,7 @@ as a row that differs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 from kraft.image import events
@@ -19,7 +20,7 @@ from kraft.image.registrations import BrokerRegistration, ConfigResourceType, Co
 BROKER, CONTROLLER, TOPIC, PARTITION, CONFIG, FEATURE, CLUSTER = (
     "broker", "controller", "topic", "partition", "config", "feature", "cluster",
 )  # fmt: skip
-NO_CLUSTER = {"id": None, "release": None, "next producer id": 0}
+NO_CLUSTER = MappingProxyType({"id": None, "release": None, "next producer id": 0})
 
 Place = tuple[Any, ...]
 """("partition", topic id, index), ("config", resource type, resource name), …"""

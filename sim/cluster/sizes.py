@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 RECEIVE_BUFFERS = "receive buffers"
 TURNS = "turns"
@@ -21,52 +21,54 @@ METADATA_READS = "metadata reads"
 BROKER_REQUESTS = "brokers' requests"
 INDEX_FLUSHES = "index flushes"
 
-SMALL: Mapping[str, Mapping[str, int]] = {
-    RECEIVE_BUFFERS: {  # all of them a thousandth of what they are, so that they stand to each other as they do
-        "kraft.wire.client:IDLE_BUFFER_BYTES": 16,
-        "kraft.wire.client:KEPT_BUFFER_BYTES": 16 * 1024,
-        "kraft.wire.server:IDLE_BUFFER_BYTES": 16,
-        "kraft.wire.server:KEPT_BUFFER_BYTES": 1536,
-        "kraft.wire.server:JOIN_BYTES_MAX": 32,
-        "kraft.wire.framing:READ_BUFFER_BYTES": 256,
-        "kraft.wire.framing:FIRST_STEP_BYTES": 1024,
-        "kraft.wire.framing:BUFFER_STEP_BYTES": 64,
-        "kraft.wire.framing:JOIN_BYTES_MAX": 32,
-        "kraft.wire.framing:LARGE_BYTES": 2048,
-        "kraft.wire.budget:LARGE_BYTES": 2048,
-    },
-    TURNS: {  # every turn has one piece
-        "kraft.broker.node.turns:TURN_NS_MAX": 0,
-        "kraft.broker.api.metadata:TURN_NS_MAX": 0,
-        "kraft.broker.api.metadata:PARTITIONS_AT_ONCE_MAX": 1,
-    },
-    SLICES: {
-        "kraft.control.drafts:EVENTS_PER_SLICE": 1,
-        "kraft.control.grow:EVENTS_PER_SLICE": 1,
-        "kraft.control.topics:EVENTS_PER_SLICE": 1,
-        "kraft.control.isr:PARTITION_CHANGES_PER_SLICE_MAX": 1,
-        "kraft.control.assign_directories:PARTITION_CHANGES_PER_SLICE_MAX": 1,
-        "kraft.control.plans:PARTITION_CHANGES_PER_SLICE_MAX": 1,
-        "kraft.control.fencing:FENCE_CHANGES_PER_SLICE_MAX": 1,
-        "kraft.control.reassignments:PARTITIONS_PER_SLICE": 1,
-    },
-    STEPS: {
-        "kraft.node.controller_commands:EVENTS_PER_STEP_MAX": 1,
-        "kraft.node.controller_commands:PLAN_EVENTS_AHEAD_MAX": 0,
-        "kraft.node.quorum_delivery:EVENTS_PER_STEP_MAX": 1,
-    },
-    METADATA_READS: {
-        "kraft.node.metadata_log:SCAN_BYTES": 200,
-        "kraft.node.metadata_log:BATCHES_BYTES": 200,
-    },
-    BROKER_REQUESTS: {
-        "kraft.broker.node.alter_partition:PARTITIONS_PER_REQUEST_MAX": 1,
-        "kraft.broker.node.directory_assignments:REPLICAS_PER_REQUEST_MAX": 1,
-        "kraft.broker.node.fetcher:WISHES_MAX": 1,
-        "kraft.broker.node.fetching:ANSWER_PARTITIONS_MAX": 1,
-    },
-    INDEX_FLUSHES: {"kraft.storage.index_file:FLUSH_BYTES": 24},
-}
+SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        RECEIVE_BUFFERS: {  # all of them a thousandth of what they are, so that they stand to each other as they do
+            "kraft.wire.client:IDLE_BUFFER_BYTES": 16,
+            "kraft.wire.client:KEPT_BUFFER_BYTES": 16 * 1024,
+            "kraft.wire.server:IDLE_BUFFER_BYTES": 16,
+            "kraft.wire.server:KEPT_BUFFER_BYTES": 1536,
+            "kraft.wire.server:JOIN_BYTES_MAX": 32,
+            "kraft.wire.framing:READ_BUFFER_BYTES": 256,
+            "kraft.wire.framing:FIRST_STEP_BYTES": 1024,
+            "kraft.wire.framing:BUFFER_STEP_BYTES": 64,
+            "kraft.wire.framing:JOIN_BYTES_MAX": 32,
+            "kraft.wire.framing:LARGE_BYTES": 2048,
+            "kraft.wire.budget:LARGE_BYTES": 2048,
+        },
+        TURNS: {  # every turn has one piece
+            "kraft.broker.node.turns:TURN_NS_MAX": 0,
+            "kraft.broker.api.metadata:TURN_NS_MAX": 0,
+            "kraft.broker.api.metadata:PARTITIONS_AT_ONCE_MAX": 1,
+        },
+        SLICES: {
+            "kraft.control.drafts:EVENTS_PER_SLICE": 1,
+            "kraft.control.grow:EVENTS_PER_SLICE": 1,
+            "kraft.control.topics:EVENTS_PER_SLICE": 1,
+            "kraft.control.isr:PARTITION_CHANGES_PER_SLICE_MAX": 1,
+            "kraft.control.assign_directories:PARTITION_CHANGES_PER_SLICE_MAX": 1,
+            "kraft.control.plans:PARTITION_CHANGES_PER_SLICE_MAX": 1,
+            "kraft.control.fencing:FENCE_CHANGES_PER_SLICE_MAX": 1,
+            "kraft.control.reassignments:PARTITIONS_PER_SLICE": 1,
+        },
+        STEPS: {
+            "kraft.node.controller_commands:EVENTS_PER_STEP_MAX": 1,
+            "kraft.node.controller_commands:PLAN_EVENTS_AHEAD_MAX": 0,
+            "kraft.node.quorum_delivery:EVENTS_PER_STEP_MAX": 1,
+        },
+        METADATA_READS: {
+            "kraft.node.metadata_log:SCAN_BYTES": 200,
+            "kraft.node.metadata_log:BATCHES_BYTES": 200,
+        },
+        BROKER_REQUESTS: {
+            "kraft.broker.node.alter_partition:PARTITIONS_PER_REQUEST_MAX": 1,
+            "kraft.broker.node.directory_assignments:REPLICAS_PER_REQUEST_MAX": 1,
+            "kraft.broker.node.fetcher:WISHES_MAX": 1,
+            "kraft.broker.node.fetching:ANSWER_PARTITIONS_MAX": 1,
+        },
+        INDEX_FLUSHES: {"kraft.storage.index_file:FLUSH_BYTES": 24},
+    }
+)
 """Name of a group → "module:CONSTANT" → its small value."""
 
 

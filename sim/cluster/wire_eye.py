@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -59,7 +60,7 @@ BROKER_KEYS = frozenset({InternalKey.REGISTER_BROKER, InternalKey.HEARTBEAT, Int
 FLEXIBLE_PRODUCE = 9
 ACKS_ALL = -1
 
-PROBE_FAILURES = {DialOutcome.REFUSED: "REFUSED", DialOutcome.RESET: "CLOSED"}
+PROBE_FAILURES = MappingProxyType({DialOutcome.REFUSED: "REFUSED", DialOutcome.RESET: "CLOSED"})
 SILENT = "SILENT"
 
 

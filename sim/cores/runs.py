@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from kraft.seam import InvariantError
@@ -107,15 +108,17 @@ def _stage_replicas(seed: int, is_checked: bool) -> _Staged:
     return _Staged(f"{replicas} replicas, min.insync.replicas {min_isr}", world, ReplicaChaos(world), witness.counts)
 
 
-STAGES: Mapping[str, Callable[[int, bool], _Staged]] = {RAFT: _stage_raft, REPLICAS: _stage_replicas}
+STAGES: Mapping[str, Callable[[int, bool], _Staged]] = MappingProxyType({RAFT: _stage_raft, REPLICAS: _stage_replicas})
 
-KNOWN_CHECKS: Mapping[str, tuple[str, ...]] = {
-    RAFT: (*(f"R{n}" for n in range(1, 20) if n != 5), "K4"),
-    REPLICAS: (
-        *(f"D{n}" for n in (*range(1, 10), 11, 16, 18)),
-        *("K7", "M3", "M5", "M6", "M7", "M8", "M9", "M16"),
-    ),
-}
+KNOWN_CHECKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        RAFT: (*(f"R{n}" for n in range(1, 20) if n != 5), "K4"),
+        REPLICAS: (
+            *(f"D{n}" for n in (*range(1, 10), 11, 16, 18)),
+            *("K7", "M3", "M5", "M6", "M7", "M8", "M9", "M16"),
+        ),
+    }
+)
 """Those that the schedule gives input to. R5 is what R12 compares."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
@@ -26,48 +27,54 @@ CLOCK_STEP_MS = (-60_000, 60_000)
 LATENCY_MS = (5, 500)
 JITTER_MS_MAX = 300
 
-LASTS: Mapping[str, tuple[int, int]] = {
-    "cut": CUT_MS,
-    "cut one way": CUT_MS,
-    "isolate": CUT_MS,
-    "stall": STALL_MS,
-    "pause": PAUSE_MS,
-    "slow disk": CUT_MS,
-    "full disk": DISK_MS,
-    "failing sync": DISK_MS,
-    "stumble": STUMBLE_MS,
-    plan.DIRECTORY: CUT_MS,
-    plan.BIT_ROT: ROT_MS,
-    plan.READ_ERROR: CUT_MS,
-    **dict.fromkeys((*plan.SHAPE_KINDS, *plan.QUALITY_KINDS), CUT_MS),
-}
+LASTS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "cut": CUT_MS,
+        "cut one way": CUT_MS,
+        "isolate": CUT_MS,
+        "stall": STALL_MS,
+        "pause": PAUSE_MS,
+        "slow disk": CUT_MS,
+        "full disk": DISK_MS,
+        "failing sync": DISK_MS,
+        "stumble": STUMBLE_MS,
+        plan.DIRECTORY: CUT_MS,
+        plan.BIT_ROT: ROT_MS,
+        plan.READ_ERROR: CUT_MS,
+        **dict.fromkeys((*plan.SHAPE_KINDS, *plan.QUALITY_KINDS), CUT_MS),
+    }
+)
 """How long a fault lasts, where it does."""
 
-DOWN: Mapping[str, tuple[int, int]] = {
-    plan.KILL: RESTART_MS,
-    plan.POWER_LOSS: RESTART_MS,
-    "full disk": BACK_MS,
-    "failing sync": BACK_MS,
-    "empty disk": BACK_MS,
-    "stumble": STUMBLE_MS,
-    "flap": STUMBLE_MS,
-    plan.DIRECTORY: BACK_MS,
-    plan.BIT_ROT: BACK_MS,
-    plan.READ_ERROR: BACK_MS,
-    plan.BLACKOUT: BACK_MS,
-    plan.ROLLING: BACK_MS,
-}
+DOWN: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        plan.KILL: RESTART_MS,
+        plan.POWER_LOSS: RESTART_MS,
+        "full disk": BACK_MS,
+        "failing sync": BACK_MS,
+        "empty disk": BACK_MS,
+        "stumble": STUMBLE_MS,
+        "flap": STUMBLE_MS,
+        plan.DIRECTORY: BACK_MS,
+        plan.BIT_ROT: BACK_MS,
+        plan.READ_ERROR: BACK_MS,
+        plan.BLACKOUT: BACK_MS,
+        plan.ROLLING: BACK_MS,
+    }
+)
 """How long a node stays down, where it goes down."""
 
-AMOUNTS: Mapping[str, tuple[int, int]] = {
-    "clock": CLOCK_STEP_MS,
-    "stumble": STUMBLES,
-    "flap": (0, 1),
-    plan.BIT_ROT: (0, 1),
-    plan.LATENCY: LATENCY_MS,
-    plan.SLOW_LINK: (2_000, 100_000),
-    plan.BYTE_LIMIT: (1, 20_000),
-}
+AMOUNTS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "clock": CLOCK_STEP_MS,
+        "stumble": STUMBLES,
+        "flap": (0, 1),
+        plan.BIT_ROT: (0, 1),
+        plan.LATENCY: LATENCY_MS,
+        plan.SLOW_LINK: (2_000, 100_000),
+        plan.BYTE_LIMIT: (1, 20_000),
+    }
+)
 
 MOMENT_ONE_IN = 3
 """One crash in so many waits for a moment."""

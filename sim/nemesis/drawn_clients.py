@@ -7,6 +7,7 @@ What a run costs is its requests, so each of them is bounded by a number and not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Operation
@@ -123,12 +124,14 @@ def _draw_consumer_group(random: NamedRandom, end_ms: int) -> Work:
     return tuple(operations)
 
 
-RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = {
-    plan.SMALL_TOPICS: _draw_small_topics,
-    plan.CLOSED_LOOP: _draw_closed_loop,
-    plan.CONFIGURER: _draw_configurations,
-    plan.ELECTOR: _draw_elections,
-    plan.RETAINER: _draw_retention,
-    plan.CONSUMER_GROUP: _draw_consumer_group,
-}
+RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = MappingProxyType(
+    {
+        plan.SMALL_TOPICS: _draw_small_topics,
+        plan.CLOSED_LOOP: _draw_closed_loop,
+        plan.CONFIGURER: _draw_configurations,
+        plan.ELECTOR: _draw_elections,
+        plan.RETAINER: _draw_retention,
+        plan.CONSUMER_GROUP: _draw_consumer_group,
+    }
+)
 """Client → how its work is drawn, from its stream and until when."""

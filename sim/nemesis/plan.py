@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kraft.seam import LinkQuality
 from kraft.sim.cluster.shape import ClusterShape
@@ -23,7 +24,9 @@ PLAN_MS_MAX = 24 * 60 * 60 * 1000
 TOPIC = "orders"
 PARTITIONS = 3
 RETENTION_CHECK = "log.retention.check.interval.ms"
-OVERRIDES = {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
+OVERRIDES = MappingProxyType(
+    {"default.replication.factor": "3", "min.insync.replicas": "2", "auto.create.topics.enable": "false"}
+)
 
 KILL, POWER_LOSS, CLEAN_STOP = CRASH_KINDS = ("kill", "power loss", "clean stop")
 CUT, CUT_ONE_WAY, ISOLATE = "cut", "cut one way", "isolate"
@@ -62,14 +65,16 @@ ALL_CLIENTS = -1
 ROLLING = "rolling restart"
 """Each node in turn stops in order and starts again, the next one when all replicas are in sync."""
 RARE_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS, ROLLING)
-FAULT_CLASSES = {
-    "crash": (KILL, CLEAN_STOP, ROLLING, "stumble", "flap"),
-    "power": (POWER_LOSS, BLACKOUT),
-    "network": ("reset", CUT, CUT_ONE_WAY, ISOLATE, *SHAPE_KINDS, "stall", *QUALITY_KINDS),
-    "time": ("clock", "pause"),
-    "disk": ("slow disk", "full disk", "failing sync", EMPTY_DISK, DIRECTORY),
-    "wear": WEAR_KINDS,
-}
+FAULT_CLASSES = MappingProxyType(
+    {
+        "crash": (KILL, CLEAN_STOP, ROLLING, "stumble", "flap"),
+        "power": (POWER_LOSS, BLACKOUT),
+        "network": ("reset", CUT, CUT_ONE_WAY, ISOLATE, *SHAPE_KINDS, "stall", *QUALITY_KINDS),
+        "time": ("clock", "pause"),
+        "disk": ("slow disk", "full disk", "failing sync", EMPTY_DISK, DIRECTORY),
+        "wear": WEAR_KINDS,
+    }
+)
 """What breaks → the kinds of faults in which it does. Each kind is in one class."""
 FAULT_KINDS = tuple(kind for kinds in FAULT_CLASSES.values() for kind in kinds)
 LINK_KINDS = ("reset", CUT, CUT_ONE_WAY, "stall", *QUALITY_KINDS)
@@ -130,24 +135,26 @@ LEAVE, BE_SILENT, FORGET, JOIN_AGAIN = PRANKS = ("leave", "be silent", "forget w
 START_MEMBER, END_MEMBER, KILL_MEMBER = "start member", "end member", "kill member"
 CANCEL_POLL, BE_BUSY = "cancel poll", "be busy"
 GROUP_VERBS = (START_MEMBER, END_MEMBER, KILL_MEMBER, CANCEL_POLL, BE_BUSY)
-CLIENT_VERBS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
-    CLOSED_LOOP: (SEND,),
-    SMALL_TOPICS: (CREATE_SMALL, *SENDER_VERBS),
-    CONSUMER: (),
-    REREADER: (READ_AGAIN,),
-    ADMIN: ADMIN_VERBS,
-    **dict.fromkeys(MEMBERS, PRANKS),
-    CONSUMER_GROUP: GROUP_VERBS,
-    MOVER: MOVER_VERBS,
-    DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
-    VOTER_CHANGER: VOTER_VERBS,
-    TRIMMER: (DELETE_RECORDS,),
-    RETAINER: (SET_RETENTION,),
-    CONFIGURER: CONFIGURER_VERBS,
-    ELECTOR: (ELECT_PREFERRED,),
-    **dict.fromkeys(REGISTRARS, (*TOPIC_VERBS, *OFFSET_VERBS)),
-}
+CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys((*PRODUCERS, EXTRA), SENDER_VERBS),
+        CLOSED_LOOP: (SEND,),
+        SMALL_TOPICS: (CREATE_SMALL, *SENDER_VERBS),
+        CONSUMER: (),
+        REREADER: (READ_AGAIN,),
+        ADMIN: ADMIN_VERBS,
+        **dict.fromkeys(MEMBERS, PRANKS),
+        CONSUMER_GROUP: GROUP_VERBS,
+        MOVER: MOVER_VERBS,
+        DIRECTORY_MOVER: (CHANGE_DIRECTORY,),
+        VOTER_CHANGER: VOTER_VERBS,
+        TRIMMER: (DELETE_RECORDS,),
+        RETAINER: (SET_RETENTION,),
+        CONFIGURER: CONFIGURER_VERBS,
+        ELECTOR: (ELECT_PREFERRED,),
+        **dict.fromkeys(REGISTRARS, (*TOPIC_VERBS, *OFFSET_VERBS)),
+    }
+)
 """What each client can do."""
 CLIENTS = tuple(CLIENT_VERBS)
 CLIENT_HOSTS = (*(client for client in CLIENTS if client != CONSUMER_GROUP), *CONSUMERS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from kraft.sim.cluster.shape import AUTO_JOIN, ClusterShape
@@ -52,7 +53,7 @@ THROTTLED_BROKERS_MIN = 4
 JOINS_ONE_IN = 2
 """In one of so many worlds in which voters come and go they come by themselves: in half of these voters are taken out,
 and in the others controllers come back with empty disks."""
-DIRECTORY_RATE = {"replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
+DIRECTORY_RATE = MappingProxyType({"replica.alter.log.dirs.io.max.bytes.per.second": "20000"})
 """At which replicas move between directories, in one of two worlds in which they do."""
 HOT_ONE_IN = 4
 """In one of so many worlds most records go to one partition, and it rolls often; in none of the plain ones."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from types import MappingProxyType
 
 from kraft.sim.story.lanes import Lane, Mark, Segment
 
 LANE_PX, GAP_PX = 18, 4
 NAME_PX, HEAD_PX, FOOT_PX = 150, 22, 6
+RIGHT_PX = 30
+"""Beyond the end of the lanes, for half of the last label of the axis."""
 CHARACTER_PX = 6
 THINNEST_PX = 2.0
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -16,23 +19,26 @@ TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000
 LONG_TICKS = (2 * MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS)
 TICKS_MAX = 16
 
-COLOURS = {
-    "fault": "#e8a33d",
-    "leader": "#1f6f54",
-    "follower": "#a9d3c3",
-    "observer": "#a9d3c3",
-    "without a leader": "#f3e2a0",
-    "starting": "#f3e2a0",
-    "serving": "#8fb8de",
-    "down": "#4a4a4a",
-    "leaderless": "#d9534f",
-    "good": "#3c9d6b",
-    "bad": "#d9534f",
-    "open": "#a08cc0",
-}
+COLOURS = MappingProxyType(
+    {
+        "fault": "#e8a33d",
+        "leader": "#1f6f54",
+        "follower": "#a9d3c3",
+        "observer": "#d3e4ea",
+        "without a leader": "#f3e2a0",
+        "starting": "#d6d6d6",
+        "fenced": "#c8a98f",
+        "serving": "#8fb8de",
+        "down": "#4a4a4a",
+        "leaderless": "#d9534f",
+        "good": "#3c9d6b",
+        "bad": "#a8326e",
+        "open": "#a08cc0",
+    }
+)
 LEADER_COLOURS = ("#7aa6d8", "#b9d58a", "#e3b778", "#c9a3d6", "#8fd0cf", "#d8a0a0")
 DARK = frozenset({"leader", "down"})
-MARKS = {"truncation": "✂", "snapshot install": "◆", "fence": "✕"}
+MARKS = MappingProxyType({"truncation": "✂", "snapshot install": "◆", "fence": "✕"})
 
 
 class Chart:
@@ -47,7 +53,7 @@ class Chart:
 
     def svg(self) -> str:
         height = HEAD_PX + len(self._lanes) * (LANE_PX + GAP_PX) + FOOT_PX
-        width = NAME_PX + self._width_px
+        width = NAME_PX + self._width_px + RIGHT_PX
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img">',
             *self._axis(height),

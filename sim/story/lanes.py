@@ -75,20 +75,28 @@ def _fault_lanes(story: Story) -> Iterator[Lane]:
 def _node_lane(story: Story, node: int, name: str, *, is_controller: bool) -> Lane:
     events = [event for event in story.chronicle.events if event.node == node]
     shows = (kinds.UP, kinds.DOWN, kinds.ROLE if is_controller else kinds.REGISTRATION)
-    changes = [(event.at_ms, *_state_after(event), event.text) for event in events if event.kind in shows]
+    changes = list(_node_changes(event for event in events if event.kind in shows))
     marked = (kinds.TRUNCATION, kinds.SNAPSHOT_INSTALL, kinds.FENCE)
     marks = (Mark(event.at_ms, event.kind, event.text) for event in events if event.kind in marked)
     return Lane(name, tuple(_segments(changes, story.end_ms)), tuple(marks), node in story.nodes)
 
 
+def _node_changes(events: Iterable[Event]) -> Iterator[tuple[int, str, str, str]]:
+    """(from when, look, label, text). A node that is down stays so, whatever the controller records of it."""
+    is_down = False
+    for event in events:
+        is_down = event.kind != kinds.UP and (is_down or event.kind == kinds.DOWN)
+        yield event.at_ms, *(("down", "") if is_down else _state_after(event)), event.text
+
+
 def _state_after(event: Event) -> tuple[str, str]:
-    """(look, label) of a node from this event on."""
+    """(look, label) of a node that runs, from this event on."""
     if event.kind == kinds.DOWN:
         return "down", ""
     if event.kind == kinds.UP:
         return "starting", ""
     if event.kind == kinds.REGISTRATION:
-        return ("serving", "") if event.value[0] else ("starting", "fenced")
+        return ("serving", "") if event.value[0] else ("fenced", "fenced")
     role, epoch = event.value
     return str(role), f"epoch {epoch}" if role == kinds.LEADER else f"{epoch}"
 
@@ -120,8 +128,9 @@ def _partition_lane(story: Story, place: TopicPartition) -> Lane:
         if event.partition == place and event.value:
             leader, isr, epoch = event.value
             assert isinstance(isr, tuple)
-            label = f"{leader} of {','.join(map(str, isr)) or 'nobody'} · {epoch}"
-            look = "leaderless" if leader == -1 else f"led by {leader}"
+            is_led = leader != -1
+            label = f"{leader if is_led else 'no leader'} of {','.join(map(str, isr)) or 'nobody'} · {epoch}"
+            look = f"led by {leader}" if is_led else "leaderless"
             changes.append((event.at_ms, look, label, f"leader {leader}, ISR {list(isr)}, epoch {epoch}: {event.text}"))
     name = f"{place[0]}-{place[1]}"
     return Lane(name, tuple(_segments(changes, story.end_ms)), (), place == story.partition)

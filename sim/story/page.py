@@ -48,6 +48,7 @@ def render_page(story: Story) -> str:
             f"<h1>{escape(title)}</h1>",
             f"<p>Seed {story.plan.seed}: {escape(describe(story.plan))}. Trace {story.trace_hash}.</p>",
             *_found(story),
+            *_invariant(story),
             *_pictures(story),
             *_logs(story),
             *_settings(story),
@@ -65,9 +66,8 @@ def _found(story: Story) -> Iterator[str]:
     if finding is None:
         yield '<p class="passed">Every check held.</p>'
         return
-    yield f'<div class="finding"><b>{finding.check}</b> at {finding.at_ms} ms: {escape(finding.text)}.'
-    if story.statement:
-        yield f"<p>What must hold: {escape(story.statement)}</p>"
+    named = f'<a href="#invariant">{finding.check}</a>' if story.statement else finding.check
+    yield f'<div class="finding"><b>{named}</b> at {finding.at_ms} ms: {escape(finding.text)}.'
     rows = (f"<tr><th>{escape(name)}</th><td>{escape(str(fact))}</td></tr>" for name, fact in finding.evidence.items())
     yield f"<table>{''.join(rows)}</table></div>"
 
@@ -88,7 +88,11 @@ def _pictures(story: Story) -> Iterator[str]:
         white = ";color:#fff" if look in ("leader", "down") else ""
         yield f'<span style="background:{colour}{white}">{look}</span>'
     yield "".join(f"<span>{sign} {escape(look)}</span>" for look, sign in MARKS.items())
-    yield "A partition says who leads it of which ISR, and its leader epoch. What is red is named by the finding.</p>"
+    yield "</p>"
+    yield (
+        "<p>A partition has a colour for each leader. Its label is the leader, the ISR and the leader epoch. A red "
+        "name or frame: the finding names it.</p>"
+    )
 
 
 def _logs(story: Story) -> Iterator[str]:
@@ -105,6 +109,14 @@ def _logs(story: Story) -> Iterator[str]:
 
 def _css(batch: HeldBatch) -> str:
     return ' class="differs"' if batch.differs else ""
+
+
+def _invariant(story: Story) -> Iterator[str]:
+    """What the code of the finding means."""
+    if story.finding is None or not story.statement:
+        return
+    yield f'<h2 id="invariant">What {story.finding.check} means</h2>'
+    yield f"<p>{escape(story.statement)} All invariants by their codes: docs/invariants.md.</p>"
 
 
 def _settings(story: Story) -> Iterator[str]:

@@ -56,6 +56,7 @@ class Story:
     chronicle: Chronicle
     end_ms: int
     trace_hash: str
+    """Of the run in the file, which went on after its finding; of a plan without one, of this run."""
     finding: Finding | None
     statement: str
     """What must hold, in the words of the check that failed."""
@@ -77,7 +78,7 @@ def tell_story(recorded: Recorded, source: str) -> Story:
         recorded.plan,
         run.chronicle,
         result.virtual_ms if finding is None else finding.at_ms,
-        result.trace_hash,
+        recorded.trace_hash or result.trace_hash,
         finding,
         "" if finding is None else _statement(run, finding.check),
         () if finding is None else nodes_of(finding, recorded.plan.shape.node_ids),

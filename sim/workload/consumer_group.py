@@ -8,7 +8,8 @@ then everybody leaves, so that nothing is written behind the last look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -37,17 +38,19 @@ from kraft.wire.error_codes import ErrorCode
 GROUP = "consumers"
 SESSION_TIMEOUT_MS = 6_000
 MAX_POLL_INTERVAL_MS = 8_000
-SETTINGS: dict[str, Any] = {
-    "group_id": GROUP,
-    "auto_offset_reset": "earliest",
-    "session_timeout_ms": SESSION_TIMEOUT_MS,
-    "heartbeat_interval_ms": 1_500,
-    "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
-    "auto_commit_interval_ms": 700,
-    "request_timeout_ms": 3_000,
-    "default_api_timeout_ms": 6_000,
-    "metadata_max_age_ms": 20_000,
-}
+SETTINGS: Mapping[str, Any] = MappingProxyType(
+    {
+        "group_id": GROUP,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "heartbeat_interval_ms": 1_500,
+        "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
+        "auto_commit_interval_ms": 700,
+        "request_timeout_ms": 3_000,
+        "default_api_timeout_ms": 6_000,
+        "metadata_max_age_ms": 20_000,
+    }
+)
 POLL_MS_MAX = 2_000
 RECORDS_MAX = 60
 WORK_MS_MAX = 80

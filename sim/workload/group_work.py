@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -42,7 +43,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import decode_batch, iter_headers
 
 GROUP = "readers"
-INSTANCES: Mapping[str, str] = {MEMBERS[-1]: "static"}
+INSTANCES: Mapping[str, str] = MappingProxyType({MEMBERS[-1]: "static"})
 """The instance ids of static members; the others are dynamic."""
 REQUEST_TIMEOUT_MS = 15_000
 SESSION_TIMEOUT_MS = 6_000

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -54,7 +55,7 @@ READ_AGAIN_MS_MAX = 15_000
 REFUSED_PAUSE_MS = 100
 VALUE_SHOWN = 24
 """Bytes of a value that a finding shows."""
-ACKS = {IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1", CLOSED_LOOP: "all", SMALL_TOPICS: "all"}
+ACKS = MappingProxyType({IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1", CLOSED_LOOP: "all", SMALL_TOPICS: "all"})
 EXACTLY_ONCE = (IDEMPOTENT, CLOSED_LOOP, SMALL_TOPICS)
 """The idempotent producers."""
 FINAL = "final reader"

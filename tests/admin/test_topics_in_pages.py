@@ -16,6 +16,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.admin.stage import Stage, play
+from tests.tables import shown_as
 
 KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
@@ -61,12 +62,8 @@ def test_pages_are_followed_to_their_end(monkeypatch: pytest.MonkeyPatch, limit:
 
 @pytest.fixture
 def brokers_without_the_request() -> Iterator[None]:
-    """The table is put back in its order: ApiVersions lists it so, and simulated runs are compared byte by byte."""
-    kept = dict(BROKER_APIS)
-    del BROKER_APIS[KEY]
-    yield
-    BROKER_APIS.clear()
-    BROKER_APIS.update(kept)
+    with shown_as(BROKER_APIS, {key: row for key, row in BROKER_APIS.items() if key != KEY}):
+        yield
 
 
 @pytest.mark.usefixtures("brokers_without_the_request")

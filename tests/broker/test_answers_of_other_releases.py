@@ -26,6 +26,7 @@ from kraft.wire.rpc_cluster import (
 )
 from kraft.wire.server import Request
 from tests.data_plane.plane import Plane, batch, run
+from tests.tables import replace_row
 
 LATER_CODE = 9_999
 
@@ -102,7 +103,7 @@ def test_a_node_outlives_what_a_controller_of_another_release_answers(
         await plane.until(lambda: not answers)
         await plane.world.sleep_ms(1_000)
 
-    monkeypatch.setitem(REQUESTS, key, answer)
+    replace_row(monkeypatch, REQUESTS, key, answer)
     run(test, controllers=2, brokers=2, default_replication_factor="2")
 
 
@@ -128,5 +129,5 @@ def test_a_follower_outlives_what_a_leader_of_another_release_answers(monkeypatc
         assert produced.error_code == 0
 
     handle = HANDLERS[ApiKey.FETCH]
-    monkeypatch.setitem(HANDLERS, ApiKey.FETCH, answer)  # type: ignore[arg-type]
+    replace_row(monkeypatch, HANDLERS, ApiKey.FETCH, answer)  # type: ignore[arg-type]
     run(test, controllers=1, brokers=2)

@@ -10,11 +10,12 @@ import pytest
 from kraft.broker.api.table import HANDLERS
 from kraft.image import events
 from kraft.wire import messages
-from kraft.wire.api_keys import ApiKey
+from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.harness import BrokerHarness
 from tests.broker.images import image_of, three_brokers
 from tests.docs.kafka_apis import KAFKA_APIS
+from tests.tables import shown_as
 
 LISTED = {int(key): (row.min, row.newest) for key, row in KAFKA_APIS.items() if key in HANDLERS}
 LISTED |= {int(ApiKey.PRODUCE): (0, 13), int(ApiKey.ADD_RAFT_VOTER): (0, 0)}
@@ -33,6 +34,11 @@ def test_the_advertised_ranges_are_those_of_kafka_4_3(version: int) -> None:
     response = ask(BrokerHarness(), version)
     assert response.error_code == 0
     assert {api.api_key: (api.min_version, api.max_version) for api in response.api_keys} == LISTED
+
+
+def test_the_apis_are_listed_by_their_keys_in_whatever_order_the_table_is() -> None:
+    with shown_as(BROKER_APIS, dict(reversed(BROKER_APIS.items()))):
+        assert [api.api_key for api in ask(BrokerHarness(), 4).api_keys] == sorted(LISTED)
 
 
 def test_every_advertised_api_has_a_handler_and_every_kafka_handler_is_advertised() -> None:

@@ -17,6 +17,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.world_cluster import FIRST_CONTROLLER, WorldCluster
+from tests.tables import replace_row
 
 Test = Callable[[World, WorldCluster], Awaitable[Any]]
 
@@ -102,7 +103,7 @@ def test_a_broker_registers_again_when_the_controller_failed_over_it(monkeypatch
             raise KeyError("planted")
         return honest(*arguments)
 
-    monkeypatch.setitem(COMMANDS, RegisterBrokerCommand, twin)
+    replace_row(monkeypatch, COMMANDS, RegisterBrokerCommand, twin)
 
     async def test(world: World, cluster: WorldCluster) -> None:
         assert left == [0]

@@ -11,13 +11,15 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.tables import replace_row
 
 DIGESTS = Path(__file__).parent / "digests.json"
 
@@ -43,10 +45,10 @@ class Planting:
         for place in (owner, *also):
             self._patch.setattr(place, name, twin)
 
-    def put(self, table: dict[Any, Any], key: Any, twin: Any) -> None:
+    def put(self, table: Mapping[Any, Any], key: Any, twin: Any) -> None:
         """The same for a function that a table holds."""
         _require_known(f"{self._planter} [{getattr(key, '__name__', key)}]", table[key])
-        self._patch.setitem(table, key, twin)
+        replace_row(self._patch, table, key, twin)
 
 
 def plant(patch: pytest.MonkeyPatch, owner: Any, name: str, twin: Any, *also: Any) -> None:

@@ -13,6 +13,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction
 from kraft.wire.server import Request
+from tests.tables import replace_row
 
 from .stage import PLACE, Stage, run
 
@@ -104,7 +105,7 @@ def test_a_member_outlives_answers_that_do_not_parse(key: ApiKey, monkeypatch: p
                 await consumer.poll(timeout_ms=2_000)
         assert asked > 2
 
-    monkeypatch.setitem(HANDLERS, key, answer)  # type: ignore[arg-type]
+    replace_row(monkeypatch, HANDLERS, key, answer)  # type: ignore[arg-type]
     run(test, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0")
 
 
@@ -135,5 +136,5 @@ def test_a_producer_outlives_answers_that_do_not_parse(
         assert asked
         assert await stage.values() == [b"a", b"b"]
 
-    monkeypatch.setitem(HANDLERS, key, answer)  # type: ignore[arg-type]
+    replace_row(monkeypatch, HANDLERS, key, answer)  # type: ignore[arg-type]
     run(test)

@@ -7,7 +7,7 @@ that passes on the honest code must fail. So a clause cannot lose its test witho
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from kraft.wire.rpc import InternalKey
 from tests.broker import test_dispatch
 from tests.control import test_brokers, test_fencing, test_partition_change, test_probing
 from tests.raft import test_ballots, test_fast_elections
+from tests.tables import replace_row
 
 TESTS = Path(__file__).parents[1]
 PROBES, FENCES = "control/test_planted_bugs_of_probing.py", "control/test_fencing.py"
@@ -313,8 +314,8 @@ def test_a_planted_bug_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, bug: Any, notices: Callable[[], None]
 ) -> None:
     notices()
-    if isinstance(owner, dict):
-        monkeypatch.setitem(owner, name, bug)
+    if isinstance(owner, Mapping):
+        replace_row(monkeypatch, owner, name, bug)
     else:
         monkeypatch.setattr(owner, name, bug)
     with pytest.raises((AssertionError, ValueError, KeyError)):

@@ -25,6 +25,7 @@ from kraft.sim.nemesis.plan import ACTIVE_CONTROLLER, COMMIT, CREATE, FETCH, REG
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank.originals import plant
+from tests.tables import replace_row
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 DURATION_MS, CUT_MS = 10_000, 3_000
@@ -89,7 +90,7 @@ def deletions_are_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
         return replace(original(*arguments), events=())
 
     plant(patch, topics, "decide_delete_topics", twin)
-    patch.setitem(ADMIN, ApiKey.DELETE_TOPICS, twin)
+    replace_row(patch, ADMIN, ApiKey.DELETE_TOPICS, twin)
 
 
 def growth_is_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,7 @@ def growth_is_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
         return replace(original(*arguments), events=())
 
     plant(patch, grow, "decide_create_partitions", twin)
-    patch.setitem(ADMIN, ApiKey.CREATE_PARTITIONS, twin)
+    replace_row(patch, ADMIN, ApiKey.CREATE_PARTITIONS, twin)
 
 
 def a_reply_leaves_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +127,7 @@ def a_commit_is_answered_and_not_written(patch: pytest.MonkeyPatch) -> None:
         turn.reply(ticket, CommitReply(rows))
 
     plant(patch, coordinator, "commit", twin)
-    patch.setitem(coordinator.HANDLERS, CommitRequest, twin)
+    replace_row(patch, coordinator.HANDLERS, CommitRequest, twin)
 
 
 def caught(bug: Bug, check: str, faults: tuple[Fault, ...]) -> RunResult | None:

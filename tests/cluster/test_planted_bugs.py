@@ -35,6 +35,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyAction, rule_from
 from kraft.wire.rpc_quorum import VoteRequest
 from tests.bugbank.originals import plant
+from tests.tables import replace_row
 
 from .stage import Story, checks_of, die_together, kill_and_settle, play, produce, state_of, wait_whole
 
@@ -160,7 +161,7 @@ def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: 
 
     def planting(patch: pytest.MonkeyPatch) -> None:
         plant(patch, ballots, "handle_vote", twin)
-        patch.setitem(raft._REQUESTS, VoteRequest, twin)
+        replace_row(patch, raft._REQUESTS, VoteRequest, twin)
 
     assert "K4" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
 

@@ -54,6 +54,7 @@ from kraft.sim.workload.small_topics import SmallTopics
 from kraft.storage.log import Log
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from tests.tables import replace_row
 
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DRAWN = FaultSettings(duration_ms=20_000)
@@ -216,7 +217,7 @@ def thrown_away(count: int) -> Callable[..., Any]:
 
 
 def plant_throwing_away(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setitem(DECISIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS, thrown_away(count))
+    replace_row(monkeypatch, DECISIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS, thrown_away(count))
 
 
 def test_a_setting_of_a_broker_that_is_acknowledged_and_thrown_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +289,7 @@ def test_a_topic_that_a_controller_does_not_know_is_no_change(monkeypatch: pytes
             ),
         )
 
-    monkeypatch.setitem(DECISIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS, twin)
+    replace_row(monkeypatch, DECISIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS, twin)
     run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
     assert [outcome for _, outcome in told(run, ADMIN)] == ["done", *["UNKNOWN_TOPIC_OR_PARTITION"] * 3]
     assert run.admin.done == 1

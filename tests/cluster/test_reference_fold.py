@@ -19,6 +19,7 @@ from kraft.sim.cluster.fold import MetadataFold
 from kraft.sim.cluster.labels import TopicLabels
 from kraft.sim.cluster.reference_fold import ReferenceFold
 from kraft.wire.records import Record, encode_batch
+from tests.tables import replace_row
 
 replay: Any = import_module("kraft.image.replay")  # the package has a function of this name
 
@@ -114,7 +115,7 @@ def takes_a_neighbour_along(builder: ImageBuilder, event: events.PartitionChange
 def test_a_builder_that_does_an_event_wrong_is_found(
     monkeypatch: pytest.MonkeyPatch, event_class: type[Event], broken: Any, told: str
 ) -> None:
-    monkeypatch.setitem(replay.REPLAY, event_class, broken)
+    replace_row(monkeypatch, replay.REPLAY, event_class, broken)
     findings = judged().findings
     assert findings
     assert any(told in str(finding) for finding in findings)
@@ -126,7 +127,7 @@ def test_what_no_event_touches_is_compared_in_the_end(monkeypatch: pytest.Monkey
     story = [event for batch in STORY[:-1] for event in batch]
     for event in story:
         fold.apply(event)
-    monkeypatch.setitem(replay.REPLAY, events.PartitionChange, takes_a_neighbour_along)
+    replace_row(monkeypatch, replay.REPLAY, events.PartitionChange, takes_a_neighbour_along)
     for event in story:
         builder.apply(event)
     image = builder.build(len(story), 1)

@@ -25,6 +25,7 @@ from kraft.sim.cluster.shape import host_name
 from kraft.sim.workload.workload import TOPIC
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank.originals import plant
+from tests.tables import replace_row
 
 from .stage import kill_and_settle, play, produce, state_of, wait_whole
 from .test_planted_bugs import caught
@@ -193,6 +194,6 @@ def test_an_old_proposal_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch)
 
     def planting(patch: pytest.MonkeyPatch) -> None:
         plant(patch, isr, "decide_alter_partition", twin)
-        patch.setitem(COMMANDS, AlterPartition, twin)
+        replace_row(patch, COMMANDS, AlterPartition, twin)
 
     assert "M8b" in caught(monkeypatch, a_proposal_is_old, planting)

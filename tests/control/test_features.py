@@ -14,6 +14,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.control.cluster import CLUSTER_ID, Cluster
 from tests.control.requests import feature_update
+from tests.tables import replace_row
 
 NEWEST = max(METADATA_VERSIONS)
 OLDEST = min(METADATA_VERSIONS)
@@ -111,7 +112,7 @@ def test_a_downgrade_loses_metadata_only_if_event_versions_differ(monkeypatch: p
     from kraft.image.events import EVENT_VERSIONS_BY_METADATA_VERSION
 
     assert not loses_metadata(METADATA_VERSION_FEATURE, NEWEST, OLDEST)
-    monkeypatch.setitem(EVENT_VERSIONS_BY_METADATA_VERSION, NEWEST, {3: 1})
+    replace_row(monkeypatch, EVENT_VERSIONS_BY_METADATA_VERSION, NEWEST, {3: 1})
     assert loses_metadata(METADATA_VERSION_FEATURE, NEWEST, OLDEST)
     cluster = Cluster()
     assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2)) == ErrorCode.INVALID_UPDATE_VERSION

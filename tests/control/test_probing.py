@@ -14,6 +14,7 @@ from kraft.control.probing import (
     CONNECT_GRACE_MS,
     FIRST_ANSWER_RETRY_MS,
     GATHER_MS,
+    LOOK_AGAIN_MS_MAX,
     PROBES_UNDER_WAY_MAX,
     RESULTS_APART_MS,
     BecameActive,
@@ -126,6 +127,40 @@ def test_a_broker_that_lives_or_is_silent_is_left_to_its_session(outcome: ProbeO
     crash(detector, 1, outcome)
     detector.run(20_000)
     assert not detector.fenced
+
+
+@pytest.mark.parametrize("outcome", [SAME, SILENT])
+@pytest.mark.parametrize("ends_after_ms", [10, 300, 3_000])
+def test_a_process_that_ends_after_its_connections_is_fenced_soon_after_its_end(
+    outcome: ProbeOutcome, ends_after_ms: int
+) -> None:
+    """As one does that an exception ends: its listener answers until its last task has ended."""
+    detector = serving(1)
+    detector.run(100)
+    crash(detector, 1, outcome)
+    detector.run(ends_after_ms)
+    assert not detector.fenced
+    detector.addresses[1] = REFUSED
+    ended_ms = detector.now_ms
+    detector.run(3_000)
+    assert detector.fenced_ids == [1]
+    assert detector.fenced[0][0] - ended_ms <= min(2 * ends_after_ms, LOOK_AGAIN_MS_MAX) + 2 * RESULTS_APART_MS
+
+
+def test_a_suspect_that_lives_is_asked_less_and_less_often_until_it_is_connected() -> None:
+    detector = serving(1)
+    detector.run(100)
+    detector.lose(1)
+    before = len(detector.probes)
+    detector.run(5_000)
+    times = [at for at, _ in detector.probes[before - 1 :]]
+    waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert waits == sorted(waits)
+    assert waits[-1] >= LOOK_AGAIN_MS_MAX
+    detector.heartbeat(1, connection=2001)
+    before = len(detector.probes)
+    detector.run(5_000)
+    assert len(detector.probes) == before
 
 
 def test_silence_after_a_refusal_proves_nothing() -> None:

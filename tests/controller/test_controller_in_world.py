@@ -22,6 +22,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import AlterPartitionRequest, PartitionToAlter
 from tests.control.requests import altered, new_topic
 from tests.controller.cluster import Cluster, FakeBroker
+from tests.tables import replace_row
 
 Scenario = Callable[[Cluster, Seam], Awaitable[None]]
 
@@ -569,7 +570,7 @@ def test_a_fence_that_fails_half_way_ends_no_controller_and_is_tried_again_a_lit
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fails = FailsInTheMiddle(COMMANDS[FenceBrokers], lambda command: command.cursor is not None)
-    monkeypatch.setitem(COMMANDS, FenceBrokers, fails)
+    replace_row(monkeypatch, COMMANDS, FenceBrokers, fails)
     monkeypatch.setattr(fencing, "FENCE_CHANGES_PER_SLICE_MAX", 2)
 
     async def scenario(cluster: Cluster, seam: Seam) -> None:
@@ -589,7 +590,7 @@ def test_a_fence_that_fails_half_way_ends_no_controller_and_is_tried_again_a_lit
 
 def test_a_controlled_shutdown_that_fails_half_way_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     fails = FailsInTheMiddle(COMMANDS[ShutDownBroker], lambda command: True)
-    monkeypatch.setitem(COMMANDS, ShutDownBroker, fails)
+    replace_row(monkeypatch, COMMANDS, ShutDownBroker, fails)
     monkeypatch.setattr(heartbeats, "leave_partitions", partial(heartbeats.leave_partitions, limit=2))
 
     async def scenario(cluster: Cluster, seam: Seam) -> None:
@@ -612,7 +613,7 @@ def test_a_controller_that_cannot_become_active_stops(monkeypatch: pytest.Monkey
 
     async def main(world: World) -> None:
         cluster = Cluster(world, controllers=1, brokers=0)
-        monkeypatch.setitem(COMMANDS, ActivateController, raising)
+        replace_row(monkeypatch, COMMANDS, ActivateController, raising)
         ended: list[BaseException] = []
         world.start("c101", cluster.controllers[101].main, on_failure=lambda _, error: ended.append(error))
         await world.sleep_ms(5_000)

@@ -19,7 +19,7 @@ from kraft.node import controller_commands
 from kraft.seam import Address, Peer, Seam
 from kraft.sim.world import World
 from kraft.wire import messages
-from kraft.wire.api_keys import ApiKey
+from kraft.wire.api_keys import CONTROLLER_APIS, ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import InternalKey, RpcMessage, decode_rpc_response, encode_rpc, refused_range
@@ -35,6 +35,7 @@ from kraft.wire.rpc_cluster import (
 from kraft.wire.rpc_quorum import VoteRequest
 from tests.control.requests import elections, feature_update
 from tests.controller.cluster import CLUSTER_ID, PORT, Cluster
+from tests.tables import replace_row, shown_as
 
 Scenario = Callable[[Cluster, Seam], Awaitable[None]]
 
@@ -138,12 +139,14 @@ def test_api_versions_lists_what_is_served_and_nothing_internal(version: int) ->
         keys = {one.api_key for one in response.api_keys}
         assert {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_CLUSTER} <= keys
         assert max(keys) < InternalKey.VOTE
+        assert [one.api_key for one in response.api_keys] == sorted(keys)
         if version >= 3:
             assert {one.name for one in response.finalized_features} >= {"metadata.version"}
             known = {feature.name for feature in SUPPORTED_FEATURES if feature.min_level > 0 or version >= 4}
             assert {one.name for one in response.supported_features} == known
 
-    play(scenario, controllers=1)
+    with shown_as(CONTROLLER_APIS, dict(reversed(CONTROLLER_APIS.items()))):
+        play(scenario, controllers=1)
 
 
 def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0() -> None:
@@ -543,7 +546,7 @@ def test_a_request_over_which_the_controller_fails_is_answered_and_the_connectio
         updates = {"feature_updates": [feature_update("metadata.version", 26, 2)]}
         with monkeypatch.context() as patch:
             for command in (AdminRequest, AllocateProducerIds):
-                patch.setitem(COMMANDS, command, raising)
+                replace_row(patch, COMMANDS, command, raising)
             for message in of_all_ways_in(updates):
                 assert (await client.tell(message)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             answer = await client.ask(ApiKey.UPDATE_FEATURES, 2, **updates)

@@ -16,6 +16,7 @@ from kraft.node.controller_commands import Waiter
 from kraft.seam import InvariantError
 from kraft.wire.error_codes import ErrorCode
 from tests.controller.command_host import Host, is_fenced, large, run_out
+from tests.tables import replace_row
 
 
 def raising(*_: Any, **__: Any) -> Any:
@@ -58,7 +59,7 @@ def test_the_trouble_of_a_plans_slice_is_the_plans_own(monkeypatch: pytest.Monke
     host = Host(at_once=True, partitions=1_500)
     host.submit(host.fence(1), "plan")
     with monkeypatch.context() as patch:
-        patch.setitem(COMMANDS, FenceBrokers, raising)
+        replace_row(patch, COMMANDS, FenceBrokers, raising)
         assert host.line.run_next()
     assert host.told == [("plan", ErrorCode.UNKNOWN_SERVER_ERROR)]
     assert host.line.brokers_being_fenced() == frozenset()

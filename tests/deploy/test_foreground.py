@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
 
@@ -98,6 +100,57 @@ def test_one_node_runs_from_its_properties_and_stops_on_sigterm(tmp_path: Path) 
         node.wait(END_SECONDS_MAX)
         assert node.returncode == 0, rest
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@contextmanager
+def formatted_node(tmp_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """`kraft node` of both roles, whose log is to be read from `stderr`."""
+    config = tmp_path / "server.properties"
+    config.write_text(
+        f"process.roles=broker,controller\nnode.id=1\nlog.dirs={tmp_path}/data\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 100}\n"
+        f"controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@127.0.0.1:{port + 100}\n"
+    )
+    Command(tmp_path / "state").run("storage", "format", "--config", config)
+    with spawn(tmp_path, "node", "--config", str(config)) as node:
+        yield node
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_node_whose_log_has_no_reader_any_more_serves_and_stops_cleanly(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """As with `kraft node … 2>&1 | head -3`, and a ctrl-C that ends `tee` as well."""
+    port = free_port(SHAPE)
+    with formatted_node(tmp_path, port) as node:
+        assert node.stderr is not None
+        for _ in range(3):
+            node.stderr.readline()
+        node.stderr.close()
+        node.stderr = None
+        kraft = Command(tmp_path / "state")
+        server = f"127.0.0.1:{port}"
+        kraft.run("topics", "create", "orders", "--bootstrap-server", server, "--timeout", "60")
+        node.send_signal(number)
+        assert node.wait(END_SECONDS_MAX) == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_an_up_whose_output_has_no_reader_any_more_ends_its_cluster_at_ctrl_c(tmp_path: Path) -> None:
+    port = free_port(SHAPE)
+    with spawn(tmp_path, "up", "--combined", "1", "--port", str(port)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stderr.close()
+        process.stdout = process.stderr = None
+        Command(tmp_path / "state").run(
+            "topics", "create", "orders", "--bootstrap-server", f"127.0.0.1:{port}", "--timeout", "60"
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait(END_SECONDS_MAX) == 0
+    assert not answers(port)
+    assert list(tmp_path.glob("kraft-????????")) == []
 
 
 def test_an_up_that_fails_leaves_no_temporary_folder(tmp_path: Path) -> None:

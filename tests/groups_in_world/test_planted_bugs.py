@@ -20,6 +20,7 @@ from kraft.sim.workload.admin_work import Admin
 from kraft.sim.workload.group_work import GroupWork
 from kraft.wire.error_codes import ErrorCode
 from tests.cluster.stage import play
+from tests.tables import replace_row
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 TOPIC = "many"
@@ -76,7 +77,7 @@ def commits_are_acknowledged_without_a_write(patch: pytest.MonkeyPatch) -> None:
         rows = tuple(PartitionError(row.topic, row.partition, ErrorCode.NONE) for row in request.offsets)
         turn.then(Answer(ticket, request, CommitReply(rows)))
 
-    patch.setitem(coordinator.HANDLERS, offsets.CommitRequest, twin)
+    replace_row(patch, coordinator.HANDLERS, offsets.CommitRequest, twin)
 
 
 def a_new_coordinator_begins_with_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from kraft.image.events import (
     written_version,
 )
 from kraft.seam import WireError
+from tests.tables import replace_row
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -118,8 +119,8 @@ def test_a_required_field_that_is_missing_is_a_wire_error() -> None:
 
 
 def test_versions_are_written_only_from_their_metadata_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EVENT_VERSIONS_BY_METADATA_VERSION, 30, {2: 1})
-    monkeypatch.setitem(EVENT_VERSIONS_BY_METADATA_VERSION, 40, {3: 1})
+    replace_row(monkeypatch, EVENT_VERSIONS_BY_METADATA_VERSION, 30, {2: 1})
+    replace_row(monkeypatch, EVENT_VERSIONS_BY_METADATA_VERSION, 40, {3: 1})
     assert [written_version(Topic, level) for level in (27, 29, 30, 35, 40)] == [0, 0, 1, 1, 1]
     assert [written_version(Partition, level) for level in (30, 40)] == [0, 1]
 

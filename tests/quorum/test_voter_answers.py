@@ -25,6 +25,7 @@ from kraft.wire.rpc_cluster import ForwardRequest, ForwardResponse
 from kraft.wire.rpc_quorum import BeginQuorumEpochResponse
 from kraft.wire.server import Request, ServerConnection, ServerLimits
 from tests.controller.cluster import Cluster
+from tests.tables import replace_row
 
 from .cluster import CLUSTER_ID, config_of
 from .voters import Voters, play
@@ -130,7 +131,7 @@ def test_a_controller_that_joins_outlives_answers_that_it_does_not_understand(mo
         await voters.is_seen(101, 102)
         assert not answers
 
-    monkeypatch.setitem(REQUESTS, InternalKey.FORWARD, answer)
+    replace_row(monkeypatch, REQUESTS, InternalKey.FORWARD, answer)
     play(work, controllers=2, first=(101,), controller_quorum_auto_join_enable="true")
 
 

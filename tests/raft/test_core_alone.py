@@ -16,6 +16,7 @@ from kraft.sim.cores.witness import Witness
 from kraft.sim.cores.world import World
 from kraft.wire.rpc_quorum import VoteRequest
 from tests.bugbank.originals import plant
+from tests.tables import replace_row
 
 SEEDS = range(12)
 
@@ -58,7 +59,7 @@ def test_a_deaf_voter_that_disturbs_the_others_is_found(monkeypatch: pytest.Monk
         original(core, token, request)
 
     plant(monkeypatch, ballots, "handle_vote", twin)
-    monkeypatch.setitem(raft._REQUESTS, VoteRequest, twin)
+    replace_row(monkeypatch, raft._REQUESTS, VoteRequest, twin)
     assert first_stuck(Outside.DEAF) in ("L1", "L2")
 
 

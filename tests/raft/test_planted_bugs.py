@@ -26,6 +26,7 @@ from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
 from kraft.wire.rpc_quorum import MetadataFetchRequest, VoteRequest
 from tests.bugbank.originals import plant
+from tests.tables import replace_row
 
 from .test_ballots import pre_vote_of_a_follower, second_vote_after_a_lost_pre_vote_round
 from .test_fast_elections import SPEED_MS, replaced, settled
@@ -115,7 +116,7 @@ def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: 
         original(core, token, request)
 
     plant(monkeypatch, ballots, "handle_vote", twin)
-    monkeypatch.setitem(raft._REQUESTS, VoteRequest, twin)
+    replace_row(monkeypatch, raft._REQUESTS, VoteRequest, twin)
     assert first_catch(hard_chaos) == "K4"
 
 
@@ -189,7 +190,7 @@ def test_progress_on_a_diverging_fetch_is_caught(monkeypatch: pytest.MonkeyPatch
         original(core, token, request)
 
     plant(monkeypatch, leader, "handle_fetch", twin)
-    monkeypatch.setitem(raft._REQUESTS, MetadataFetchRequest, twin)
+    replace_row(monkeypatch, raft._REQUESTS, MetadataFetchRequest, twin)
     assert first_catch(hard_chaos) in ("R9", "R7", "R11", "invariant")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kraft.client.core.assignors.base import Assignor, GroupMember
 from kraft.client.core.assignors.range import RangeAssignor
@@ -21,10 +22,12 @@ __all__ = [
     "is_cooperative",
 ]
 
-ASSIGNORS: dict[str, type[Assignor]] = {
-    assignor.name: assignor
-    for assignor in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
-}
+ASSIGNORS: Mapping[str, type[Assignor]] = MappingProxyType(
+    {
+        assignor.name: assignor
+        for assignor in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+    }
+)
 
 
 def assignors_named(wanted: Sequence[str | Assignor]) -> list[Assignor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kraft.client.metadata_log.tree import ALL, Tree, differing, tree_of
@@ -126,11 +127,13 @@ def _of_features(names: tuple[str, ...], old: Any, new: Any) -> Iterator[Differe
     yield Difference(change, "feature", names[0], before=before, after=after)
 
 
-_KINDS: Mapping[str, Callable[[tuple[str, ...], Any, Any], Iterator[Difference]]] = {
-    "topics": _of_topics,
-    "brokers": _of_nodes("broker"),
-    "controllers": _of_nodes("controller"),
-    "configs": _of_configs,
-    "features": _of_features,
-}
+_KINDS: Mapping[str, Callable[[tuple[str, ...], Any, Any], Iterator[Difference]]] = MappingProxyType(
+    {
+        "topics": _of_topics,
+        "brokers": _of_nodes("broker"),
+        "controllers": _of_nodes("controller"),
+        "configs": _of_configs,
+        "features": _of_features,
+    }
+)
 """Subtree of the metadata → its rows."""

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -97,28 +98,30 @@ def _resource_type(number: int) -> str:
         return str(number)
 
 
-_GETTERS: Mapping[str, Callable[[EventAt], Any]] = {
-    "offset": lambda row: row.entry.offset,
-    "epoch": lambda row: row.entry.epoch,
-    "timestamp": lambda row: time_of(row.entry.timestamp_ms),
-    "type": lambda row: type(row.event).__name__,
-    "type_number": lambda row: row.event.type_number,
-    "topic": lambda row: row.topic,
-    "topic_id": lambda row: id_text(row.topic_id),
-    "partition": lambda row: getattr(row.event, "partition_id", None),
-    "broker_id": lambda row: row.broker_id,
-    "leader": lambda row: known(getattr(row.event, "leader", None)),
-    "leader_epoch": lambda row: getattr(row.event, "leader_epoch", None),
-    "isr": lambda row: row.replicas("isr"),
-    "replicas": lambda row: row.replicas("replicas"),
-    "resource_type": lambda row: None if row.config is None else _resource_type(row.config.resource_type),
-    "resource": lambda row: None if row.config is None else row.config.resource_name,
-    "config": lambda row: None if row.config is None else row.config.name,
-    "value": _value,
-    "fields": _fields,
-    "as_of_offset": lambda row: row.entry.offset,
-    "as_of": lambda row: time_of(row.entry.timestamp_ms),
-}
+_GETTERS: Mapping[str, Callable[[EventAt], Any]] = MappingProxyType(
+    {
+        "offset": lambda row: row.entry.offset,
+        "epoch": lambda row: row.entry.epoch,
+        "timestamp": lambda row: time_of(row.entry.timestamp_ms),
+        "type": lambda row: type(row.event).__name__,
+        "type_number": lambda row: row.event.type_number,
+        "topic": lambda row: row.topic,
+        "topic_id": lambda row: id_text(row.topic_id),
+        "partition": lambda row: getattr(row.event, "partition_id", None),
+        "broker_id": lambda row: row.broker_id,
+        "leader": lambda row: known(getattr(row.event, "leader", None)),
+        "leader_epoch": lambda row: getattr(row.event, "leader_epoch", None),
+        "isr": lambda row: row.replicas("isr"),
+        "replicas": lambda row: row.replicas("replicas"),
+        "resource_type": lambda row: None if row.config is None else _resource_type(row.config.resource_type),
+        "resource": lambda row: None if row.config is None else row.config.resource_name,
+        "config": lambda row: None if row.config is None else row.config.name,
+        "value": _value,
+        "fields": _fields,
+        "as_of_offset": lambda row: row.entry.offset,
+        "as_of": lambda row: time_of(row.entry.timestamp_ms),
+    }
+)
 
 
 def needs_names(columns: Iterable[str]) -> bool:

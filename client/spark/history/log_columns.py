@@ -7,6 +7,7 @@ Source: RegisterBrokerRecord, PartitionRecord.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -24,28 +25,34 @@ def _ids(found: tuple[UUID, ...]) -> list[str | None]:
     return [id_text(one) for one in found]
 
 
-BROKER_LOG_COLUMNS: Mapping[str, Callable[[BrokerRegistration], Any]] = {
-    "epoch": lambda broker: broker.broker_epoch,
-    "incarnation_id": lambda broker: id_text(broker.incarnation_id),
-    "host_id": lambda broker: broker.host_id,
-    "in_controlled_shutdown": lambda broker: broker.in_controlled_shutdown,
-    "endpoints": lambda broker: [tuple(one) for one in broker.endpoints],
-    "log_dir_ids": lambda broker: _ids(broker.log_dirs),
-    "registered_offset": lambda broker: broker.broker_epoch,  # Kafka makes the epoch of the record's offset
-}
+BROKER_LOG_COLUMNS: Mapping[str, Callable[[BrokerRegistration], Any]] = MappingProxyType(
+    {
+        "epoch": lambda broker: broker.broker_epoch,
+        "incarnation_id": lambda broker: id_text(broker.incarnation_id),
+        "host_id": lambda broker: broker.host_id,
+        "in_controlled_shutdown": lambda broker: broker.in_controlled_shutdown,
+        "endpoints": lambda broker: [tuple(one) for one in broker.endpoints],
+        "log_dir_ids": lambda broker: _ids(broker.log_dirs),
+        "registered_offset": lambda broker: broker.broker_epoch,  # Kafka makes the epoch of the record's offset
+    }
+)
 """Columns of `brokers` that are in the log only."""
 
-TOPIC_LOG_COLUMNS: Mapping[str, Callable[[Created], Any]] = {
-    "created_offset": lambda created: known(created.offset),
-    "created": lambda created: time_of(created.timestamp_ms),
-}
+TOPIC_LOG_COLUMNS: Mapping[str, Callable[[Created], Any]] = MappingProxyType(
+    {
+        "created_offset": lambda created: known(created.offset),
+        "created": lambda created: time_of(created.timestamp_ms),
+    }
+)
 """Columns of `topics` that are in the log only."""
 
-PARTITION_LOG_COLUMNS: Mapping[str, Callable[[PartitionState], Any]] = {
-    "partition_epoch": lambda state: state.partition_epoch,
-    "recovery_state": lambda state: state.leader_recovery_state.name,
-    "directories": lambda state: _ids(state.directories),
-}
+PARTITION_LOG_COLUMNS: Mapping[str, Callable[[PartitionState], Any]] = MappingProxyType(
+    {
+        "partition_epoch": lambda state: state.partition_epoch,
+        "recovery_state": lambda state: state.leader_recovery_state.name,
+        "directories": lambda state: _ids(state.directories),
+    }
+)
 """Columns of `partitions` that are in the log only."""
 
 
@@ -87,10 +94,12 @@ def _replica_values(point: LogPoint, columns: tuple[str, ...]) -> Values:
     }
 
 
-LOG_VALUES: Mapping[str, Callable[[LogPoint, tuple[str, ...]], Values]] = {
-    "brokers": _broker_values,
-    "topics": _topic_values,
-    "partitions": _partition_values,
-    "replicas": _replica_values,
-}
+LOG_VALUES: Mapping[str, Callable[[LogPoint, tuple[str, ...]], Values]] = MappingProxyType(
+    {
+        "brokers": _broker_values,
+        "topics": _topic_values,
+        "partitions": _partition_values,
+        "replicas": _replica_values,
+    }
+)
 """Table → the values of its log columns, by the key of a row."""

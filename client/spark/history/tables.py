@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -176,92 +177,104 @@ def _is_under_replicated(state: PartitionState) -> bool:
     return len(state.isr) < len(state.replicas)
 
 
-_BROKERS: Mapping[str, Getter] = {
-    "broker_id": lambda row: row.broker.broker_id,
-    "host": lambda row: row.broker.endpoints[0].host if row.broker.endpoints else None,
-    "port": lambda row: row.broker.endpoints[0].port if row.broker.endpoints else None,
-    "rack": lambda row: row.broker.rack,
-    "is_fenced": lambda row: row.broker.fenced,
-    "leaders": lambda row: row.view.leaders[row.broker.broker_id],
-    "replicas": lambda row: row.view.image.topics.replica_counts.get(row.broker.broker_id, 0),
-    "preferred_leaders": lambda row: row.view.preferred[row.broker.broker_id],
-    **{name: _then(attrgetter("broker"), get) for name, get in BROKER_LOG_COLUMNS.items()},
-}
+_BROKERS: Mapping[str, Getter] = MappingProxyType(
+    {
+        "broker_id": lambda row: row.broker.broker_id,
+        "host": lambda row: row.broker.endpoints[0].host if row.broker.endpoints else None,
+        "port": lambda row: row.broker.endpoints[0].port if row.broker.endpoints else None,
+        "rack": lambda row: row.broker.rack,
+        "is_fenced": lambda row: row.broker.fenced,
+        "leaders": lambda row: row.view.leaders[row.broker.broker_id],
+        "replicas": lambda row: row.view.image.topics.replica_counts.get(row.broker.broker_id, 0),
+        "preferred_leaders": lambda row: row.view.preferred[row.broker.broker_id],
+        **{name: _then(attrgetter("broker"), get) for name, get in BROKER_LOG_COLUMNS.items()},
+    }
+)
 
-_TOPICS: Mapping[str, Getter] = {
-    "topic": lambda row: row.topic.name,
-    "topic_id": lambda row: id_text(row.topic.topic_id),
-    "is_internal": lambda row: row.topic.name in INTERNAL_TOPICS,
-    "partitions": lambda row: row.topic.partition_count,
-    "replication_factor": lambda row: max(
-        (len(state.replicas) for leaf in row.topic.leaves for state in leaf), default=0
-    ),
-    "under_replicated": lambda row: row.count_of(_is_under_replicated),
-    "under_min_isr": lambda row: row.under_min_isr(),
-    "leaderless": lambda row: row.count_of(lambda state: state.leader < 0),
-    "min_insync_replicas": lambda row: row.setting("min.insync.replicas"),
-    "cleanup_policy": lambda row: _text(row.setting("cleanup.policy")),
-    "retention_ms": lambda row: row.setting("retention.ms"),
-    "retention_bytes": lambda row: row.setting("retention.bytes"),
-    **{name: _then(lambda row: row.created, get) for name, get in TOPIC_LOG_COLUMNS.items()},
-}
+_TOPICS: Mapping[str, Getter] = MappingProxyType(
+    {
+        "topic": lambda row: row.topic.name,
+        "topic_id": lambda row: id_text(row.topic.topic_id),
+        "is_internal": lambda row: row.topic.name in INTERNAL_TOPICS,
+        "partitions": lambda row: row.topic.partition_count,
+        "replication_factor": lambda row: max(
+            (len(state.replicas) for leaf in row.topic.leaves for state in leaf), default=0
+        ),
+        "under_replicated": lambda row: row.count_of(_is_under_replicated),
+        "under_min_isr": lambda row: row.under_min_isr(),
+        "leaderless": lambda row: row.count_of(lambda state: state.leader < 0),
+        "min_insync_replicas": lambda row: row.setting("min.insync.replicas"),
+        "cleanup_policy": lambda row: _text(row.setting("cleanup.policy")),
+        "retention_ms": lambda row: row.setting("retention.ms"),
+        "retention_bytes": lambda row: row.setting("retention.bytes"),
+        **{name: _then(lambda row: row.created, get) for name, get in TOPIC_LOG_COLUMNS.items()},
+    }
+)
 
-_PARTITIONS: Mapping[str, Getter] = {
-    "topic": lambda row: row.topic.name,
-    "topic_id": lambda row: id_text(row.topic.topic_id),
-    "partition": lambda row: row.number,
-    "leader": lambda row: known(row.state.leader),
-    "leader_epoch": lambda row: row.state.leader_epoch,
-    "replicas": lambda row: list(row.state.replicas),
-    "isr": lambda row: list(row.state.isr),
-    "offline_replicas": lambda row: [one for one in row.state.replicas if row.view.is_offline(one, row.state)],
-    "elr": lambda row: list(row.state.elr),
-    "last_known_elr": lambda row: list(row.state.last_known_elr),
-    "adding": lambda row: list(row.state.adding) if row.state.is_reassigning else None,
-    "removing": lambda row: list(row.state.removing) if row.state.is_reassigning else None,
-    "preferred_leader": lambda row: row.state.replicas[0] if row.state.replicas else None,
-    "is_preferred_led": lambda row: row.state.replicas[:1] == (row.state.leader,),
-    "is_under_replicated": lambda row: _is_under_replicated(row.state),
-    "is_under_min_isr": lambda row: len(row.state.isr) < row.min_insync,
-    "is_offline": lambda row: row.state.leader < 0,
-    **{name: _then(attrgetter("state"), get) for name, get in PARTITION_LOG_COLUMNS.items()},
-}
+_PARTITIONS: Mapping[str, Getter] = MappingProxyType(
+    {
+        "topic": lambda row: row.topic.name,
+        "topic_id": lambda row: id_text(row.topic.topic_id),
+        "partition": lambda row: row.number,
+        "leader": lambda row: known(row.state.leader),
+        "leader_epoch": lambda row: row.state.leader_epoch,
+        "replicas": lambda row: list(row.state.replicas),
+        "isr": lambda row: list(row.state.isr),
+        "offline_replicas": lambda row: [one for one in row.state.replicas if row.view.is_offline(one, row.state)],
+        "elr": lambda row: list(row.state.elr),
+        "last_known_elr": lambda row: list(row.state.last_known_elr),
+        "adding": lambda row: list(row.state.adding) if row.state.is_reassigning else None,
+        "removing": lambda row: list(row.state.removing) if row.state.is_reassigning else None,
+        "preferred_leader": lambda row: row.state.replicas[0] if row.state.replicas else None,
+        "is_preferred_led": lambda row: row.state.replicas[:1] == (row.state.leader,),
+        "is_under_replicated": lambda row: _is_under_replicated(row.state),
+        "is_under_min_isr": lambda row: len(row.state.isr) < row.min_insync,
+        "is_offline": lambda row: row.state.leader < 0,
+        **{name: _then(attrgetter("state"), get) for name, get in PARTITION_LOG_COLUMNS.items()},
+    }
+)
 
-_REPLICAS: Mapping[str, Getter] = {
-    "topic": lambda row: row.topic.name,
-    "partition": lambda row: row.number,
-    "broker_id": lambda row: row.broker_id,
-    "position": lambda row: row.position,
-    "is_leader": lambda row: row.state.leader == row.broker_id,
-    "is_in_sync": lambda row: row.broker_id in row.state.isr,
-    "is_offline": lambda row: row.view.is_offline(row.broker_id, row.state),
-    "is_eligible": lambda row: row.broker_id in row.state.elr,
-    "is_adding": lambda row: row.broker_id in row.state.adding if row.state.is_reassigning else None,
-    "is_removing": lambda row: row.broker_id in row.state.removing if row.state.is_reassigning else None,
-    "directory_id": lambda row: directory_id(row.state, row.broker_id),
-}
+_REPLICAS: Mapping[str, Getter] = MappingProxyType(
+    {
+        "topic": lambda row: row.topic.name,
+        "partition": lambda row: row.number,
+        "broker_id": lambda row: row.broker_id,
+        "position": lambda row: row.position,
+        "is_leader": lambda row: row.state.leader == row.broker_id,
+        "is_in_sync": lambda row: row.broker_id in row.state.isr,
+        "is_offline": lambda row: row.view.is_offline(row.broker_id, row.state),
+        "is_eligible": lambda row: row.broker_id in row.state.elr,
+        "is_adding": lambda row: row.broker_id in row.state.adding if row.state.is_reassigning else None,
+        "is_removing": lambda row: row.broker_id in row.state.removing if row.state.is_reassigning else None,
+        "directory_id": lambda row: directory_id(row.state, row.broker_id),
+    }
+)
 
-_CONFIGS: Mapping[str, Getter] = {
-    "resource_type": lambda row: row.kind.name,
-    "resource": lambda row: row.resource,
-    "name": lambda row: row.name,
-    "value": lambda row: row.shown,
-    "source": lambda row: row.source,
-    "is_default": lambda row: False,
-    "is_read_only": lambda row: False,
-    "is_sensitive": lambda row: is_secret_key(row.name),
-    "type": lambda row: None if row.key is None else row.key.type.name,
-    "synonyms": lambda row: [(row.name, row.shown, row.source)],
-    "documentation": lambda row: row.key.doc if row.view.with_docs and row.key is not None else None,
-}
+_CONFIGS: Mapping[str, Getter] = MappingProxyType(
+    {
+        "resource_type": lambda row: row.kind.name,
+        "resource": lambda row: row.resource,
+        "name": lambda row: row.name,
+        "value": lambda row: row.shown,
+        "source": lambda row: row.source,
+        "is_default": lambda row: False,
+        "is_read_only": lambda row: False,
+        "is_sensitive": lambda row: is_secret_key(row.name),
+        "type": lambda row: None if row.key is None else row.key.type.name,
+        "synonyms": lambda row: [(row.name, row.shown, row.source)],
+        "documentation": lambda row: row.key.doc if row.view.with_docs and row.key is not None else None,
+    }
+)
 
-_FEATURES: Mapping[str, Getter] = {
-    "feature": lambda row: row.name,
-    "level": lambda row: row.view.image.features.get(row.name),
-    "min_level": lambda row: (row.range() or (None, None))[0],
-    "max_level": lambda row: (row.range() or (None, None))[1],
-    "epoch": lambda row: row.view.image.offset,
-}
+_FEATURES: Mapping[str, Getter] = MappingProxyType(
+    {
+        "feature": lambda row: row.name,
+        "level": lambda row: row.view.image.features.get(row.name),
+        "min_level": lambda row: (row.range() or (None, None))[0],
+        "max_level": lambda row: (row.range() or (None, None))[1],
+        "epoch": lambda row: row.view.image.offset,
+    }
+)
 
 
 def _brokers(view: View, bounds: Bounds) -> Iterator[BrokerAt]:
@@ -306,19 +319,23 @@ def _features(view: View, bounds: Bounds) -> Iterator[FeatureAt]:
         yield FeatureAt(view, name)
 
 
-_TABLES: Mapping[str, tuple[Callable[[View, Bounds], Iterator[Any]], Mapping[str, Getter]]] = {
-    "brokers": (_brokers, _BROKERS),
-    "topics": (_topics, _TOPICS),
-    "partitions": (_partitions, _PARTITIONS),
-    "replicas": (_replicas, _REPLICAS),
-    "configs": (_configs, _CONFIGS),
-    "features": (_features, _FEATURES),
-}
+_TABLES: Mapping[str, tuple[Callable[[View, Bounds], Iterator[Any]], Mapping[str, Getter]]] = MappingProxyType(
+    {
+        "brokers": (_brokers, _BROKERS),
+        "topics": (_topics, _TOPICS),
+        "partitions": (_partitions, _PARTITIONS),
+        "replicas": (_replicas, _REPLICAS),
+        "configs": (_configs, _CONFIGS),
+        "features": (_features, _FEATURES),
+    }
+)
 """Table → its items at a point, and each column of an item."""
-_AS_OF: Mapping[str, Getter] = {
-    "as_of_offset": lambda row: row.view.as_of_offset,
-    "as_of": lambda row: row.view.as_of,
-}
+_AS_OF: Mapping[str, Getter] = MappingProxyType(
+    {
+        "as_of_offset": lambda row: row.view.as_of_offset,
+        "as_of": lambda row: row.view.as_of,
+    }
+)
 
 
 def rows_at(table: str, columns: tuple[str, ...], view: View, bounds: Bounds) -> Iterator[tuple[Any, ...]]:

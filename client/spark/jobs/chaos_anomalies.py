@@ -17,7 +17,7 @@ LOST, UNSEEN, MISPLACED, VANISHED = "lost write", "unseen", "misplaced", "vanish
 DUPLICATE, INCONSISTENT, UNSENT = "duplicate", "inconsistent offsets", "unsent"
 ABORTED, NONMONOTONIC = "aborted read", "nonmonotonic send"
 NAMES = (LOST, UNSEEN, MISPLACED, VANISHED, DUPLICATE, INCONSISTENT, UNSENT, ABORTED, NONMONOTONIC)
-AT = ["run", "place"]
+AT = ("run", "place")
 COLUMNS = ("run", "name", "place", "value", "offset")
 
 
@@ -112,7 +112,9 @@ def broken_promises(placed: DataFrame, read: DataFrame) -> DataFrame:
     firsts = read.groupBy(*AT, "value").agg(sf.min("offset").alias("first"))
     bounds = firsts.groupBy(*AT).agg(sf.max("first").alias("bound"))
     ever = firsts.select(*AT, "value", sf.lit(True).alias("is_read"))
-    joined = missing.join(elsewhere, [*AT, "value"], "left").join(ever, [*AT, "value"], "left").join(bounds, AT, "left")
+    joined = (
+        missing.join(elsewhere, [*AT, "value"], "left").join(ever, [*AT, "value"], "left").join(bounds, [*AT], "left")
+    )
     is_lost = sf.col("is_read").isNull() & sf.col("offset").between(0, sf.col("bound"))
     name = sf.when(sf.col("is_elsewhere"), MISPLACED).when(is_lost, LOST).otherwise(UNSEEN)
     return joined.select(*AT, "value", "offset", name.alias("name"))
@@ -124,7 +126,7 @@ def _provable(found: DataFrame, read: DataFrame, operations: DataFrame) -> DataF
     own = operations.where(sf.col("lineage") == FINAL_READER).groupBy("run")
     ends = own.agg((sf.max_by("outcome", "index") == "ok").alias("is_at_end"))
     reached = read.where("is_final").groupBy(*AT).agg(sf.max("offset").alias("reached"))
-    joined = found.join(ends, "run", "left").join(reached, AT, "left")
+    joined = found.join(ends, "run", "left").join(reached, [*AT], "left")
     return joined.where("coalesce(is_at_end, false) OR offset BETWEEN 0 AND reached").select(*found.columns)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 REQUIRED = object()
@@ -116,7 +117,10 @@ REPLAY = Job(
     ),
 )
 
-JOBS = {
-    job.name: job for job in (CLUSTER_HEALTH, INCIDENT_TIMELINE, CHAOS_ANALYSIS, WINDOWED_AGGREGATION, ARCHIVE, REPLAY)
-}
+JOBS = MappingProxyType(
+    {
+        job.name: job
+        for job in (CLUSTER_HEALTH, INCIDENT_TIMELINE, CHAOS_ANALYSIS, WINDOWED_AGGREGATION, ARCHIVE, REPLAY)
+    }
+)
 """Name → pipeline, in the order in which they are listed."""

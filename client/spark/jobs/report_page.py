@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BAD, WARNING, GOOD = "bad", "warning", "good"
-COLOURS = {
-    "ink": "#1d2329",
-    "soft": "#59626c",
-    "blue": "#2b6ca8",
-    "grey": "#b9c9d6",
-    "amber": "#e0a030",
-    "red": "#b03048",
-}
+COLOURS = MappingProxyType(
+    {
+        "ink": "#1d2329",
+        "soft": "#59626c",
+        "blue": "#2b6ca8",
+        "grey": "#b9c9d6",
+        "amber": "#e0a030",
+        "red": "#b03048",
+    }
+)
 """Colours that colour-blind readers can tell apart; shapes and words say the same."""
 ROWS_MAX = 200
 """Rows of a table that a page shows."""

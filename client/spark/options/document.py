@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from kraft.client.spark.options.kafka_names import REFUSED, SASL, SASL_REASON, WITHOUT_EFFECT
 from kraft.client.spark.options.table import CHAPTERS, OPTIONS, Kind, Option
 
@@ -13,7 +15,7 @@ names the nearest one. `batch` and `stream` read topics, `table` reads a table o
 
 This page is generated: `make docs`.
 """
-_SHORT = {Kind.BATCH: "batch", Kind.STREAM: "stream", Kind.TABLE: "table", Kind.SINK: "sink"}
+_SHORT = MappingProxyType({Kind.BATCH: "batch", Kind.STREAM: "stream", Kind.TABLE: "table", Kind.SINK: "sink"})
 
 
 def render_options() -> str:

@@ -7,23 +7,28 @@ Spark's connector.
 from __future__ import annotations
 
 from dataclasses import fields
+from types import MappingProxyType
 
 from kraft.client.core.configs import NO_EFFECT, ConsumerConfig, ProducerConfig
 
-REFUSED = {
-    "auto.offset.reset": "give startingOffsets",
-    "key.deserializer": "keys are read as they are: cast the column key, or decode it in the query",
-    "value.deserializer": "values are read as they are: cast the column value, or decode it in the query",
-    "key.serializer": "keys are STRING or BINARY: cast the column key, or encode it in the query",
-    "value.serializer": "values are STRING or BINARY: cast the column value, or encode it in the query",
-    "enable.auto.commit": "Spark keeps the offsets in its checkpoint; option commitGroup also commits them to a group",
-    "interceptor.classes": "there are no interceptors",
-    "transactional.id": "each task has its own: give transactionalIdPrefix",
-    "partitioner.class": "there is one partitioner; choose partitions with a column partition",
-    "ssl.engine.factory.class": "TLS is Python's; give PEM files by kafka.ssl.truststore.location and its like",
-    "metric.reporters": "they are Java classes, and there is no JVM in this client",
-    "config.providers": "they are Java classes, and there is no JVM in this client",
-}
+REFUSED = MappingProxyType(
+    {
+        "auto.offset.reset": "give startingOffsets",
+        "key.deserializer": "keys are read as they are: cast the column key, or decode it in the query",
+        "value.deserializer": "values are read as they are: cast the column value, or decode it in the query",
+        "key.serializer": "keys are STRING or BINARY: cast the column key, or encode it in the query",
+        "value.serializer": "values are STRING or BINARY: cast the column value, or encode it in the query",
+        "enable.auto.commit": (
+            "Spark keeps the offsets in its checkpoint; option commitGroup also commits them to a group"
+        ),
+        "interceptor.classes": "there are no interceptors",
+        "transactional.id": "each task has its own: give transactionalIdPrefix",
+        "partitioner.class": "there is one partitioner; choose partitions with a column partition",
+        "ssl.engine.factory.class": "TLS is Python's; give PEM files by kafka.ssl.truststore.location and its like",
+        "metric.reporters": "they are Java classes, and there is no JVM in this client",
+        "config.providers": "they are Java classes, and there is no JVM in this client",
+    }
+)
 """What to do instead."""
 SASL = "sasl."
 SASL_REASON = "this client has no SASL yet: use a listener with kafka.security.protocol=PLAINTEXT or SSL"
@@ -34,7 +39,7 @@ enable.metrics.push group.protocol group.remote.assignor partitioner.ignore.keys
 ssl.cipher.suites ssl.enabled.protocols ssl.keymanager.algorithm ssl.protocol ssl.provider
 ssl.secure.random.implementation ssl.trustmanager.algorithm transaction.two.phase.commit.enable
 """
-WITHOUT_EFFECT = (
+WITHOUT_EFFECT = frozenset(
     {field.name.replace("_", ".") for kind in (ConsumerConfig, ProducerConfig) for field in fields(kind)}
     | {name.replace("_", ".") for name in NO_EFFECT}
     | set(_MORE.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraft.client.spark.options.given import OptionError, lowered
@@ -13,17 +14,19 @@ from kraft.client.spark.tables.values import Table, TableError, nearest
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-TOPIC_COLUMNS: Mapping[str, str] = {
-    "key": "BINARY",
-    "value": "BINARY",
-    "topic": "STRING",
-    "partition": "INT",
-    "offset": "BIGINT",
-    "timestamp": "TIMESTAMP",
-    "timestampType": "INT",
-}
+TOPIC_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "key": "BINARY",
+        "value": "BINARY",
+        "topic": "STRING",
+        "partition": "INT",
+        "offset": "BIGINT",
+        "timestamp": "TIMESTAMP",
+        "timestampType": "INT",
+    }
+)
 """The columns of a topic as Spark's connector has them, with their types."""
-HEADERS = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
+HEADERS = MappingProxyType({"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"})
 """With includeHeaders, as the last one."""
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from kraft.client.core.configs import ConfigError, parse_bootstrap
@@ -24,10 +25,12 @@ EVERY = "*"
 YEAR_DIGITS = 4
 PLAUSIBLE_MS = 100_000_000_000
 """A time in 1973: what is less was not meant as milliseconds since 1970."""
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNIT_MS = MappingProxyType(
+    {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+)
 _DURATION = re.compile(r"(\d{1,18})\s*([a-z]*)", re.ASCII)
 _SIZE = re.compile(r"(\d{1,18})\s*([kmg]?)b?", re.ASCII)
-_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30}
+_SHIFT = MappingProxyType({"": 0, "k": 10, "m": 20, "g": 30})
 _USUAL_TOPIC = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
 _TIME_HINT = "expected milliseconds since 1970, ISO 8601 (2026-11-21T10:00:00Z), or how long ago (10m, 1h, 2d)"
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -36,13 +37,15 @@ from kraft.wire.records import BatchHeader, check_crc, decode_batch, iter_header
 
 PARTITIONS = 8
 REPLICAS_MAX = 3
-CONFIGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(1024 * 1024),
-    "segment.ms": str(60 * 60 * 1000),
-    "min.cleanable.dirty.ratio": "0.1",
-    "delete.retention.ms": str(10 * 60 * 1000),
-}
+CONFIGS = MappingProxyType(
+    {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(1024 * 1024),
+        "segment.ms": str(60 * 60 * 1000),
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": str(10 * 60 * 1000),
+    }
+)
 """Small segments, which are compacted soon: each task reads the partition of its query. Transaction markers and
 tombstones stay for `delete.retention.ms` after that, which is a day by default."""
 FETCH_BYTES_MAX = 4 * 1024 * 1024

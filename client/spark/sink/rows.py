@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,14 +30,16 @@ PIECE_BYTES_MAX = 8 * 1024 * 1024
 """Rows are handled in pieces of about this size, which bounds the memory that their copies take."""
 _TEXT_OR_BYTES = ("string", "binary")
 _HEADERS = ("array<struct<key:string,value:binary>>",)
-_TYPES = {
-    "value": _TEXT_OR_BYTES,
-    "key": _TEXT_OR_BYTES,
-    "headers": _HEADERS,
-    "topic": ("string",),
-    "partition": ("int",),
-    "timestamp": ("timestamp",),
-}
+_TYPES = MappingProxyType(
+    {
+        "value": _TEXT_OR_BYTES,
+        "key": _TEXT_OR_BYTES,
+        "headers": _HEADERS,
+        "topic": ("string",),
+        "partition": ("int",),
+        "timestamp": ("timestamp",),
+    }
+)
 
 
 class RowError(ValueError):

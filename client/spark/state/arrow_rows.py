@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -22,16 +23,18 @@ def _array_of(kind: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", kind))
 
 
-_TYPES = {
-    "STRING": pa.string(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "ARRAY<INT>": _array_of(pa.int32()),
-    "ARRAY<STRING>": _array_of(pa.string()),
-}
+_TYPES = MappingProxyType(
+    {
+        "STRING": pa.string(),
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+        "ARRAY<INT>": _array_of(pa.int32()),
+        "ARRAY<STRING>": _array_of(pa.string()),
+    }
+)
 
 
 def arrow_schema(table: Table, columns: Sequence[str]) -> pa.Schema | None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from types import MappingProxyType
 
 from kraft.client.admin import BrokerDescription, Endpoint, QuorumDescription, QuorumReplica
 from kraft.client.spark.state.asking import Asking, Family
@@ -120,36 +121,38 @@ def _endpoints(row: ControllerRow) -> list[tuple[str, str, int, str | None]] | N
     return None if found is None else endpoint_structs(found)
 
 
-FAMILIES = {
-    "brokers": Family(
-        {
-            "broker_id": attrgetter("broker.node_id"),
-            "host": attrgetter("broker.address.host"),
-            "port": attrgetter("broker.address.port"),
-            "rack": attrgetter("broker.rack"),
-            "is_fenced": attrgetter("is_fenced"),
-            "leaders": attrgetter("leaders"),
-            "replicas": attrgetter("replicas"),
-            "preferred_leaders": attrgetter("preferred_leaders"),
-            "size_bytes": attrgetter("size_bytes"),
-        },
-        ask_brokers,
-        lambda row: (row.broker.node_id,),
-    ),
-    "controllers": Family(
-        {
-            "node_id": attrgetter("replica.node_id"),
-            "role": attrgetter("role"),
-            "is_leader": attrgetter("is_leader"),
-            "leader_epoch": attrgetter("quorum.leader_epoch"),
-            "directory_id": lambda row: id_text(row.replica.directory_id),
-            "log_end_offset": lambda row: known(row.replica.log_end_offset),
-            "lag": attrgetter("lag"),
-            "last_fetch": lambda row: time_of(row.replica.last_fetch_ms),
-            "last_caught_up": lambda row: time_of(row.replica.last_caught_up_ms),
-            "high_watermark": lambda row: known(row.quorum.high_watermark),
-            "endpoints": _endpoints,
-        },
-        ask_controllers,
-    ),
-}
+FAMILIES = MappingProxyType(
+    {
+        "brokers": Family(
+            {
+                "broker_id": attrgetter("broker.node_id"),
+                "host": attrgetter("broker.address.host"),
+                "port": attrgetter("broker.address.port"),
+                "rack": attrgetter("broker.rack"),
+                "is_fenced": attrgetter("is_fenced"),
+                "leaders": attrgetter("leaders"),
+                "replicas": attrgetter("replicas"),
+                "preferred_leaders": attrgetter("preferred_leaders"),
+                "size_bytes": attrgetter("size_bytes"),
+            },
+            ask_brokers,
+            lambda row: (row.broker.node_id,),
+        ),
+        "controllers": Family(
+            {
+                "node_id": attrgetter("replica.node_id"),
+                "role": attrgetter("role"),
+                "is_leader": attrgetter("is_leader"),
+                "leader_epoch": attrgetter("quorum.leader_epoch"),
+                "directory_id": lambda row: id_text(row.replica.directory_id),
+                "log_end_offset": lambda row: known(row.replica.log_end_offset),
+                "lag": attrgetter("lag"),
+                "last_fetch": lambda row: time_of(row.replica.last_fetch_ms),
+                "last_caught_up": lambda row: time_of(row.replica.last_caught_up_ms),
+                "high_watermark": lambda row: known(row.quorum.high_watermark),
+                "endpoints": _endpoints,
+            },
+            ask_controllers,
+        ),
+    }
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.client.admin import Feature, LogDir, ProducerState
@@ -115,52 +116,54 @@ async def ask_producers(asking: Asking) -> list[ProducerRow]:
     ]
 
 
-FAMILIES = {
-    "log_dirs": Family(
-        {
-            "broker_id": attrgetter("broker"),
-            "path": lambda row: None if row.log_dir is None else row.log_dir.path,
-            "error": attrgetter("error"),
-            "total_bytes": lambda row: None if row.log_dir is None else row.log_dir.total_bytes,
-            "usable_bytes": lambda row: None if row.log_dir is None else row.log_dir.usable_bytes,
-            "size_bytes": lambda row: None if row.log_dir is None else row.log_dir.size_bytes,
-            "replicas": attrgetter("replicas"),
-            "future_replicas": attrgetter("future_replicas"),
-        },
-        ask_log_dirs,
-    ),
-    "features": Family(
-        {
-            "feature": attrgetter("name"),
-            "level": attrgetter("level"),
-            "min_level": attrgetter("min_level"),
-            "max_level": attrgetter("max_level"),
-            "epoch": attrgetter("epoch"),
-        },
-        ask_features,
-    ),
-    "apis": Family(
-        {
-            "broker_id": attrgetter("broker"),
-            "api_key": attrgetter("api_key"),
-            "api": attrgetter("api"),
-            "min_version": attrgetter("min_version"),
-            "max_version": attrgetter("max_version"),
-        },
-        ask_apis,
-    ),
-    "producers": Family(
-        {
-            "topic": attrgetter("topic"),
-            "partition": attrgetter("partition"),
-            "producer_id": attrgetter("state.producer_id"),
-            "producer_epoch": attrgetter("state.producer_epoch"),
-            "last_sequence": lambda row: known(row.state.last_sequence),
-            "last_timestamp": lambda row: time_of(row.state.last_timestamp_ms),
-            "coordinator_epoch": attrgetter("state.coordinator_epoch"),
-            "transaction_start": attrgetter("state.transaction_start"),
-            "open_ms": attrgetter("open_ms"),
-        },
-        ask_producers,
-    ),
-}
+FAMILIES = MappingProxyType(
+    {
+        "log_dirs": Family(
+            {
+                "broker_id": attrgetter("broker"),
+                "path": lambda row: None if row.log_dir is None else row.log_dir.path,
+                "error": attrgetter("error"),
+                "total_bytes": lambda row: None if row.log_dir is None else row.log_dir.total_bytes,
+                "usable_bytes": lambda row: None if row.log_dir is None else row.log_dir.usable_bytes,
+                "size_bytes": lambda row: None if row.log_dir is None else row.log_dir.size_bytes,
+                "replicas": attrgetter("replicas"),
+                "future_replicas": attrgetter("future_replicas"),
+            },
+            ask_log_dirs,
+        ),
+        "features": Family(
+            {
+                "feature": attrgetter("name"),
+                "level": attrgetter("level"),
+                "min_level": attrgetter("min_level"),
+                "max_level": attrgetter("max_level"),
+                "epoch": attrgetter("epoch"),
+            },
+            ask_features,
+        ),
+        "apis": Family(
+            {
+                "broker_id": attrgetter("broker"),
+                "api_key": attrgetter("api_key"),
+                "api": attrgetter("api"),
+                "min_version": attrgetter("min_version"),
+                "max_version": attrgetter("max_version"),
+            },
+            ask_apis,
+        ),
+        "producers": Family(
+            {
+                "topic": attrgetter("topic"),
+                "partition": attrgetter("partition"),
+                "producer_id": attrgetter("state.producer_id"),
+                "producer_epoch": attrgetter("state.producer_epoch"),
+                "last_sequence": lambda row: known(row.state.last_sequence),
+                "last_timestamp": lambda row: time_of(row.state.last_timestamp_ms),
+                "coordinator_epoch": attrgetter("state.coordinator_epoch"),
+                "transaction_start": attrgetter("state.transaction_start"),
+                "open_ms": attrgetter("open_ms"),
+            },
+            ask_producers,
+        ),
+    }
+)

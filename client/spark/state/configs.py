@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.client.admin import ConfigEntry, ConfigResource, ConfigSource, ConfigType, ResourceType
@@ -93,21 +94,23 @@ def _type(row: ConfigRow) -> str | None:
     return None if row.entry.type is ConfigType.UNKNOWN else row.entry.type.name
 
 
-FAMILIES = {
-    "configs": Family(
-        {
-            "resource_type": attrgetter("resource.type.name"),
-            "resource": attrgetter("resource.name"),
-            "name": attrgetter("entry.name"),
-            "value": _value,
-            "source": attrgetter("entry.source.name"),
-            "is_default": lambda row: row.entry.source is ConfigSource.DEFAULT,
-            "is_read_only": attrgetter("entry.is_read_only"),
-            "is_sensitive": attrgetter("entry.is_sensitive"),
-            "type": _type,
-            "synonyms": _synonyms,
-            "documentation": attrgetter("entry.documentation"),
-        },
-        ask_configs,
-    ),
-}
+FAMILIES = MappingProxyType(
+    {
+        "configs": Family(
+            {
+                "resource_type": attrgetter("resource.type.name"),
+                "resource": attrgetter("resource.name"),
+                "name": attrgetter("entry.name"),
+                "value": _value,
+                "source": attrgetter("entry.source.name"),
+                "is_default": lambda row: row.entry.source is ConfigSource.DEFAULT,
+                "is_read_only": attrgetter("entry.is_read_only"),
+                "is_sensitive": attrgetter("entry.is_sensitive"),
+                "type": _type,
+                "synonyms": _synonyms,
+                "documentation": attrgetter("entry.documentation"),
+            },
+            ask_configs,
+        ),
+    }
+)

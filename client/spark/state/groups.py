@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.client.admin import CommittedOffset, GroupDescription, GroupListing, GroupMember
@@ -194,55 +195,57 @@ def _lag(commit: CommittedOffset | None, ends: Ends | None) -> int | None:
     return None if commit is None or ends is None or ends.end is None else ends.end - commit.offset
 
 
-FAMILIES = {
-    "groups": Family(
-        {
-            "group_id": attrgetter("group.group_id"),
-            "state": attrgetter("group.state"),
-            "type": attrgetter("group.type"),
-            "protocol_type": attrgetter("group.protocol_type"),
-            "assignor": lambda row: row.described and row.described.assignor,
-            "coordinator": attrgetter("group.coordinator"),
-            "members": lambda row: None if row.described is None else len(row.described.members),
-            "epoch": lambda row: row.described and row.described.epoch,
-            "assignment_epoch": lambda row: row.described and row.described.assignment_epoch,
-            "topics": attrgetter("topics"),
-            "lag": attrgetter("lag"),
-        },
-        ask_groups,
-    ),
-    "group_members": Family(
-        {
-            "group_id": attrgetter("group_id"),
-            "member_id": attrgetter("member.member_id"),
-            "instance_id": attrgetter("member.instance_id"),
-            "client_id": attrgetter("member.client_id"),
-            "host": attrgetter("member.host"),
-            "rack": attrgetter("member.rack"),
-            "epoch": attrgetter("member.epoch"),
-            "assigned": lambda row: partition_structs(row.member.assignment),
-            "target": _target,
-            "subscribed": _subscribed,
-        },
-        ask_members,
-    ),
-    "group_offsets": Family(
-        {
-            "group_id": attrgetter("group_id"),
-            "topic": attrgetter("topic"),
-            "partition": attrgetter("partition"),
-            "offset": lambda row: None if row.commit is None else row.commit.offset,
-            "leader_epoch": lambda row: None if row.commit is None else known(row.commit.leader_epoch),
-            "metadata": lambda row: None if row.commit is None else row.commit.metadata,
-            "start_offset": lambda row: None if row.ends is None else row.ends.start,
-            "end_offset": lambda row: None if row.ends is None else row.ends.end,
-            "lag": attrgetter("lag"),
-            "lag_time_ms": attrgetter("lag_time_ms"),
-            "is_expired": attrgetter("is_expired"),
-            "member_id": lambda row: None if row.member is None else row.member.member_id,
-            "client_id": lambda row: None if row.member is None else row.member.client_id,
-            "host": lambda row: None if row.member is None else row.member.host,
-        },
-        ask_group_offsets,
-    ),
-}
+FAMILIES = MappingProxyType(
+    {
+        "groups": Family(
+            {
+                "group_id": attrgetter("group.group_id"),
+                "state": attrgetter("group.state"),
+                "type": attrgetter("group.type"),
+                "protocol_type": attrgetter("group.protocol_type"),
+                "assignor": lambda row: row.described and row.described.assignor,
+                "coordinator": attrgetter("group.coordinator"),
+                "members": lambda row: None if row.described is None else len(row.described.members),
+                "epoch": lambda row: row.described and row.described.epoch,
+                "assignment_epoch": lambda row: row.described and row.described.assignment_epoch,
+                "topics": attrgetter("topics"),
+                "lag": attrgetter("lag"),
+            },
+            ask_groups,
+        ),
+        "group_members": Family(
+            {
+                "group_id": attrgetter("group_id"),
+                "member_id": attrgetter("member.member_id"),
+                "instance_id": attrgetter("member.instance_id"),
+                "client_id": attrgetter("member.client_id"),
+                "host": attrgetter("member.host"),
+                "rack": attrgetter("member.rack"),
+                "epoch": attrgetter("member.epoch"),
+                "assigned": lambda row: partition_structs(row.member.assignment),
+                "target": _target,
+                "subscribed": _subscribed,
+            },
+            ask_members,
+        ),
+        "group_offsets": Family(
+            {
+                "group_id": attrgetter("group_id"),
+                "topic": attrgetter("topic"),
+                "partition": attrgetter("partition"),
+                "offset": lambda row: None if row.commit is None else row.commit.offset,
+                "leader_epoch": lambda row: None if row.commit is None else known(row.commit.leader_epoch),
+                "metadata": lambda row: None if row.commit is None else row.commit.metadata,
+                "start_offset": lambda row: None if row.ends is None else row.ends.start,
+                "end_offset": lambda row: None if row.ends is None else row.ends.end,
+                "lag": attrgetter("lag"),
+                "lag_time_ms": attrgetter("lag_time_ms"),
+                "is_expired": attrgetter("is_expired"),
+                "member_id": lambda row: None if row.member is None else row.member.member_id,
+                "client_id": lambda row: None if row.member is None else row.member.client_id,
+                "host": lambda row: None if row.member is None else row.member.host,
+            },
+            ask_group_offsets,
+        ),
+    }
+)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http.client import HTTPException
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.request import ProxyHandler, build_opener
 
@@ -41,15 +42,17 @@ class Sample(NamedTuple):
         return next((number for number in numbers if number is not None), None)
 
 
-GETTERS: Mapping[str, Getter] = {
-    "endpoint": attrgetter("endpoint"),
-    "broker_id": attrgetter("broker_id"),
-    "name": attrgetter("name"),
-    "labels": lambda sample: dict(sample.labels),
-    "value": attrgetter("value"),
-    "type": attrgetter("type"),
-    "help": attrgetter("help"),
-}
+GETTERS: Mapping[str, Getter] = MappingProxyType(
+    {
+        "endpoint": attrgetter("endpoint"),
+        "broker_id": attrgetter("broker_id"),
+        "name": attrgetter("name"),
+        "labels": lambda sample: dict(sample.labels),
+        "value": attrgetter("value"),
+        "type": attrgetter("type"),
+        "help": attrgetter("help"),
+    }
+)
 
 
 def metrics_rows(request: StateRequest) -> Iterable[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from kraft.client.spark.state.cells import known, time_of
@@ -51,21 +52,23 @@ class Commit:
         return self.offset is None
 
 
-GETTERS = {
-    name: attrgetter(name)
-    for name in (
-        "group_id",
-        "topic",
-        "partition",
-        "offset",
-        "leader_epoch",
-        "metadata",
-        "committed",
-        "is_tombstone",
-        "log_partition",
-        "log_offset",
-    )
-}
+GETTERS = MappingProxyType(
+    {
+        name: attrgetter(name)
+        for name in (
+            "group_id",
+            "topic",
+            "partition",
+            "offset",
+            "leader_epoch",
+            "metadata",
+            "committed",
+            "is_tombstone",
+            "log_partition",
+            "log_offset",
+        )
+    }
+)
 
 
 def commit_rows(request: StateRequest, records: Iterable[Record], moment: Moment) -> Iterable[tuple[Any, ...]]:

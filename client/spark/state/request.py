@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from kraft.client.spark.settings import TableSettings
@@ -56,7 +57,7 @@ class Moment:
     as_of_offset: int | None
 
 
-NO_VALUES: Mapping[str, Any] = {}
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 def make_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.client.admin import Acl, AclResource, Quota, ScramUser, TransactionDescription
@@ -69,31 +70,33 @@ async def ask_transactions(asking: Asking) -> list[TransactionRow]:
     return [TransactionRow(one, asked_ms) for one in described]
 
 
-FAMILIES = {
-    "quotas": Family(
-        {
-            "user": _entity("user"),
-            "client_id": _entity("client-id"),
-            "ip": _entity("ip"),
-            "quota": attrgetter("name"),
-            "value": attrgetter("value"),
-        },
-        ask_quotas,
-    ),
-    "acls": Family({name: attrgetter(name) for name in Acl.__dataclass_fields__}, ask_acls),
-    "scram_users": Family({name: attrgetter(name) for name in ScramUser.__dataclass_fields__}, ask_scram_users),
-    "transactions": Family(
-        {
-            "transactional_id": attrgetter("transaction.transactional_id"),
-            "coordinator": attrgetter("transaction.coordinator"),
-            "state": attrgetter("transaction.state"),
-            "producer_id": attrgetter("transaction.producer_id"),
-            "producer_epoch": attrgetter("transaction.producer_epoch"),
-            "timeout_ms": attrgetter("transaction.timeout_ms"),
-            "started": lambda row: time_of(row.transaction.started_ms),
-            "age_ms": attrgetter("age_ms"),
-            "partitions": lambda row: partition_structs(row.transaction.partitions),
-        },
-        ask_transactions,
-    ),
-}
+FAMILIES = MappingProxyType(
+    {
+        "quotas": Family(
+            {
+                "user": _entity("user"),
+                "client_id": _entity("client-id"),
+                "ip": _entity("ip"),
+                "quota": attrgetter("name"),
+                "value": attrgetter("value"),
+            },
+            ask_quotas,
+        ),
+        "acls": Family({name: attrgetter(name) for name in Acl.__dataclass_fields__}, ask_acls),
+        "scram_users": Family({name: attrgetter(name) for name in ScramUser.__dataclass_fields__}, ask_scram_users),
+        "transactions": Family(
+            {
+                "transactional_id": attrgetter("transaction.transactional_id"),
+                "coordinator": attrgetter("transaction.coordinator"),
+                "state": attrgetter("transaction.state"),
+                "producer_id": attrgetter("transaction.producer_id"),
+                "producer_epoch": attrgetter("transaction.producer_epoch"),
+                "timeout_ms": attrgetter("transaction.timeout_ms"),
+                "started": lambda row: time_of(row.transaction.started_ms),
+                "age_ms": attrgetter("age_ms"),
+                "partitions": lambda row: partition_structs(row.transaction.partitions),
+            },
+            ask_transactions,
+        ),
+    }
+)

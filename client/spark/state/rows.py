@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -13,14 +14,16 @@ from kraft.client.spark.state.asking import NO_ANSWER, Asking, Family, open_admi
 from kraft.client.spark.state.request import NO_VALUES, Getter, Moment, StateError, StateRequest, make_rows
 from kraft.client.spark.tables import Table
 
-FAMILIES: Mapping[str, Family] = {
-    **brokers_and_controllers.FAMILIES,
-    **topics.FAMILIES,
-    **configs.FAMILIES,
-    **groups.FAMILIES,
-    **cluster_tables.FAMILIES,
-    **restricted.FAMILIES,
-}
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        **brokers_and_controllers.FAMILIES,
+        **topics.FAMILIES,
+        **configs.FAMILIES,
+        **groups.FAMILIES,
+        **cluster_tables.FAMILIES,
+        **restricted.FAMILIES,
+    }
+)
 """By name: the tables that are made of what brokers answer to an admin client."""
 
 

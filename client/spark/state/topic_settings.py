@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from kraft.client.admin import ConfigResource, ResourceType
 from kraft.client.core.records import KafkaError
 from kraft.client.spark.state.asking import Asking
 
-NO_SETTINGS: Mapping[str, str | None] = {}
+NO_SETTINGS: Mapping[str, str | None] = MappingProxyType({})
 
 
 async def ask_topic_settings(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -74,14 +75,16 @@ class TopicRow:
 
 
 MIN_INSYNC = "min.insync.replicas"
-SETTING_OF = {
-    "min_insync_replicas": MIN_INSYNC,
-    "under_min_isr": MIN_INSYNC,
-    "is_under_min_isr": MIN_INSYNC,
-    "cleanup_policy": "cleanup.policy",
-    "retention_ms": "retention.ms",
-    "retention_bytes": "retention.bytes",
-}
+SETTING_OF = MappingProxyType(
+    {
+        "min_insync_replicas": MIN_INSYNC,
+        "under_min_isr": MIN_INSYNC,
+        "is_under_min_isr": MIN_INSYNC,
+        "cleanup_policy": "cleanup.policy",
+        "retention_ms": "retention.ms",
+        "retention_bytes": "retention.bytes",
+    }
+)
 """The setting that a column needs."""
 
 
@@ -209,74 +212,76 @@ def _preferred(row: PartitionRow) -> int | None:
     return row.part.replicas[0] if row.part.replicas else None
 
 
-FAMILIES = {
-    "topics": Family(
-        {
-            "topic": attrgetter("topic.name"),
-            "topic_id": lambda row: id_text(row.topic.topic_id),
-            "is_internal": attrgetter("topic.is_internal"),
-            "partitions": lambda row: len(row.topic.partitions),
-            "replication_factor": attrgetter("topic.replication_factor"),
-            "under_replicated": lambda row: sum(part.is_under_replicated for part in row.topic.partitions),
-            "under_min_isr": attrgetter("under_min_isr"),
-            "leaderless": lambda row: sum(part.leader is None for part in row.topic.partitions),
-            "min_insync_replicas": attrgetter("min_insync_replicas"),
-            "cleanup_policy": lambda row: row.settings.get("cleanup.policy"),
-            "retention_ms": lambda row: whole(row.settings.get("retention.ms")),
-            "retention_bytes": lambda row: whole(row.settings.get("retention.bytes")),
-            "size_bytes": attrgetter("size_bytes"),
-            "records": attrgetter("records"),
-        },
-        ask_topics,
-        lambda row: (row.topic.name,),
-    ),
-    "partitions": Family(
-        {
-            "topic": attrgetter("part.topic"),
-            "topic_id": lambda row: id_text(row.topic_id),
-            "partition": attrgetter("part.index"),
-            "leader": attrgetter("part.leader"),
-            "leader_epoch": lambda row: known(row.part.leader_epoch),
-            "replicas": _lists("part.replicas"),
-            "isr": _lists("part.isr"),
-            "offline_replicas": _lists("part.offline"),
-            "elr": _lists("part.elr"),
-            "last_known_elr": _lists("part.last_known_elr"),
-            "adding": lambda row: None if row.move is None else list(row.move.adding),
-            "removing": lambda row: None if row.move is None else list(row.move.removing),
-            "preferred_leader": _preferred,
-            "is_preferred_led": lambda row: row.part.leader is not None and row.part.leader == _preferred(row),
-            "is_under_replicated": attrgetter("part.is_under_replicated"),
-            "is_under_min_isr": _is_under_min_isr,
-            "is_offline": lambda row: row.part.leader is None,
-            "start_offset": lambda row: row.ends and row.ends.start,
-            "end_offset": lambda row: row.ends and row.ends.end,
-            "stable_offset": lambda row: row.ends and row.ends.stable,
-            "records": lambda row: row.ends and row.ends.records,
-            "newest_timestamp": lambda row: row.ends and time_of(row.ends.newest_ms),
-            "size_bytes": lambda row: row.log and row.log.size_bytes,
-        },
-        ask_partitions,
-        lambda row: (row.part.topic, row.part.index),
-    ),
-    "replicas": Family(
-        {
-            "topic": attrgetter("part.topic"),
-            "partition": attrgetter("part.index"),
-            "broker_id": attrgetter("broker"),
-            "position": attrgetter("position"),
-            "is_leader": lambda row: row.broker == row.part.leader,
-            "is_in_sync": lambda row: row.broker in row.part.isr,
-            "is_offline": lambda row: row.broker in row.part.offline,
-            "is_eligible": lambda row: row.broker in row.part.elr,
-            "is_adding": lambda row: None if row.move is None else row.broker in row.move.adding,
-            "is_removing": lambda row: None if row.move is None else row.broker in row.move.removing,
-            "log_dir": lambda row: row.log and row.log.path,
-            "size_bytes": lambda row: row.log and row.log.size_bytes,
-            "lag": lambda row: row.log and row.log.lag,
-            "is_future": lambda row: row.log and row.log.is_future,
-        },
-        ask_replicas,
-        lambda row: (row.part.topic, row.part.index, row.broker),
-    ),
-}
+FAMILIES = MappingProxyType(
+    {
+        "topics": Family(
+            {
+                "topic": attrgetter("topic.name"),
+                "topic_id": lambda row: id_text(row.topic.topic_id),
+                "is_internal": attrgetter("topic.is_internal"),
+                "partitions": lambda row: len(row.topic.partitions),
+                "replication_factor": attrgetter("topic.replication_factor"),
+                "under_replicated": lambda row: sum(part.is_under_replicated for part in row.topic.partitions),
+                "under_min_isr": attrgetter("under_min_isr"),
+                "leaderless": lambda row: sum(part.leader is None for part in row.topic.partitions),
+                "min_insync_replicas": attrgetter("min_insync_replicas"),
+                "cleanup_policy": lambda row: row.settings.get("cleanup.policy"),
+                "retention_ms": lambda row: whole(row.settings.get("retention.ms")),
+                "retention_bytes": lambda row: whole(row.settings.get("retention.bytes")),
+                "size_bytes": attrgetter("size_bytes"),
+                "records": attrgetter("records"),
+            },
+            ask_topics,
+            lambda row: (row.topic.name,),
+        ),
+        "partitions": Family(
+            {
+                "topic": attrgetter("part.topic"),
+                "topic_id": lambda row: id_text(row.topic_id),
+                "partition": attrgetter("part.index"),
+                "leader": attrgetter("part.leader"),
+                "leader_epoch": lambda row: known(row.part.leader_epoch),
+                "replicas": _lists("part.replicas"),
+                "isr": _lists("part.isr"),
+                "offline_replicas": _lists("part.offline"),
+                "elr": _lists("part.elr"),
+                "last_known_elr": _lists("part.last_known_elr"),
+                "adding": lambda row: None if row.move is None else list(row.move.adding),
+                "removing": lambda row: None if row.move is None else list(row.move.removing),
+                "preferred_leader": _preferred,
+                "is_preferred_led": lambda row: row.part.leader is not None and row.part.leader == _preferred(row),
+                "is_under_replicated": attrgetter("part.is_under_replicated"),
+                "is_under_min_isr": _is_under_min_isr,
+                "is_offline": lambda row: row.part.leader is None,
+                "start_offset": lambda row: row.ends and row.ends.start,
+                "end_offset": lambda row: row.ends and row.ends.end,
+                "stable_offset": lambda row: row.ends and row.ends.stable,
+                "records": lambda row: row.ends and row.ends.records,
+                "newest_timestamp": lambda row: row.ends and time_of(row.ends.newest_ms),
+                "size_bytes": lambda row: row.log and row.log.size_bytes,
+            },
+            ask_partitions,
+            lambda row: (row.part.topic, row.part.index),
+        ),
+        "replicas": Family(
+            {
+                "topic": attrgetter("part.topic"),
+                "partition": attrgetter("part.index"),
+                "broker_id": attrgetter("broker"),
+                "position": attrgetter("position"),
+                "is_leader": lambda row: row.broker == row.part.leader,
+                "is_in_sync": lambda row: row.broker in row.part.isr,
+                "is_offline": lambda row: row.broker in row.part.offline,
+                "is_eligible": lambda row: row.broker in row.part.elr,
+                "is_adding": lambda row: None if row.move is None else row.broker in row.move.adding,
+                "is_removing": lambda row: None if row.move is None else row.broker in row.move.removing,
+                "log_dir": lambda row: row.log and row.log.path,
+                "size_bytes": lambda row: row.log and row.log.size_bytes,
+                "lag": lambda row: row.log and row.log.lag,
+                "is_future": lambda row: row.log and row.log.is_future,
+            },
+            ask_replicas,
+            lambda row: (row.part.topic, row.part.index, row.broker),
+        ),
+    }
+)

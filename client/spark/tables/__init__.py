@@ -8,6 +8,7 @@ every table ends with AS_OF. Source: the Kafka messages that `Table.apis` names;
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from kraft.client.spark.tables import of_clients as clients
 from kraft.client.spark.tables import of_cluster as cluster
@@ -15,32 +16,34 @@ from kraft.client.spark.tables.values import AS_OF, Column, Source, Table, Table
 
 __all__ = ["AS_OF", "TABLES", "Column", "Source", "Table", "TableError", "schema_ddl", "table_of"]
 
-TABLES: Mapping[str, Table] = {
-    table.name: table
-    for table in (
-        cluster.BROKERS,
-        cluster.CONTROLLERS,
-        cluster.TOPICS,
-        cluster.PARTITIONS,
-        cluster.REPLICAS,
-        cluster.CONFIGS,
-        clients.GROUPS,
-        clients.GROUP_MEMBERS,
-        clients.GROUP_OFFSETS,
-        clients.OFFSET_COMMITS,
-        cluster.LOG_DIRS,
-        cluster.FEATURES,
-        cluster.APIS,
-        cluster.QUOTAS,
-        cluster.ACLS,
-        cluster.SCRAM_USERS,
-        clients.TRANSACTIONS,
-        clients.PRODUCERS,
-        cluster.METADATA_EVENTS,
-        cluster.METADATA_DIFF,
-        cluster.METRICS,
-    )
-}
+TABLES: Mapping[str, Table] = MappingProxyType(
+    {
+        table.name: table
+        for table in (
+            cluster.BROKERS,
+            cluster.CONTROLLERS,
+            cluster.TOPICS,
+            cluster.PARTITIONS,
+            cluster.REPLICAS,
+            cluster.CONFIGS,
+            clients.GROUPS,
+            clients.GROUP_MEMBERS,
+            clients.GROUP_OFFSETS,
+            clients.OFFSET_COMMITS,
+            cluster.LOG_DIRS,
+            cluster.FEATURES,
+            cluster.APIS,
+            cluster.QUOTAS,
+            cluster.ACLS,
+            cluster.SCRAM_USERS,
+            clients.TRANSACTIONS,
+            clients.PRODUCERS,
+            cluster.METADATA_EVENTS,
+            cluster.METADATA_DIFF,
+            cluster.METRICS,
+        )
+    }
+)
 
 
 def table_of(name: str) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from kraft.client.core.records import CommittedOffset, KafkaError, TopicPartition
 from kraft.client.spark.blocking.cluster import SyncCluster
@@ -24,12 +25,14 @@ AFTER_FAILURE_SECONDS = 10.0
 """Between a commit that failed and the next one: a query is not held up by a group that cannot be reached."""
 TIMEOUT_MS = 2_000
 _LOG = logging.getLogger("kraft.spark")
-_ADVICE = {
-    ErrorCode.UNKNOWN_MEMBER_ID: "it has live members: give commitGroup a group that no consumer is in",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "READ on the group is not allowed",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "READ on the topic is not allowed",
-    ErrorCode.INVALID_GROUP_ID: "brokers do not take this name",
-}
+_ADVICE = MappingProxyType(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID: "it has live members: give commitGroup a group that no consumer is in",
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: "READ on the group is not allowed",
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "READ on the topic is not allowed",
+        ErrorCode.INVALID_GROUP_ID: "brokers do not take this name",
+    }
+)
 
 
 class GroupCommits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.spark.blocking.cluster import OffsetAt, SyncCluster, Topic
@@ -24,7 +25,7 @@ from kraft.client.spark.settings import (
 )
 from kraft.wire.error_codes import ErrorCode
 
-_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_WORDS = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
 _LEAVE_OUT = "leave it out, or correct its name"
 
 

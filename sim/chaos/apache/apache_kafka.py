@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import ClassVar, Protocol, Self
 
 from kraft.seam import Address
@@ -45,11 +45,13 @@ LOG_LINES_SHOWN = 10
 CONNECT_SECONDS_MAX = 1.0
 _POLL_SECONDS = 0.05
 PROCESS_KINDS = (plan.KILL, plan.CLEAN_STOP, "pause", "stumble", plan.ROLLING)
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "3",
-    "transaction.state.log.num.partitions": "3",
-}
+SETTINGS = MappingProxyType(
+    {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.num.partitions": "3",
+    }
+)
 """Those of every cluster here, unless they are given: groups do not wait for more members, and internal topics are as
 small as those of our own test clusters. All else is Kafka's default."""
 

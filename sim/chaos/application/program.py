@@ -10,17 +10,20 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 from kraft.sim.chaos.hosts.warden import Thing, Warden, WardenError
 
 BOOTSTRAP_WORD = "{bootstrap}"
 """Stands for the cluster's address in a program's arguments."""
 
-BOOTSTRAP_VARIABLES = {
-    "KAFKA_BOOTSTRAP_SERVERS": "the usual name; Quarkus and Micronaut read it as kafka.bootstrap.servers",
-    "KAFKA_BROKERS": "the other usual name, in examples for Go and Node.js",
-    "SPRING_KAFKA_BOOTSTRAP_SERVERS": "Spring Boot reads it as spring.kafka.bootstrap-servers",
-}
+BOOTSTRAP_VARIABLES = MappingProxyType(
+    {
+        "KAFKA_BOOTSTRAP_SERVERS": "the usual name; Quarkus and Micronaut read it as kafka.bootstrap.servers",
+        "KAFKA_BROKERS": "the other usual name, in examples for Go and Node.js",
+        "SPRING_KAFKA_BOOTSTRAP_SERVERS": "Spring Boot reads it as spring.kafka.bootstrap-servers",
+    }
+)
 """Environment variables that hold the cluster's address, HOST:PORT[,HOST:PORT…], and who reads each."""
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

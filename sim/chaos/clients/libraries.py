@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import MappingProxyType
 
 from kraft.seam import Seam
 from kraft.sim.chaos.clients import ClientLibrary
 
 DEFAULT_LIBRARY = "kraft"
-LIBRARIES = {
-    "kraft": ("kraft.sim.chaos.clients.kraft_client", "KraftLibrary", "pykraft"),
-    "confluent-kafka": ("kraft.sim.chaos.clients.confluent", "ConfluentLibrary", "confluent-kafka"),
-    "kafka-python": ("kraft.sim.chaos.clients.kafka_python", "KafkaPythonLibrary", "kafka-python"),
-}
+LIBRARIES = MappingProxyType(
+    {
+        "kraft": ("kraft.sim.chaos.clients.kraft_client", "KraftLibrary", "pykraft"),
+        "confluent-kafka": ("kraft.sim.chaos.clients.confluent", "ConfluentLibrary", "confluent-kafka"),
+        "kafka-python": ("kraft.sim.chaos.clients.kafka_python", "KafkaPythonLibrary", "kafka-python"),
+    }
+)
 """Name → module, class, and the package that it needs."""
 
 

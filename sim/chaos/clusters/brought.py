@@ -24,7 +24,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import ClassVar, Protocol, Self
 
 from kraft.client.core.configs import ConfigError, parse_bootstrap
@@ -42,7 +42,7 @@ READY_SECONDS_MAX = 120.0
 END_SECONDS_MAX = 60.0
 CONNECT_SECONDS_MAX = 2.0
 _POLL_SECONDS = 0.1
-KINDS: Mapping[str, str] = {plan.KILL: KILL, "stumble": KILL, plan.CLEAN_STOP: STOP, "pause": PAUSE}
+KINDS: Mapping[str, str] = MappingProxyType({plan.KILL: KILL, "stumble": KILL, plan.CLEAN_STOP: STOP, "pause": PAUSE})
 """Kind of fault → the verb that all brokers need for it."""
 
 

@@ -4,6 +4,7 @@ add to the times of a probe."""
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from kraft.seam import LinkQuality
 from kraft.sim.chaos.clusters.link_probes import Times
@@ -11,7 +12,7 @@ from kraft.sim.chaos.proxies.toxics import Policy, Toxic, Way, toxics_of
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
 
-STREAMS = {"": "", "up": "upstream", "down": "downstream"}
+STREAMS = MappingProxyType({"": "", "up": "upstream", "down": "downstream"})
 """Of a fault → of a toxic, which is given for the way on which bytes fare badly."""
 
 

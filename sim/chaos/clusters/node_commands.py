@@ -24,12 +24,13 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kraft.sim.shapes import ClusterError
 
 VERBS = KILL, STOP, START, PAUSE, RESUME = ("kill", "stop", "start", "pause", "resume")
-ENDED_BY: Mapping[str, str] = {KILL: START, STOP: START, PAUSE: RESUME}
+ENDED_BY: Mapping[str, str] = MappingProxyType({KILL: START, STOP: START, PAUSE: RESUME})
 """Verb → the one that takes it back: a file that has the first has the second."""
 TIMEOUT_S = 30.0
 OUTPUT_SHOWN = 500

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, Place
@@ -43,7 +44,9 @@ NEEDS_THE_END = (LOST_WRITE, UNSEEN, VANISHED)
 OPERATIONS_MAX = 8
 """Events that are named for one anomaly."""
 
-_OUTCOMES = {EventType.OK: Outcome.ACKNOWLEDGED, EventType.FAIL: Outcome.FAILED, EventType.INFO: Outcome.UNKNOWN}
+_OUTCOMES = MappingProxyType(
+    {EventType.OK: Outcome.ACKNOWLEDGED, EventType.FAIL: Outcome.FAILED, EventType.INFO: Outcome.UNKNOWN}
+)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kraft.sim.check.client_histories import (
@@ -27,17 +28,19 @@ STALE_GROUP_POSITION = "stale group position"
 UNAVAILABLE, GAP_TOO_LONG = "unavailable after heal", "gap too long"
 NOT_WHOLE = "not whole after heal"
 APPLICATION_FAILED = "application failed"
-RUN_ANOMALIES = {
-    NOT_LINEARIZABLE: ("R20", "no order of the operations explains the answers"),
-    TOPIC_ID_TWICE: ("M17", "two topics have one id"),
-    STALE_GROUP_POSITION: ("G3", "a committed offset of a group went back"),
-    UNAVAILABLE: ("L7", "a client has no success after everything was healed"),
-    NOT_WHOLE: ("L5", "long after everything was healed a controller, a broker, a leader or a replica is missing"),
-    GAP_TOO_LONG: ("L7", "there was no success for longer than the scenario allows"),
-    APPLICATION_FAILED: ("L7", "the user's application ended with an error"),
-}
+RUN_ANOMALIES = MappingProxyType(
+    {
+        NOT_LINEARIZABLE: ("R20", "no order of the operations explains the answers"),
+        TOPIC_ID_TWICE: ("M17", "two topics have one id"),
+        STALE_GROUP_POSITION: ("G3", "a committed offset of a group went back"),
+        UNAVAILABLE: ("L7", "a client has no success after everything was healed"),
+        NOT_WHOLE: ("L5", "long after everything was healed a controller, a broker, a leader or a replica is missing"),
+        GAP_TOO_LONG: ("L7", "there was no success for longer than the scenario allows"),
+        APPLICATION_FAILED: ("L7", "the user's application ended with an error"),
+    }
+)
 """Name → the invariant that it breaks, and what it is."""
-MEANINGS = {**ANOMALIES, **RUN_ANOMALIES}
+MEANINGS = MappingProxyType({**ANOMALIES, **RUN_ANOMALIES})
 """The same of all anomalies."""
 
 _Told = Mapping[str, Any]
@@ -119,18 +122,20 @@ def _all(offsets: list[int]) -> str:
     return ", ".join(map(str, offsets))
 
 
-_SENTENCES: Mapping[str, Callable[[str, _Told], str]] = {
-    INCONSISTENT_OFFSETS: _inconsistent,
-    VANISHED: _vanished,
-    DUPLICATE: _duplicate,
-    LOST_WRITE: _lost,
-    UNSEEN: _unseen,
-    MISPLACED: _misplaced,
-    ABORTED_READ: _aborted,
-    UNSENT: _unsent,
-    NONMONOTONIC_SEND: _send_order,
-    POLL_SKIP: _skip,
-    NONMONOTONIC_POLL: _back,
-    INT_POLL_SKIP: _inside(_skip),
-    INT_NONMONOTONIC_POLL: _inside(_back),
-}
+_SENTENCES: Mapping[str, Callable[[str, _Told], str]] = MappingProxyType(
+    {
+        INCONSISTENT_OFFSETS: _inconsistent,
+        VANISHED: _vanished,
+        DUPLICATE: _duplicate,
+        LOST_WRITE: _lost,
+        UNSEEN: _unseen,
+        MISPLACED: _misplaced,
+        ABORTED_READ: _aborted,
+        UNSENT: _unsent,
+        NONMONOTONIC_SEND: _send_order,
+        POLL_SKIP: _skip,
+        NONMONOTONIC_POLL: _back,
+        INT_POLL_SKIP: _inside(_skip),
+        INT_NONMONOTONIC_POLL: _inside(_back),
+    }
+)

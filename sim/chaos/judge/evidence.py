@@ -8,6 +8,7 @@ cluster must have noticed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from kraft.sim.chaos.judge import FaultEffect, signs
 from kraft.sim.chaos.judge.signs import Case, Observed, case_of
@@ -15,23 +16,25 @@ from kraft.sim.chaos.run.run_folder import FaultRecord
 from kraft.sim.nemesis import plan
 
 FACT = "fact:"
-SIGNS: Mapping[str, Callable[[Case], str | None]] = {
-    "isr": signs.isr,
-    "leader": signs.leader,
-    "controller": signs.controller,
-    "elections": signs.elections,
-    "voters": signs.voters,
-    "fenced": signs.fenced,
-    "process": signs.process,
-    "follower controller": signs.follower_controller,
-    "between samples": signs.between_samples,
-    "refusals": signs.refusals,
-    "slower": signs.slower,
-    "gap": signs.gap,
-    "rebalances": signs.rebalances,
-    "topics": signs.topics,
-    "silent": signs.silent,
-}
+SIGNS: Mapping[str, Callable[[Case], str | None]] = MappingProxyType(
+    {
+        "isr": signs.isr,
+        "leader": signs.leader,
+        "controller": signs.controller,
+        "elections": signs.elections,
+        "voters": signs.voters,
+        "fenced": signs.fenced,
+        "process": signs.process,
+        "follower controller": signs.follower_controller,
+        "between samples": signs.between_samples,
+        "refusals": signs.refusals,
+        "slower": signs.slower,
+        "gap": signs.gap,
+        "rebalances": signs.rebalances,
+        "topics": signs.topics,
+        "silent": signs.silent,
+    }
+)
 """Name → the words for what was seen, or None."""
 
 Needs = tuple[tuple[tuple[str, ...], ...], ...]
@@ -47,23 +50,25 @@ _SLOWED = ("slower", "gap", "isr", "refusals", "fact:added round trip ms by 15")
 _DEGRADED: Needs = ((_SLOWED,),)
 _CUT_DOWN: Needs = ((("fact:connections ended", "fact:unanswered probes", "gap", "refusals", *NOTICED),),)
 _DISK: Needs = (((*NOTICED, "process", "refusals"),),)
-NEEDED: Mapping[str, Needs] = {
-    **dict.fromkeys((*plan.CRASH_KINDS, "stumble", "flap", plan.ROLLING, plan.BLACKOUT), _STOPPED),
-    plan.EMPTY_DISK: ((("process",), (*NOTICED, "voters")), (("process",), ("follower controller",))),
-    "pause": _PAUSED,
-    **dict.fromkeys((plan.CUT, plan.CUT_ONE_WAY, plan.ISOLATE, "stall"), _PARTED),
-    **dict.fromkeys((plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT), _PARTED),
-    plan.CLIENTS_CUT: ((("gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),),
-    **dict.fromkeys((plan.LATENCY, plan.SLOW_LINK, plan.SLICER), _DEGRADED),
-    plan.BYTE_LIMIT: (((*_SLOWED, "fact:connections ended"),),),
-    plan.SLOW_CLOSE: ((("fact:added close ms by 100",),),),
-    **dict.fromkeys((plan.TIMEOUT, plan.RESET_PEER), _CUT_DOWN),
-    "reset": ((("fact:connections ended", "gap", *NOTICED),),),
-    "clock": ((("fact:clock offset ms by 100",),),),
-    "slow disk": ((("slower", "gap", "isr", "fact:slow syncs"),),),
-    "full disk": (((f"{FACT}free bytes under 10%", *NOTICED, "process", "refusals"),),),
-    **dict.fromkeys(("failing sync", plan.DIRECTORY, *plan.WEAR_KINDS), _DISK),
-}
+NEEDED: Mapping[str, Needs] = MappingProxyType(
+    {
+        **dict.fromkeys((*plan.CRASH_KINDS, "stumble", "flap", plan.ROLLING, plan.BLACKOUT), _STOPPED),
+        plan.EMPTY_DISK: ((("process",), (*NOTICED, "voters")), (("process",), ("follower controller",))),
+        "pause": _PAUSED,
+        **dict.fromkeys((plan.CUT, plan.CUT_ONE_WAY, plan.ISOLATE, "stall"), _PARTED),
+        **dict.fromkeys((plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT), _PARTED),
+        plan.CLIENTS_CUT: ((("gap", "refusals", "silent", "fact:packets into a cut", *_PROBES),),),
+        **dict.fromkeys((plan.LATENCY, plan.SLOW_LINK, plan.SLICER), _DEGRADED),
+        plan.BYTE_LIMIT: (((*_SLOWED, "fact:connections ended"),),),
+        plan.SLOW_CLOSE: ((("fact:added close ms by 100",),),),
+        **dict.fromkeys((plan.TIMEOUT, plan.RESET_PEER), _CUT_DOWN),
+        "reset": ((("fact:connections ended", "gap", *NOTICED),),),
+        "clock": ((("fact:clock offset ms by 100",),),),
+        "slow disk": ((("slower", "gap", "isr", "fact:slow syncs"),),),
+        "full disk": (((f"{FACT}free bytes under 10%", *NOTICED, "process", "refusals"),),),
+        **dict.fromkeys(("failing sync", plan.DIRECTORY, *plan.WEAR_KINDS), _DISK),
+    }
+)
 """Kind of a fault → what it is known by."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from kraft.sim.chaos.history import FINAL_READER, Function, Place
 from kraft.sim.chaos.judge import FoundAnomaly
@@ -25,13 +26,15 @@ GROUP_MS_MIN = 12_000
 """The same for what a group does: a member that is gone is missed after the session timeout (6 s)."""
 READ_MS_MAX = 2_000
 """So long before its last poll a record is acknowledged that a reader must have been given."""
-_WORDS = {
-    Function.SEND: "sends",
-    Function.CREATE_TOPIC: "creations of topics",
-    Function.DELETE_TOPIC: "deletions of topics",
-    Function.POLL: "polls",
-    Function.COMMIT: "commits",
-}
+_WORDS = MappingProxyType(
+    {
+        Function.SEND: "sends",
+        Function.CREATE_TOPIC: "creations of topics",
+        Function.DELETE_TOPIC: "deletions of topics",
+        Function.POLL: "polls",
+        Function.COMMIT: "commits",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

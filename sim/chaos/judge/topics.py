@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from uuid import UUID
 
 from kraft.sim.chaos.history import EventType, Function
@@ -28,7 +29,7 @@ from kraft.sim.check.metadata_models import Answer, Create, Delete, TopicModel
 
 SENT_TWICE_MS = 1_000
 """An operation that took at least so long may have been sent twice. Requests time out later than that."""
-MAYBE_DONE = {Function.CREATE_TOPIC: "TOPICALREADYEXISTS", Function.DELETE_TOPIC: "UNKNOWNTOPIC"}
+MAYBE_DONE = MappingProxyType({Function.CREATE_TOPIC: "TOPICALREADYEXISTS", Function.DELETE_TOPIC: "UNKNOWNTOPIC"})
 """Function → how a refusal begins that may be the answer to a second attempt, in letters only."""
 TOPIC_FUNCTIONS = (Function.CREATE_TOPIC, Function.DELETE_TOPIC)
 

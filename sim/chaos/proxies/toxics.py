@@ -14,18 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from kraft.sim.chaos.proxies.errors import ToxiproxyError
 
-ATTRIBUTES: Mapping[str, Mapping[str, int]] = {
-    "latency": {"latency": 0, "jitter": 0},
-    "bandwidth": {"rate": 0},
-    "slow_close": {"delay": 0},
-    "timeout": {"timeout": 0},
-    "reset_peer": {"timeout": 0},
-    "slicer": {"average_size": 1, "size_variation": 0, "delay": 0},
-    "limit_data": {"bytes": 0},
-}
+ATTRIBUTES: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "latency": {"latency": 0, "jitter": 0},
+        "bandwidth": {"rate": 0},
+        "slow_close": {"delay": 0},
+        "timeout": {"timeout": 0},
+        "reset_peer": {"timeout": 0},
+        "slicer": {"average_size": 1, "size_variation": 0, "delay": 0},
+        "limit_data": {"bytes": 0},
+    }
+)
 """Type of toxic → its attributes and their defaults. Times are in ms, the slicer's delay in µs, rate in 1000 B/s."""
 
 HELD_MS = 30 * 24 * 3_600_000
@@ -115,9 +118,9 @@ Toxics = Mapping[str, Toxic]
 
 CLOSE, DROP, LATENCY, RESET = "close", "drop", "latency", "reset"
 """Names of toxics. The first three make a hang; in this order a stream begins to hang, and ends it."""
-_NEUTRAL = {toxic.type: toxic for toxic in (Toxic("slow_close"), Toxic("latency"))}
+_NEUTRAL = MappingProxyType({toxic.type: toxic for toxic in (Toxic("slow_close"), Toxic("latency"))})
 """By type: what a toxic that holds bytes or closes back is set to instead of being removed."""
-AT_REST: Mapping[str, Toxic] = {CLOSE: _NEUTRAL["slow_close"], LATENCY: _NEUTRAL["latency"]}
+AT_REST: Mapping[str, Toxic] = MappingProxyType({CLOSE: _NEUTRAL["slow_close"], LATENCY: _NEUTRAL["latency"]})
 """The toxics that every stream has from the begin on; they do nothing until a hang needs them."""
 _HELD = Toxic("latency", {"latency": HELD_MS})
 _CLOSE_HELD = Toxic("slow_close", {"delay": HELD_MS})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, Gap, Verdict
 from kraft.sim.chaos.run.run_folder import FaultRecord
 
 NOTHING = "–"
-SIGNS = {VALID: "✓", INVALID: "✕", UNKNOWN: "?"}
+SIGNS = MappingProxyType({VALID: "✓", INVALID: "✕", UNKNOWN: "?"})
 
 
 def format_ms(value_ms: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from html import escape
+from types import MappingProxyType
 from typing import Any
 
 from kraft.sim.chaos.history import EventType
@@ -142,11 +143,13 @@ def latency_panel(run: RunData, time: TimeScale) -> Panel:
     return Panel("Latency", LATENCY_PX, (*grid, points), "per operation, log")
 
 
-SHAPES = {
-    EventType.OK: (0.0, 0.0, "h0"),
-    EventType.FAIL: (-3.0, -3.0, "l6 6m0-6l-6 6"),
-    EventType.INFO: (0.0, -3.5, "l3.5 3.5-3.5 3.5-3.5-3.5z"),
-}
+SHAPES = MappingProxyType(
+    {
+        EventType.OK: (0.0, 0.0, "h0"),
+        EventType.FAIL: (-3.0, -3.0, "l6 6m0-6l-6 6"),
+        EventType.INFO: (0.0, -3.5, "l3.5 3.5-3.5 3.5-3.5-3.5z"),
+    }
+)
 """Outcome → from where its mark is drawn, seen from the point, and its strokes."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kraft.sim.chaos.history import EventType, HistoryEvent
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 WIDTH_INCHES, DPI = 11.0, 130
 HEAD_INCHES, FOOT_INCHES, SPACE = 1.12, 0.48, 0.16
-MARKERS = {EventType.OK: ("o", 5.0, 0.5), EventType.FAIL: ("x", 22.0, 1.0), EventType.INFO: ("D", 14.0, 0.9)}
+MARKERS = MappingProxyType(
+    {EventType.OK: ("o", 5.0, 0.5), EventType.FAIL: ("x", 22.0, 1.0), EventType.INFO: ("D", 14.0, 0.9)}
+)
 """Outcome → marker, its area in points², opacity."""
 LANE = 0.8
 FAULTS_NAMED_MAX = 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kraft.sim.chaos.scenarios.fault_tables import RETURNING, planned_end_ms
@@ -26,7 +27,7 @@ LASTS_MS_MIN, DOWN_MS_MIN = 2_000, 1_000
 """Drawn faults last so long at least, and nodes stay down so long: shorter ones may pass unseen."""
 APART_MS = 2_500
 """Between two drawn faults of a lane, in which nodes come back in sync."""
-AMOUNTS = {plan.LATENCY: (300, 600), plan.SLOW_LINK: (500, 2_000), plan.BYTE_LIMIT: (500, 4_000)}
+AMOUNTS = MappingProxyType({plan.LATENCY: (300, 600), plan.SLOW_LINK: (500, 2_000), plan.BYTE_LIMIT: (500, 4_000)})
 """Kind → the least and the most of what may be drawn: less, or more, would not be seen."""
 
 

@@ -7,7 +7,8 @@ other. Where one takes longer than planned, as a node that is slow to start, the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kraft.sim.chaos.judge.evidence import FACT, SIGNS, is_evidence
@@ -36,20 +37,22 @@ LASTING = (
 """Kinds that have an end of their own: they need lasts_s. A stepped clock may have one."""
 RETURNING = (*plan.CRASH_KINDS, plan.ROLLING, "stumble", plan.EMPTY_DISK, "full disk", "failing sync")
 """Kinds that take a node down: back_s is how long it stays down."""
-AMOUNTS: dict[str, tuple[str, str]] = {
-    "step_ms": ("clock", "amount"),
-    "latency_ms": (plan.LATENCY, "amount"),
-    "jitter_ms": (plan.LATENCY, "jitter_ms"),
-    "bytes_per_second": (plan.SLOW_LINK, "amount"),
-    "bytes": (plan.BYTE_LIMIT, "amount"),
-    "average_bytes": (plan.SLICER, "amount"),
-    "variation_bytes": (plan.SLICER, "variation_bytes"),
-    "delay_us": (plan.SLICER, "delay_us"),
-    "delay_ms": (plan.SLOW_CLOSE, "amount"),
-    "timeout_ms": (plan.TIMEOUT, "amount"),
-    "after_ms": (plan.RESET_PEER, "amount"),
-    "times": ("stumble", "amount"),
-}
+AMOUNTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "step_ms": ("clock", "amount"),
+        "latency_ms": (plan.LATENCY, "amount"),
+        "jitter_ms": (plan.LATENCY, "jitter_ms"),
+        "bytes_per_second": (plan.SLOW_LINK, "amount"),
+        "bytes": (plan.BYTE_LIMIT, "amount"),
+        "average_bytes": (plan.SLICER, "amount"),
+        "variation_bytes": (plan.SLICER, "variation_bytes"),
+        "delay_us": (plan.SLICER, "delay_us"),
+        "delay_ms": (plan.SLOW_CLOSE, "amount"),
+        "timeout_ms": (plan.TIMEOUT, "amount"),
+        "after_ms": (plan.RESET_PEER, "amount"),
+        "times": ("stumble", "amount"),
+    }
+)
 """Key → the kind whose it is, and its field in Fault."""
 OPTIONAL_AMOUNTS = ("jitter_ms", "variation_bytes", "delay_us")
 FROM_ZERO = ("variation_bytes", "delay_us", "timeout_ms", "after_ms")
@@ -89,24 +92,26 @@ def _end(value: object) -> int:
     return found
 
 
-_KEYS: Keys = {
-    "at_s": ("at_ms", seconds(0)),
-    "kind": ("kind", one_of(KINDS)),
-    "role": ("role", one_of(ROLES_EVERYWHERE)),
-    "node": ("node", _end),
-    "other": ("other", _end),
-    "pick": ("pick", whole(0)),
-    "lane": ("lane", whole(0)),
-    "lasts_s": ("duration_ms", seconds(0.001)),
-    "back_s": ("back_ms", seconds(0)),
-    "manner": ("manner", one_of(plan.CUT_MANNERS)),
-    "evidence": ("evidence", _evidence),
-    "toxicity_percent": ("toxicity_percent", _percent),
-    "stream": ("stream", one_of(plan.STREAMS[1:])),
-    "every_s": ("every_ms", seconds(0.001)),
-    "step_ms": ("step_ms", whole()),
-    **{key: (key, whole(key not in FROM_ZERO)) for key in AMOUNTS if key != "step_ms"},
-}
+_KEYS: Keys = MappingProxyType(
+    {
+        "at_s": ("at_ms", seconds(0)),
+        "kind": ("kind", one_of(KINDS)),
+        "role": ("role", one_of(ROLES_EVERYWHERE)),
+        "node": ("node", _end),
+        "other": ("other", _end),
+        "pick": ("pick", whole(0)),
+        "lane": ("lane", whole(0)),
+        "lasts_s": ("duration_ms", seconds(0.001)),
+        "back_s": ("back_ms", seconds(0)),
+        "manner": ("manner", one_of(plan.CUT_MANNERS)),
+        "evidence": ("evidence", _evidence),
+        "toxicity_percent": ("toxicity_percent", _percent),
+        "stream": ("stream", one_of(plan.STREAMS[1:])),
+        "every_s": ("every_ms", seconds(0.001)),
+        "step_ms": ("step_ms", whole()),
+        **{key: (key, whole(key not in FROM_ZERO)) for key in AMOUNTS if key != "step_ms"},
+    }
+)
 
 
 def read_faults(given: object, shape: ClusterShape, duration_ms: int) -> tuple[ScenarioFault, ...]:

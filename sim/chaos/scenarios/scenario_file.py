@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kraft.config import ConfigError, broker_key, validate_topic_config
@@ -75,42 +76,52 @@ DURATION_MS = 20_000
 WORK_AFTER_FAULTS_MS = 5_000
 """Clients work for so long at least when the last fault is over, where a duration is chosen (`with_duration`)."""
 
-_TOP = {
-    "title": ("title", text),
-    "about": ("about", text),
-    "duration_s": ("duration_ms", seconds(1)),
-    "core": ("is_core", flag),
-    "random_faults": ("random_faults", flag),
-}
-_CLUSTER = {
-    "controllers": ("controllers", whole(1)),
-    "brokers": ("brokers", whole(1)),
-    "combined": ("combined", whole(1)),
-    "dynamic_voters": ("dynamic_voters", flag),
-    "settings": ("settings", texts),
-}
-_TOPIC = {
-    "partitions": ("partitions", whole(1)),
-    "replicas": ("replicas", whole(1)),
-    "configs": ("configs", texts),
-}
-_WORKLOAD = {
-    "producers": ("producers", whole(0)),
-    "rate": ("rate", number(0.1)),
-    "acks": ("acks", one_of(("all", "1", "0"))),
-    "idempotent": ("idempotent", flag),
-    "delivery_timeout_s": ("delivery_timeout_ms", seconds(6)),
-    "value_bytes": ("value_bytes", whole(0)),
-    "readers": ("readers", whole(0)),
-    "group_members": ("group_members", whole(0)),
-    "group_churn_s": ("group_churn_s", number(0)),
-    "topic_churn": ("topic_churn", whole(0)),
-}
-_EXPECTS = {
-    "allowed": ("allowed", names_of(tuple(MEANINGS))),
-    "must_find": ("must_find", names_of(tuple(MEANINGS))),
-    "gap_s_max": ("gap_ms_max", seconds(0)),
-}
+_TOP = MappingProxyType(
+    {
+        "title": ("title", text),
+        "about": ("about", text),
+        "duration_s": ("duration_ms", seconds(1)),
+        "core": ("is_core", flag),
+        "random_faults": ("random_faults", flag),
+    }
+)
+_CLUSTER = MappingProxyType(
+    {
+        "controllers": ("controllers", whole(1)),
+        "brokers": ("brokers", whole(1)),
+        "combined": ("combined", whole(1)),
+        "dynamic_voters": ("dynamic_voters", flag),
+        "settings": ("settings", texts),
+    }
+)
+_TOPIC = MappingProxyType(
+    {
+        "partitions": ("partitions", whole(1)),
+        "replicas": ("replicas", whole(1)),
+        "configs": ("configs", texts),
+    }
+)
+_WORKLOAD = MappingProxyType(
+    {
+        "producers": ("producers", whole(0)),
+        "rate": ("rate", number(0.1)),
+        "acks": ("acks", one_of(("all", "1", "0"))),
+        "idempotent": ("idempotent", flag),
+        "delivery_timeout_s": ("delivery_timeout_ms", seconds(6)),
+        "value_bytes": ("value_bytes", whole(0)),
+        "readers": ("readers", whole(0)),
+        "group_members": ("group_members", whole(0)),
+        "group_churn_s": ("group_churn_s", number(0)),
+        "topic_churn": ("topic_churn", whole(0)),
+    }
+)
+_EXPECTS = MappingProxyType(
+    {
+        "allowed": ("allowed", names_of(tuple(MEANINGS))),
+        "must_find": ("must_find", names_of(tuple(MEANINGS))),
+        "gap_s_max": ("gap_ms_max", seconds(0)),
+    }
+)
 NODES = ("controllers", "brokers", "combined")
 """Keys of [cluster] that say which nodes there are."""
 _TABLES = ("cluster", "topic", "workload", "expects", "fault")

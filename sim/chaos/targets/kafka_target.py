@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 
 from kraft.deploy.launch.processes import identify
 from kraft.seam import Address, Seam
@@ -21,7 +22,7 @@ from kraft.sim.chaos.scenarios.scenario import Scenario
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 
-KINDS_OF_SOURCES = {CLIENT: CLIENTS, "BROKER": -1, "CONTROLLER": -2, "QUORUM": -3}
+KINDS_OF_SOURCES = MappingProxyType({CLIENT: CLIENTS, "BROKER": -1, "CONTROLLER": -2, "QUORUM": -3})
 """Listener → the end of a link that stands for all who dial it."""
 
 

@@ -8,8 +8,9 @@ Source: the columns of spark-sql-kafka-0-10; Arrow's columnar format (binary and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +20,19 @@ from kraft.client.spark.topics.decoding.fields import HeaderSpans, Spans
 from kraft.client.spark.topics.decoding.varint_columns import Ints
 from kraft.seam import Buffer
 
-_HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
-TYPES: dict[str, pa.DataType] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(pa.field("element", pa.struct(_HEADER_FIELDS))),
-}
+_HEADER_FIELDS = (pa.field("key", pa.string()), pa.field("value", pa.binary()))
+TYPES: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.field("element", pa.struct([*_HEADER_FIELDS]))),
+    }
+)
 """All columns, in the connector's order."""
 
 _OFFSET_MAX = (1 << 31) - 1
@@ -100,7 +103,7 @@ def headers_array(data: Buffer, spans: HeaderSpans) -> pa.Array:
     """A list of (key, value) for each record; null for a record without headers, as in the connector. ArrowInvalid if a
     name is not UTF-8."""
     names = binary_array(data, spans.names).cast(pa.string())
-    pairs = pa.StructArray.from_arrays([names, binary_array(data, spans.values)], fields=_HEADER_FIELDS)
+    pairs = pa.StructArray.from_arrays([names, binary_array(data, spans.values)], fields=[*_HEADER_FIELDS])
     has_some = spans.bounds[1:] > spans.bounds[:-1]
     offsets = pa.py_buffer(spans.bounds.astype(np.int32))
     validity = None if has_some.all() else _bitmap(has_some)

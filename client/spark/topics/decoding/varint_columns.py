@@ -7,6 +7,8 @@ Source: the varint and varlong of KIP-98's records (zig-zag).
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ from kraft.wire.varints import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
 
 Ints = NDArray[np.int64]
 
-_VALUE_MAX = {VARINT_BYTES_MAX: 0xFFFFFFFF, VARLONG_BYTES_MAX: 0xFFFFFFFFFFFFFFFF}
+_VALUE_MAX = MappingProxyType({VARINT_BYTES_MAX: 0xFFFFFFFF, VARLONG_BYTES_MAX: 0xFFFFFFFFFFFFFFFF})
 _WIDTH_BITS = 2
 
 
