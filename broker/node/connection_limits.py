@@ -22,6 +22,7 @@ from kraft.wire.server import ServerConnection
 
 if TYPE_CHECKING:
     from kraft.config import NodeConfig
+    from kraft.node.log_limit import LogLimit
     from kraft.seam import Clock
 
 log = structlog.get_logger("kraft.broker.connections")
@@ -32,10 +33,11 @@ UNLIMITED = 2**31 - 1
 class ConnectionLimits:
     """Told of every connection of a broker as it comes and goes. All plain calls."""
 
-    def __init__(self, config: NodeConfig, clock: Clock, start_task: Callable[..., None]) -> None:
+    def __init__(self, config: NodeConfig, clock: Clock, log_limit: LogLimit, start_task: Callable[..., None]) -> None:
         self._inter_broker = config.inter_broker_listener_name
         self._waiting_max = config.integer("socket.listen.backlog.size")
         self._clock = clock
+        self._log_limit = log_limit
         self._start_task = start_task
         self._hosts: Counter[str] = Counter()
         self._serving: dict[ServerConnection, str] = {}
@@ -63,7 +65,7 @@ class ConnectionLimits:
         transport = connection.transport
         host = transport.peer_host
         if self._hosts[host] >= self._overrides.get(host, self._per_host_max):
-            _refuse(connection, f"{host} has {self._hosts[host]} connections, which is all it may have")
+            self._refuse(connection, f"{host} has {self._hosts[host]} connections, which is all it may have")
             return
         self._known[connection] = host
         self._hosts[host] += 1
@@ -75,7 +77,7 @@ class ConnectionLimits:
             self._serve(connection)
         elif len(self._waiting) >= self._waiting_max:
             self._forget(connection)
-            _refuse(connection, f"{len(self._waiting)} connections wait to be read, which is all that may")
+            self._refuse(connection, f"{len(self._waiting)} connections wait to be read, which is all that may")
         else:
             connection.mute()
             self._waiting.append(connection)
@@ -103,7 +105,12 @@ class ConnectionLimits:
         victim = next((one for one in others if one.in_flight == 0), others[0] if others else None)
         if victim is not None:
             self._forget(victim)
-            _refuse(victim, "max.connections is reached, and a broker needs its place")
+            self._refuse(victim, "max.connections is reached, and a broker needs its place")
+
+    def _refuse(self, connection: ServerConnection, why: str) -> None:
+        host = connection.transport.peer_host
+        self._log_limit.warning(log, "connection refused", client=host, client_address=host, why=why)
+        connection.close(why, CloseReason.LOCAL)
 
     def _may_serve(self) -> bool:
         return len(self._serving) < self._max and self._has_token()
@@ -155,8 +162,3 @@ def host_limits(entries: Iterable[str]) -> Mapping[str, int]:
             raise ValueError(f"{entry!r} is not HOST:COUNT")
         limits[host.strip("[]")] = int(count)
     return limits
-
-
-def _refuse(connection: ServerConnection, why: str) -> None:
-    log.warning("connection refused", client_address=connection.transport.peer_host, why=why)
-    connection.close(why, CloseReason.LOCAL)

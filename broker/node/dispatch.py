@@ -56,7 +56,9 @@ class Dispatcher:
         self._handlers = handlers
         self._limits = limits
         self._connections: dict[int, ServerConnection] = {}
-        self._connection_limits = ConnectionLimits(broker.config, broker.seam.clock, broker.start_task)
+        self._connection_limits = ConnectionLimits(
+            broker.config, broker.seam.clock, broker.log_limit, broker.start_task
+        )
         broker.dynamic_configs.on_change(self._connection_limits.configure)
         self._holding = True
         self._protocols = {listener.name: listener.security_protocol.name for listener in broker.config.listeners}

@@ -153,10 +153,12 @@ def sentence(problem: KafkaError) -> str:
 
 
 def _without_doubled_subject(text: str) -> str:
-    """`topic a: topic a exists already` without what it says twice: the cluster's own words may name what our client
+    """`topic a: Topic 'a' already exists.` without what it says twice: the cluster's own words may name what our client
     names before them."""
     subject, _, rest = text.partition(": ")
-    return rest if re.search(rf"(?<![\w.-]){re.escape(subject)}(?![\w-]|\.\w)", rest) else text
+    kind, _, name = subject.partition(" ")
+    named = rf"(?<![\w.-]){re.escape(subject)}(?![\w-]|\.\w)|\b{re.escape(kind)} '{re.escape(name)}'"
+    return rest if re.search(named, rest, re.IGNORECASE) else text
 
 
 def whom_to_ask(given: str | None) -> tuple[str, str]:

@@ -2,11 +2,12 @@
 
 That no other change is under way, and that a record of the leader's epoch is committed, is checked where the record is
 appended (`leader.append_voters`). A static set, which the configuration names, cannot be changed: every node has it
-from its own file. Source: kraft-spec A.11.
+from its own file. Refusals begin with the words that Kafka's tools print. Source: kraft-spec A.11.
 """
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from typing import NamedTuple
 
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
@@ -27,12 +28,14 @@ class VotersRefused(NamedTuple):
 def with_voter(voters: VoterSet, added: Voter) -> VoterSet | VotersRefused:
     """The set with one more voter."""
     if voters.is_configured:
-        return _STATIC
+        return _static("adding")
     if added.key.directory_id is None:
-        return VotersRefused(ErrorCode.INVALID_REQUEST, "a new voter is named with its directory id")
+        return VotersRefused(
+            ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter: name its directory id"
+        )
     known = voters.find(added.key.node_id)
     if known is not None:
-        text = f"node {added.key.node_id} is a voter already, with directory {known.key.directory_id}"
+        text = f"The voter id for {_shown(added.key)} is already part of the set of voters as {_shown(known.key)}."
         return VotersRefused(ErrorCode.DUPLICATE_VOTER, text)
     return VoterSet((*voters.voters, added))
 
@@ -40,24 +43,26 @@ def with_voter(voters: VoterSet, added: Voter) -> VoterSet | VotersRefused:
 def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet | VotersRefused:
     """The set without this voter; not without the last one."""
     if voters.is_configured:
-        return _STATIC
+        return _static("removing")
     known = voters.find(key.node_id)
     if known is None or known.key != key:
-        named = "there is none" if known is None else f"it has directory {known.key.directory_id}"
-        text = f"there is no voter {key.node_id} with directory {key.directory_id}: {named}"
+        named = f"there is no voter {key.node_id}" if known is None else f"it is {_shown(known.key)}"
+        text = f"Cannot remove voter {_shown(key)} from the set of voters: {named}"
         return VotersRefused(ErrorCode.VOTER_NOT_FOUND, text)
     if len(voters) == 1:
-        return VotersRefused(ErrorCode.VOTER_NOT_FOUND, f"node {key.node_id} is the last voter")
+        return VotersRefused(
+            ErrorCode.VOTER_NOT_FOUND, f"Cannot remove voter {_shown(key)} from the set of voters: it is the last one"
+        )
     return VoterSet(tuple(voter for voter in voters.voters if voter is not known))
 
 
 def with_address(voters: VoterSet, updated: Voter) -> VoterSet | VotersRefused:
     """The set with this voter where it is reached now; the same set if it says so already."""
     if voters.is_configured:
-        return _STATIC
+        return _static("updating")
     known = voters.find(updated.key.node_id)
     if known is None or known.key != updated.key:
-        text = f"there is no voter {updated.key.node_id} with directory {updated.key.directory_id}"
+        text = f"The voter {_shown(updated.key)} is not part of the set of voters."
         return VotersRefused(ErrorCode.VOTER_NOT_FOUND, text)
     if known == updated:
         return voters
@@ -67,14 +72,22 @@ def with_address(voters: VoterSet, updated: Voter) -> VoterSet | VotersRefused:
 def refuse_newcomer(key: ReplicaKey, progress: Progress | None, now_ms: int) -> VotersRefused | None:
     """Why this observer may not become a voter yet: it must have had all of the log once, and be alive."""
     if progress is None or progress.last_caught_up_ms < 0:
-        text = f"node {key.node_id} with directory {key.directory_id} has not caught up with the log yet"
+        why = "it has not caught up with the log yet"
     elif now_ms - progress.last_fetch_ms > OBSERVER_SILENCE_MS_MAX:
-        text = f"node {key.node_id} has not fetched for {now_ms - progress.last_fetch_ms} ms"
+        why = f"it has not fetched for {now_ms - progress.last_fetch_ms} ms"
     else:
         return None
+    text = f"Aborted add voter operation for {_shown(key)} since it is lagging behind: {why}"
     return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, text)
 
 
-_STATIC = VotersRefused(
-    ErrorCode.UNSUPPORTED_VERSION, "the voters are those of controller.quorum.voters (kraft.version 0), which is static"
-)
+def _static(verb: str) -> VotersRefused:
+    text = f"Cluster doesn't support {verb} voter because the kraft.version feature is 0"
+    return VotersRefused(ErrorCode.UNSUPPORTED_VERSION, f"{text}: controller.quorum.voters names the voters")
+
+
+def _shown(key: ReplicaKey) -> str:
+    """The key as Kafka prints it."""
+    given = key.directory_id
+    directory = "<undefined>" if given is None else urlsafe_b64encode(given.bytes).decode().rstrip("=")
+    return f"ReplicaKey(id={key.node_id}, directoryId={directory})"

@@ -177,3 +177,28 @@ def test_a_change_that_is_only_validated_changes_nothing() -> None:
     assert alter(harness, ("kraft", 0, "FATAL"), validate_only=True).error_code == 0
     assert alter(harness, ("kraft", 0, "FATAL"), name="2").error_code == ErrorCode.INVALID_REQUEST
     assert by_name(describe(harness, LOGGER, "1")) == before
+
+
+@pytest.mark.parametrize(
+    ("type_", "name", "error", "words"),
+    [
+        (TOPIC, "no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: 'a/b' contains"),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1 or empty string, but received 2"),
+        (LOGGER, "2", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1 but received 2"),
+        (ConfigResourceType.GROUP, "", ErrorCode.INVALID_REQUEST, "Group name must not be empty"),
+        (
+            ConfigResourceType.CLIENT_METRICS,
+            "",
+            ErrorCode.INVALID_REQUEST,
+            "Client metrics subscription name must not be empty",
+        ),
+        (77, "x", ErrorCode.INVALID_REQUEST, "Unsupported resource type: 77"),
+    ],
+)
+def test_a_resource_that_is_not_described_is_told_in_kafkas_words(
+    image: MetadataImage, type_: int, name: str, error: ErrorCode, words: str
+) -> None:
+    refused = describe(BrokerHarness(image), type_, name)
+    assert refused.error_code == error
+    assert refused.error_message.startswith(words)

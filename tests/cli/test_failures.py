@@ -107,6 +107,11 @@ def test_a_refusal_names_what_why_and_what_to_do() -> None:
     ("text", "told"),
     [
         ("topic t: topic t exists already", "topic t exists already"),
+        ("topic t: Topic 't' already exists.", "Topic 't' already exists."),
+        (
+            "topic t: Topic 't.2' collides with existing topic: t_2",
+            "topic t: Topic 't.2' collides with existing topic: t_2",
+        ),
         ("group g: there is no group g", "there is no group g"),
         ("broker 9: broker 9 is not registered.", "broker 9 is not registered."),
         (

@@ -441,3 +441,30 @@ def test_the_leader_dies_with_requests_on_their_way_and_every_record_arrives_onc
         assert await stage.values() == [b"first", *(b"%d" % number for number in range(120))]
 
     three(test, seed=seed)
+
+
+def test_a_topic_that_is_created_on_the_way_is_waited_for() -> None:
+    """The broker answers UNKNOWN_TOPIC_OR_PARTITION until it is there."""
+
+    async def test(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            assert (await producer.send("new", b"first")).offset == 0
+        async with stage.consumer() as consumer:
+            await consumer.assign([("newer", 0)], at="earliest")
+            async with stage.producer() as producer:
+                await producer.send("newer", b"second")
+            assert [record.value for record in await consumer.poll()] == [b"second"]
+
+    three(test)
+
+
+def test_a_topic_that_cannot_be_created_is_given_up_when_the_time_is_over() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("pay.ments")
+        async with stage.producer(max_block_ms=2_000) as producer:
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic pay_ments is not available"):
+                await producer.send("pay_ments", b"v")
+            with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
+                await producer.send("pay/ments", b"v")
+
+    run(test)

@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX
+from kraft.image.events import Partition
+from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from tests.control.cluster import Cluster, node_config, topic_id
-from tests.control.requests import change_configs, new_topic
+from tests.control.requests import (
+    altered,
+    deleted,
+    elections,
+    feature_update,
+    more_partitions,
+    new_topic,
+    part,
+    reassigned,
+)
 
 BROKERS = (1, 2, 3)
 ILLEGAL = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
@@ -17,7 +28,6 @@ MANUAL = "A manual partition assignment was specified, but"
 INCLUDES = "The manual partition assignment includes"
 UNABLE = "Unable to replicate the partition"
 INVALID_UPDATE = "The update failed for all features since the following feature had an error: Invalid update version"
-ELECTION = {"election_type": 0, "timeout": 1_000}
 TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
 
 
@@ -40,20 +50,23 @@ def refusals(found: Any) -> list[str]:
     return texts
 
 
-CREATE: list[tuple[dict[str, Any], str]] = [
+CREATE: list[tuple[Any, str]] = [
     (new_topic("orders"), "Topic 'orders' already exists."),
     (new_topic(""), "Topic name is invalid: the empty string is not allowed"),
     (new_topic("."), "Topic name is invalid: '.' is not allowed"),
     (new_topic(".."), "Topic name is invalid: '..' is not allowed"),
     (new_topic("a/b"), f"Topic name is invalid: 'a/b' {ILLEGAL}"),
-    (new_topic("a" * 250), f"Topic name is invalid: the length of '{'a' * 250}' is longer than the max allowed length 249"),
+    (
+        new_topic("a" * 250),
+        f"Topic name is invalid: the length of '{'a' * 250}' is longer than the max allowed length 249",
+    ),
     (new_topic("pay_ments"), "Topic 'pay_ments' collides with existing topic: pay.ments"),
     (new_topic("__cluster_metadata"), "Creation of internal topic __cluster_metadata is prohibited."),
     (new_topic("t", 0), "Number of partitions was set to an invalid non-positive value."),
     (new_topic("t", 0, 0), "Replication factor must be larger than 0, or -1 to use the default value."),
     (
         new_topic("t", 1, 4),
-        f"{UNABLE} 4 time(s): The target replication factor of 4 cannot be reached because only 3 broker(s) are registered",
+        f"{UNABLE} 4 time(s): The target replication factor of 4 cannot be reached because only 3 broker(s) are",
     ),
     (new_topic("t", EVENTS_PER_COMMAND_MAX + 1, 1), TOO_MANY_PARTITIONS),
     (new_topic("t", configs={"retention.ms": None}), "Null value not supported for topic configs: retention.ms"),
@@ -75,170 +88,139 @@ CREATE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("topic", "words"), CREATE, ids=[words[:60] for _, words in CREATE])
-def test_a_refused_new_topic_is_told_in_kafkas_words(topic: dict[str, Any], words: str) -> None:
+def test_a_refused_new_topic_is_told_in_kafkas_words(topic: Any, words: str) -> None:
     (text,) = refusals(cluster().admin(ApiKey.CREATE_TOPICS, topics=[topic]))
     assert text.startswith(words)
 
 
-OTHERS: list[tuple[ApiKey, dict[str, Any], str]] = [
-    (ApiKey.CREATE_TOPICS, {"topics": [new_topic("t"), new_topic("t")]}, "Duplicate topic name."),
-    (
-        ApiKey.CREATE_TOPICS,
-        {
-            "topics": [
-                {
-                    **new_topic("t", -1, -1),
-                    "assignments": [{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 0, "broker_ids": [2]}],
-                }
-            ]
-        },
-        "Found multiple manual partition assignments for partition 0",
-    ),
-    (ApiKey.DELETE_TOPICS, {"topics": [{"name": "no"}]}, "This server does not host this topic-partition."),
-    (ApiKey.DELETE_TOPICS, {"topics": [{"topic_id": topic_id(9)}]}, "This server does not host this topic ID."),
-    (ApiKey.DELETE_TOPICS, {"topics": [{"name": "orders"}] * 2}, "Duplicate topic name."),
-    (ApiKey.DELETE_TOPICS, {"topics": [{"topic_id": topic_id(1)}] * 2}, "Duplicate topic id."),
-    (ApiKey.DELETE_TOPICS, {"topics": [{"name": None}]}, "Neither topic name nor id were specified."),
+DOUBLE = messages.build(
+    part(ApiKey.CREATE_TOPICS, "topics"),
+    name="t",
+    num_partitions=-1,
+    replication_factor=-1,
+    assignments=[{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 0, "broker_ids": [2]}],
+)
+OTHERS: list[tuple[ApiKey, list[Any], str]] = [
+    (ApiKey.CREATE_TOPICS, [new_topic("t"), new_topic("t")], "Duplicate topic name."),
+    (ApiKey.CREATE_TOPICS, [DOUBLE], "Found multiple manual partition assignments for partition 0"),
+    (ApiKey.DELETE_TOPICS, [deleted("no")], "This server does not host this topic-partition."),
+    (ApiKey.DELETE_TOPICS, [deleted(None, topic_id(9))], "This server does not host this topic ID."),
+    (ApiKey.DELETE_TOPICS, [deleted("orders")] * 2, "Duplicate topic name."),
+    (ApiKey.DELETE_TOPICS, [deleted(None, topic_id(1))] * 2, "Duplicate topic id."),
+    (ApiKey.DELETE_TOPICS, [deleted()], "Neither topic name nor id were specified."),
+    (ApiKey.DELETE_TOPICS, [deleted("orders", topic_id(1))], "You may not specify both topic name and topic id."),
     (
         ApiKey.DELETE_TOPICS,
-        {"topics": [{"name": "orders", "topic_id": topic_id(1)}]},
-        "You may not specify both topic name and topic id.",
-    ),
-    (
-        ApiKey.DELETE_TOPICS,
-        {"topics": [{"name": "orders"}, {"topic_id": topic_id(1)}]},
+        [deleted("orders"), deleted(None, topic_id(1))],
         "The provided topic name maps to an ID that was already supplied.",
     ),
-    (ApiKey.CREATE_PARTITIONS, {"topics": [{"name": "no", "count": 3, "assignments": None}]}, "This server does not host"),
+    (ApiKey.CREATE_PARTITIONS, [more_partitions("no", 3)], "This server does not host this topic-partition."),
+    (ApiKey.CREATE_PARTITIONS, [more_partitions("orders", 2)], "Topic already has 2 partition(s)."),
     (
         ApiKey.CREATE_PARTITIONS,
-        {"topics": [{"name": "orders", "count": 2, "assignments": None}]},
-        "Topic already has 2 partition(s).",
-    ),
-    (
-        ApiKey.CREATE_PARTITIONS,
-        {"topics": [{"name": "orders", "count": 1, "assignments": None}]},
+        [more_partitions("orders", 1)],
         "The topic orders currently has 2 partition(s); 1 would not be an increase.",
     ),
     (
         ApiKey.CREATE_PARTITIONS,
-        {"topics": [{"name": "orders", "count": 4, "assignments": [{"broker_ids": [1, 2]}]}]},
+        [more_partitions("orders", 4, [[1, 2]])],
         "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
     ),
     (
         ApiKey.CREATE_PARTITIONS,
-        {"topics": [{"name": "orders", "count": 3, "assignments": [{"broker_ids": [1]}]}]},
+        [more_partitions("orders", 3, [[1]])],
         f"{INCLUDES} a partition with 1 replica(s), but this is not consistent with previous partitions, which have 2",
     ),
-    (
-        ApiKey.CREATE_PARTITIONS,
-        {"topics": [{"name": "orders", "count": 3, "assignments": None}] * 2},
-        "Duplicate topic name.",
-    ),
-    (
-        ApiKey.CREATE_PARTITIONS,
-        {"topics": [{"name": "orders", "count": EVENTS_PER_COMMAND_MAX + 3, "assignments": None}]},
-        TOO_MANY_PARTITIONS,
-    ),
+    (ApiKey.CREATE_PARTITIONS, [more_partitions("orders", 3)] * 2, "Duplicate topic name."),
+    (ApiKey.CREATE_PARTITIONS, [more_partitions("orders", EVENTS_PER_COMMAND_MAX + 3)], TOO_MANY_PARTITIONS),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, [reassigned("no", {0: (1,)})], "Unable to find a topic named no."),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, [reassigned("orders", {9: (1,)})], "Unable to find partition orders:9."),
     (
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        {"topics": [{"name": "no", "partitions": [{"partition_index": 0, "replicas": [1]}]}]},
-        "Unable to find a topic named no.",
-    ),
-    (
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        {"topics": [{"name": "orders", "partitions": [{"partition_index": 9, "replicas": [1, 2]}]}]},
-        "Unable to find partition orders:9.",
-    ),
-    (
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": None}]}]},
+        [reassigned("orders", {0: None})],
         "No partition reassignment is in progress.",
     ),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, [reassigned("orders", {0: ()})], f"{INCLUDES} an empty replica list."),
     (
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": []}]}]},
-        f"{INCLUDES} an empty replica list.",
-    ),
-    (
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1, 9]}]}]},
+        [reassigned("orders", {0: (1, 9)})],
         f"{INCLUDES} broker 9, but no such broker is registered.",
     ),
     (
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        {
-            "allow_replication_factor_change": False,
-            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1]}]}],
-        },
+        [reassigned("orders", {0: (1,)})],
         "The replication factor is changed from 2 to 1",
     ),
-    (ApiKey.ELECT_LEADERS, {**ELECTION, "topic_partitions": [{"topic": "no", "partitions": [0]}]}, "No such topic as no"),
+    (ApiKey.ELECT_LEADERS, [elections("no", 0)], "No such topic as no"),
+    (ApiKey.ELECT_LEADERS, [elections("orders", 9)], "No such partition as orders-9"),
+    (ApiKey.ELECT_LEADERS, [elections("orders", 0)], "Leader election not needed for topic partition."),
     (
-        ApiKey.ELECT_LEADERS,
-        {**ELECTION, "topic_partitions": [{"topic": "orders", "partitions": [9]}]},
-        "No such partition as orders-9",
+        ApiKey.UPDATE_FEATURES,
+        [feature_update("no.such", 1)],
+        f"{INVALID_UPDATE} 1 for feature no.such. Local controller does not support this feature.",
     ),
     (
-        ApiKey.ELECT_LEADERS,
-        {**ELECTION, "topic_partitions": [{"topic": "orders", "partitions": [0]}]},
-        "Leader election not needed for topic partition.",
+        ApiKey.UPDATE_FEATURES,
+        [feature_update("metadata.version", 999)],
+        f"{INVALID_UPDATE} 999 for feature metadata.version. Local controller only supports versions ",
     ),
-    (ApiKey.UNREGISTER_BROKER, {"broker_id": 9}, "Broker ID 9 is not currently registered"),
-    *(
-        (ApiKey.UPDATE_FEATURES, {"feature_updates": [update]}, f"{INVALID_UPDATE} {words}")
-        for update, words in [
-            (
-                {"feature": "no.such", "max_version_level": 1, "upgrade_type": 1},
-                "1 for feature no.such. Local controller does not support this feature.",
-            ),
-            (
-                {"feature": "metadata.version", "max_version_level": 999, "upgrade_type": 1},
-                "999 for feature metadata.version. Local controller only supports versions ",
-            ),
-            (
-                {"feature": "metadata.version", "max_version_level": 1, "upgrade_type": 0},
-                "1 for feature metadata.version. The controller does not support the given upgrade type.",
-            ),
-        ]
+    (
+        ApiKey.UPDATE_FEATURES,
+        [feature_update("metadata.version", 1, 0)],
+        f"{INVALID_UPDATE} 1 for feature metadata.version. The controller does not support the given upgrade type.",
+    ),
+    (
+        ApiKey.UPDATE_FEATURES,
+        [feature_update("group.version", -1)],
+        f"{INVALID_UPDATE} -1 for feature group.version. A feature version cannot be less than 0.",
     ),
     *(
-        (ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [resource]}, words)
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, [resource], words)
         for resource, words in [
-            (change_configs(2, "no", ("retention.ms", 0, "1")), "The topic 'no' does not exist."),
-            (change_configs(2, "orders", ("retention", 0, "1")), "Unknown topic config name: retention"),
+            (altered(2, "no", ("retention.ms", 0, "1")), "The topic 'no' does not exist."),
+            (altered(2, "orders", ("retention", 0, "1")), "Unknown topic config name: retention"),
+            (altered(2, "orders", ("retention.ms", 0, "abc")), "Invalid value abc for configuration retention.ms: "),
+            (altered(2, "orders", ("retention.ms", 0, None)), "Null value not supported for : retention.ms"),
+            (altered(2, "orders", ("retention.ms", 9, "1")), "Unknown operations type 9"),
+            (altered(4, "9", ("log.retention.ms", 0, "1")), "No node with id 9 found."),
+            (altered(32, "g", ("a", 0, "1")), "Unknown resource type GROUP"),
+            (altered(77, "g", ("a", 0, "1")), "Unknown resource type 77"),
             (
-                change_configs(2, "orders", ("retention.ms", 0, "abc")),
-                "Invalid value abc for configuration retention.ms: ",
-            ),
-            (
-                change_configs(2, "orders", ("retention.ms", 2, "1")),
+                altered(2, "orders", ("retention.ms", 2, "1")),
                 "Can't APPEND to key retention.ms because its type is not LIST.",
             ),
-            (change_configs(2, "orders", ("retention.ms", 0, None)), "Null value not supported for : retention.ms"),
-            (change_configs(2, "orders", ("retention.ms", 9, "1")), "Unknown operations type 9"),
             (
-                change_configs(2, "orders", ("retention.ms", 0, "1"), ("retention.ms", 0, "2")),
+                altered(2, "orders", ("retention.ms", 0, "1"), ("retention.ms", 0, "2")),
                 "Error due to duplicate config keys",
             ),
-            (change_configs(4, "one", ("log.retention.ms", 0, "1")), "Unable to parse broker name as a base 10 number."),
-            (change_configs(4, "9", ("log.retention.ms", 0, "1")), "No node with id 9 found."),
-            (change_configs(32, "g", ("a", 0, "1")), "Unknown resource type GROUP"),
-            (change_configs(77, "g", ("a", 0, "1")), "Unknown resource type 77"),
             (
-                change_configs(4, "1", ("min.insync.replicas", 0, "1")),
+                altered(4, "one", ("log.retention.ms", 0, "1")),
+                "Unable to parse broker name as a base 10 number.",
+            ),
+            (
+                altered(4, "1", ("min.insync.replicas", 0, "1")),
                 "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
             ),
         ]
     ),
 ]
+FIELD_OF = {
+    ApiKey.CREATE_TOPICS: "topics",
+    ApiKey.DELETE_TOPICS: "topics",
+    ApiKey.CREATE_PARTITIONS: "topics",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "topics",
+    ApiKey.ELECT_LEADERS: "topic_partitions",
+    ApiKey.UPDATE_FEATURES: "feature_updates",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "resources",
+}
 
 
 @pytest.mark.parametrize(
-    ("key", "fields", "words"), OTHERS, ids=[f"{key.name}-{words[:50]}" for key, _, words in OTHERS]
+    ("key", "asked", "words"), OTHERS, ids=[f"{key.name}-{words[-50:]}" for key, _, words in OTHERS]
 )
-def test_a_refused_admin_request_is_told_in_kafkas_words(key: ApiKey, fields: dict[str, Any], words: str) -> None:
-    texts = refusals(cluster().admin(key, **fields))
+def test_a_refused_admin_request_is_told_in_kafkas_words(key: ApiKey, asked: list[Any], words: str) -> None:
+    fixed = {"allow_replication_factor_change": False} if key is ApiKey.ALTER_PARTITION_REASSIGNMENTS else {}
+    texts = refusals(cluster().admin(key, **{FIELD_OF[key]: asked}, **fixed))
     assert [text for text in texts if text.startswith(words)], texts
 
 
@@ -246,7 +228,7 @@ def test_a_topic_is_not_deleted_where_deletion_is_disabled_in_kafkas_words() -> 
     made = Cluster(node_config(delete_topic_enable="false"))
     made.add_broker(1)
     made.add_topic("orders", (1,))
-    (text,) = refusals(made.admin(ApiKey.DELETE_TOPICS, topics=[{"name": "orders"}]))
+    (text,) = refusals(made.admin(ApiKey.DELETE_TOPICS, topics=[deleted("orders")]))
     assert text.startswith("Topic deletion is disabled.")
 
 
@@ -256,19 +238,32 @@ def test_a_topic_without_active_brokers_is_refused_in_kafkas_words() -> None:
     (text,) = refusals(made.admin(ApiKey.CREATE_TOPICS, topics=[new_topic("t", 1, 1)]))
     assert text.startswith(f"{UNABLE} 1 time(s): All brokers are currently fenced.")
     (text,) = refusals(made.admin(ApiKey.CREATE_TOPICS, topics=[new_topic("t", -1, -1, assignments={0: [1]})]))
-    words = "All brokers specified in the manual partition assignment for partition 0 are fenced or in controlled shutdown."
+    words = (
+        "All brokers specified in the manual partition assignment for partition 0 are fenced or in controlled shutdown."
+    )
     assert text.startswith(words)
 
 
-def test_a_preferred_leader_that_is_fenced_is_told_in_kafkas_words() -> None:
+def test_a_broker_that_is_not_registered_is_told_in_kafkas_words() -> None:
+    (text,) = refusals(cluster().admin(ApiKey.UNREGISTER_BROKER, broker_id=9))
+    assert text.startswith("Broker ID 9 is not currently registered")
+
+
+def test_leaders_that_are_not_available_are_told_in_kafkas_words() -> None:
     made = cluster()
+    made.add_topic("led", Partition(topic_id(3), 0, (2, 1), (1,), leader=1), number=3)
+    made.add_topic("lost", Partition(topic_id(4), 0, (2,), (2,), leader=-1), number=4)
     made.fence(2)
-    wanted = [{"topic": "orders", "partitions": [1]}]
-    (text,) = refusals(made.admin(ApiKey.ELECT_LEADERS, election_type=0, timeout=1_000, topic_partitions=wanted))
-    assert text.startswith(("The preferred leader was not available.", "Leader election not needed"))
+    for topic, election_type, words in [
+        ("led", 0, "The preferred leader was not available."),
+        ("lost", 1, "Eligible topic partition leaders are not available."),
+    ]:
+        wanted = [elections(topic, 0)]
+        (text,) = refusals(made.admin(ApiKey.ELECT_LEADERS, election_type=election_type, topic_partitions=wanted))
+        assert text.startswith(words)
 
 
 def test_a_secret_is_not_repeated_when_it_is_refused() -> None:
-    change = change_configs(4, "", ("ssl.keystore.password", 0, "secret-word"))
+    change = altered(4, "", ("ssl.keystore.password", 0, "secret-word"))
     texts = refusals(cluster().admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[change]))
     assert not [text for text in texts if "secret-word" in text]

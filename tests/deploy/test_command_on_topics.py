@@ -280,7 +280,7 @@ def test_settings_are_shown_with_their_source_and_changed(up: Command) -> None:
     assert "must be at least -1" in up.run(*wrong, code=1)
     for broker in ("9", "99999999999"):
         strange = ("configs", "alter", "--broker", broker, "--set", "log.cleaner.threads=2")
-        expected = f"broker {broker}: node {broker} is not registered (BROKER_ID_NOT_REGISTERED); see kraft brokers"
+        expected = f"broker {broker}: No node with id {broker} found. (BROKER_ID_NOT_REGISTERED); see kraft brokers"
         assert expected in up.run(*strange, code=4)
 
 

@@ -70,6 +70,18 @@ def test_topics(cluster: LocalCluster) -> None:
     assert "life" not in tool(cluster, "TopicCommand", "--list").split()
 
 
+def test_errors_are_printed_in_kafkas_words(cluster: LocalCluster) -> None:
+    twice = ("--create", "--topic", "twice", "--partitions", "2", "--replication-factor", "3")
+    tool(cluster, "TopicCommand", *twice)
+    for words, refused in [
+        ("Topic 'twice' already exists.", ("TopicCommand", *twice)),
+        ("Topic already has 2 partition(s).", ("TopicCommand", "--alter", "--topic", "twice", "--partitions", "2")),
+        ("No Authorizer is configured on the broker", ("AclCommand", "--list")),
+    ]:
+        assert words in tool(cluster, *refused, code=1)
+    assert "TransactionalId" in tool(cluster, "TransactionsCommand", "list")
+
+
 def test_configs(cluster: LocalCluster) -> None:
     cluster.create_topic("set", partitions=1, replication_factor=3)
     entity = ("--entity-type", "topics", "--entity-name", "set")

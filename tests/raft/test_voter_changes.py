@@ -63,6 +63,26 @@ def test_what_is_not_legal_is_refused() -> None:
     assert code(with_address(THREE, other_disk)) is ErrorCode.VOTER_NOT_FOUND
 
 
+def test_refusals_begin_with_the_words_of_kafkas_tools() -> None:
+    refused = [
+        (with_voter(THREE, voter(A)), f"The voter id for ReplicaKey(id={A}, directoryId="),
+        (without_voter(THREE, key(C)), f"Cannot remove voter ReplicaKey(id={C}, directoryId="),
+        (
+            without_voter(THREE, ReplicaKey(A)),
+            f"Cannot remove voter ReplicaKey(id={A}, directoryId=<undefined>) from the",
+        ),
+        (with_voter(STATIC, voter(C)), "Cluster doesn't support adding voter because the kraft.version feature is 0"),
+        (
+            without_voter(STATIC, key(A)),
+            "Cluster doesn't support removing voter because the kraft.version feature is 0",
+        ),
+        (refuse_newcomer(key(C), None, 0), f"Aborted add voter operation for ReplicaKey(id={C}, directoryId="),
+    ]
+    for outcome, words in refused:
+        assert isinstance(outcome, VotersRefused)
+        assert outcome.message.startswith(words)
+
+
 def test_a_static_set_is_not_changed() -> None:
     assert code(with_voter(STATIC, voter(C))) is ErrorCode.UNSUPPORTED_VERSION
     assert code(without_voter(STATIC, key(A))) is ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,113 @@
+"""Foreign clients that ask for absent features get a clear error; a topic that is created on the way is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+import kafka
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka.admin import KafkaAdminClient
+
+from tests.clusters import LocalCluster, running
+
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
+
+SECONDS_MAX = 20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with running() as started:
+        yield started
+
+
+def test_a_consumer_of_the_new_protocol_ends_with_an_error(cluster: LocalCluster) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "new", "group.protocol": "consumer"}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe(["orders"])
+    message = consumer.poll(SECONDS_MAX)
+    error = None if message is None else message.error()
+    consumer.close()
+    assert error is not None
+    assert error.fatal() or error.code() == confluent_kafka.KafkaError._FATAL
+    assert "API version not supported" in error.str()
+
+
+def test_acls_are_refused_as_without_an_authorizer(cluster: LocalCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    allow = (AclOperation.READ, AclPermissionType.ALLOW)
+    acl = AclBinding(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:a", "*", *allow)
+    anything = (None, None, AclOperation.ANY, AclPermissionType.ANY)
+    every = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, *anything)
+    for asked in (*admin.create_acls([acl]).values(), *admin.delete_acls([every]).values()):
+        with pytest.raises(confluent_kafka.KafkaException) as refused:
+            asked.result(SECONDS_MAX)
+        error = refused.value.args[0]
+        assert error.code() == confluent_kafka.KafkaError.SECURITY_DISABLED
+        assert error.str().startswith("No Authorizer is configured.")
+
+
+def test_a_client_with_sasl_hears_that_it_is_not_there(cluster: LocalCluster) -> None:
+    heard: list[confluent_kafka.KafkaError] = []
+    sasl = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "a",
+        "sasl.password": "b",
+    }
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, **sasl, "error_cb": heard.append})
+    deadline = time.monotonic() + SECONDS_MAX
+    while not heard and time.monotonic() < deadline:
+        producer.poll(0.1)
+    assert heard[0].code() == confluent_kafka.KafkaError._AUTHENTICATION
+    assert "SASL" in heard[0].str()
+
+
+def test_transactions_are_listed_as_none(cluster: LocalCluster) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    assert not any(admin.list_transactions().values())
+    admin.close()
+
+
+def _confluent(bootstrap: str, topic: str) -> int:
+    offsets: list[int] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"v", callback=lambda error, message: offsets.append(message.offset()))
+    assert producer.flush(SECONDS_MAX) == 0
+    return offsets[0]
+
+
+def _kafka_python(bootstrap: str, topic: str) -> int:
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap)
+    offset: int = producer.send(topic, b"v").get(SECONDS_MAX).offset
+    producer.close()
+    return offset
+
+
+def _aiokafka(bootstrap: str, topic: str) -> int:
+    async def send() -> int:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            offset: int = (await producer.send_and_wait(topic, b"v")).offset
+            return offset
+
+    return asyncio.run(send())
+
+
+@pytest.mark.parametrize("send", [_confluent, _kafka_python, _aiokafka])
+def test_a_topic_that_is_created_on_the_way_is_waited_for(
+    cluster: LocalCluster, send: Callable[[str, str], int]
+) -> None:
+    assert send(cluster.bootstrap, f"auto{send.__name__}") == 0
