@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kraft.wire.rpc import InternalKey, RpcMessage
+from kraft.wire.rpc_fields import Int16, Int32, Int64, PortOrNone
 
 VOTE_BYTES_MAX = 4 * 1024
 FETCH_BYTES_MAX = 8 * 1024 * 1024
@@ -29,13 +30,13 @@ class VoteRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    voter_id: int = -1
+    voter_id: Int32 = -1
     voter_directory_id: UUID | None = None
-    epoch: int = 0
-    candidate_id: int = -1
+    epoch: Int32 = 0
+    candidate_id: Int32 = -1
     candidate_directory_id: UUID | None = None
-    last_epoch: int = 0
-    last_offset: int = 0
+    last_epoch: Int32 = 0
+    last_offset: Int64 = 0
     pre_vote: bool = False
 
 
@@ -46,11 +47,11 @@ class VoteResponse(RpcMessage):
     max_version = 0
     bytes_max = VOTE_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
     vote_granted: bool = False
 
 
@@ -64,12 +65,12 @@ class BeginQuorumEpochRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    voter_id: int = -1
+    voter_id: Int32 = -1
     voter_directory_id: UUID | None = None
-    epoch: int = 0
-    leader_id: int = -1
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +80,11 @@ class BeginQuorumEpochResponse(RpcMessage):
     max_version = 0
     bytes_max = VOTE_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +97,9 @@ class EndQuorumEpochRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    epoch: int = 0
-    leader_id: int = -1
-    preferred_successors: tuple[int, ...] = ()
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
+    preferred_successors: tuple[Int32, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +109,11 @@ class EndQuorumEpochResponse(RpcMessage):
     max_version = 0
     bytes_max = VOTE_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +126,14 @@ class MetadataFetchRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    replica_id: int = -1
+    replica_id: Int32 = -1
     replica_directory_id: UUID | None = None
-    epoch: int = 0
-    fetch_offset: int = 0
-    last_fetched_epoch: int = 0
-    max_wait_ms: int = 0
-    max_bytes: int = 0
-    high_watermark: int = -1
+    epoch: Int32 = 0
+    fetch_offset: Int64 = 0
+    last_fetched_epoch: Int32 = 0
+    max_wait_ms: Int32 = 0
+    max_bytes: Int32 = 0
+    high_watermark: Int64 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,17 +145,17 @@ class MetadataFetchResponse(RpcMessage):
     max_version = 0
     bytes_max = ANSWER_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
-    high_watermark: int = -1
-    log_start_offset: int = -1
-    diverging_epoch: int = -1
-    diverging_end_offset: int = -1
-    snapshot_end_offset: int = -1
-    snapshot_epoch: int = -1
+    leader_port: PortOrNone = -1
+    high_watermark: Int64 = -1
+    log_start_offset: Int64 = -1
+    diverging_epoch: Int32 = -1
+    diverging_end_offset: Int64 = -1
+    snapshot_end_offset: Int64 = -1
+    snapshot_epoch: Int32 = -1
     records: bytes = b""
 
 
@@ -168,13 +169,13 @@ class FetchSnapshotRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    replica_id: int = -1
+    replica_id: Int32 = -1
     replica_directory_id: UUID | None = None
-    epoch: int = 0
-    snapshot_end_offset: int = 0
-    snapshot_epoch: int = 0
-    position: int = 0
-    max_bytes: int = 0
+    epoch: Int32 = 0
+    snapshot_end_offset: Int64 = 0
+    snapshot_epoch: Int32 = 0
+    position: Int64 = 0
+    max_bytes: Int32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,15 +185,15 @@ class FetchSnapshotResponse(RpcMessage):
     max_version = 0
     bytes_max = ANSWER_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
-    snapshot_end_offset: int = -1
-    snapshot_epoch: int = -1
-    size: int = 0
-    position: int = 0
+    leader_port: PortOrNone = -1
+    snapshot_end_offset: Int64 = -1
+    snapshot_epoch: Int32 = -1
+    size: Int64 = 0
+    position: Int64 = 0
     data: bytes = b""
 
 
