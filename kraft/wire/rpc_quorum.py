@@ -2,7 +2,8 @@
 
 Each keeps every field of its Kafka namesake that carries a safety check (KIP-595, KIP-630, KIP-853, KIP-996). Offsets
 are exclusive ends unless the name says otherwise; -1 stands for "none" or "unknown". Each answer names the answering
-node's epoch and the leader that it knows, with the leader's address, so that one round trip finds the leader.
+node's epoch and the leader that it knows, with the leader's address, so that one round trip finds the leader; an answer
+to another cluster (INCONSISTENT_CLUSTER_ID) names the cluster of the answering node, and nothing else.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class VoteResponse(RpcMessage):
     leader_host: str = ""
     leader_port: PortOrNone = -1
     vote_granted: bool = False
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class BeginQuorumEpochResponse(RpcMessage):
     leader_id: Int32 = -1
     leader_host: str = ""
     leader_port: PortOrNone = -1
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,7 @@ class EndQuorumEpochResponse(RpcMessage):
     leader_id: Int32 = -1
     leader_host: str = ""
     leader_port: PortOrNone = -1
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +161,7 @@ class MetadataFetchResponse(RpcMessage):
     snapshot_end_offset: Int64 = -1
     snapshot_epoch: Int32 = -1
     records: bytes = b""
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +200,7 @@ class FetchSnapshotResponse(RpcMessage):
     size: Int64 = 0
     position: Int64 = 0
     data: bytes = b""
+    cluster_id: str = ""
 
 
 QuorumRequest = (
