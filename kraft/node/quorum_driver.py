@@ -47,11 +47,14 @@ from kraft.raft.ready import (
     Truncate,
 )
 from kraft.seam import DiskError, InvariantError, Peer, Seam, WireError
+from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import MetadataFetchResponse, QuorumRequest
 from kraft.wire.server import Request
 
 log = structlog.get_logger("kraft.quorum")
 
+ALERT_INTERVAL_MS = 10_000
+"""Between two warnings of one kind: a peer that sends forged messages must not fill the log."""
 PURPOSES = MappingProxyType({Purpose.FETCH: "quorum-fetch", Purpose.ELECTION: "quorum-election"})
 RECOVERY_POINT_MS = 10_000
 OBSERVER_SYNC_MS = 1_000
@@ -107,6 +110,8 @@ class QuorumDriver:
         self._sleep_scope: trio.CancelScope | None = None
         self._deadline_moved = trio.Event()
         self._pass_wanted = False
+        self._alerted: dict[object, tuple[int, int]] = {}
+        """By kind of warning: when the last was logged, and how many were not logged since."""
         self._answers = QuorumAnswers(seam, metadata, files, self._may_read, self._start)
         self._watched: dict[int, Peer] = {}
         self._nursery: trio.Nursery | None = None
@@ -279,6 +284,8 @@ class QuorumDriver:
             self._seam.network.request_pass()
         if ready.may_stop:
             self.may_stop.set()
+        for alert in ready.alerts:
+            self._warn(alert.kind, alert.kind.value, why=alert.text)
         self._set_deadline(ready.deadline_ms)
         if ready.leadership is not None or ready.high_watermark is not None:
             self._moved.set()
@@ -290,6 +297,16 @@ class QuorumDriver:
         if ready.high_watermark is not None:
             self.metadata.log.update_high_watermark(ready.high_watermark)
             self._delivery.commit(ready.high_watermark)
+
+    def _warn(self, kind: object, event: str, **fields: object) -> None:
+        """Log a warning, and of one kind at most one per ALERT_INTERVAL_MS."""
+        now_ms = self._seam.clock.monotonic_ms()
+        logged_ms, unlogged = self._alerted.get(kind, (now_ms - ALERT_INTERVAL_MS, 0))
+        if now_ms - logged_ms < ALERT_INTERVAL_MS:
+            self._alerted[kind] = logged_ms, unlogged + 1
+            return
+        self._alerted[kind] = now_ms, 0
+        log.warning(event, **fields, not_logged_before=unlogged)
 
     # time and passes
 
@@ -399,6 +416,15 @@ class QuorumDriver:
 
     def _take_answer(self, send: Send, answer: Any) -> None:
         summaries: tuple[BatchSummary, ...] = ()
+        if answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._warn(
+                answer.cluster_id,
+                "a controller of another cluster was asked; correct its address in controller.quorum.bootstrap.servers "
+                "or controller.quorum.voters",
+                address=str(send.destination.address),
+                its_cluster=answer.cluster_id or "unknown",
+                our_cluster=send.request.cluster_id,
+            )
         if isinstance(answer, MetadataFetchResponse) and answer.records:
             try:
                 summaries = summarise(answer.records)

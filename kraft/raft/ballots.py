@@ -8,7 +8,7 @@ only if it has not fetched from its leader in this epoch or cannot reach it (`le
 from __future__ import annotations
 
 from kraft.raft.core import Core
-from kraft.raft.fencing import is_meant_for_us, is_other_cluster
+from kraft.raft.fencing import check_claim, is_meant_for_us, is_other_cluster
 from kraft.raft.follower import lose_contact, redial_leader
 from kraft.raft.identity import ReplicaKey
 from kraft.raft.ready import Reply
@@ -45,31 +45,18 @@ def handle_vote(core: Core, token: int, request: VoteRequest) -> None:
                 vote_for(core, candidate)
             elif not is_up_to_date:
                 _stand_soon(core)
-    leader_id, host, port = core.named_leader
-    core.out.answers.append(
-        Reply(
-            token,
-            VoteResponse(
-                error_code=error,
-                epoch=core.epoch,
-                leader_id=leader_id,
-                leader_host=host,
-                leader_port=port,
-                vote_granted=granted,
-            ),
-        )
-    )
+    core.out.answers.append(Reply(token, core.answer_as(VoteResponse, error, vote_granted=granted)))
 
 
 def _check_vote(core: Core, request: VoteRequest) -> ErrorCode:
     if is_other_cluster(core, request.cluster_id):
         return ErrorCode.INCONSISTENT_CLUSTER_ID
     last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
-    if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max or request.candidate_id < 0:
+    if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max:
         return ErrorCode.INVALID_REQUEST
-    if request.epoch < core.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    return ErrorCode.NONE
+    if request.candidate_id < 0 or request.candidate_id == core.node_id:
+        return ErrorCode.INVALID_REQUEST
+    return check_claim(core, request.epoch)
 
 
 def _stand_soon(core: Core) -> None:
@@ -107,18 +94,14 @@ def handle_begin(core: Core, token: int, request: BeginQuorumEpochRequest) -> No
         error = ErrorCode.INCONSISTENT_CLUSTER_ID
     elif request.leader_id < 0 or request.leader_id == core.node_id:
         error = ErrorCode.INVALID_REQUEST
-    elif request.epoch < core.epoch:
-        error = ErrorCode.FENCED_LEADER_EPOCH
     else:
+        error = check_claim(core, request.epoch, request.leader_id)
+    if error is ErrorCode.NONE:
         address = Address(request.leader_host, request.leader_port) if request.leader_port > 0 else None
         _follow(core, request.epoch, request.leader_id, address)
         if not is_meant_for_us(core, request.voter_id, request.voter_directory_id):
             error = ErrorCode.INVALID_VOTER_KEY
-    leader_id, host, port = core.named_leader
-    response = BeginQuorumEpochResponse(
-        error_code=error, epoch=core.epoch, leader_id=leader_id, leader_host=host, leader_port=port
-    )
-    core.out.answers.append(Reply(token, response))
+    core.out.answers.append(Reply(token, core.answer_as(BeginQuorumEpochResponse, error)))
 
 
 def _follow(core: Core, epoch: int, leader_id: int, address: Address | None) -> None:
@@ -138,15 +121,11 @@ def handle_end(core: Core, token: int, request: EndQuorumEpochRequest) -> None:
         error = ErrorCode.INCONSISTENT_CLUSTER_ID
     elif request.leader_id < 0 or request.leader_id == core.node_id:
         error = ErrorCode.INVALID_REQUEST
-    elif request.epoch < core.epoch:
-        error = ErrorCode.FENCED_LEADER_EPOCH
     else:
+        error = check_claim(core, request.epoch)
+    if error is ErrorCode.NONE:
         _let_go(core, request)
-    leader_id, host, port = core.named_leader
-    response = EndQuorumEpochResponse(
-        error_code=error, epoch=core.epoch, leader_id=leader_id, leader_host=host, leader_port=port
-    )
-    core.out.answers.append(Reply(token, response))
+    core.out.answers.append(Reply(token, core.answer_as(EndQuorumEpochResponse, error)))
 
 
 def _let_go(core: Core, request: EndQuorumEpochRequest) -> None:

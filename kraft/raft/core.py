@@ -6,9 +6,13 @@ Durable state is (epoch, leader, vote) in `QuorumState` and the log; everything 
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from kraft.raft.identity import Identity, Place, VoterSet
 from kraft.raft.log_view import LogView
 from kraft.raft.ready import (
+    Alert,
+    AlertKind,
     Answer,
     Destination,
     Leadership,
@@ -19,16 +23,20 @@ from kraft.raft.ready import (
     Send,
     SnapshotChunk,
 )
-from kraft.raft.settings import RaftSettings
+from kraft.raft.settings import EPOCH_MAX, RaftSettings
 from kraft.raft.state import NEVER, FetchLoop, Hurry, Leader, Resigned, Role, Sent, Unattached
 from kraft.seam import Address, Random
-from kraft.wire.rpc_quorum import QuorumRequest
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import QuorumRequest, QuorumResponse
+
+Response = TypeVar("Response", bound=QuorumResponse)
 
 
 class Outbox:
     """What the current step wants done so far; see `Ready` for the meaning and order of each."""
 
     __slots__ = (
+        "alerts",
         "answers",
         "chunk",
         "discard_download",
@@ -50,6 +58,7 @@ class Outbox:
         self.high_watermark: int | None = None
         self.pass_wanted = False
         self.refusal: str | None = None
+        self.alerts: list[Alert] = []
 
 
 class Core:
@@ -158,6 +167,15 @@ class Core:
         voter = self.voters.find(node_id)
         return None if voter is None else voter.address
 
+    def answer_as(self, cls: type[Response], error: ErrorCode, **fields: Any) -> Response:
+        """An answer with our epoch and leader; to another cluster, with nothing but the name of ours."""
+        if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return cls(error_code=error, cluster_id=self.identity.cluster_id)
+        leader_id, host, port = self.named_leader
+        return cls(
+            error_code=error, epoch=self.epoch, leader_id=leader_id, leader_host=host, leader_port=port, **fields
+        )
+
     # drawing times
 
     def election_timeout(self) -> int:
@@ -198,6 +216,19 @@ class Core:
         destination = Destination(node_id, address)
         self.out.sends.append(Send(request_id, destination, purpose, request, self.settings.request_timeout_ms))
         return request_id
+
+    @property
+    def is_last_epoch(self) -> bool:
+        """Whether there is no newer epoch to hold an election in. Says so, where this is asked."""
+        if self.epoch < EPOCH_MAX:
+            return False
+        text = f"epoch {EPOCH_MAX} is the last one, which no election reaches: somebody forged it"
+        remedy = "stop every controller, delete quorum-state in its metadata directory, and start them again"
+        self.alert(AlertKind.EPOCHS_USED_UP, f"{text}; {remedy}")
+        return True
+
+    def alert(self, kind: AlertKind, text: str) -> None:
+        self.out.alerts.append(Alert(kind, text))
 
     def send_to_voter(self, node_id: int, request: QuorumRequest) -> None:
         address = self.address_of(node_id)
@@ -244,6 +275,7 @@ class Core:
             out.pass_wanted,
             may_stop,
             out.refusal,
+            tuple(out.alerts) if out.alerts else (),
             None if deadline_ms >= NEVER else deadline_ms,
         )
 

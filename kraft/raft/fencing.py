@@ -1,6 +1,8 @@
 """The rules that every request and every answer passes first: cluster id, epoch, leader. Source: kraft-spec A.3-A.5.
 
-A message of an older epoch changes nothing but gets an answer; one of a newer epoch moves this replica there.
+A message of an older epoch changes nothing but gets an answer; one of a newer epoch moves this replica there. A replica
+learns nothing from an answer of another cluster, or of a node that is not the one that was asked. A replica that has
+fetched from the leader of an epoch believes in no other leader of that epoch.
 """
 
 from __future__ import annotations
@@ -9,11 +11,50 @@ from uuid import UUID
 
 from kraft.raft.core import Core
 from kraft.raft.identity import ReplicaKey
+from kraft.raft.ready import AlertKind
 from kraft.raft.state import Follower, Leader, Prospective, Unattached
 from kraft.raft.transitions import to_follower, to_unattached
 from kraft.seam import Address
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_quorum import QuorumResponse
+
+ERRORS_TO_LEARN_FROM = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.SNAPSHOT_NOT_FOUND,
+        ErrorCode.POSITION_OUT_OF_RANGE,
+    }
+)
+"""With these a replica of our own quorum names its epoch and leader. All others refuse the request as such."""
+
+
+def check_claim(core: Core, epoch: int, leader_id: int | None = None) -> ErrorCode:
+    """Whether this epoch of a request, and the leader that it claims, may be adopted here."""
+    if epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch - core.epoch > core.settings.epochs_ahead_max:
+        text = f"epoch {epoch} is refused at epoch {core.epoch}: requests may be {core.settings.epochs_ahead_max} ahead"
+        core.alert(AlertKind.EPOCH_TOO_FAR_AHEAD, f"{text}, answers of the voters any number")
+        return ErrorCode.INVALID_REQUEST
+    if leader_id is not None and not believes(core, epoch, leader_id):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def believes(core: Core, epoch: int, leader_id: int) -> bool:
+    """Whether another node that is named as the leader of `epoch` (ours, or a newer one) may be followed. As long as a
+    follower has not fetched from its leader, that one too is nothing but a claim."""
+    if epoch > core.epoch or core.leader_id in (None, leader_id):
+        return True
+    follower = core.role.follower if isinstance(core.role, Prospective) else core.role
+    if core.leader_id != core.node_id and not (isinstance(follower, Follower) and follower.has_fetched):
+        return True
+    text = f"node {core.leader_id} leads epoch {epoch}, and node {leader_id} is named as its leader: not believed"
+    core.alert(AlertKind.CONFLICTING_LEADER, text)
+    return False
 
 
 def is_other_cluster(core: Core, cluster_id: str) -> bool:
@@ -43,7 +84,7 @@ def address_in(response: QuorumResponse) -> Address | None:
 
 def adopt(core: Core, response: QuorumResponse) -> bool:
     """Learn epoch and leader from an answer. True if the answer is of our epoch and may be acted on."""
-    if response.epoch < core.epoch or response.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH:
+    if response.epoch < core.epoch or response.error_code not in ERRORS_TO_LEARN_FROM:
         return False
     leader_id = response.leader_id
     if response.epoch > core.epoch:
@@ -53,6 +94,8 @@ def adopt(core: Core, response: QuorumResponse) -> bool:
             to_unattached(core, response.epoch)
         return False
     if leader_id >= 0 and leader_id != core.node_id:
+        if not believes(core, response.epoch, leader_id):
+            return False
         _hear_of_leader(core, leader_id, response)
     return True
 
@@ -63,7 +106,6 @@ def _hear_of_leader(core: Core, leader_id: int, response: QuorumResponse) -> Non
     role, address = core.role, _address(core, response)
     follows_nobody = isinstance(role, Unattached) or (isinstance(role, Prospective) and role.follower is None)
     if leader_id != core.leader_id or (follows_nobody and address is not None):
-        # to_follower raises InvariantError if we know another leader of this epoch.
         to_follower(core, response.epoch, leader_id, address)
     elif isinstance(role, Follower):
         core.leader_address = address_in(response) or core.leader_address

@@ -271,17 +271,8 @@ def handle_fetch_snapshot(core: Core, token: int, request: FetchSnapshotRequest)
         error = ErrorCode.INVALID_REQUEST
     elif error is ErrorCode.NONE and (snapshot.end_offset == 0 or snapshot not in core.log.snapshots):
         error = ErrorCode.SNAPSHOT_NOT_FOUND
-    leader_id, host, port = core.named_leader
-    response = FetchSnapshotResponse(
-        error_code=error,
-        epoch=core.epoch,
-        leader_id=leader_id,
-        leader_host=host,
-        leader_port=port,
-        snapshot_end_offset=snapshot.end_offset,
-        snapshot_epoch=snapshot.epoch,
-        position=request.position,
-    )
+    where = {"snapshot_end_offset": snapshot.end_offset, "snapshot_epoch": snapshot.epoch, "position": request.position}
+    response = core.answer_as(FetchSnapshotResponse, error, **where)
     leader = core.role
     if error is not ErrorCode.NONE or not isinstance(leader, Leader):
         core.out.answers.append(Reply(token, response))

@@ -146,6 +146,21 @@ class Leadership:
     epoch_start_offset: int = -1
 
 
+class AlertKind(Enum):
+    """What an operator must hear of."""
+
+    CONFLICTING_LEADER = "another leader of the same epoch is claimed"
+    EPOCH_TOO_FAR_AHEAD = "epoch of a request is too far ahead"
+    EPOCHS_USED_UP = "no election is possible"
+
+
+class Alert(NamedTuple):
+    """Log a warning; those of one kind may come at the rate at which a peer sends messages."""
+
+    kind: AlertKind
+    text: str
+
+
 class Ready(NamedTuple):
     """One is made at every step: a tuple is frozen as well, and made in half the time."""
 
@@ -165,5 +180,6 @@ class Ready(NamedTuple):
     may_stop: bool = False
     refusal: str | None = None
     """Why an AppendRequested or VotersChangeRequested was refused."""
+    alerts: tuple[Alert, ...] = ()
     deadline_ms: int | None = None
     """Step Tick at this time, unless a later Ready says otherwise."""

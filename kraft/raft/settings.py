@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+EPOCH_MAX = 2**31 - 1
+"""Epochs have 32 bits on the wire and in the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
@@ -26,6 +29,9 @@ class RaftSettings:
     """While no leader can be reached, a pre-vote that failed is repeated after [20, 50] ms, doubling."""
     lost_round_retry_ms: int = 20
     """A candidate that lost retries after about this, times two to the power of the rounds lost."""
+    epochs_ahead_max: int = 1000
+    """How far ahead of ours the epoch of a request may be. A replica that is further behind asks the voters, whose
+    answers may name any epoch: so one forged request does not use up the epochs."""
     resign_wait_ms: int = 1000
     """How long a clean stop waits for voters to acknowledge EndQuorumEpoch."""
 

@@ -34,7 +34,9 @@ def tick(core: Core) -> None:
     elif core.is_stopping:
         return
     elif isinstance(role, Resigned):
-        if now >= role.election_deadline_ms:
+        if now >= role.election_deadline_ms and core.is_last_epoch:
+            role.election_deadline_ms = core.election_timeout()
+        elif now >= role.election_deadline_ms:
             to_unattached(core, core.epoch + 1)
             tick(core)
     elif not core.is_voter:

@@ -53,13 +53,13 @@ def vote_for(core: Core, candidate: ReplicaKey) -> None:
 
 
 def to_follower(core: Core, epoch: int, leader_id: int, address: Address | None) -> None:
-    """`leader_id` leads `epoch`, which is this one or a higher one."""
+    """`leader_id` leads `epoch`, which is this one or a higher one; see `fencing.believes`."""
     require(epoch >= core.epoch, f"epoch {core.epoch} cannot go to {epoch}")
     require(leader_id != core.node_id, f"node {core.node_id} cannot follow itself in epoch {epoch}")
     if epoch > core.epoch:
         core.voted = None
-    elif core.leader_id is not None:
-        require(core.leader_id == leader_id, f"epoch {epoch} has two leaders: {core.leader_id} and {leader_id}")
+    else:
+        require(core.leader_id != core.node_id, f"epoch {epoch} has two leaders: {core.node_id} and {leader_id}")
     core.epoch = epoch
     core.leader_id = leader_id
     core.leader_address = address
@@ -147,11 +147,7 @@ def _enter(core: Core, role: Role) -> None:
 
 def refuse_fetch(core: Core, token: int, error: ErrorCode) -> None:
     """Answer a fetch with an error, our epoch and the leader that we know."""
-    leader_id, host, port = core.named_leader
-    response = MetadataFetchResponse(
-        error_code=error, epoch=core.epoch, leader_id=leader_id, leader_host=host, leader_port=port
-    )
-    core.out.answers.append(Reply(token, response))
+    core.out.answers.append(Reply(token, core.answer_as(MetadataFetchResponse, error)))
 
 
 def _carried_election_time(core: Core) -> int:

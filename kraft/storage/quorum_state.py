@@ -16,6 +16,7 @@ from kraft.storage.partition_metadata import decode_uuid, encode_uuid
 
 QUORUM_STATE = "quorum-state"
 DATA_VERSION = 1
+EPOCH_MAX = 2**31 - 1
 NO_NODE = -1
 NO_DIRECTORY = UUID(int=0)
 
@@ -58,7 +59,7 @@ class QuorumState:
             raise StorageCorrupt(
                 f"{path}: data_version {version}, expected 0 or {DATA_VERSION}; install a newer release"
             )
-        if directory is None or state.leader_epoch < 0:
+        if directory is None or not 0 <= state.leader_epoch <= EPOCH_MAX:
             raise StorageCorrupt(f"{path}: {state} cannot be; {_REMEDY}")
         return state
 

@@ -20,7 +20,8 @@ _INT32 = struct.Struct(">i")
 ZERO_UUID = bytes(16)
 UUIDS_REMEMBERED = 16_384
 _MILLISECOND = timedelta(milliseconds=1)
-_INT16_MAX = 32767
+STRING_BYTES_MAX = 2**15 - 1
+"""What 16-bit lengths can say. Kafka refuses longer strings in the compact encoding too."""
 
 
 def milliseconds(value: timedelta | int) -> int:
@@ -54,7 +55,7 @@ def string(value: str | None) -> bytes:
     if value is None:
         return b"\xff\xff"
     data = value.encode()
-    if len(data) > _INT16_MAX:
+    if len(data) > STRING_BYTES_MAX:
         raise ValueError(f"a string of {len(data)} bytes does not fit a version with 16-bit lengths")
     return _INT16.pack(len(data)) + data
 
@@ -99,6 +100,8 @@ def read_compact_string(data: memoryview, position: int) -> tuple[str | None, in
     size, position = read_unsigned(data, position)
     if not size:
         return None, position
+    if size > STRING_BYTES_MAX + 1:
+        raise WireError(f"the string at byte {position} has {size - 1} bytes, at most {STRING_BYTES_MAX} are allowed")
     end = position + size - 1
     if end > len(data):
         raise WireError(f"{size - 1} bytes are announced at byte {position}, {len(data) - position} are left")

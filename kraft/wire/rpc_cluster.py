@@ -15,19 +15,20 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kraft.wire.rpc import InternalKey, RpcMessage, since
+from kraft.wire.rpc_fields import Int8, Int16, Int32, Int64, Port
 
-EndpointRow = tuple[str, str, int, str]
+EndpointRow = tuple[str, str, Port, str]
 """(listener name, host, port, security protocol)."""
 
-FeatureRow = tuple[str, int, int]
+FeatureRow = tuple[str, Int16, Int16]
 """(feature name, lowest level, highest level) that a node supports."""
 
-LogEndRow = tuple[UUID, int, int, int, int]
+LogEndRow = tuple[UUID, Int32, Int32, Int32, Int64]
 """(topic id, partition, partition epoch, newest leader epoch that the log knows or -1, log end offset), of a replica
 whose partition has neither ISR nor ELR."""
 
 SMALL_BYTES_MAX = 64 * 1024
-LogEpochs = tuple[tuple[int, int], ...]
+LogEpochs = tuple[tuple[Int32, Int64], ...]
 """(leader epoch, where it began in the log), oldest first: the newest LOG_EPOCHS_MAX of a log."""
 
 LOG_EPOCHS_MAX = 16
@@ -49,14 +50,14 @@ class RegisterBrokerRequest(RpcMessage):
     bytes_max = SMALL_BYTES_MAX
 
     cluster_id: str
-    broker_id: int
+    broker_id: Int32
     incarnation_id: UUID
     endpoints: tuple[EndpointRow, ...]
     rack: str | None = None
     host_id: str | None = None
     log_dirs: tuple[UUID, ...] = ()
     features: tuple[FeatureRow, ...] = ()
-    previous_broker_epoch: int = -1
+    previous_broker_epoch: Int64 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +65,10 @@ class RegisterBrokerResponse(RpcMessage):
     api_key = InternalKey.REGISTER_BROKER
     bytes_max = SMALL_BYTES_MAX
 
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
-    broker_epoch: int = -1
-    leader_id: int = -1
+    broker_epoch: Int64 = -1
+    leader_id: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,9 @@ class HeartbeatRequest(RpcMessage):
     max_version = 2
     bytes_max = HEARTBEAT_BYTES_MAX
 
-    broker_id: int
-    broker_epoch: int
-    metadata_offset: int
+    broker_id: Int32
+    broker_epoch: Int64
+    metadata_offset: Int64
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
@@ -96,11 +97,11 @@ class HeartbeatResponse(RpcMessage):
     max_version = 2
     bytes_max = SMALL_BYTES_MAX
 
-    error_code: int = 0
+    error_code: Int16 = 0
     is_caught_up: bool = False
     is_fenced: bool = True
     should_shut_down: bool = False
-    leader_id: int = -1
+    leader_id: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +109,11 @@ class PartitionToAlter:
     """The ISR that a leader proposes. `new_isr` holds (broker id, broker epoch or -1 if it is not known)."""
 
     topic_id: UUID
-    partition_id: int
-    leader_epoch: int
-    partition_epoch: int
-    new_isr: tuple[tuple[int, int], ...]
-    leader_recovery_state: int = 0
+    partition_id: Int32
+    leader_epoch: Int32
+    partition_epoch: Int32
+    new_isr: tuple[tuple[Int32, Int64], ...]
+    leader_recovery_state: Int8 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +121,8 @@ class AlterPartitionRequest(RpcMessage):
     api_key = InternalKey.ALTER_PARTITION
     bytes_max = ALTER_PARTITION_BYTES_MAX
 
-    broker_id: int
-    broker_epoch: int
+    broker_id: Int32
+    broker_epoch: Int64
     partitions: tuple[PartitionToAlter, ...]
 
 
@@ -130,13 +131,13 @@ class AlteredPartition:
     """What the partition is now, if `error_code` is 0; else the other fields say nothing."""
 
     topic_id: UUID
-    partition_id: int
-    error_code: int = 0
-    leader: int = -1
-    leader_epoch: int = -1
-    isr: tuple[int, ...] = ()
-    leader_recovery_state: int = 0
-    partition_epoch: int = -1
+    partition_id: Int32
+    error_code: Int16 = 0
+    leader: Int32 = -1
+    leader_epoch: Int32 = -1
+    isr: tuple[Int32, ...] = ()
+    leader_recovery_state: Int8 = 0
+    partition_epoch: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +145,9 @@ class AlterPartitionResponse(RpcMessage):
     api_key = InternalKey.ALTER_PARTITION
     bytes_max = ALTER_PARTITION_BYTES_MAX
 
-    error_code: int = 0
+    error_code: Int16 = 0
     partitions: tuple[AlteredPartition, ...] = ()
-    leader_id: int = -1
+    leader_id: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +157,9 @@ class AssignReplicasToDirsRequest(RpcMessage):
     api_key = InternalKey.ASSIGN_REPLICAS_TO_DIRS
     bytes_max = ALTER_PARTITION_BYTES_MAX
 
-    broker_id: int
-    broker_epoch: int
-    assignments: tuple[tuple[UUID, int, UUID], ...]
+    broker_id: Int32
+    broker_epoch: Int64
+    assignments: tuple[tuple[UUID, Int32, UUID], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +167,8 @@ class AssignReplicasToDirsResponse(RpcMessage):
     api_key = InternalKey.ASSIGN_REPLICAS_TO_DIRS
     bytes_max = SMALL_BYTES_MAX
 
-    error_code: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    leader_id: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +176,8 @@ class AllocateProducerIdsRequest(RpcMessage):
     api_key = InternalKey.ALLOCATE_PRODUCER_IDS
     bytes_max = SMALL_BYTES_MAX
 
-    broker_id: int
-    broker_epoch: int
+    broker_id: Int32
+    broker_epoch: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +187,10 @@ class AllocateProducerIdsResponse(RpcMessage):
     api_key = InternalKey.ALLOCATE_PRODUCER_IDS
     bytes_max = SMALL_BYTES_MAX
 
-    error_code: int = 0
-    first_producer_id: int = -1
-    count: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    first_producer_id: Int64 = -1
+    count: Int32 = 0
+    leader_id: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +209,7 @@ class IdentifyResponse(RpcMessage):
     bytes_max = SMALL_BYTES_MAX
 
     cluster_id: str
-    node_id: int
+    node_id: Int32
     incarnation_id: UUID
 
 
@@ -220,13 +221,13 @@ class ForwardRequest(RpcMessage):
     api_key = InternalKey.FORWARD
     bytes_max = FORWARD_BYTES_MAX
 
-    forwarded_key: int
-    forwarded_version: int
+    forwarded_key: Int16
+    forwarded_version: Int16
     body: bytes
     principal: str = "User:ANONYMOUS"
     client_address: str = ""
     client_id: str = ""
-    timeout_ms: int = 30_000
+    timeout_ms: Int32 = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,10 +239,10 @@ class ForwardResponse(RpcMessage):
     api_key = InternalKey.FORWARD
     bytes_max = FORWARD_BYTES_MAX
 
-    error_code: int = 0
+    error_code: Int16 = 0
     body: bytes = b""
-    leader_id: int = -1
-    newest_version: int = -1
+    leader_id: Int32 = -1
+    newest_version: Int16 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +253,7 @@ class RegisterControllerRequest(RpcMessage):
     bytes_max = SMALL_BYTES_MAX
 
     cluster_id: str
-    controller_id: int
+    controller_id: Int32
     incarnation_id: UUID
     endpoints: tuple[EndpointRow, ...]
     features: tuple[FeatureRow, ...] = ()
@@ -263,6 +264,6 @@ class RegisterControllerResponse(RpcMessage):
     api_key = InternalKey.REGISTER_CONTROLLER
     bytes_max = SMALL_BYTES_MAX
 
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
-    leader_id: int = -1
+    leader_id: Int32 = -1

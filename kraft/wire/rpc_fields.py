@@ -1,8 +1,10 @@
 """From a dataclass field's type to the two functions that pack it for msgpack and check it on the way back.
 
-Known types: bool, int, float, str, bytes, UUID, enums, `T | None`, `tuple[T, ...]`, `tuple[A, B]`, `frozenset[T]`,
-`Mapping[K, V]`, nested dataclasses (as arrays of their fields, with the same rules for missing and unknown trailing
-fields), and Any (what msgpack gives). A peer's value of another type is a WireError.
+Known types: bool, the integers below, float, str, bytes, UUID, enums, `T | None`, `tuple[T, ...]`, `tuple[A, B]`,
+`frozenset[T]`, `Mapping[K, V]`, nested dataclasses (as arrays of their fields, with the same rules for missing and
+unknown trailing fields), and Any (what msgpack gives). A peer's value of another type, or outside its type's range, is
+a WireError: msgpack's integers have 64 bits with and without sign, Kafka's fields mostly 32. A plain `int` is refused,
+so that each field states its width.
 """
 
 from __future__ import annotations
@@ -11,14 +13,31 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from kraft.seam import WireError
+from kraft.wire.primitives import STRING_BYTES_MAX
 
 Convert = Callable[[Any], Any]
 
 UUID_BYTES = 16
+
+
+class Range(NamedTuple):
+    """The values of an integer field, both ends included."""
+
+    low: int
+    high: int
+
+
+Int8 = Annotated[int, Range(-(2**7), 2**7 - 1)]
+Int16 = Annotated[int, Range(-(2**15), 2**15 - 1)]
+Int32 = Annotated[int, Range(-(2**31), 2**31 - 1)]
+Int64 = Annotated[int, Range(-(2**63), 2**63 - 1)]
+Port = Annotated[int, Range(0, 2**16 - 1)]
+PortOrNone = Annotated[int, Range(-1, 2**16 - 1)]
+"""-1: no address is named."""
 
 
 class FieldCodec(NamedTuple):
@@ -32,7 +51,7 @@ class FieldCodec(NamedTuple):
 
 def compile_codec(cls: type[Any]) -> tuple[FieldCodec, ...]:
     """The codecs of a dataclass's fields, in their order."""
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return tuple(
         FieldCodec(
             field.name, field.metadata.get("since", 0), *_conversions(hints[field.name], f"{cls.__name__}.{field.name}")
@@ -45,6 +64,8 @@ def _conversions(hint: Any, where: str) -> tuple[Convert, Convert]:
     """(pack, unpack) for one type. TypeError for a type that has no place on the wire."""
     origin = get_origin(hint)
     arguments = get_args(hint)
+    if origin is Annotated:
+        return _same, _unpack_integer(arguments[1], where)
     if origin in (Union, UnionType):
         return _optional(arguments, where)
     if origin is tuple:
@@ -62,7 +83,9 @@ def _conversions(hint: Any, where: str) -> tuple[Convert, Convert]:
         return _nested(hint, where)  # type: ignore[arg-type]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return (lambda value: value.value), _unpack_enum(hint, where)
-    if hint in (bool, int, float, str, bytes):
+    if hint is str:
+        return _same, _unpack_string(where)
+    if hint in (bool, float, bytes):
         return (bytes if hint is bytes else _same), _unpack_plain(hint, where)
     raise TypeError(f"{where}: {hint} has no place in an internal message")
 
@@ -82,6 +105,30 @@ def _unpack_plain(hint: type, where: str) -> Convert:
         if hint is float and type(value) is int:
             return float(value)
         raise _wrong(where, value, hint.__name__)
+
+    return unpack
+
+
+def _unpack_integer(range_: Range, where: str) -> Convert:
+    low, high = range_
+
+    def unpack(value: Any) -> Any:
+        if type(value) is int and low <= value <= high:
+            return value
+        raise WireError(f"{where} is {value!r:.40}, expected an integer from {low} to {high}")
+
+    return unpack
+
+
+def _unpack_string(where: str) -> Convert:
+    def unpack(value: Any) -> Any:
+        if type(value) is not str:
+            raise _wrong(where, value, "str")
+        if len(value) * 4 > STRING_BYTES_MAX and len(value.encode()) > STRING_BYTES_MAX:
+            raise WireError(
+                f"{where} is a string of {len(value.encode())} bytes, at most {STRING_BYTES_MAX} are allowed"
+            )
+        return value
 
     return unpack
 

@@ -2,7 +2,8 @@
 
 Each keeps every field of its Kafka namesake that carries a safety check (KIP-595, KIP-630, KIP-853, KIP-996). Offsets
 are exclusive ends unless the name says otherwise; -1 stands for "none" or "unknown". Each answer names the answering
-node's epoch and the leader that it knows, with the leader's address, so that one round trip finds the leader.
+node's epoch and the leader that it knows, with the leader's address, so that one round trip finds the leader; an answer
+to another cluster (INCONSISTENT_CLUSTER_ID) names the cluster of the answering node, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kraft.wire.rpc import InternalKey, RpcMessage
+from kraft.wire.rpc_fields import Int16, Int32, Int64, PortOrNone
 
 VOTE_BYTES_MAX = 4 * 1024
 FETCH_BYTES_MAX = 8 * 1024 * 1024
@@ -29,13 +31,13 @@ class VoteRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    voter_id: int = -1
+    voter_id: Int32 = -1
     voter_directory_id: UUID | None = None
-    epoch: int = 0
-    candidate_id: int = -1
+    epoch: Int32 = 0
+    candidate_id: Int32 = -1
     candidate_directory_id: UUID | None = None
-    last_epoch: int = 0
-    last_offset: int = 0
+    last_epoch: Int32 = 0
+    last_offset: Int64 = 0
     pre_vote: bool = False
 
 
@@ -46,12 +48,13 @@ class VoteResponse(RpcMessage):
     max_version = 0
     bytes_max = VOTE_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
     vote_granted: bool = False
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +67,12 @@ class BeginQuorumEpochRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    voter_id: int = -1
+    voter_id: Int32 = -1
     voter_directory_id: UUID | None = None
-    epoch: int = 0
-    leader_id: int = -1
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +82,12 @@ class BeginQuorumEpochResponse(RpcMessage):
     max_version = 0
     bytes_max = VOTE_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +100,9 @@ class EndQuorumEpochRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    epoch: int = 0
-    leader_id: int = -1
-    preferred_successors: tuple[int, ...] = ()
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
+    preferred_successors: tuple[Int32, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +112,12 @@ class EndQuorumEpochResponse(RpcMessage):
     max_version = 0
     bytes_max = VOTE_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
+    leader_port: PortOrNone = -1
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +130,14 @@ class MetadataFetchRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    replica_id: int = -1
+    replica_id: Int32 = -1
     replica_directory_id: UUID | None = None
-    epoch: int = 0
-    fetch_offset: int = 0
-    last_fetched_epoch: int = 0
-    max_wait_ms: int = 0
-    max_bytes: int = 0
-    high_watermark: int = -1
+    epoch: Int32 = 0
+    fetch_offset: Int64 = 0
+    last_fetched_epoch: Int32 = 0
+    max_wait_ms: Int32 = 0
+    max_bytes: Int32 = 0
+    high_watermark: Int64 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,18 +149,19 @@ class MetadataFetchResponse(RpcMessage):
     max_version = 0
     bytes_max = ANSWER_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
-    high_watermark: int = -1
-    log_start_offset: int = -1
-    diverging_epoch: int = -1
-    diverging_end_offset: int = -1
-    snapshot_end_offset: int = -1
-    snapshot_epoch: int = -1
+    leader_port: PortOrNone = -1
+    high_watermark: Int64 = -1
+    log_start_offset: Int64 = -1
+    diverging_epoch: Int32 = -1
+    diverging_end_offset: Int64 = -1
+    snapshot_end_offset: Int64 = -1
+    snapshot_epoch: Int32 = -1
     records: bytes = b""
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +174,13 @@ class FetchSnapshotRequest(RpcMessage):
     bytes_max = VOTE_BYTES_MAX
 
     cluster_id: str = ""
-    replica_id: int = -1
+    replica_id: Int32 = -1
     replica_directory_id: UUID | None = None
-    epoch: int = 0
-    snapshot_end_offset: int = 0
-    snapshot_epoch: int = 0
-    position: int = 0
-    max_bytes: int = 0
+    epoch: Int32 = 0
+    snapshot_end_offset: Int64 = 0
+    snapshot_epoch: Int32 = 0
+    position: Int64 = 0
+    max_bytes: Int32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,16 +190,17 @@ class FetchSnapshotResponse(RpcMessage):
     max_version = 0
     bytes_max = ANSWER_BYTES_MAX
 
-    error_code: int = 0
-    epoch: int = 0
-    leader_id: int = -1
+    error_code: Int16 = 0
+    epoch: Int32 = 0
+    leader_id: Int32 = -1
     leader_host: str = ""
-    leader_port: int = -1
-    snapshot_end_offset: int = -1
-    snapshot_epoch: int = -1
-    size: int = 0
-    position: int = 0
+    leader_port: PortOrNone = -1
+    snapshot_end_offset: Int64 = -1
+    snapshot_epoch: Int32 = -1
+    size: Int64 = 0
+    position: Int64 = 0
     data: bytes = b""
+    cluster_id: str = ""
 
 
 QuorumRequest = (

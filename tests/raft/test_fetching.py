@@ -16,6 +16,7 @@ from kraft.raft.inputs import (
 )
 from kraft.raft.log_view import BatchSummary, SnapshotId
 from kraft.raft.ready import (
+    AlertKind,
     AppendFetched,
     QuorumState,
     Truncate,
@@ -108,10 +109,13 @@ def test_a_high_watermark_that_goes_back_is_fatal() -> None:
         single.answer(fetch(single), success(single, high_watermark=17))
 
 
-def test_two_leaders_of_one_epoch_are_fatal() -> None:
+def test_a_second_leader_of_an_epoch_is_not_believed_after_a_fetch_from_the_first() -> None:
     single = following()
-    with pytest.raises(InvariantError, match="two leaders"):
-        single.answer(fetch(single), success(single, leader_id=B))
+    single.answer(fetch(single), success(single))
+    ready = single.answer(fetch(single), success(single, leader_id=B, records=b"r"), (batch(20, 25, 3),))
+    assert not ready.log
+    assert single.raft.leader_id == A
+    assert [alert.kind for alert in ready.alerts] == [AlertKind.CONFLICTING_LEADER]
 
 
 @pytest.mark.parametrize(

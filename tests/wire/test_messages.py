@@ -441,7 +441,8 @@ def test_a_string_too_long_for_an_old_version_is_not_cut_silently() -> None:
     message = build(cls, topics=[build(nested_class(cls, "topics"), name="x" * 40_000)])
     with pytest.raises(ValueError, match="16-bit"):
         encode_request(3, 1, message)
-    assert decode_request(3, 9, encode_request(3, 9, message)).topics[0].name == "x" * 40_000
+    with pytest.raises(WireError, match="at most 32767 are allowed"):
+        decode_request(3, 9, encode_request(3, 9, message))
 
 
 OTHER_CLASSES = [

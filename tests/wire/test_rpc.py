@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgpack
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import kraft.wire.rpc_cluster
 import kraft.wire.rpc_quorum
 from kraft.seam import InvariantError, WireError
+from kraft.wire.primitives import STRING_BYTES_MAX, compact_string, read_compact_string
 from kraft.wire.rpc import (
     BYTES_MAX_DEFAULT,
     FIRST_INTERNAL_KEY,
@@ -29,7 +30,7 @@ from kraft.wire.rpc import (
     response_classes,
     since,
 )
-from kraft.wire.rpc_fields import compile_codec
+from kraft.wire.rpc_fields import Int8, Int16, Int32, Int64, Port, PortOrNone, compile_codec
 
 MESSAGES = [*request_classes().values(), *response_classes().values()]
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
@@ -40,6 +41,8 @@ assert kraft.wire.rpc_quorum
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return st.integers(*arguments[1])
     if origin is tuple and arguments[1:] == (...,):
         return st.lists(values(arguments[0]), max_size=2).map(tuple)
     if origin is tuple:
@@ -51,13 +54,12 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if arguments:
         return st.one_of(*[st.none() if argument is type(None) else values(argument) for argument in arguments])
     if dataclasses.is_dataclass(hint):
-        hints = get_type_hints(hint)
+        hints = get_type_hints(hint, include_extras=True)
         return st.builds(hint, **{f.name: values(hints[f.name]) for f in dataclasses.fields(hint)})
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return st.sampled_from(hint)
     plain: dict[Any, st.SearchStrategy[Any]] = {
         bool: st.booleans(),
-        int: st.integers(-(2**63), 2**63 - 1),
         float: st.floats(allow_nan=False),
         str: st.text(max_size=8),
         bytes: st.binary(max_size=8),
@@ -113,7 +115,7 @@ class Color(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    number: int
+    number: Int32
     text: str = "later"
 
 
@@ -124,17 +126,17 @@ class SampleRequest(RpcMessage):
     bytes_max = 200
 
     name: str
-    number: int = 5
+    number: Int32 = 5
     ratio: float = 0.5
     inner: Inner | None = None
     many: tuple[Inner, ...] = ()
-    pair: tuple[int, str] = (0, "")
-    members: frozenset[int] = frozenset()
-    table: Mapping[str, int] = field(default_factory=dict)
+    pair: tuple[Int32, str] = (0, "")
+    members: frozenset[Int32] = frozenset()
+    table: Mapping[str, Int32] = field(default_factory=dict)
     color: Color = Color.RED
     who: UUID | None = None
     anything: Any = None
-    second: int = field(default=7, metadata=since(1))
+    second: Int32 = field(default=7, metadata=since(1))
     third: str = field(default="three", metadata=since(2))
 
 
@@ -142,7 +144,7 @@ class SampleRequest(RpcMessage):
 class WideRequest(RpcMessage):
     api_key = 19991
     bytes_max = 10_000
-    number: int = 0
+    number: Int32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +224,58 @@ def test_what_is_not_an_array_in_msgpack_is_a_wire_error(body: bytes) -> None:
         decode_rpc(WideRequest, 0, body)
 
 
+RANGES = {
+    Int8: (-128, 127),
+    Int16: (-32_768, 32_767),
+    Int32: (-2_147_483_648, 2_147_483_647),
+    Int64: (-(2**63), 2**63 - 1),
+    Port: (0, 65_535),
+    PortOrNone: (-1, 65_535),
+}
+
+
+@pytest.mark.parametrize(("hint", "ends"), RANGES.items(), ids=[str(ends[1]) for ends in RANGES.values()])
+def test_an_integer_outside_its_fields_range_is_a_wire_error(hint: Any, ends: tuple[int, int]) -> None:
+    (codec,) = compile_codec(dataclasses.make_dataclass("Odd", [("value", hint)]))
+    for value in (*ends, 0):
+        assert codec.unpack(value) == value
+    for value in (ends[0] - 1, ends[1] + 1, 2**64 - 1):
+        with pytest.raises(WireError, match=rf"Odd.value is .* from {ends[0]} to {ends[1]}"):
+            codec.unpack(value)
+
+
+@every_message
+@given(data=st.data())
+def test_every_integer_of_every_message_is_refused_outside_its_range(
+    cls: type[RpcMessage], data: st.DataObject
+) -> None:
+    hints = get_type_hints(cls, include_extras=True)
+    row = msgpack.unpackb(encode_rpc(data.draw(values(cls))))
+    for position, name in enumerate(field_.name for field_ in dataclasses.fields(cls)):  # type: ignore[arg-type]
+        if get_origin(hints[name]) is Annotated:
+            low, high = get_args(hints[name])[1]
+            for wrong in {max(low - 1, -(2**63)), min(high + 1, 2**64 - 1)} - {low}:
+                damaged = [*row[:position], wrong, *row[position + 1 :]]
+                with pytest.raises(WireError, match=f"{cls.__name__}.{name} is"):
+                    decode_rpc(cls, cls.max_version, msgpack.packb(damaged))
+
+
+def test_a_string_that_16_bit_lengths_cannot_say_is_a_wire_error() -> None:
+    longest = "x" * STRING_BYTES_MAX
+    (codec,) = compile_codec(dataclasses.make_dataclass("Odd", [("value", str)]))
+    assert codec.unpack(longest) == longest
+    for longer in (longest + "x", "\u20ac" * 10_923):
+        with pytest.raises(WireError, match=r"Odd.value is a string of 3276[89] bytes"):
+            codec.unpack(longer)
+
+
+def test_a_compact_string_that_16_bit_lengths_cannot_say_is_a_wire_error() -> None:
+    longest = compact_string("x" * STRING_BYTES_MAX)
+    assert read_compact_string(memoryview(longest), 0)[1] == len(longest)
+    with pytest.raises(WireError, match="has 32768 bytes, at most 32767 are allowed"):
+        read_compact_string(memoryview(compact_string("x" * (STRING_BYTES_MAX + 1))), 0)
+
+
 def test_size_limits_hold_both_ways() -> None:
     with pytest.raises(WireError, match="over its bound of 200"):
         decode_rpc(SampleRequest, 2, bytes(201))
@@ -254,7 +308,7 @@ def test_two_messages_with_one_key_are_a_bug_of_ours() -> None:
             api_key = 19990
 
 
-@pytest.mark.parametrize("hint", [complex, list[int], int | str])
+@pytest.mark.parametrize("hint", [int, complex, list[Int32], Int32 | str])
 def test_a_type_that_has_no_place_on_the_wire_is_refused(hint: Any) -> None:
     cls = dataclasses.make_dataclass("Odd", [("value", hint)])
     with pytest.raises(TypeError, match=r"has no place|has a place"):
