@@ -133,7 +133,12 @@ def options(
     if version:
         from importlib.metadata import version as installed_version
 
+        from kraft.wire.record_validation import WALK_IS_COMPILED
+
         print(f"kraft {installed_version('pykraft')}")
+        print(
+            f"record walk: {'compiled' if WALK_IS_COMPILED else 'interpreted (install with a C compiler to compile it)'}"
+        )
         raise typer.Exit
 
 
