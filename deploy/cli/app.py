@@ -136,9 +136,8 @@ def options(
         from kraft.wire.record_validation import WALK_IS_COMPILED
 
         print(f"kraft {installed_version('pykraft')}")
-        print(
-            f"record walk: {'compiled' if WALK_IS_COMPILED else 'interpreted (install with a C compiler to compile it)'}"
-        )
+        how = "compiled" if WALK_IS_COMPILED else "interpreted (faster if installed with a C compiler)"
+        print(f"record walk: {how}")
         raise typer.Exit
 
 
