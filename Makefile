@@ -13,7 +13,7 @@ help: ## list the targets
 
 setup: $(SETUP) ## make .venv with everything the other targets need
 
-$(SETUP): pyproject.toml
+$(SETUP): pyproject.toml hatch_build.py kraft/wire/record_walk.py
 	@test -L kraft/broker || { echo "This checkout has no symbolic links (kraft/broker is not one). Clone with 'git -c core.symlinks=true clone' on a file system that has them."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -76,5 +76,5 @@ docs: $(SETUP) ## regenerate the generated pages of docs/ and check the links
 	$(BIN)/python -m tests.docs
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist sim-failures chaos-runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) kraft/wire/record_walk*.so build dist sim-failures chaos-runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -142,7 +142,11 @@ def options(
     if version:
         from importlib.metadata import version as installed_version
 
+        from kraft.wire.record_validation import WALK_IS_COMPILED
+
         print(f"kraft {installed_version('pykraft')}")
+        how = "compiled" if WALK_IS_COMPILED else "interpreted (faster if installed with a C compiler)"
+        print(f"record walk: {how}")
         raise typer.Exit
 
 

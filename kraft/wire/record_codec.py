@@ -1,7 +1,8 @@
 """The records of a batch: encode a whole batch, decode one, and walk one without making objects.
 
 Invariants: a record's body consumes exactly its announced length, and the records consume exactly the block; header
-names are never null; every length is checked against what is left. Decompression has an output bound.
+names are never null (bytes that are not UTF-8 are replaced); every length is checked against what is left.
+Decompression has an output bound.
 Source: KIP-98, message format v2.
 """
 
@@ -193,10 +194,6 @@ def _read_headers(block: bytes, at: int, end: int, count: int) -> tuple[Headers,
         raw, at = _read_nullable(block, at, end)
         if raw is None:
             raise WireError("a record header has no name")
-        try:
-            name = raw.decode()
-        except UnicodeDecodeError:
-            raise WireError("the name of a record header is not UTF-8") from None
         value, at = _read_nullable(block, at, end)
-        headers.append((name, value))
+        headers.append((raw.decode(errors="replace"), value))
     return tuple(headers), at

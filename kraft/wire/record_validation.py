@@ -11,6 +11,7 @@ import struct
 from typing import NamedTuple
 
 from kraft.seam import Buffer, WireError
+from kraft.wire import record_walk
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.record_codec import NO_TIMESTAMP, Record, decode_batch
 from kraft.wire.record_header import (
@@ -26,6 +27,7 @@ from kraft.wire.record_header import (
     read_header,
 )
 
+WALK_IS_COMPILED = not str(record_walk.__file__).endswith(".py")
 CODEC_MAX = 4
 REPORTED_RECORDS_MAX = 5
 """A refusal names this many bad records; the client gets the index of every one of them."""

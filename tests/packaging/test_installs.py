@@ -122,6 +122,36 @@ def test_a_wheel_holds_every_folder_once_below_kraft(source: Path, tmp_path: Pat
     assert len(names) == len(set(names))
 
 
+def test_a_wheel_built_with_a_c_compiler_holds_the_compiled_record_walk_and_its_source(
+    source: Path, tmp_path: Path
+) -> None:
+    wheel = build(source, tmp_path / "dist", "wheel")
+    found = {name for name in zipfile.ZipFile(wheel).namelist() if "/record_walk" in name}
+    assert "kraft/wire/record_walk.py" in found
+    assert len(found) == (3 if shutil.which("cc") else 1)
+    assert wheel.name.endswith("-none-any.whl") is (len(found) == 1)
+
+
+@pytest.mark.slow
+def test_a_wheel_built_without_a_c_compiler_works_interpreted(
+    source: Path, tmp_path: Path, environment: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/no/compiler")
+    wheel = build(source, tmp_path / "dist", "wheel")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    programs = environment(wheel)
+    assert "record walk: interpreted" in run(programs / "kraft", "--version", cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_an_editable_install_with_a_c_compiler_uses_the_compiled_record_walk(
+    source: Path, tmp_path: Path, environment: Callable[..., Path]
+) -> None:
+    programs = environment("--editable", source)
+    assert "record walk: compiled" in run(programs / "kraft", "--version", cwd=tmp_path)
+
+
 @pytest.mark.slow
 def test_a_wheel_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
     require_working(environment(build(source, tmp_path / "dist", "wheel")), tmp_path)
