@@ -12,7 +12,7 @@ from kraft.storage.cleaner import CleanerLimits
 from kraft.storage.cleaner_range import find_range
 from kraft.storage.log import Log, LogConfig
 from kraft.wire.compression import Compression
-from tests.storage.batches import LOG, NOW_MS, headers, open_log, read_all, warmed
+from tests.storage.batches import LOG, NOW_MS, headers, looked_up, open_log, read_all, warmed
 from tests.storage.cleaning import (
     COMPACTED,
     begin,
@@ -152,10 +152,10 @@ def test_lookups_by_time_find_what_is_left() -> None:
         write(log, (b"k%d" % (number % 4), b"v"), timestamp=NOW_MS + number)
     settle(log)
     clean(log, machine)
-    found = log.offset_for_timestamp(NOW_MS + 10)
+    found = looked_up(log.offset_for_timestamp(NOW_MS + 10))
     assert found is not None
     assert (found.offset, found.timestamp) == (26, NOW_MS + 26)
-    largest = log.max_timestamp_offset()
+    largest = looked_up(log.max_timestamp_offset())
     assert largest is not None
     assert (largest.offset, largest.timestamp) == (29, NOW_MS + 29)
 
@@ -169,7 +169,7 @@ def test_the_largest_timestamp_is_that_of_a_record_also_when_its_batch_was_empti
     settle(log)
     clean(log, machine)
     assert headers(read_all(log))[1].record_count == 0
-    largest = log.max_timestamp_offset()
+    largest = looked_up(log.max_timestamp_offset())
     assert largest is not None
     assert (largest.offset, largest.timestamp) == (2, NOW_MS + 100)
 
