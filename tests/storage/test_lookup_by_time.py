@@ -165,6 +165,8 @@ def test_a_batch_that_does_not_parse_is_named_with_its_offset_and_is_not_damage(
     data[BATCH_HEADER_BYTES] = 0x7F
     write_crc(data, 0)
     lead(log, data)
-    with pytest.raises(UnreadableBatch, match=rf"{LOG}/.*: the records of the batch at offset 2 do not parse") as caught:
+    with pytest.raises(
+        UnreadableBatch, match=rf"{LOG}/.*: the records of the batch at offset 2 do not parse"
+    ) as caught:
         looked_up(log.offset_for_timestamp(50))
     assert caught.value.offset == 2
