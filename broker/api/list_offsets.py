@@ -181,7 +181,8 @@ class _Listing:
         is_latest = timestamp == MAX_TIMESTAMP
         try:
             steps = log.max_timestamp_offset() if is_latest else log.offset_for_timestamp(timestamp)
-            return await run_steps(replicas.disk, steps), ErrorCode.NONE
+            async with self._broker.gates.opening():
+                return await run_steps(replicas.disk, steps), ErrorCode.NONE
         except UnreadableBatch as problem:
             if is_uncut(partition, log, truncations):
                 replicas.damaged_logs.met_unreadable(partition, problem)

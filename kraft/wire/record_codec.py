@@ -149,14 +149,19 @@ def iter_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUT
 
 
 def iter_blocks(
-    buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    output_bytes_max: int,
+    records_max: int = BLOCK_RECORDS_MAX,
 ) -> Iterator[tuple[bytes, int]]:
     """The records' block of the batch at `position`, decompressed, in pieces of whole records: a piece, and how many
-    records it has (at most BLOCK_RECORDS_MAX). WireError if the batch is not exactly its records."""
+    records it has (at most `records_max`). WireError if the batch is not exactly its records."""
     pieces = iter_opened(buffer, position, header, output_bytes_max=output_bytes_max)
     left, block, start = header.record_count, b"", 0
     while left > 0:
-        end, count, missing = _whole_records(block, start, min(left, BLOCK_RECORDS_MAX))
+        end, count, missing = _whole_records(block, start, min(left, records_max))
         if not count:
             if missing > output_bytes_max:
                 raise WireError(f"a record announces {missing} bytes more, {output_bytes_max} may be opened")
