@@ -22,6 +22,8 @@ from kraft.broker.node.partition_checks import leader_epoch_error
 from kraft.control.topic_names import METADATA_TOPIC
 from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.handles import SegmentGone
+from kraft.storage.stepping import run_steps
+from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
@@ -179,10 +181,15 @@ class _Listing:
     async def _find(self, partition: Partition, log: Log, timestamp: int) -> tuple[TimestampedOffset | None, ErrorCode]:
         """What a lookup by time finds in this log; an error if the log cannot be read, be it only by now."""
         replicas, truncations = self._broker.replicas, log.truncations
+        is_latest = timestamp == MAX_TIMESTAMP
         try:
-            if timestamp == MAX_TIMESTAMP:
-                return await replicas.disk.offload(log.max_timestamp_offset), ErrorCode.NONE
-            return await replicas.disk.offload(log.offset_for_timestamp, timestamp), ErrorCode.NONE
+            steps = log.max_timestamp_offset() if is_latest else log.offset_for_timestamp(timestamp)
+            async with self._broker.gates.opening():
+                return await run_steps(replicas.disk, steps), ErrorCode.NONE
+        except UnreadableBatch as problem:
+            if is_uncut(partition, log, truncations):
+                replicas.damaged_logs.met_unreadable(partition, problem)
+                return None, ErrorCode.CORRUPT_MESSAGE
         except SegmentGone:
             pass
         except StorageCorrupt as damage:

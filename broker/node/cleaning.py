@@ -20,6 +20,7 @@ from kraft.seam import DiskError, StorageCorrupt, WireError
 from kraft.storage.cleaner import CleanerLimits, CleanerStats, CleaningRound
 from kraft.storage.cleaner_range import CleanableRange, find_range
 from kraft.storage.handles import ColdRead
+from kraft.storage.unreadable import UnreadableBatch
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
@@ -205,7 +206,7 @@ class LogCleaner:
             if is_current(partition, cleaning):
                 manager.disk_failed(partition, error)
             return False
-        except (StorageCorrupt, WireError) as error:
+        except (StorageCorrupt, UnreadableBatch, WireError) as error:
             if is_current(partition, cleaning):
                 self.state.uncleanable[partition] = cleanable.dirty_bytes
                 log.error("log is not compacted", topic=partition.topic, partition=partition.index, error=str(error))

@@ -29,8 +29,8 @@ class GivenUp(Exception):
 async def run_round(
     manager: ReplicaManager, partition: Partition, cleaning: CleaningRound, bytes_per_second_max: Callable[[], float]
 ) -> None:
-    """All steps of a round. GivenUp; StorageCorrupt, WireError and DiskError from a step (which may come from a log
-    that was taken away: see `is_current`)."""
+    """All steps of a round. GivenUp; StorageCorrupt, UnreadableBatch, WireError and DiskError from a step (which may
+    come from a log that was taken away: see `is_current`)."""
     steps = cleaning.steps()
     clock, offload = manager.clock, manager.disk.offload
     behind_ms = 0.0

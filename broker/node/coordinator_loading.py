@@ -8,7 +8,7 @@ Source: coord 1.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,23 +17,24 @@ from kraft.broker.group.durable import EMPTY_STATE, DurableState
 from kraft.broker.group.records import Entry, decode_entry
 from kraft.storage.handles import ColdRead
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
+from kraft.storage.unreadable import opening
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.records import decode_batch, iter_headers
+from kraft.wire.records import iter_batch, iter_headers
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.log import Log
 
-ENTRIES_PER_STEP = 1_000
-"""What is applied before others have a turn."""
+ENTRIES_PER_STEP = 400
+"""What is decoded, and then applied, before others have a turn."""
 
 
 async def load_state(
     replicas: ReplicaManager, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
 ) -> tuple[DurableState, int] | None:
     """What the log says and where it ends, all of it committed; None if it is not wanted any more. StorageCorrupt: a
-    batch is damaged; WireError: one that is not holds what does not parse; DiskError."""
+    batch is damaged; UnreadableBatch: one that is not holds what does not parse; DiskError."""
     await replicas.wait_settled(partition)
     state, offset = EMPTY_STATE, 0
     while is_wanted():
@@ -47,10 +48,12 @@ async def load_state(
         piece = await _read(replicas, log, offset, bytes_max)
         if piece is None:
             continue
-        entries, offset = await replicas.disk.offload(_decode, piece, log.log_end_offset)
-        for start in range(0, len(entries), ENTRIES_PER_STEP):
-            state = state.with_entries(entries[start : start + ENTRIES_PER_STEP])
-            await trio.lowlevel.checkpoint()
+        decoded = _decode(piece, log)
+        while (step := await replicas.disk.offload(next, decoded, None)) is not None:
+            entries, offset = step
+            state = state.with_entries(entries)
+            if not is_wanted():
+                return None
     return None
 
 
@@ -66,21 +69,24 @@ async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int)
     return None
 
 
-def _decode(piece: LogSlice, log_end_offset: int) -> tuple[list[Entry], int]:
-    """The entries of a slice, and the offset after it. What offsets were committed is never taken from a damaged batch.
-    *Blocking.*"""
-    data = piece.read_whole(log_end_offset)
+def _decode(piece: LogSlice, log: Log) -> Iterator[tuple[list[Entry], int]]:
+    """The entries of a slice, at most ENTRIES_PER_STEP at a time, each time with the offset after what was decoded so
+    far. What offsets were committed is never taken from a damaged batch. Each step is *blocking*."""
+    data = piece.read_whole(log.log_end_offset)
+    next_offset = log.log_end_offset if not data else piece.base_offset
     entries: list[Entry] = []
-    next_offset = log_end_offset if not data else piece.base_offset
     for position, header in iter_headers(data):
+        if not header.is_control:
+            with opening(log.directory, header):
+                for number, record in enumerate(iter_batch(data, position), start=1):
+                    entry = decode_entry(record.key, record.value)
+                    if entry is not None:
+                        entries.append(entry)
+                    if not number % ENTRIES_PER_STEP or len(entries) >= ENTRIES_PER_STEP:
+                        yield entries, next_offset
+                        entries = []
         next_offset = header.next_offset
-        if header.is_control:
-            continue
-        for record in decode_batch(data, position):
-            entry = decode_entry(record.key, record.value)
-            if entry is not None:
-                entries.append(entry)
-    return entries, next_offset
+    yield entries, next_offset
 
 
 async def _wait_committed(partition: Partition, end_offset: int) -> None:

@@ -25,6 +25,7 @@ from kraft.broker.node.partition_host import PendingAppend
 from kraft.broker.node.purgatory import Parked
 from kraft.seam import DiskError, StorageCorrupt, WireError
 from kraft.storage.append import AppendOrigin
+from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import Record, encode_batch, read_header
@@ -110,7 +111,7 @@ class CoordinatorShard:
         NOT_COORDINATOR; the partition's next change, be it that somebody is in sync again, loads it anew."""
         try:
             return await load_state(self._replicas, self.partition, self._is_current, self._owner.load_bytes)
-        except WireError as error:
+        except (UnreadableBatch, WireError) as error:
             self._not_loaded(error)
         except StorageCorrupt as error:
             is_damage = self._is_current()  # else it may have been cut meanwhile

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.seam import StorageCorrupt
     from kraft.storage.log import Log
+    from kraft.storage.unreadable import UnreadableBatch
 
 log = structlog.get_logger("kraft.broker.replicas")
 
@@ -33,6 +34,8 @@ class DamagedLogs:
         self._manager = manager
         self._told: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
         """Whose damage was told while it goes on, and until when that is enough."""
+        self._told_unreadable: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
+        """The same for batches that do not parse."""
 
     def met(self, partition: Partition, damage: StorageCorrupt) -> bool:
         """Somebody met damage in the partition's open log, which nobody is cutting. True: the replica has ended. False:
@@ -40,7 +43,7 @@ class DamagedLogs:
         if self.others_can_lead(partition):
             self.end(partition, damage)
             return True
-        if not self._was_told(partition):
+        if not self._was_told(partition, self._told):
             log.error(
                 "log is damaged, and no other replica could lead: what is not damaged is served. "
                 "Stop the broker and restore the file, or let another replica get in sync",
@@ -49,6 +52,18 @@ class DamagedLogs:
                 error=str(damage),
             )
         return False
+
+    def met_unreadable(self, partition: Partition, problem: UnreadableBatch) -> None:
+        """A lookup met a batch whose records do not parse: logged once in LEFT_ALONE_MS, however often it is retried.
+        Every replica has it so, and none of them ends."""
+        if not self._was_told(partition, self._told_unreadable):
+            log.error(
+                "stored batch cannot be read",
+                topic=partition.topic,
+                partition=partition.index,
+                offset=problem.offset,
+                error=str(problem),
+            )
 
     def end(self, partition: Partition, damage: StorageCorrupt) -> None:
         """What stands in this log cannot be trusted: the replica is in no directory until it is mended, and others
@@ -78,12 +93,12 @@ class DamagedLogs:
         in_sync = state.isr if leader is None else leader.isr.committed
         return any(one != self._manager.node_id and one in self._manager.eligible for one in (*in_sync, *state.elr))
 
-    def _was_told(self, partition: Partition) -> bool:
+    def _was_told(self, partition: Partition, told: WeakKeyDictionary[Partition, float]) -> bool:
         """Whether its damage was told a short while ago; if not, it is now."""
         now_ms = self._manager.clock.monotonic_ms()
-        if now_ms < self._told.get(partition, 0):
+        if now_ms < told.get(partition, 0):
             return True
-        self._told[partition] = now_ms + LEFT_ALONE_MS
+        told[partition] = now_ms + LEFT_ALONE_MS
         return False
 
 

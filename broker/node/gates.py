@@ -7,10 +7,13 @@ Source: Kafka's Authorizer and ClientQuotaManager; codes as in AclOperation and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
+
+import trio
 
 from kraft.broker.node.session import Session
 from kraft.wire.budget import MemoryBudget
@@ -132,17 +135,34 @@ class NoQuotas:
         return 0
 
 
+OPENERS_MAX = 3
+"""Requests that have stored batches decompressed at one time; others wait for their turn."""
+OPENING_BYTES = 8 * 1024 * 1024
+"""What one of them is counted with: a batch, and the window of its codec."""
+
+
 class Gates:
     """The gates of one node. `memory` is the process's one budget for frames, fetch buffers and decompression."""
 
-    __slots__ = ("authorizer", "memory", "quotas")
+    __slots__ = ("_openers", "authorizer", "memory", "quotas")
 
     def __init__(
         self, memory: MemoryBudget, *, authorizer: Authorizer | None = None, quotas: Quotas | None = None
     ) -> None:
         self.memory = memory
+        self._openers = trio.CapacityLimiter(OPENERS_MAX)
         self.authorizer: Authorizer = authorizer or AllowAll()
         self.quotas: Quotas = quotas or NoQuotas()
+
+    @asynccontextmanager
+    async def opening(self) -> AsyncIterator[None]:
+        """A turn to decompress stored batches, whose memory is counted meanwhile."""
+        async with self._openers:
+            self.memory.take(OPENING_BYTES)
+            try:
+                yield
+            finally:
+                self.memory.give(OPENING_BYTES)
 
     def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
         """May this session do this?"""

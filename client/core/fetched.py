@@ -8,16 +8,18 @@ Source: broker-spec 1.3 and 1.10; KIP-98.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kraft.client.core.records import ConsumerRecord, Headers, TopicPartition
 from kraft.seam import WireError
 from kraft.wire.control_records import ControlRecordType, decode_control
-from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, check_crc, open_records, read_header
+from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, check_crc, iter_blocks, open_records, read_header
 from kraft.wire.varints import read_unsigned, read_unsigned_long
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+PIECE_RECORDS_MAX = 5_000
+"""A batch of more records is opened and read in pieces of so many: a few kilobytes may hold millions."""
 
 
 class FetchPosition(NamedTuple):
@@ -30,7 +32,7 @@ class FetchPosition(NamedTuple):
 class FetchedBytes:
     """What one fetch brought of one partition. `position` is where the next batch is expected to start."""
 
-    __slots__ = ("_aborted", "_active", "_at", "_check_crcs", "_data", "_read_committed", "position")
+    __slots__ = ("_aborted", "_active", "_at", "_check_crcs", "_data", "_opened", "_read_committed", "position")
 
     def __init__(
         self,
@@ -49,6 +51,8 @@ class FetchedBytes:
         self._active: set[int] = set()
         self._read_committed = read_committed
         self._check_crcs = check_crcs
+        self._opened: Iterator[tuple[bytes, int]] | None = None
+        """What is left of the batch at `_at`, if it is read in pieces."""
 
     @property
     def bytes_left(self) -> int:
@@ -70,22 +74,51 @@ class FetchedBytes:
         return end
 
     def next_batch(self, topic_partition: TopicPartition) -> list[ConsumerRecord] | None:
-        """The visible records of the next batch, often none; None after the last whole batch. Moves `position`.
+        """The visible records of the next batch, or of the next piece of a large one, often none; None after the last
+        whole batch. Moves `position`.
 
-        WireError if the batch is damaged; the position then stays before it."""
+        WireError if the batch is damaged; the position then stays before what could not be read."""
         header = self._header(self._at)
         if header is None:
             return None
+        if self._opened is not None:
+            return self._next_piece(self._opened, header, topic_partition)
         records: list[ConsumerRecord] = []
         if self._check_crcs and not check_crc(self._data, self._at, header):
             topic, partition = topic_partition
             raise WireError(f"{topic}-{partition}: the batch at offset {header.base_offset} fails its CRC-32C")
         if header.next_offset > self.position.offset:  # which a damaged batch could deny
-            if self._is_visible(header):
+            is_visible = self._is_visible(header)
+            if is_visible and header.record_count > PIECE_RECORDS_MAX:
+                self._opened = iter_blocks(
+                    self._data,
+                    self._at,
+                    header,
+                    output_bytes_max=DECOMPRESSED_BYTES_MAX,
+                    records_max=PIECE_RECORDS_MAX,
+                )
+                return self._next_piece(self._opened, header, topic_partition)
+            if is_visible:
                 block = open_records(self._data, self._at, header, output_bytes_max=DECOMPRESSED_BYTES_MAX)
-                records = _read_records(block, header, topic_partition, self.position.offset)
+                records = _read_records(block, header.record_count, header, topic_partition, self.position.offset)
             self.position = FetchPosition(header.next_offset, header.partition_leader_epoch)
         self._at += header.size_bytes
+        return records
+
+    def _next_piece(
+        self, opened: Iterator[tuple[bytes, int]], header: BatchHeader, topic_partition: TopicPartition
+    ) -> list[ConsumerRecord]:
+        """The next records of a large batch; none at its end."""
+        self._opened = None  # also after damage: the batch is then opened anew, up to the same place
+        piece = next(opened, None)
+        if piece is None:
+            self.position = FetchPosition(header.next_offset, header.partition_leader_epoch)
+            self._at += header.size_bytes
+            return []
+        records = _read_records(*piece, header, topic_partition, self.position.offset)
+        if records:
+            self.position = FetchPosition(records[-1].offset + 1, header.partition_leader_epoch)
+        self._opened = opened
         return records
 
     def _header(self, at: int) -> BatchHeader | None:
@@ -106,9 +139,9 @@ class FetchedBytes:
 
 
 def _read_records(
-    block: bytes, header: BatchHeader, topic_partition: TopicPartition, first_offset: int
+    block: bytes, count: int, header: BatchHeader, topic_partition: TopicPartition, first_offset: int
 ) -> list[ConsumerRecord]:
-    """The records at or after `first_offset`. WireError if the block is not exactly its records."""
+    """The records at or after `first_offset`. WireError if the block is not exactly `count` records."""
     topic, partition = topic_partition
     base_offset, epoch = header.base_offset, header.partition_leader_epoch
     base_time = header.base_timestamp
@@ -117,7 +150,7 @@ def _read_records(
     records: list[ConsumerRecord] = []
     at = 0
     try:
-        for _ in range(header.record_count):
+        for _ in range(count):
             # varints of one and two bytes are read in place: they are nearly all there are
             length = block[at]
             at += 1
@@ -162,7 +195,7 @@ def _read_records(
     except IndexError:
         raise WireError(f"{topic}-{partition}: the batch at offset {base_offset} ends within a record") from None
     if at != len(block):
-        raise WireError(f"{len(block) - at} bytes are left over after the {header.record_count} records of a batch")
+        raise WireError(f"{len(block) - at} bytes are left over after the {count} records of a batch")
     return records
 
 

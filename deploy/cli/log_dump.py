@@ -17,7 +17,7 @@ from kraft.storage import offset_index, time_index, txn_index
 from kraft.storage.log_names import METADATA_TOPIC, parse_partition_directory
 from kraft.storage.producer_snapshot import decode as decode_producer_snapshot
 from kraft.wire.control_records import decode_controls
-from kraft.wire.record_codec import Record, decode_batch
+from kraft.wire.record_codec import Record, iter_batch
 from kraft.wire.record_header import BatchHeader, check_crc, iter_headers
 
 Row = dict[str, Any]
@@ -75,7 +75,11 @@ def _batches(path: Path, with_records: bool) -> Iterator[Row]:
             yield _batch_row(position, header, good)
             end = position + header.size_bytes
             if with_records and good:
-                yield from _records(data, position, header, as_events)
+                try:
+                    yield from _records(data, position, header, as_events)
+                except WireError as problem:  # its producer sent it so: the batches behind it are as good as before
+                    reason = f"the records of the batch at offset {header.base_offset} do not parse: {problem}"
+                    yield {"kind": "damage", "position": position, "reason": reason}
     except WireError as problem:
         yield {"kind": "damage", "position": end, "reason": str(problem)}
         return
@@ -108,7 +112,7 @@ def _records(data: bytes, position: int, header: BatchHeader, as_events: bool) -
         for control in decode_controls(data, position):
             yield {"kind": "control", **plain_fields(control)}
         return
-    for record in decode_batch(data, position):
+    for record in iter_batch(data, position):
         yield _event_row(record) if as_events else _record_row(record)
 
 

@@ -31,6 +31,7 @@ from kraft.raft.state import Progress
 from kraft.seam import Address, Seam, StorageCorrupt, WireError, require
 from kraft.storage.meta_properties import MetaProperties
 from kraft.storage.reading import TimestampedOffset
+from kraft.storage.stepping import run_steps
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import InternalKey, decode_rpc_request, encode_rpc
 from kraft.wire.rpc_quorum import (
@@ -252,7 +253,7 @@ class Quorum:
         if self._driver is None:
             return None
         async with self._files:
-            return await self._seam.disk.offload(self._driver.metadata.log.offset_for_timestamp, timestamp)
+            return await run_steps(self._seam.disk, self._driver.metadata.log.offset_for_timestamp(timestamp))
 
     @property
     def log_end_offset(self) -> int:

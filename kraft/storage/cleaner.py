@@ -24,7 +24,8 @@ from kraft.storage.markers import read_marker
 from kraft.storage.replace import Replacement
 from kraft.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from kraft.storage.txn_index import AbortedTransaction, read_entries
-from kraft.wire.record_rewriting import block_of, scan_records
+from kraft.storage.unreadable import opening
+from kraft.wire.record_rewriting import scan_batch
 from kraft.wire.records import BatchHeader, check_crc, iter_headers, read_header
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class CleaningRound:
         """Each step gives None, or a group's replacement, which is to be carried out before the next step.
 
         StorageCorrupt and WireError: the log has damage where it was synced, or a segment was taken away under the
-        round. DiskError.
+        round. UnreadableBatch, DiskError.
         """
         if not self.cleanable.segments:
             return
@@ -135,26 +136,39 @@ class CleaningRound:
                     if self._offsets.is_full:
                         self.stats.map_utilization = self._offsets.utilization
                         return
-                    self._map_batch(header, batch, transactions)
-                    self.cleaned_to = header.next_offset
+                    with opening(self.log.directory, header):
+                        self.cleaned_to = yield from self._map_batch(header, batch, transactions)
                     self.stats.map_bytes_read += header.size_bytes
+                    if self.cleaned_to < header.next_offset:
+                        self.stats.map_utilization = self._offsets.utilization
+                        return
                 yield
             self.cleaned_to = end_offset
         self.stats.map_utilization = self._offsets.utilization
 
-    def _map_batch(self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions) -> None:
+    def _map_batch(
+        self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions
+    ) -> Generator[None, None, int]:
+        """Returns the offset up to which the batch is in the map: its end, or less if the map is full. A round begins
+        within a batch where the one before it ended there."""
         if header.is_control:
             marker = read_marker(batch, 0, header)
             if marker is not None:
                 transactions.on_marker(header, marker)
-            return
+            return header.next_offset
         if transactions.on_data(header) or not header.record_count:
-            return
-        block = block_of(header, batch)
+            return header.next_offset
         base, put = header.base_offset, self._offsets.put
-        for _, _, _, _, offset, key, _ in scan_records(block, header.record_count):
-            if key is not None:
-                put(key, base + offset)
+        first_delta = self.cleanable.first_dirty_offset - base
+        for number, (_, places) in enumerate(scan_batch(header, batch)):
+            if number:
+                yield
+                if self._offsets.is_full:
+                    return base + places[0][4]
+            for _, _, _, _, offset, key, _ in places:
+                if key is not None and offset >= first_delta:
+                    put(key, base + offset)
+        return header.next_offset
 
     def _aborted(self, from_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions whose marker stands at `from_offset` or behind it."""
@@ -203,7 +217,8 @@ class CleaningRound:
             for piece in self._pieces(segment):
                 kept: list[tuple[BatchHeader, Buffer]] = []
                 for header, batch in piece:
-                    new = batches.keep(header, batch, ends_segment=header.next_offset == end_offset)
+                    with opening(log.directory, header):
+                        new = yield from batches.keep(header, batch, ends_segment=header.next_offset == end_offset)
                     changed = changed or new is not batch
                     if new is not None:
                         kept.append((header if new is batch else read_header(new), new))

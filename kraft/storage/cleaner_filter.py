@@ -9,15 +9,18 @@ Ours: the last batch of every cleaned segment stays, so that recovery can still 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 from kraft.seam import Buffer
 from kraft.storage.cleaner_map import OffsetMap
 from kraft.storage.cleaner_transactions import CleanedTransactions
 from kraft.storage.markers import read_marker
-from kraft.wire.record_rewriting import batch_of, block_of, emptied, scan_records
+from kraft.wire.record_rewriting import Pick, RecordPlace, emptied, rewrite_batch, scan_batch
 from kraft.wire.records import BatchHeader
+
+Keeping = Generator[None, None, Buffer | None]
+"""*Blocking* steps that decide of one batch."""
 
 LastOfProducer = tuple[int, int]
 """What a producer's state comes from: its epoch, and the last offset of its last batch of data (-1: it has none, so it
@@ -53,15 +56,16 @@ class BatchFilter:
         self._horizon_ms = now_ms + delete_retention_ms
         self.counts = RecordCounts()
 
-    def keep(self, header: BatchHeader, batch: memoryview, *, ends_segment: bool) -> Buffer | None:
-        """What takes the place of this batch; `batch` itself if nothing changes, None if it goes.
+    def keep(self, header: BatchHeader, batch: memoryview, *, ends_segment: bool) -> Keeping:
+        """What takes the place of this batch; `batch` itself if nothing changes, None if it goes. A batch of many
+        records takes several steps.
 
         WireError if its records do not parse.
         """
         self.counts.read += header.record_count
         keeps_header = ends_segment or self._is_last_of_producer(header)
         if header.is_control:
-            kept = self._keep_marker(header, batch, keeps_header=keeps_header)
+            kept = yield from self._keep_marker(header, batch, keeps_header=keeps_header)
             self.counts.kept += header.record_count if kept is not None else 0
             return kept
         aborted = self._transactions.on_data(header)
@@ -69,40 +73,53 @@ class BatchFilter:
             self.counts.kept += header.record_count
             return batch
         if header.record_count and not aborted:
-            kept = self._keep_records(header, batch)
+            kept = yield from self._keep_records(header, batch)
             if kept is not None:
                 return kept
         if not keeps_header:
             return None
         return emptied(header) if header.record_count else batch
 
-    def _keep_marker(self, header: BatchHeader, batch: memoryview, *, keeps_header: bool) -> Buffer | None:
+    def _keep_marker(self, header: BatchHeader, batch: memoryview, *, keeps_header: bool) -> Keeping:
         marker = read_marker(batch, 0, header)
         if marker is None or not self._transactions.on_marker(header, marker):
             return batch
         if header.has_delete_horizon:
             return batch if keeps_header or self._now_ms < header.base_timestamp else None
-        block = block_of(header, batch)
-        return batch_of(header, block, scan_records(block, header.record_count), horizon_ms=self._horizon_ms)
+        return (yield from rewrite_batch(header, batch, lambda places: places, horizon_ms=self._horizon_ms))
 
-    def _keep_records(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
-        block = block_of(header, batch)
-        places = scan_records(block, header.record_count)
+    def _keep_records(self, header: BatchHeader, batch: memoryview) -> Keeping:
+        """Look at all records first: a batch that stays as it is, or goes, is not written anew."""
         has_horizon = header.has_delete_horizon
-        expired = has_horizon and self._now_ms >= header.base_timestamp
-        base, get = header.base_offset, self._offsets.get
-        kept = [
-            place
-            for place in places
-            if place[5] is not None and base + place[4] >= get(place[5]) and (place[6] or not expired)
-        ]
-        self.counts.kept += len(kept)
-        if not kept:
+        pick = self._pick(header, expired=has_horizon and self._now_ms >= header.base_timestamp)
+        count, has_tombstone = 0, False
+        for number, (_, places) in enumerate(scan_batch(header, batch)):
+            if number:
+                yield
+            kept = pick(places)
+            count += len(kept)
+            has_tombstone = has_tombstone or not all(place[6] for place in kept)
+        self.counts.kept += count
+        if not count:
             return None
-        stamps = not has_horizon and not all(place[6] for place in kept)
-        if len(kept) == len(places) and not stamps:
+        # a tombstone behind the map's end may have values before it still
+        stamps = has_tombstone and not has_horizon and header.next_offset <= self._cleaned_to
+        if count == header.record_count and not stamps:
             return batch
-        return batch_of(header, block, kept, horizon_ms=self._horizon_ms if stamps else None)
+        return (yield from rewrite_batch(header, batch, pick, horizon_ms=self._horizon_ms if stamps else None))
+
+    def _pick(self, header: BatchHeader, *, expired: bool) -> Pick:
+        """Keep the records that are their key's last; of tombstones only those that have not `expired`."""
+        base, get = header.base_offset, self._offsets.get
+
+        def pick(places: list[RecordPlace]) -> list[RecordPlace]:
+            return [
+                place
+                for place in places
+                if place[5] is not None and base + place[4] >= get(place[5]) and (place[6] or not expired)
+            ]
+
+        return pick
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         if header.producer_id < 0:

@@ -53,9 +53,11 @@ class LoadedLog:
 
 
 def new_segment(disk: Disk, cache: FileCache, directory: str, base_offset: int, now_ms: int) -> Segment:
-    """An empty segment and its file, whose directory entry is not synced. Never suspends."""
+    """An empty segment and its files, whose directory entries are not synced. Never suspends. The indexes are there
+    from the beginning, as Apache Kafka's tools expect of a folder in use."""
     segment = Segment(disk, cache, directory, base_offset, present=frozenset(), created_ms=now_ms)
-    segment.log.create()
+    for handle in (segment.log, segment.index.handle, segment.time_index.handle):
+        handle.create()
     segment.recent[base_offset] = 0
     return segment
 

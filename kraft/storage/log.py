@@ -222,12 +222,14 @@ class Log(AppendableLog):
         """An offset at or above the end of a slice, for `aborted_transactions`. ColdRead."""
         return reading.upper_bound(self.segments, piece, self.log_end_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> reading.TimestampedOffset | None:
-        """The first record at or above log start with a timestamp >= `timestamp_ms`. *Blocking*, changes nothing."""
+    def offset_for_timestamp(self, timestamp_ms: int) -> reading.LookupSteps:
+        """The first record at or above log start with a timestamp >= `timestamp_ms`. In *blocking* steps of about a
+        millisecond each, which change nothing. UnreadableBatch, StorageCorrupt, DiskError, SegmentGone."""
         return reading.offset_for_timestamp(self, timestamp_ms)
 
-    def max_timestamp_offset(self) -> reading.TimestampedOffset | None:
-        """The first record that has the log's largest timestamp; None for an empty log. *Blocking*, changes nothing."""
+    def max_timestamp_offset(self) -> reading.LookupSteps:
+        """The first record that has the largest timestamp of those at or above log start; None for an empty log. Steps
+        and errors as in `offset_for_timestamp`."""
         return reading.max_timestamp_offset(self)
 
     def advance_log_start(self, offset: int) -> bool:

@@ -7,15 +7,17 @@ What runs on the loop raises ColdRead when it would have to wait. The lookups by
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVarTuple
 
-from kraft.seam import FileRange
+from kraft.seam import FileRange, WireError
 from kraft.storage.handles import ColdRead, HandleNeed, SegmentGone, read_through
 from kraft.storage.log_slice import LogSlice
-from kraft.storage.segment import Segment
-from kraft.wire.records import BatchHeader, check_crc, decode_batch
+from kraft.storage.segment import NO_TIMESTAMP, Segment
+from kraft.storage.unreadable import opening
+from kraft.wire.record_rewriting import scan_records
+from kraft.wire.records import BatchHeader, check_crc, iter_blocks
 
 if TYPE_CHECKING:
     from kraft.storage.log import Log
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 BASE = attrgetter("base_offset")
 LOOKUP_TRIES_MAX = 10
+TIMESTAMP_MIN, TIMESTAMP_MAX = -(2**63), 2**63 - 1
 OPENED_BATCH_BYTES_MAX = 128 * 1024 * 1024
-"""Bound of what one batch may decompress to in a lookup by time."""
+"""Bound of what one batch may decompress to in a lookup by time. It is decompressed in small pieces."""
+HEADERS_PER_STEP = 256
+"""Headers that one step of a lookup walks over: under a millisecond."""
 
 
 class TimestampedOffset(NamedTuple):
@@ -33,6 +38,10 @@ class TimestampedOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+LookupSteps = Generator[None, None, TimestampedOffset | None]
+"""A lookup in *blocking* steps, so that it can share a thread and the interpreter; its value is what it finds."""
 
 
 def read_slice(
@@ -99,65 +108,72 @@ def aborted_transactions(segments: Sequence[Segment], fetch_offset: int, upper: 
     return found
 
 
-def offset_for_timestamp(log: Log, timestamp_ms: int) -> TimestampedOffset | None:
-    """See `Log.offset_for_timestamp`. *Blocking.*"""
+def offset_for_timestamp(log: Log, timestamp_ms: int) -> LookupSteps:
+    """See `Log.offset_for_timestamp`. Each step is *blocking* and takes about a millisecond."""
     return _with_present_segments(_offset_for_timestamp, log, timestamp_ms)
 
 
-def max_timestamp_offset(log: Log) -> TimestampedOffset | None:
-    """See `Log.max_timestamp_offset`. *Blocking.*"""
+def max_timestamp_offset(log: Log) -> LookupSteps:
+    """See `Log.max_timestamp_offset`. Steps as in `offset_for_timestamp`."""
     return _with_present_segments(_max_timestamp_offset, log)
 
 
-def _with_present_segments(
-    lookup: Callable[[Log, *Ts], TimestampedOffset | None], log: Log, *arguments: *Ts
-) -> TimestampedOffset | None:
+def _with_present_segments(lookup: Callable[[Log, *Ts], LookupSteps], log: Log, *arguments: *Ts) -> LookupSteps:
     """Look again if a segment was taken out of the log meanwhile, by retention or by the cleaner. SegmentGone if that
     happens again and again, as in a log that was deleted."""
     for _ in range(LOOKUP_TRIES_MAX - 1):
         try:
-            return lookup(log, *arguments)
+            return (yield from lookup(log, *arguments))
         except SegmentGone:
             continue
-    return lookup(log, *arguments)
+    return (yield from lookup(log, *arguments))
 
 
-def _offset_for_timestamp(log: Log, timestamp_ms: int) -> TimestampedOffset | None:
+def _offset_for_timestamp(log: Log, timestamp_ms: int) -> LookupSteps:
     start = log.log_start_offset
     for segment in log.segments:
         if read_through(largest_timestamp, segment)[0] < timestamp_ms:
             continue
-        found = read_through(_find_in_segment, segment, timestamp_ms, start)
+        found = yield from _find_in_segment(segment, timestamp_ms, start)
         if found is not None:
             return found
     return None
 
 
-def _max_timestamp_offset(log: Log) -> TimestampedOffset | None:
+def _max_timestamp_offset(log: Log) -> LookupSteps:
     best: Segment | None = None
-    largest = (-1, 0)
+    largest = NO_TIMESTAMP - 1
     for segment in log.segments:
-        candidate = read_through(largest_timestamp, segment)
-        if segment.size and candidate[0] > largest[0]:
-            best, largest = segment, candidate
+        timestamp, _ = read_through(largest_timestamp, segment)
+        if segment.size and timestamp > largest:
+            best, largest = segment, timestamp
     if best is None:
         return None
-    found = read_through(_find_in_segment, best, largest[0], log.log_start_offset)
-    return found if found is not None else _largest_by_headers(log)
+    found = yield from _find_in_segment(best, largest, log.log_start_offset)
+    return found if found is not None else (yield from _largest_by_headers(log))
 
 
-def _largest_by_headers(log: Log) -> TimestampedOffset | None:
-    """As `max_timestamp_offset`, when the largest timestamp is that of a batch that compaction emptied. *Blocking.*"""
+def _largest_by_headers(log: Log) -> LookupSteps:
+    """As `max_timestamp_offset`, when the largest timestamp is that of a batch that compaction emptied, or of a record
+    below log start. Of the batch that log start lies in the records say what is largest, of the others the headers."""
+    start = log.log_start_offset
+    largest: TimestampedOffset | None = None
     best: tuple[Segment, int, BatchHeader] | None = None
     for segment in log.segments:
         walk = segment.headers_from(0)
+        number = 0
         while (found := read_through(next, walk, None)) is not None:
             position, header = found
-            if header.record_count and header.last_offset >= log.log_start_offset:
+            if header.record_count and header.base_offset < start <= header.last_offset:
+                largest = yield from _largest_in_batch(segment, position, header, start)
+            elif header.record_count and header.base_offset >= start:
                 best = max(best or (segment, position, header), (segment, position, header), key=_max_timestamp)
-    if best is None:
-        return None
-    return read_through(_find_in_batch, *best, best[2].max_timestamp, log.log_start_offset)
+            number += 1
+            if not number % HEADERS_PER_STEP:
+                yield
+    if best is not None and (largest is None or best[2].max_timestamp > largest.timestamp):
+        return (yield from _largest_in_batch(*best, start))
+    return largest
 
 
 def _max_timestamp(found: tuple[Segment, int, BatchHeader]) -> int:
@@ -173,28 +189,64 @@ def largest_timestamp(segment: Segment) -> tuple[int, int]:
     return segment.max_timestamp, segment.max_timestamp_offset
 
 
-def _find_in_segment(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-    """The first record with a timestamp >= the one asked for and an offset >= `start_offset`. ColdRead."""
-    floor = segment.time_index.floor(timestamp_ms - 1)
-    for found, header in segment.headers_from(*segment.index.floor(max(floor, start_offset))):
-        if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
-            continue
-        record = _find_in_batch(segment, found, header, timestamp_ms, start_offset)
-        if record is not None:
-            return record
+def _find_in_segment(segment: Segment, timestamp_ms: int, start_offset: int) -> LookupSteps:
+    """The first record with a timestamp >= the one asked for and an offset >= `start_offset`."""
+    floor = read_through(segment.time_index.floor, timestamp_ms - 1)
+    walk = segment.headers_from(*read_through(segment.index.floor, max(floor, start_offset)))
+    number = 0
+    while (found := read_through(next, walk, None)) is not None:
+        position, header = found
+        if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+            record = yield from _find_in_batch(segment, position, header, timestamp_ms, start_offset)
+            if record is not None:
+                return record
+        number += 1
+        if not number % HEADERS_PER_STEP:
+            yield
     return None
 
 
 def _find_in_batch(
     segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
-) -> TimestampedOffset | None:
-    epoch = header.partition_leader_epoch
+) -> LookupSteps:
+    for piece in _timestamps(segment, position, header, start_offset):
+        for timestamp, offset in piece:
+            if timestamp >= timestamp_ms:
+                return TimestampedOffset(timestamp, offset, header.partition_leader_epoch)
+        yield
+    return None
+
+
+def _largest_in_batch(segment: Segment, position: int, header: BatchHeader, start_offset: int) -> LookupSteps:
+    """The first record with the largest timestamp of those with an offset >= `start_offset`."""
+    largest: TimestampedOffset | None = None
+    for piece in _timestamps(segment, position, header, start_offset):
+        for timestamp, offset in piece:
+            if largest is None or timestamp > largest.timestamp:
+                largest = TimestampedOffset(timestamp, offset, header.partition_leader_epoch)
+        yield
+    return largest
+
+
+def _timestamps(
+    segment: Segment, position: int, header: BatchHeader, start_offset: int
+) -> Iterator[list[tuple[int, int]]]:
+    """(timestamp, offset) of the records of a batch from `start_offset` on, a step's worth at a time. *Blocking.*
+    UnreadableBatch, StorageCorrupt."""
     if header.is_log_append_time:
-        return TimestampedOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
-    data = segment.log.read(position, header.size_bytes)
+        yield [(header.max_timestamp, max(header.base_offset, start_offset))]
+        return
+    data = read_through(segment.log.read, position, header.size_bytes)
     if not check_crc(data, 0, header):
         raise segment.damaged_at(position, f"the one at offset {header.base_offset} does not fit its CRC")
-    for record in decode_batch(data, output_bytes_max=OPENED_BATCH_BYTES_MAX):
-        if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-            return TimestampedOffset(record.timestamp, record.offset, epoch)
-    return None
+    base_timestamp, base_offset = header.base_timestamp, header.base_offset
+    with opening(segment.log.path, header):
+        for block, count in iter_blocks(data, 0, header, output_bytes_max=OPENED_BATCH_BYTES_MAX):
+            piece = [
+                (base_timestamp + timestamp, base_offset + offset)
+                for _, _, _, timestamp, offset, _, _ in scan_records(block, count)
+                if base_offset + offset >= start_offset
+            ]
+            if not all(TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX for timestamp, _ in piece):
+                raise WireError("a record's timestamp does not fit into 64 bits")
+            yield piece

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
@@ -76,10 +76,19 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 def decompress(codec: Compression, data: Buffer, *, output_bytes_max: int) -> bytes:
     """What `compress` was given. WireError if the block is damaged or holds more than `output_bytes_max` bytes."""
-    if codec is Compression.NONE:
-        return _bounded([bytes(data)], output_bytes_max)
+    return b"".join(iter_decompressed(codec, data, output_bytes_max=output_bytes_max))
+
+
+def iter_decompressed(codec: Compression, data: Buffer, *, output_bytes_max: int) -> Iterator[bytes]:
+    """As `decompress`, in pieces of about PIECE_BYTES that are made when they are asked for: what is held at once stays
+    small, however far the block expands."""
+    left = output_bytes_max
     try:
-        return _DECOMPRESSORS[codec](memoryview(data), output_bytes_max)
+        for piece in _DECOMPRESSORS[codec](memoryview(data), output_bytes_max):
+            left -= len(piece)
+            if left < 0:
+                raise _too_much(output_bytes_max)
+            yield piece
     except (zlib.error, RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, EOFError, ValueError) as error:
         raise WireError(f"the {codec.name.lower()} block is damaged: {error}") from None
 
@@ -88,30 +97,23 @@ def _too_much(output_bytes_max: int) -> WireError:
     return WireError(f"a compressed batch opens to more than {output_bytes_max} bytes")
 
 
-def _bounded(pieces: list[bytes], output_bytes_max: int) -> bytes:
-    if sum(map(len, pieces)) > output_bytes_max:
+def _copy(data: memoryview, output_bytes_max: int) -> Iterator[bytes]:
+    if len(data) > output_bytes_max:
         raise _too_much(output_bytes_max)
-    return b"".join(pieces)
+    yield bytes(data)
 
 
-def _decompress_gzip(data: memoryview, output_bytes_max: int) -> bytes:
-    pieces: list[bytes] = []
-    left = output_bytes_max
+def _decompress_gzip(data: memoryview, _: int) -> Iterator[bytes]:
     rest: Buffer = data
     while len(rest):
         member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         while not member.eof:
-            # a bound of 0 would mean none
-            piece = member.decompress(rest, min(PIECE_BYTES, left + 1))
+            piece = member.decompress(rest, PIECE_BYTES)
             rest = member.unconsumed_tail
             if not piece and not rest and not member.eof:
                 raise WireError("the gzip block ends too soon")
-            left -= len(piece)
-            if left < 0:
-                raise _too_much(output_bytes_max)
-            pieces.append(piece)
+            yield piece
         rest = member.unused_data
-    return b"".join(pieces)
 
 
 def _compress_xerial(data: memoryview) -> bytes:
@@ -122,12 +124,11 @@ def _compress_xerial(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: memoryview, output_bytes_max: int) -> bytes:
+def _decompress_snappy(data: memoryview, output_bytes_max: int) -> Iterator[bytes]:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, output_bytes_max, output_bytes_max)
+        yield _decompress_snappy_block(data, output_bytes_max)
+        return
     position = len(_XERIAL_HEADER)
-    left = output_bytes_max
-    pieces = []
     while position < len(data):
         if position + 4 > len(data):
             raise WireError("the snappy block ends within a length")
@@ -135,55 +136,41 @@ def _decompress_snappy(data: memoryview, output_bytes_max: int) -> bytes:
         position += 4
         if not 0 <= size <= len(data) - position:
             raise WireError(f"a snappy block of {size} bytes is announced, {len(data) - position} are left")
-        piece = _decompress_snappy_block(data[position : position + size], left, output_bytes_max)
-        left -= len(piece)
-        pieces.append(piece)
+        yield _decompress_snappy_block(data[position : position + size], output_bytes_max)
         position += size
-    return b"".join(pieces)
 
 
-def _decompress_snappy_block(data: memoryview, left: int, output_bytes_max: int) -> bytes:
+def _decompress_snappy_block(data: memoryview, output_bytes_max: int) -> bytes:
     # the length that the block claims is checked before it is believed
     claimed = cramjam.snappy.decompress_raw_len(data)
-    if claimed > left:
+    if claimed > output_bytes_max:
         raise _too_much(output_bytes_max)
     if claimed > len(data) * _SNAPPY_EXPANSION_MAX:
         raise WireError(f"a snappy block of {len(data)} bytes claims to hold {claimed}")
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-def _decompress_lz4(data: memoryview, output_bytes_max: int) -> bytes:
+def _decompress_lz4(data: memoryview, _: int) -> Iterator[bytes]:
     frame = lz4.frame.LZ4FrameDecompressor()
-    pieces: list[bytes] = []
-    left = output_bytes_max
     rest: Buffer = data
     while not frame.eof:
-        piece = frame.decompress(rest, min(PIECE_BYTES, left + 1))
+        piece = frame.decompress(rest, PIECE_BYTES)
         rest = b""
-        left -= len(piece)
-        if left < 0:
-            raise _too_much(output_bytes_max)
         if not piece and not frame.eof:
             raise WireError("the lz4 frame ends too soon")
-        pieces.append(piece)
-    return b"".join(pieces)
+        yield piece
 
 
-def _decompress_zstd(data: memoryview, output_bytes_max: int) -> bytes:
+def _decompress_zstd(data: memoryview, _: int) -> Iterator[bytes]:
     opener = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
-    pieces: list[bytes] = []
-    left = output_bytes_max
     with opener.stream_reader(data, read_across_frames=True) as reader:
-        while piece := reader.read(min(PIECE_BYTES, left + 1)):
-            left -= len(piece)
-            if left < 0:
-                raise _too_much(output_bytes_max)
-            pieces.append(piece)
-    return b"".join(pieces)
+        while piece := reader.read(PIECE_BYTES):
+            yield piece
 
 
-_DECOMPRESSORS: Mapping[Compression, Callable[[memoryview, int], bytes]] = MappingProxyType(
+_DECOMPRESSORS: Mapping[Compression, Callable[[memoryview, int], Iterator[bytes]]] = MappingProxyType(
     {
+        Compression.NONE: _copy,
         Compression.GZIP: _decompress_gzip,
         Compression.SNAPPY: _decompress_snappy,
         Compression.LZ4: _decompress_lz4,

@@ -24,7 +24,7 @@ from kraft.wire.primitives import (
     uuid_bytes,
     uuid_or_none,
 )
-from kraft.wire.record_codec import OUTPUT_BYTES_MAX, Record, decode_batch, encode_batch
+from kraft.wire.record_codec import Record, decode_batch, encode_batch
 from kraft.wire.varints import skip_tagged_fields
 
 _KEY = struct.Struct(">hh")
@@ -37,6 +37,9 @@ _PORT = struct.Struct(">H")
 _LEVELS = struct.Struct(">hh")
 _NO_TAGS = b"\0"
 _LEADER_CHANGE_VERSION = 1
+
+CONTROL_BATCH_BYTES_MAX = 1024 * 1024
+"""What a control batch may open to: markers, voters and snapshot headers are far smaller."""
 
 
 class ControlRecordType(IntEnum):
@@ -133,7 +136,8 @@ def decode_control(buffer: Buffer, position: int = 0) -> ControlRecord:
 def decode_controls(buffer: Buffer, position: int = 0) -> list[ControlRecord]:
     """All records of the control batch at `position`. WireError if they do not parse."""
     return [
-        decode_control_record(record) for record in decode_batch(buffer, position, output_bytes_max=OUTPUT_BYTES_MAX)
+        decode_control_record(record)
+        for record in decode_batch(buffer, position, output_bytes_max=CONTROL_BATCH_BYTES_MAX)
     ]
 
 

@@ -8,11 +8,11 @@ Source: KIP-98, message format v2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from kraft.seam import Buffer, WireError, require
-from kraft.wire.compression import Compression, compress, decompress
+from kraft.wire.compression import Compression, compress, iter_decompressed
 from kraft.wire.record_header import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -25,10 +25,13 @@ from kraft.wire.record_header import (
     read_header,
     write_crc,
 )
-from kraft.wire.varints import encode_unsigned, encode_zigzag, read_zigzag, read_zigzag_long
+from kraft.wire.varints import VARINT_BYTES_MAX, encode_unsigned, encode_zigzag, read_zigzag, read_zigzag_long
 
 OUTPUT_BYTES_MAX = 256 * 1024 * 1024
 """What a batch may open to where the caller knows no better bound."""
+
+BLOCK_RECORDS_MAX = 256
+"""Records of a piece of `iter_blocks`: to look at all of them takes under a millisecond."""
 
 NO_TIMESTAMP = -1
 
@@ -132,27 +135,91 @@ def _append_record(parts: list[bytes], offset_delta: int, timestamp_delta: int, 
 def decode_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUTPUT_BYTES_MAX) -> list[Record]:
     """The records of the batch at `position`. WireError if the batch is not whole or does not parse. The CRC is not
     checked here (`check_crc`)."""
+    return list(iter_batch(buffer, position, output_bytes_max=output_bytes_max))
+
+
+def iter_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[Record]:
+    """As `decode_batch`, but the records are opened and decoded as they are asked for, so that a batch of a million
+    records needs little memory."""
     header = read_header(buffer, position)
-    block = open_records(buffer, position, header, output_bytes_max=output_bytes_max)
-    records = []
-    at = 0
-    for _ in range(header.record_count):
-        record, at = read_record(block, at, header)
-        records.append(record)
-    if at != len(block):
-        raise WireError(f"{len(block) - at} bytes are left over after the {header.record_count} records of a batch")
-    return records
+    for block, count in iter_blocks(buffer, position, header, output_bytes_max=output_bytes_max):
+        at = 0
+        for _ in range(count):
+            record, at = read_record(block, at, header)
+            yield record
+
+
+def iter_blocks(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    output_bytes_max: int,
+    records_max: int = BLOCK_RECORDS_MAX,
+) -> Iterator[tuple[bytes, int]]:
+    """The records' block of the batch at `position`, decompressed, in pieces of whole records: a piece, and how many
+    records it has (at most `records_max`). WireError if the batch is not exactly its records."""
+    pieces = iter_opened(buffer, position, header, output_bytes_max=output_bytes_max)
+    left, block, start = header.record_count, b"", 0
+    while left > 0:
+        end, count, missing = _whole_records(block, start, min(left, records_max))
+        if not count:
+            if missing > output_bytes_max:
+                raise WireError(f"a record announces {missing} bytes more, {output_bytes_max} may be opened")
+            block, start = _with_more(block[start:], missing, pieces), 0
+            continue
+        yield (block if end - start == len(block) else block[start:end]), count
+        left -= count
+        start = end
+    over = len(block) - start + len(next(filter(None, pieces), b""))
+    if over:
+        raise WireError(f"at least {over} bytes are left over after the {header.record_count} records of a batch")
+
+
+def _whole_records(block: bytes, start: int, count_max: int) -> tuple[int, int, int]:
+    """Where the last whole record from `start` on ends, how many there are, and how many bytes the next one misses at
+    least."""
+    at, size = start, len(block)
+    for count in range(count_max):
+        if at + VARINT_BYTES_MAX > size and (at == size or block[size - 1] > 127):
+            return at, count, 1
+        length, body = read_zigzag(block, at)
+        if length < 0:
+            raise WireError(f"a record of {length} bytes is announced")
+        if body + length > size:
+            return at, count, body + length - size
+        at = body + length
+    return at, count_max, 0
+
+
+def _with_more(rest: bytes, missing: int, pieces: Iterator[bytes]) -> bytes:
+    """`rest` with at least `missing` bytes behind it."""
+    parts = [rest]
+    while missing > 0:
+        piece = next(pieces, None)
+        if piece is None:
+            rest = b"".join(parts)
+            length, body = read_zigzag(rest, 0)
+            raise WireError(f"a record of {length} bytes is announced, {len(rest) - body} are left")
+        parts.append(piece)
+        missing -= len(piece)
+    return b"".join(parts)
 
 
 def open_records(buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int) -> bytes:
     """The records' block of the batch at `position`, decompressed."""
+    return b"".join(iter_opened(buffer, position, header, output_bytes_max=output_bytes_max))
+
+
+def iter_opened(buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int) -> Iterator[bytes]:
+    """As `open_records`, piece by piece (`iter_decompressed`)."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise WireError(
             f"the batch at byte {position} needs {header.size_bytes} bytes, {len(buffer) - position} are left"
         )
     with memoryview(buffer) as view, view[position + BATCH_HEADER_BYTES : end] as block:
-        return decompress(header.compression, block, output_bytes_max=output_bytes_max)
+        yield from iter_decompressed(header.compression, block, output_bytes_max=output_bytes_max)
 
 
 def read_record(block: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:

@@ -8,13 +8,12 @@ Source: KIP-98 message format v2, KIP-534 (delete horizon).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterator
 
-from kraft.seam import WireError
+from kraft.seam import Buffer, WireError, require
 from kraft.wire.compression import compress
-from kraft.wire.record_codec import NO_TIMESTAMP, OUTPUT_BYTES_MAX, open_records
+from kraft.wire.record_codec import NO_TIMESTAMP, iter_blocks
 from kraft.wire.record_header import (
-    ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -32,11 +31,19 @@ RecordPlace = tuple[int, int, int, int, int, bytes | None, bool]
 its end, timestamp delta, offset delta, key, whether it has a value."""
 
 
-def block_of(header: BatchHeader, batch: memoryview) -> bytes:
-    """The (decompressed) records of a batch that is the whole of `batch`. WireError."""
-    if not header.attributes & ATTRIBUTE_CODEC_MASK:
-        return bytes(batch[BATCH_HEADER_BYTES:])
-    return open_records(batch, 0, header, output_bytes_max=OUTPUT_BYTES_MAX)
+Pick = Callable[[list[RecordPlace]], list[RecordPlace]]
+"""Chooses the records of a piece that are kept."""
+
+TIMESTAMP_DELTA_MIN = -(2**63)
+OPENED_BYTES_MAX = 128 * 1024 * 1024
+"""What a batch that is compacted may open to. It is opened in small pieces; what is kept of it is held at once."""
+
+
+def scan_batch(header: BatchHeader, batch: Buffer) -> Iterator[tuple[bytes, list[RecordPlace]]]:
+    """The records of a batch that is the whole of `batch`, piece by piece: the piece, and the places of its records.
+    WireError."""
+    for block, count in iter_blocks(batch, 0, header, output_bytes_max=OPENED_BYTES_MAX):
+        yield block, scan_records(block, count)
 
 
 def scan_records(block: bytes, count: int) -> list[RecordPlace]:
@@ -72,22 +79,32 @@ def scan_records(block: bytes, count: int) -> list[RecordPlace]:
     return places
 
 
-def batch_of(header: BatchHeader, block: bytes, kept: Sequence[RecordPlace], *, horizon_ms: int | None) -> bytearray:
-    """The batch with only the records `kept` (at least one) of its block. `horizon_ms`: stamp this delete horizon."""
+def rewrite_batch(
+    header: BatchHeader, batch: Buffer, pick: Pick, *, horizon_ms: int | None
+) -> Generator[None, None, bytearray]:
+    """The batch with only the records (at least one) that `pick` keeps, in steps. `horizon_ms`: stamp this delete
+    horizon."""
     base_timestamp, attributes = header.base_timestamp, header.attributes
-    latest = header.max_timestamp
-    if not attributes & ATTRIBUTE_LOG_APPEND_TIME:
-        latest = base_timestamp + max(place[3] for place in kept)
-    if horizon_ms is None:
-        records = b"".join([block[place[0] : place[2]] for place in kept])
-    else:
-        shift = base_timestamp - horizon_ms
-        records = b"".join([_moved(block, place, shift) for place in kept])
+    records, count, latest_delta = bytearray(), 0, TIMESTAMP_DELTA_MIN
+    for number, (block, places) in enumerate(scan_batch(header, batch)):
+        if number:
+            yield
+        kept = pick(places)
+        if not kept:
+            continue
+        if horizon_ms is None:
+            records += b"".join([block[place[0] : place[2]] for place in kept])
+        else:
+            shift = base_timestamp - horizon_ms
+            records += b"".join([_moved(block, place, shift) for place in kept])
+        latest_delta = max(latest_delta, *(place[3] for place in kept))
+        count += len(kept)
+    require(count, "a batch has at least one record")
+    latest = header.max_timestamp if attributes & ATTRIBUTE_LOG_APPEND_TIME else base_timestamp + latest_delta
+    if horizon_ms is not None:
         base_timestamp, attributes = horizon_ms, attributes | ATTRIBUTE_DELETE_HORIZON
     return _assemble(
-        header._replace(
-            attributes=attributes, base_timestamp=base_timestamp, max_timestamp=latest, record_count=len(kept)
-        ),
+        header._replace(attributes=attributes, base_timestamp=base_timestamp, max_timestamp=latest, record_count=count),
         compress(header.compression, records),
     )
 
@@ -105,7 +122,7 @@ def _moved(block: bytes, place: RecordPlace, shift: int) -> bytes:
     return encode_unsigned(len(body) << 1) + body
 
 
-def _assemble(header: BatchHeader, block: bytes) -> bytearray:
+def _assemble(header: BatchHeader, block: Buffer) -> bytearray:
     batch = bytearray(BATCH_HEADER_BYTES + len(block))
     pack_header(batch, 0, header._replace(batch_length=len(batch) - BATCH_PREFIX_BYTES))
     batch[BATCH_HEADER_BYTES:] = block

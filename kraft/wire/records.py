@@ -10,6 +10,8 @@ from kraft.wire.record_codec import (
     RecordLike,
     decode_batch,
     encode_batch,
+    iter_batch,
+    iter_blocks,
     open_records,
 )
 from kraft.wire.record_header import (
@@ -62,6 +64,8 @@ __all__ = [
     "encode_batch",
     "encode_values",
     "first_batch",
+    "iter_batch",
+    "iter_blocks",
     "iter_headers",
     "open_records",
     "pack_header",

@@ -351,7 +351,7 @@ def test_a_log_that_was_cut_before_it_changes_places_is_copied_anew_without_hold
 def test_a_lookup_by_time_goes_on_in_the_log_that_has_taken_the_place_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    late = LateCall(monkeypatch, "offset_for_timestamp")
+    late = LateCall(monkeypatch, "advance_steps")
 
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
@@ -374,7 +374,7 @@ def test_a_lookup_by_time_goes_on_in_the_log_that_has_taken_the_place_of_its_own
 
 
 def test_a_lookup_by_time_in_a_log_that_is_deleted_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = LateCall(monkeypatch, "offset_for_timestamp")
+    late = LateCall(monkeypatch, "advance_steps")
 
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))

@@ -10,7 +10,7 @@ from kraft.client.metadata_log.event_fields import event_fields
 from kraft.config.secrets import HIDDEN, is_secret_key
 from kraft.deploy.cli.log_dump import dump_file
 from kraft.image import ConfigResourceType, encode_event, events
-from kraft.wire.records import Record, encode_batch
+from kraft.wire.records import BATCH_HEADER_BYTES, Record, encode_batch, write_crc
 from tests.deploy.clusters import Command
 
 SECRETS = (
@@ -46,6 +46,18 @@ def test_a_dumped_metadata_log_holds_no_secret(tmp_path: Path) -> None:
     rows = list(dump_file(path, with_records=True))
     assert [row["type"] for row in rows[1:]] == ["Config"] * len(SECRETS)
     assert "geheim" not in str(rows)
+
+
+def test_a_batch_that_does_not_parse_is_named_and_those_behind_it_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    bad = encode_batch([Record(0, 1, None, b"bad")])
+    bad[BATCH_HEADER_BYTES] = 0x7F
+    write_crc(bad, 0)
+    path.write_bytes(bad + encode_batch([Record(0, 1, None, b"good")], base_offset=1))
+    rows = list(dump_file(path, with_records=True))
+    assert [row["kind"] for row in rows] == ["batch", "damage", "batch", "record"]
+    assert "offset 0 do not parse" in rows[1]["reason"]
+    assert rows[3]["value"] == "good"
 
 
 def test_damage_is_a_failure_and_what_is_no_log_is_not_taken_for_one(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.client.core.fetched import FetchedBytes, FetchPosition
+from kraft.client.core.fetched import PIECE_RECORDS_MAX, FetchedBytes, FetchPosition
 from kraft.client.core.records import ConsumerRecord
 from kraft.seam import WireError
 from kraft.wire.compression import Compression
@@ -188,3 +188,31 @@ def test_damaged_records_are_an_error_or_other_records_and_nothing_else(at: int,
         assert len(fetched.next_batch(TP) or []) == 3
     except WireError:
         assert fetched.position.offset == 0
+
+
+def test_a_batch_of_very_many_records_is_read_in_pieces_in_order_and_from_within() -> None:
+    count = 2 * PIECE_RECORDS_MAX + 1
+    data = bytes(encode_batch([Record(0, 1_000, None, b"v")] * count, compression=Compression.ZSTD)) + batch(
+        count, b"z"
+    )
+    for start in (0, PIECE_RECORDS_MAX + 7, count):
+        fetched = FetchedBytes(data, FetchPosition(start))
+        pieces = []
+        while (records := fetched.next_batch(TP)) is not None:
+            pieces.append([record.offset for record in records])
+        assert max(map(len, pieces)) <= PIECE_RECORDS_MAX
+        assert [offset for piece in pieces for offset in piece] == list(range(start, count + 1))
+        assert fetched.position.offset == count + 1
+
+
+def test_damage_within_a_batch_of_very_many_records_stops_before_it_each_time() -> None:
+    count = PIECE_RECORDS_MAX + 2
+    data = bytearray(encode_batch([Record(0, 1_000, None, b"v")] * count))
+    data[-1] = 2
+    fetched = FetchedBytes(bytes(data), START, check_crcs=False)
+    assert len(fetched.next_batch(TP) or []) == PIECE_RECORDS_MAX
+    for _ in range(2):
+        with pytest.raises(WireError):
+            while fetched.next_batch(TP) is not None:
+                pass
+        assert fetched.position.offset == PIECE_RECORDS_MAX

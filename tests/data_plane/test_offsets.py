@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import BATCH_HEADER_BYTES, read_header, write_crc
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, far_apart, run, three, values
 from tests.data_plane.test_fetch import write_in_transaction, write_marker
 
@@ -50,16 +52,51 @@ def test_offsets_by_time() -> None:
     run(test)
 
 
-def test_a_lookup_that_cannot_be_answered_ends_nothing_but_its_connection() -> None:
+def test_a_lookup_that_meets_a_timestamp_out_of_range_is_corrupt_message() -> None:
     async def test(plane: Plane) -> None:
-        await plane.create_topic("orders")
-        assert error(await plane.produce("orders", far_apart(2**63 - 1))) == NONE
-        await plane.delete_records("orders", 1)
-        with pytest.raises(ConnectionError):
-            await plane.list_offset("orders", EPOCH_MS)
-        assert (await plane.list_offset("orders", LATEST)).offset == 2
+        await timed(plane, 0)
+        data = far_apart(2**63 - 1)
+        plane.partition("orders").append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
+        await plane.delete_records("orders", 2)
+        assert error(await plane.list_offset("orders", EPOCH_MS)) == ErrorCode.CORRUPT_MESSAGE
+        assert (await plane.list_offset("orders", LATEST)).offset == 3
 
     run(test)
+
+
+def test_the_largest_timestamp_after_records_of_its_batch_are_deleted_is_that_of_a_record_left() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        assert error(await plane.produce("orders", far_apart(-5))) == NONE
+        await plane.delete_records("orders", 1)
+        row = await plane.list_offset("orders", MAX_TIMESTAMP)
+        assert (error(row), row.offset, row.timestamp) == (NONE, 1, EPOCH_MS - 5)
+
+    run(test)
+
+
+def test_a_lookup_in_a_batch_that_does_not_parse_is_corrupt_message_and_is_logged_once() -> None:
+    async def test(plane: Plane) -> None:
+        await timed(plane, 10)
+        write_unreadable(plane, "orders")
+        with capture_logs() as logs:
+            for _ in range(3):
+                assert error(await plane.list_offset("orders", EPOCH_MS + 20)) == ErrorCode.CORRUPT_MESSAGE
+        told = [one for one in logs if one["log_level"] in ("error", "warning")]
+        assert [(one["event"], one["topic"], one["partition"], one["offset"]) for one in told] == [
+            ("stored batch cannot be read", "orders", 0, 1)
+        ]
+        assert (await plane.list_offset("orders", EPOCH_MS)).offset == 0
+
+    run(test)
+
+
+def write_unreadable(plane: Plane, name: str) -> None:
+    """Write a batch with a right CRC whose record does not parse, as an older version took it from a producer."""
+    data = batch("x", timestamp=EPOCH_MS + 30)
+    data[BATCH_HEADER_BYTES] = 0x7F
+    write_crc(data, 0)
+    plane.partition(name).append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
 
 
 def test_special_timestamps_need_their_version() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from kraft.storage import reading
 from kraft.storage.handles import ColdRead, FileCache
 from kraft.storage.log import AppendInfo, AppendOrigin, Log, LogConfig, LogSlice
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
@@ -45,6 +46,16 @@ def marker(producer_id: int, producer_epoch: int, *, commit: bool, coordinator_e
     kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
     record = ControlRecord(type=kind, coordinator_epoch=coordinator_epoch)
     return encode_control(record, timestamp_ms=NOW_MS, producer_id=producer_id, producer_epoch=producer_epoch)
+
+
+def looked_up(steps: reading.LookupSteps) -> reading.TimestampedOffset | None:
+    """What a lookup by time finds, all its steps made."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: reading.TimestampedOffset | None = end.value
+            return found
 
 
 def open_log(

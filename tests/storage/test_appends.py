@@ -285,3 +285,14 @@ def test_a_roll_on_a_full_disk_fails_and_loses_nothing() -> None:
     machine.fill(False)
     machine.kill()
     assert read_all(open_log(machine)) == before
+
+
+def test_a_segment_has_its_index_files_from_the_first_batch_on() -> None:
+    machine = Machine()
+    log = open_log(machine, LogConfig(segment_bytes=200, segment_ms=1 << 60))
+    for _ in range(3):
+        lead(log, batch(2))
+    names = set(machine.disk.list(LOG))
+    for segment in log.segments:
+        assert {f"{segment.base_offset:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= names
+    assert len(log.segments) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace as changed
 from itertools import islice, pairwise
 
@@ -11,8 +12,11 @@ from kraft.seam import StorageCorrupt
 from kraft.storage.cleaner import CleanerLimits
 from kraft.storage.cleaner_range import find_range
 from kraft.storage.log import Log, LogConfig
+from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.compression import Compression
-from tests.storage.batches import LOG, NOW_MS, headers, open_log, read_all, warmed
+from kraft.wire.record_codec import BLOCK_RECORDS_MAX
+from kraft.wire.records import BATCH_HEADER_BYTES, Record, encode_batch, write_crc
+from tests.storage.batches import LOG, NOW_MS, delete, headers, lead, looked_up, open_log, read_all, warmed
 from tests.storage.cleaning import (
     COMPACTED,
     begin,
@@ -152,10 +156,10 @@ def test_lookups_by_time_find_what_is_left() -> None:
         write(log, (b"k%d" % (number % 4), b"v"), timestamp=NOW_MS + number)
     settle(log)
     clean(log, machine)
-    found = log.offset_for_timestamp(NOW_MS + 10)
+    found = looked_up(log.offset_for_timestamp(NOW_MS + 10))
     assert found is not None
     assert (found.offset, found.timestamp) == (26, NOW_MS + 26)
-    largest = log.max_timestamp_offset()
+    largest = looked_up(log.max_timestamp_offset())
     assert largest is not None
     assert (largest.offset, largest.timestamp) == (29, NOW_MS + 29)
 
@@ -169,7 +173,7 @@ def test_the_largest_timestamp_is_that_of_a_record_also_when_its_batch_was_empti
     settle(log)
     clean(log, machine)
     assert headers(read_all(log))[1].record_count == 0
-    largest = log.max_timestamp_offset()
+    largest = looked_up(log.max_timestamp_offset())
     assert largest is not None
     assert (largest.offset, largest.timestamp) == (2, NOW_MS + 100)
 
@@ -412,3 +416,55 @@ def test_appends_between_any_two_steps_are_kept() -> None:
         if step is not None:
             replace(step)
     assert {record.key: record.value for record in records(log)} == expected
+
+
+def test_a_batch_of_more_keys_than_the_map_holds_is_cleaned_in_several_rounds() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, segment_bytes=1 << 20))
+    keys = [b"k%04d" % number for number in range(2000)]
+    write(log, *((key, b"old") for key in keys), compression=Compression.ZSTD)
+    write(log, *((key, None if key == b"k1500" else b"new") for key in keys), compression=Compression.ZSTD)
+    settle(log)
+    limits = CleanerLimits(map_bytes_max=100_000, read_bytes=256)
+    ends = [0]
+    while ends[-1] < 4000:
+        ends.append(clean(log, machine, ends[-1], limits=limits))
+        assert ends[-1] > ends[-2]
+    assert any(0 < end < 2000 for end in ends), "a round ended within the batch"
+    assert len(records(log)) == 2000
+    assert {record.value for record in records(log)} == {b"new", None}
+    assert headers(read_all(log))[-1].has_delete_horizon
+
+
+def test_a_batch_of_many_records_is_cleaned_in_short_steps_and_in_little_memory() -> None:
+    machine = Machine()
+    log = open_log(machine, changed(COMPACTED, segment_bytes=1 << 20))
+    count = 20_000
+    write(log, *([(b"k", bytes(500))] * count), compression=Compression.ZSTD)
+    settle(log)
+    tracemalloc.start()
+    try:
+        cleaning = begin(log)
+        steps = 0
+        for step in cleaning.steps():
+            steps += 1
+            if step is not None:
+                delete(machine, replace(step))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [record.offset for record in records(log)] == [count - 1]
+    assert steps > 2 * (count // BLOCK_RECORDS_MAX)
+    assert peak_bytes < 3 << 20
+
+
+def test_a_batch_that_does_not_parse_ends_the_round_with_its_offset() -> None:
+    machine = Machine()
+    log = filled(machine, count=3)
+    data = encode_batch([Record(0, NOW_MS, b"k", b"v")])
+    data[BATCH_HEADER_BYTES] = 0x7F
+    write_crc(data, 0)
+    lead(log, data)
+    settle(log)
+    with pytest.raises(UnreadableBatch, match="the batch at offset 3 do"):
+        clean(log, machine)

@@ -11,7 +11,7 @@ import pytest
 from kraft.seam import StorageCorrupt
 from kraft.storage.cleaner_range import find_range
 from kraft.storage.log import Log, LogConfig
-from tests.storage.batches import LOG, NOW_MS, batch, lead, marker, open_log, read, warmed
+from tests.storage.batches import LOG, NOW_MS, batch, lead, looked_up, marker, open_log, read, warmed
 from tests.storage.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=1 << 20, max_compaction_lag_ms=1)
@@ -117,9 +117,9 @@ def test_a_lookup_by_time(harm: Harm) -> None:
     log, position = damaged(harm, number=3)
     log.segments[0].max_timestamp = NOW_MS + 1  # as if a later batch had it: all headers are looked at
     with pytest.raises(StorageCorrupt, match=names(position)):
-        log.offset_for_timestamp(NOW_MS + 1)
+        looked_up(log.offset_for_timestamp(NOW_MS + 1))
     with pytest.raises(StorageCorrupt, match=names(position)):
-        log.max_timestamp_offset()
+        looked_up(log.max_timestamp_offset())
 
 
 @harms
@@ -152,7 +152,7 @@ def test_a_batch_that_the_index_leads_to_and_knows_better(number: int) -> None:
     log.segments[0].max_timestamp = NOW_MS + 1  # as if a later batch had it
     log.advance_log_start(number)
     with pytest.raises(StorageCorrupt, match=names(position)):
-        log.offset_for_timestamp(NOW_MS)
+        looked_up(log.offset_for_timestamp(NOW_MS))
 
 
 def test_a_marker_that_does_not_parse_is_found_when_producers_are_loaded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 from kraft.seam import StorageCorrupt
 from kraft.storage.handles import SegmentGone
 from kraft.storage.log import Log, LogConfig
+from kraft.storage.reading import LookupSteps
 from kraft.storage.segment import Segment
-from kraft.wire.records import BATCH_HEADER_BYTES, Compression, Record, encode_batch
-from tests.storage.batches import LOG, NOW_MS, batch, delete, lead, open_log
+from kraft.storage.unreadable import UnreadableBatch
+from kraft.wire.record_codec import BLOCK_RECORDS_MAX
+from kraft.wire.records import BATCH_HEADER_BYTES, Compression, Record, encode_batch, write_crc
+from tests.storage.batches import LOG, NOW_MS, batch, delete, lead, looked_up, open_log
 from tests.storage.machine import Machine
 
 
@@ -39,28 +43,28 @@ def test_a_lookup_finds_the_first_record_with_that_time_or_later(seed: int) -> N
     live = [record for record in records if record[1] >= start]
     for timestamp in range(0, 103, 3):
         expected = next((record for record in live if record[0] >= timestamp), None)
-        assert log.offset_for_timestamp(timestamp) == expected
+        assert looked_up(log.offset_for_timestamp(timestamp)) == expected
 
 
 def test_the_offset_of_the_largest_timestamp_is_the_first_record_that_has_it() -> None:
     log = open_log(Machine(), LogConfig(segment_bytes=200, segment_ms=1 << 60))
     for timestamp in (5, 90, 90, 7):
         lead(log, batch(2, timestamp=timestamp))
-    assert log.max_timestamp_offset() == (90, 2, 0)
+    assert looked_up(log.max_timestamp_offset()) == (90, 2, 0)
 
 
 def test_an_empty_log_has_no_largest_timestamp() -> None:
     log = open_log(Machine())
-    assert log.max_timestamp_offset() is None
-    assert log.offset_for_timestamp(0) is None
+    assert looked_up(log.max_timestamp_offset()) is None
+    assert looked_up(log.offset_for_timestamp(0)) is None
 
 
 def test_all_records_of_an_append_time_batch_have_its_time() -> None:
     log = open_log(Machine(), LogConfig(log_append_time=True))
     lead(log, batch(3, timestamp=1), now_ms=NOW_MS)
     lead(log, batch(3, timestamp=NOW_MS * 2), now_ms=NOW_MS + 5)
-    assert log.offset_for_timestamp(NOW_MS + 1) == (NOW_MS + 5, 3, 0)
-    assert log.max_timestamp_offset() == (NOW_MS + 5, 3, 0)
+    assert looked_up(log.offset_for_timestamp(NOW_MS + 1)) == (NOW_MS + 5, 3, 0)
+    assert looked_up(log.max_timestamp_offset()) == (NOW_MS + 5, 3, 0)
 
 
 class Leaving(list[Segment]):
@@ -86,7 +90,7 @@ def test_a_lookup_whose_segments_are_taken_away_looks_again() -> None:
     delete(machine, log.delete_segments(log.deletable_segments(0), 0))
     present, log.segments = log.segments, before
     log.segments = Leaving(log, present)
-    found = log.offset_for_timestamp(0)
+    found = looked_up(log.offset_for_timestamp(0))
     assert found is not None
     assert found.offset == before[3].base_offset
 
@@ -99,7 +103,7 @@ def test_a_lookup_in_a_log_that_was_deleted_ends() -> None:
     log.release()
     machine.disk.remove_tree(LOG)
     with pytest.raises(SegmentGone):
-        log.offset_for_timestamp(0)
+        looked_up(log.offset_for_timestamp(0))
 
 
 def test_a_batch_that_changed_on_the_device_is_damage_and_no_answer() -> None:
@@ -111,6 +115,58 @@ def test_a_batch_that_changed_on_the_device_is_damage_and_no_answer() -> None:
     data = bytearray(machine.content(path))
     data[len(data) // 2 + BATCH_HEADER_BYTES + 2] ^= 8
     machine.overwrite(path, bytes(data))
-    assert log.offset_for_timestamp(3) == (5, 0, 0)
+    assert looked_up(log.offset_for_timestamp(3)) == (5, 0, 0)
     with pytest.raises(StorageCorrupt, match=rf"{path}: the batch at byte {len(data) // 2} is damaged: .* fit its CRC"):
-        log.offset_for_timestamp(50)
+        looked_up(log.offset_for_timestamp(50))
+
+
+def test_the_largest_timestamp_is_that_of_the_records_left_when_log_start_lies_within_a_batch() -> None:
+    log = open_log(Machine())
+    lead(log, encode_batch([Record(0, stamp, None, b"v") for stamp in (90, 20, 40, 40)]))
+    lead(log, batch(1, timestamp=30))
+    for start, expected in ((0, (90, 0, 0)), (1, (40, 2, 0)), (3, (40, 3, 0)), (4, (30, 4, 0))):
+        log.advance_log_start(start)
+        assert looked_up(log.max_timestamp_offset()) == expected
+    log.advance_log_start(5)
+    assert looked_up(log.max_timestamp_offset()) is None
+
+
+def test_the_largest_timestamp_of_records_without_one_is_that_of_the_first() -> None:
+    log = open_log(Machine())
+    lead(log, batch(3, timestamp=-1))
+    assert looked_up(log.max_timestamp_offset()) == (-1, 0, 0)
+
+
+def test_a_lookup_in_a_batch_of_many_records_takes_many_short_steps_and_little_memory() -> None:
+    log = open_log(Machine(), LogConfig(segment_ms=1 << 60))
+    count = 20_000
+    lead(log, encode_batch([Record(0, 1, None, bytes(500))] * count, compression=Compression.ZSTD))
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in log.offset_for_timestamp(1)) == 0
+        assert sum(1 for _ in _largest_in_whole_log(log)) >= count // BLOCK_RECORDS_MAX
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2 << 20
+
+
+def _largest_in_whole_log(log: Log) -> LookupSteps:
+    """A lookup that has to look at every record of the only batch."""
+    log.advance_log_start(1)
+    log.segments[0].max_timestamp = 2
+    return log.max_timestamp_offset()
+
+
+def test_a_batch_that_does_not_parse_is_named_with_its_offset_and_is_not_damage() -> None:
+    log = open_log(Machine())
+    lead(log, batch(2, timestamp=5))
+    data = batch(1, timestamp=90)
+    data[BATCH_HEADER_BYTES] = 0x7F
+    write_crc(data, 0)
+    lead(log, data)
+    with pytest.raises(
+        UnreadableBatch, match=rf"{LOG}/.*: the records of the batch at offset 2 do not parse"
+    ) as caught:
+        looked_up(log.offset_for_timestamp(50))
+    assert caught.value.offset == 2

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.seam import WireError
-from kraft.wire.compression import Compression, compress, decompress
+from kraft.wire.compression import PIECE_BYTES, Compression, compress, decompress, iter_decompressed
 
 COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 5000
@@ -129,3 +129,13 @@ def test_codecs_have_kafkas_names_and_numbers() -> None:
     for number in (5, 6, 7):
         with pytest.raises(WireError, match=f"codec {number}"):
             Compression.of(number)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_block_is_decompressed_in_small_pieces_as_they_are_asked_for(codec: Compression) -> None:
+    original = bytes(4 << 20)
+    pieces = iter_decompressed(codec, compress(codec, original), output_bytes_max=LIMIT)
+    first = next(pieces)
+    rest = list(pieces)
+    assert max(map(len, [first, *rest])) <= PIECE_BYTES
+    assert first + b"".join(rest) == original

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kraft.seam import WireError
 from kraft.wire.compression import Compression
-from kraft.wire.record_rewriting import batch_of, block_of, emptied, scan_records
+from kraft.wire.record_rewriting import emptied, rewrite_batch, scan_records
 from kraft.wire.records import BATCH_HEADER_BYTES, Record, check_crc, decode_batch, encode_batch, read_header
 from tests.wire.foreign import aiokafka
 from tests.wire.strategies import records
@@ -18,10 +18,16 @@ NOW_MS = 1_750_000_000_000
 
 def rewritten(batch: bytearray, keeps: list[bool], horizon_ms: int | None = None) -> bytearray:
     header = read_header(batch)
-    block = block_of(header, memoryview(batch))
-    places = scan_records(block, header.record_count)
-    kept = [place for place, keep in zip(places, keeps, strict=True) if keep]
-    return batch_of(header, block, kept, horizon_ms=horizon_ms)
+    left = iter(keeps)
+    steps = rewrite_batch(
+        header, batch, lambda places: [place for place in places if next(left)], horizon_ms=horizon_ms
+    )
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: bytearray = end.value
+            return result
 
 
 @given(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from kraft.wire.records import (
     check_crc,
     decode_batch,
     encode_batch,
+    iter_batch,
     iter_headers,
     patch,
     patch_create_time,
@@ -199,6 +201,22 @@ def test_a_record_count_that_lies_is_a_wire_error() -> None:
         decode_batch(with_block(whole * 3, count=2))
     with pytest.raises(WireError):
         decode_batch(with_block(whole * 3, count=4))
+
+
+def test_a_record_longer_than_the_bound_is_refused_before_it_is_gathered() -> None:
+    with pytest.raises(WireError, match="5000 may be opened"):
+        decode_batch(with_block(record(length=1 << 30)), output_bytes_max=5000)
+
+
+def test_records_of_a_large_batch_are_read_one_by_one_in_little_memory() -> None:
+    batch = encode_batch([Record(0, 0, None, bytes(2000))] * 5000, compression=Compression.ZSTD)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in iter_batch(batch)) == 5000
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2 << 20
 
 
 def test_a_codec_that_does_not_exist_is_a_wire_error() -> None:
