@@ -1,7 +1,8 @@
 """The connection driver: one trio task with its own epoll for all connections and listeners of a node.
 
 A pass: the descriptors that are ready are handled (reads go into the connections, whose handlers run there and then)
-until PASS_NS_MAX are over, and the others first in the next pass; then each end-of-pass callback runs once; then each
+until PASS_NS_MAX are over, and the others first in the next pass; connections with requests left from their last turn
+get further ones, in order, in what is left of that time; then each end-of-pass callback runs once; then each
 connection that was marked is settled once: flushed, closed, or read again. trio is paid not per connection but per turn
 of at most PASSES_PER_TURN passes, or, in a node, only when it has something to do itself (`shared_wait`).
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -28,6 +30,8 @@ from kraft.seam import CloseReason, NetworkStats, require
 PASSES_PER_TURN = 8
 PASS_NS_MAX = 5_000_000
 """A pass takes no further descriptor after so long: several peers may each have sent what takes some milliseconds."""
+TURNS_NS_MIN = 1_000_000
+"""Turns of connections that have requests left get so much of a pass, however long its reads took."""
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
@@ -45,6 +49,10 @@ class Pollable(Protocol):
 
 class Settleable(Protocol):
     """A connection's channel, as the driver keeps it."""
+
+    def take_turn(self) -> None:
+        """Handle requests that the last turn left."""
+        ...
 
     def settle(self) -> None:
         """Flush, close or read again, whatever is due; called once per pass in which it was marked."""
@@ -110,6 +118,8 @@ class Driver:
         self._left: dict[int, int] = {}
         """Descriptors that were ready when the last pass ended, and had no turn in it → their place in the next one."""
         self._woken: list[Settleable] = []
+        self._turns: deque[Settleable] = deque()
+        """Channels with requests left, in the order of their next turns."""
         self._end_of_pass: list[Callable[[], None]] = []
         self._shares_wait = shares_wait
         self._worked = worked
@@ -162,6 +172,12 @@ class Driver:
         if not self._in_pass and self._shared is None:
             self._waker.kick()
 
+    def wait_turn(self, channel: Settleable) -> None:
+        """Give this channel a turn after those that wait already."""
+        self._turns.append(channel)
+        if not self._in_pass and self._shared is None:
+            self._waker.kick()
+
     def request_pass(self) -> None:
         if not self._pass_requested:
             self._pass_requested = True
@@ -171,7 +187,7 @@ class Driver:
     @property
     def has_work(self) -> bool:
         """Something is marked: a pass is due, also without an event."""
-        return bool(self._woken) or self._pass_requested
+        return bool(self._woken) or bool(self._turns) or self._pass_requested
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
         self._end_of_pass.append(callback)
@@ -230,6 +246,8 @@ class Driver:
                 if now() > end_ns and number < len(events):
                     self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
                     break
+        if self._turns:
+            self._take_turns(max(end_ns, now() + TURNS_NS_MIN))
         for callback in self._end_of_pass:
             callback()
         if self._woken:
@@ -238,6 +256,13 @@ class Driver:
                 channel.settle()
         self._in_pass = False
         self._count_pass(time.monotonic_ns() - started_ns)
+
+    def _take_turns(self, end_ns: int) -> None:
+        turns, now = self._turns, time.monotonic_ns
+        while turns:
+            turns.popleft().take_turn()
+            if now() > end_ns:
+                break
 
     def _count_pass(self, step_ns: int) -> None:
         stats = self.stats

@@ -43,6 +43,7 @@ class Block:
     SLOTS = 8
     OUTPUT = 16
     CLOSED = 32
+    TURN = 64
 
 
 EMPTY = memoryview(bytearray())
@@ -156,6 +157,13 @@ class FramedConnection(ABC):
         self.received_bytes += count
         self._run_frames()
 
+    def take_turn(self) -> None:
+        """Other connections have had their turns: handle frames that this one's last turn left."""
+        if self._blocked & Block.TURN:
+            self._blocked &= ~Block.TURN
+            if self._unhandled and not self._blocked:
+                self._run_frames()
+
     def output(self) -> deque[Chunk]:
         """What is to be sent, in order. Handles frames that a block had left unhandled: after the wake that ended the
         block a driver may have nothing to read, and then does not ask for space."""
@@ -248,6 +256,11 @@ class FramedConnection(ABC):
             if self._blocked & Block.CLOSED:
                 return
         self._settle(needed)
+
+    def _end_turn(self) -> None:
+        """Whole frames are left, for a turn after those of other connections."""
+        self._blocked |= Block.TURN
+        self._transport.wait_turn()
 
     @abstractmethod
     def _handle_frames(self) -> int:
@@ -389,11 +402,14 @@ class FramedConnection(ABC):
                 small.append(chunk)  # type: ignore[arg-type]
             else:
                 self._push_large(chunk)
+        self._count_output(size)
+        if not self._handling:
+            self._transport.wake()
+
+    def _count_output(self, size: int) -> None:
         self._output_bytes += size
         if self._output_bytes > self._outstanding_bytes_max:
             self._blocked |= Block.OUTPUT
-        if not self._handling:
-            self._transport.wake()
 
     def _push_range(self, chunk: FileRange) -> None:
         """A short range that is in memory is read and joined; a long one is left to the driver's sendfile."""
