@@ -24,6 +24,7 @@ from typing import Protocol
 import structlog
 import trio
 
+from kraft.runtime.heap import HeapTrim
 from kraft.runtime.shared_wait import EVENTS_PER_PASS, SharedWait
 from kraft.seam import CloseReason, NetworkStats, require
 
@@ -121,6 +122,9 @@ class Driver:
         self._turns: deque[Settleable] = deque()
         """Channels with requests left, in the order of their next turns."""
         self._end_of_pass: list[Callable[[], None]] = []
+        self._changes = 0
+        """Connections that have come or gone."""
+        self._heap = HeapTrim()
         self._shares_wait = shares_wait
         self._worked = worked
         self._shared: SharedWait | None = None
@@ -159,10 +163,12 @@ class Driver:
     def add_channel(self, fd: int, channel: Settleable) -> None:
         self.channels[fd] = channel
         self.stats.connections += 1
+        self._changes += 1
 
     def remove_channel(self, fd: int) -> None:
         del self.channels[fd]
         self.stats.connections -= 1
+        self._changes += 1
 
     # marks and passes
 
@@ -275,12 +281,15 @@ class Driver:
             self._worked(step_ns)
 
     async def sweep(self) -> None:
-        """Look at all connections now and then for idleness; for the seam's whole life."""
+        """Look at all connections now and then for idleness, and give back what many have left; for the seam's whole
+        life."""
         while True:
             await trio.sleep(self._sweep_interval_ms / 1000)
             now_ns = time.monotonic_ns()
             for channel in list(self.channels.values()):
                 channel.sweep(now_ns)
+            if self._heap.is_due(self._changes):
+                await trio.to_thread.run_sync(self._heap.trim, limiter=self.cold_limiter)
 
     def run_task(self, function: Callable[[], Awaitable[object]], *, name: str) -> None:
         """Start a small task of the driver's own."""
