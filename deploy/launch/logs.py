@@ -8,6 +8,8 @@ import sys
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from kraft.deploy.launch.repeated_lines import RepeatedLines
+
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -17,6 +19,7 @@ def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
     last: Processor = structlog.processors.JSONRenderer(default=str) if as_json else _render_line
     structlog.configure(
         processors=[
+            RepeatedLines(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
