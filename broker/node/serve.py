@@ -40,6 +40,8 @@ the largest frame, which keeps the bound strict."""
 
 HOUSEKEEPING_MS = 1_000
 
+HOSTS_LOGGED_MAX = 5
+
 
 class Node:
     """A running node, as whoever started it sees it."""
@@ -140,7 +142,15 @@ class Node:
         while True:
             await clock.sleep_ms(HOUSEKEEPING_MS)
             memory.release_idle()
-            memory.check_progress(clock.monotonic_ms())
+            evicted = memory.check_progress(clock.monotonic_ms())
+            if evicted:
+                log.warning(
+                    "closed connections whose half-received requests came too slowly while others waited for memory; if"
+                    " these are your clients, lower their max.request.size or raise queued.max.request.bytes",
+                    connections=len(evicted),
+                    client_addresses=sorted({holder.peer_host for holder in evicted})[:HOSTS_LOGGED_MAX],
+                    memory_bytes=memory.total_bytes,
+                )
             if self.broker is not None:
                 self.broker.broker.log_limit.report()
             if self.controller_listeners is not None:

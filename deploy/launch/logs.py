@@ -8,6 +8,7 @@ import sys
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from kraft.deploy.launch.repeated_lines import RepeatedLines
 from kraft.deploy.launch.streams import lossy
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -19,6 +20,7 @@ def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
     last: Processor = structlog.processors.JSONRenderer(default=str) if as_json else _render_line
     structlog.configure(
         processors=[
+            RepeatedLines(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -2,7 +2,8 @@
 
 Sending: small chunks (and file ranges below SENDFILE_BYTES_MIN that are in the page cache) leave joined in one `send`;
 a large file range leaves by `sendfile`, and what stands before it by a `send` with MSG_MORE, so that both share
-packets. EPOLLOUT is asked for only while the socket is full. A range that is not in the page cache is read ahead by the
+packets. EPOLLOUT is asked for only while the socket is full, and meanwhile nothing is read or handled: a peer that does
+not read its answers gets no more of them. A range that is not in the page cache is read ahead by the
 pool first; the stream waits, the loop does not.
 """
 
@@ -13,6 +14,7 @@ import select
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -60,6 +62,7 @@ class Channel:
         "_listener",
         "_marked",
         "_mask",
+        "_owes_turn",
         "_paused",
         "_peer_host",
         "_socket",
@@ -81,6 +84,7 @@ class Channel:
         self._mask = _READ
         self._paused = False  # the connection has no space
         self._blocked = False  # the socket is full
+        self._owes_turn = False  # requests are left, and wait until the socket has room
         self._held = False  # a link policy says that nothing moves
         self._warming = False  # the front of the output is being read into the page cache
         self._warm_end: tuple[RealFile, int] | None = None
@@ -119,6 +123,9 @@ class Channel:
             self._marked = True
             self.driver.mark(self)
 
+    def wait_turn(self) -> None:
+        self.driver.wait_turn(self)
+
     def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
         if self._close_reason is None or (self._flush_on_close and not flush):
             self._close_reason = reason
@@ -139,6 +146,16 @@ class Channel:
             elif mask & _BROKEN:
                 self.end(CloseReason.RESET)
 
+    def take_turn(self) -> None:
+        connection = self.connection
+        if connection is None or self._close_reason is not None:
+            return
+        if self._blocked or self._held:
+            self._owes_turn = True
+            return
+        self._handle(connection.take_turn)
+        self.wake()
+
     def settle(self) -> None:
         self._marked = False
         connection = self.connection
@@ -155,6 +172,9 @@ class Channel:
         elif self._paused and self._close_reason is None and len(connection.space()):
             self._paused = False
             self._resume()
+        if self._owes_turn and not (self._blocked or self._held):
+            self._owes_turn = False
+            self.driver.wait_turn(self)
 
     def sweep(self, now_ns: int) -> None:
         silent_ns = now_ns - self._heard_ns
@@ -244,8 +264,11 @@ class Channel:
     def _deliver(self, connection: Connection, count: int) -> None:
         self._heard_ns = self.driver.pass_ns
         self.driver.stats.bytes_received += count
+        self._handle(connection.received, count)
+
+    def _handle(self, function: Callable[..., None], *arguments: int) -> None:
         try:
-            connection.received(count)
+            function(*arguments)
         except WireError as error:
             self._log_warning("closing a connection: bad bytes", error)
             self.close(CloseReason.BAD_BYTES)
@@ -265,7 +288,7 @@ class Channel:
         self._update_mask()
 
     def _update_mask(self) -> None:
-        mask = (0 if self._paused else _READ) | (_WRITE if self._blocked else 0)
+        mask = (0 if self._paused or self._blocked else _READ) | (_WRITE if self._blocked else 0)
         if mask != self._mask:
             self._mask = mask
             if not self._held:

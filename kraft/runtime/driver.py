@@ -1,7 +1,8 @@
 """The connection driver: one trio task with its own epoll for all connections and listeners of a node.
 
 A pass: the descriptors that are ready are handled (reads go into the connections, whose handlers run there and then)
-until PASS_NS_MAX are over, and the others first in the next pass; then each end-of-pass callback runs once; then each
+until PASS_NS_MAX are over, and the others first in the next pass; connections with requests left from their last turn
+get further ones, in order, in what is left of that time; then each end-of-pass callback runs once; then each
 connection that was marked is settled once: flushed, closed, or read again. trio is paid not per connection but per turn
 of at most PASSES_PER_TURN passes, or, in a node, only when it has something to do itself (`shared_wait`).
 
@@ -16,18 +17,22 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import structlog
 import trio
 
+from kraft.runtime.heap import HeapTrim
 from kraft.runtime.shared_wait import EVENTS_PER_PASS, SharedWait
 from kraft.seam import CloseReason, NetworkStats, require
 
 PASSES_PER_TURN = 8
 PASS_NS_MAX = 5_000_000
 """A pass takes no further descriptor after so long: several peers may each have sent what takes some milliseconds."""
+TURNS_NS_MIN = 1_000_000
+"""Turns of connections that have requests left get so much of a pass, however long its reads took."""
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
@@ -45,6 +50,10 @@ class Pollable(Protocol):
 
 class Settleable(Protocol):
     """A connection's channel, as the driver keeps it."""
+
+    def take_turn(self) -> None:
+        """Handle requests that the last turn left."""
+        ...
 
     def settle(self) -> None:
         """Flush, close or read again, whatever is due; called once per pass in which it was marked."""
@@ -110,7 +119,12 @@ class Driver:
         self._left: dict[int, int] = {}
         """Descriptors that were ready when the last pass ended, and had no turn in it → their place in the next one."""
         self._woken: list[Settleable] = []
+        self._turns: deque[Settleable] = deque()
+        """Channels with requests left, in the order of their next turns."""
         self._end_of_pass: list[Callable[[], None]] = []
+        self._changes = 0
+        """Connections that have come or gone."""
+        self._heap = HeapTrim()
         self._shares_wait = shares_wait
         self._worked = worked
         self._shared: SharedWait | None = None
@@ -149,16 +163,24 @@ class Driver:
     def add_channel(self, fd: int, channel: Settleable) -> None:
         self.channels[fd] = channel
         self.stats.connections += 1
+        self._changes += 1
 
     def remove_channel(self, fd: int) -> None:
         del self.channels[fd]
         self.stats.connections -= 1
+        self._changes += 1
 
     # marks and passes
 
     def mark(self, channel: Settleable) -> None:
         """Settle this channel at the end of this pass, or of one that starts now. It marks once until settled."""
         self._woken.append(channel)
+        if not self._in_pass and self._shared is None:
+            self._waker.kick()
+
+    def wait_turn(self, channel: Settleable) -> None:
+        """Give this channel a turn after those that wait already."""
+        self._turns.append(channel)
         if not self._in_pass and self._shared is None:
             self._waker.kick()
 
@@ -171,7 +193,7 @@ class Driver:
     @property
     def has_work(self) -> bool:
         """Something is marked: a pass is due, also without an event."""
-        return bool(self._woken) or self._pass_requested
+        return bool(self._woken) or bool(self._turns) or self._pass_requested
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
         self._end_of_pass.append(callback)
@@ -230,6 +252,8 @@ class Driver:
                 if now() > end_ns and number < len(events):
                     self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
                     break
+        if self._turns:
+            self._take_turns(max(end_ns, now() + TURNS_NS_MIN))
         for callback in self._end_of_pass:
             callback()
         if self._woken:
@@ -238,6 +262,13 @@ class Driver:
                 channel.settle()
         self._in_pass = False
         self._count_pass(time.monotonic_ns() - started_ns)
+
+    def _take_turns(self, end_ns: int) -> None:
+        turns, now = self._turns, time.monotonic_ns
+        while turns:
+            turns.popleft().take_turn()
+            if now() > end_ns:
+                break
 
     def _count_pass(self, step_ns: int) -> None:
         stats = self.stats
@@ -250,12 +281,15 @@ class Driver:
             self._worked(step_ns)
 
     async def sweep(self) -> None:
-        """Look at all connections now and then for idleness; for the seam's whole life."""
+        """Look at all connections now and then for idleness, and give back what many have left; for the seam's whole
+        life."""
         while True:
             await trio.sleep(self._sweep_interval_ms / 1000)
             now_ns = time.monotonic_ns()
             for channel in list(self.channels.values()):
                 channel.sweep(now_ns)
+            if self._heap.is_due(self._changes):
+                await trio.to_thread.run_sync(self._heap.trim, limiter=self.cold_limiter)
 
     def run_task(self, function: Callable[[], Awaitable[object]], *, name: str) -> None:
         """Start a small task of the driver's own."""

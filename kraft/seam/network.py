@@ -6,7 +6,8 @@ task, one call at a time. What a connection does outside those calls (a parked f
 in on another connection) it announces with `Transport.wake()`.
 
 A *pass* is one turn of the driver: all that is readable is read and handled; then every `end_of_pass` callback runs
-once; then each connection that was woken or has output is flushed once.
+once; then each connection that was woken or has output is flushed once. A connection's *turn* is what it handles in one
+call: it ends after a bounded number of requests, so that a peer with many requests does not hold up the others.
 """
 
 from __future__ import annotations
@@ -152,6 +153,11 @@ class Transport(Protocol):
         """There is output, or room to read again: look at this connection at the end of this pass (or start one)."""
         ...
 
+    def wait_turn(self) -> None:
+        """This turn is over and whole frames are left: call `Connection.take_turn` once other connections have had
+        theirs. Not before what is queued has left, if the peer does not read."""
+        ...
+
     def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
         """End the connection: now, or after what is queued has left (`flush`). `closed` is called once, later."""
         ...
@@ -171,6 +177,10 @@ class Connection(Protocol):
     def received(self, count: int) -> None:
         """`count` bytes were put into the last `space()`. Frames are handled inside this call. WireError closes this
         connection; any other exception stops the node."""
+        ...
+
+    def take_turn(self) -> None:
+        """Handle frames that the last turn left, as in `received`. Called once for each `Transport.wait_turn`."""
         ...
 
     def output(self) -> deque[Chunk]:

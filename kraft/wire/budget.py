@@ -4,8 +4,11 @@ Invariants:
 - what is taken never exceeds `total_bytes` plus one large take: a large one is always admitted when no other is held
   (only `take`, for what cannot be refused, may overdraw further);
 - large takes use at most three quarters, so small ones are served however many large ones are held;
-- waiters of a size class are woken in the order in which they came, and a newcomer does not overtake them;
-- a peer that announced a frame and does not go on sending it loses its buffer while others wait (`check_progress`).
+- a quarter is reserved for connections that have sent a whole long frame before: new ones, however many, that announce
+  frames and do not send them leave it free;
+- waiters of a size class are woken in the order in which they came, those of new connections after the others, and a
+  newcomer does not overtake them;
+- a frame that does not arrive at a minimal rate while others wait costs its peer the connection (`check_progress`).
 
 A frame takes all of its bytes before its buffer grows, so two half-received frames cannot block each other.
 """
@@ -19,10 +22,10 @@ from typing import Protocol
 LARGE_BYTES = 2 * 1024 * 1024
 """Takes above this are large: they share three quarters of the budget."""
 
-STALL_MS_MAX = 5_000
+STALL_MS_MAX = 2_000
 """While others wait, a half-received frame must go on growing within this time …"""
 
-STALL_BYTES_MIN = 64 * 1024
+STALL_BYTES_MIN = 512 * 1024
 """… by at least this many bytes (or to its end), else its connection is closed."""
 
 
@@ -34,8 +37,13 @@ class BudgetHolder(Protocol):
         """Bytes received since the connection began; never falls."""
         ...
 
+    @property
+    def peer_host(self) -> str:
+        """The peer's address, for the log."""
+        ...
+
     def give_back_idle_buffer(self) -> bool:
-        """Shrink an empty buffer to its idle size and give its bytes back. False if the buffer is in use."""
+        """Drop an empty buffer and give its bytes back. False if the buffer is in use."""
         ...
 
     def evict(self) -> bool:
@@ -47,11 +55,12 @@ class BudgetHolder(Protocol):
 class BudgetWaiter:
     """A place in the queue. `cancel` leaves it; once `granted`, the bytes are the waiter's to give back."""
 
-    __slots__ = ("callback", "count", "granted", "is_cancelled")
+    __slots__ = ("callback", "count", "granted", "is_cancelled", "is_new")
 
-    def __init__(self, count: int, callback: Callable[[], None]) -> None:
+    def __init__(self, count: int, callback: Callable[[], None], is_new: bool) -> None:
         self.count = count
         self.callback = callback
+        self.is_new = is_new
         self.granted = False
         self.is_cancelled = False
 
@@ -69,19 +78,21 @@ class MemoryBudget:
         self.used_bytes = 0
         self.large_used_bytes = 0
         self._large_bytes_max = total_bytes - total_bytes // 4
-        self._small_waiters: deque[BudgetWaiter] = deque()
-        self._large_waiters: deque[BudgetWaiter] = deque()
+        self._reserved_bytes = total_bytes // 4
+        self._queues: tuple[deque[BudgetWaiter], ...] = (deque(), deque(), deque(), deque())
+        """In the order in which they are served, see `_queue`."""
         self._buffers: dict[BudgetHolder, int] = {}
         self._filling: dict[BudgetHolder, tuple[int, int | None]] = {}
+        self._checked_ms = 0
 
     # takes and gives
 
-    def try_take(self, count: int) -> bool:
-        """Take `count` bytes now, or take nothing and return False. Idle receive buffers are reclaimed first."""
-        waiters = self._large_waiters if count > LARGE_BYTES else self._small_waiters
-        if waiters:
+    def try_take(self, count: int, *, is_new: bool = False) -> bool:
+        """Take `count` bytes now, or take nothing and return False. Idle receive buffers are reclaimed first.
+        `is_new`: for a connection that has not sent a whole long frame yet."""
+        if self._queue(count, is_new):
             return False
-        if not self._fits(count) and not self._reclaim(count):
+        if not self._fits(count, is_new) and not self._reclaim(count, is_new):
             return False
         self.take(count)
         return True
@@ -97,27 +108,25 @@ class MemoryBudget:
         self.used_bytes -= count
         if count > LARGE_BYTES:
             self.large_used_bytes -= count
-        if self._small_waiters or self._large_waiters:
-            self._serve(self._small_waiters)
-            self._serve(self._large_waiters)
+        for waiters in self._queues:
+            if waiters:
+                self._serve(waiters)
 
-    def when_free(self, count: int, callback: Callable[[], None]) -> BudgetWaiter:
+    def when_free(self, count: int, callback: Callable[[], None], *, is_new: bool = False) -> BudgetWaiter:
         """Queue for `count` bytes. `callback` runs once they are taken for this waiter, at the earliest inside a later
         `give`."""
-        waiter = BudgetWaiter(count, callback)
-        (self._large_waiters if count > LARGE_BYTES else self._small_waiters).append(waiter)
+        waiter = BudgetWaiter(count, callback, is_new)
+        self._queue(count, is_new).append(waiter)
         return waiter
 
     @property
     def has_waiters(self) -> bool:
-        return any(not w.is_cancelled for w in self._small_waiters) or any(
-            not w.is_cancelled for w in self._large_waiters
-        )
+        return any(not waiter.is_cancelled for waiters in self._queues for waiter in waiters)
 
     # receive buffers
 
     def note_buffer(self, holder: BudgetHolder) -> None:
-        """This holder has taken bytes for its receive buffer: they may be reclaimed while the buffer is empty."""
+        """This holder has a receive buffer: it may be reclaimed while it is empty."""
         self._buffers[holder] = -1
 
     def note_filling(self, holder: BudgetHolder) -> None:
@@ -140,33 +149,44 @@ class MemoryBudget:
             else:
                 self._buffers[holder] = holder.received_bytes
 
-    def check_progress(self, now_ms: int) -> None:
-        """Evict holders of half-received frames that stall while others wait. For a timer of about a second."""
-        has_waiters = self.has_waiters
+    def check_progress(self, now_ms: int) -> list[BudgetHolder]:
+        """Evict holders of half-received frames that stall while others wait, and return them. For a timer of about a
+        second; after a longer pause it was perhaps we who did not read, and each gets its time again."""
+        has_waiters = self.has_waiters and now_ms - self._checked_ms <= STALL_MS_MAX
+        self._checked_ms = now_ms
+        evicted: list[BudgetHolder] = []
         for holder, (bytes_seen, since_ms) in list(self._filling.items()):
             if not has_waiters or since_ms is None or holder.received_bytes - bytes_seen >= STALL_BYTES_MIN:
                 self._filling[holder] = (holder.received_bytes, now_ms if has_waiters else None)
-            elif now_ms - since_ms >= STALL_MS_MAX and not holder.evict():
-                self._filling[holder] = (holder.received_bytes, now_ms)
+            elif now_ms - since_ms >= STALL_MS_MAX:
+                if holder.evict():
+                    evicted.append(holder)
+                else:
+                    self._filling[holder] = (holder.received_bytes, now_ms)
+        return evicted
 
     # inside
 
-    def _fits(self, count: int) -> bool:
+    def _queue(self, count: int, is_new: bool) -> deque[BudgetWaiter]:
+        return self._queues[2 * (count > LARGE_BYTES) + is_new]
+
+    def _fits(self, count: int, is_new: bool) -> bool:
+        reserved_bytes = self._reserved_bytes if is_new else 0
+        used_bytes_max = self.total_bytes - reserved_bytes
         if count <= LARGE_BYTES:
             small_used_bytes = self.used_bytes - self.large_used_bytes
-            return (
-                self.used_bytes + count <= self.total_bytes
-                or small_used_bytes + count <= self.total_bytes - self._large_bytes_max
-            )
+            small_bytes_max = self.total_bytes - self._large_bytes_max - reserved_bytes // 4
+            return self.used_bytes + count <= used_bytes_max or small_used_bytes + count <= small_bytes_max
         return self.large_used_bytes == 0 or (
-            self.large_used_bytes + count <= self._large_bytes_max and self.used_bytes + count <= self.total_bytes
+            self.large_used_bytes + count <= self._large_bytes_max - reserved_bytes
+            and self.used_bytes + count <= used_bytes_max
         )
 
-    def _reclaim(self, count: int) -> bool:
+    def _reclaim(self, count: int, is_new: bool) -> bool:
         for holder in list(self._buffers):
             if holder.give_back_idle_buffer():
                 self._buffers.pop(holder, None)
-                if self._fits(count):
+                if self._fits(count, is_new):
                     return True
         return False
 
@@ -174,7 +194,7 @@ class MemoryBudget:
         while waiters:
             waiter = waiters[0]
             if not waiter.is_cancelled:
-                if not self._fits(waiter.count):
+                if not self._fits(waiter.count, waiter.is_new):
                     return
                 self.take(waiter.count)
                 waiter.granted = True

@@ -7,8 +7,9 @@ Invariants:
 - a frame longer than the idle buffer takes its bytes from the MemoryBudget before the buffer grows, and only once what
   is there is full: a peer that announces much and sends nothing holds nothing. All of them at once, so that no two
   half-received frames wait for each other; the buffer of a long one then doubles as its bytes come;
-- an empty buffer that is larger than `kept_buffer_bytes` shrinks at once; one that is larger than `idle_buffer_bytes`
-  is given back when the budget asks for it;
+- an empty buffer that is larger than `kept_buffer_bytes` shrinks at once; one of any size is given back when the
+  budget asks for it, which it does when nothing was received for a second or two. A connection that has sent nothing
+  yet has none;
 - small chunks are joined, so that one pass with many answers is one send.
 """
 
@@ -43,6 +44,7 @@ class Block:
     SLOTS = 8
     OUTPUT = 16
     CLOSED = 32
+    TURN = 64
 
 
 EMPTY = memoryview(bytearray())
@@ -78,6 +80,7 @@ class FramedConnection(ABC):
         "_end",
         "_frame_bytes_max",
         "_handling",
+        "_has_sent_long_frame",
         "_idle_buffer_bytes",
         "_is_filling",
         "_is_noted",
@@ -112,13 +115,14 @@ class FramedConnection(ABC):
         self._kept_buffer_bytes = kept_buffer_bytes
         self._outstanding_bytes_max = outstanding_bytes_max
         self._budget = budget
-        self._buffer = bytearray(idle_buffer_bytes)
-        self._view = memoryview(self._buffer)
+        self._buffer = bytearray()
+        self._view = EMPTY
         self._start = 0
         self._end = 0
         self._taken_bytes = 0
         self._waiter: BudgetWaiter | None = None
         self._is_filling = False
+        self._has_sent_long_frame = False
         self._is_noted = False
         self._blocked = 0
         self._handling = False
@@ -134,6 +138,10 @@ class FramedConnection(ABC):
         return self._transport
 
     @property
+    def peer_host(self) -> str:
+        return self._transport.peer_host
+
+    @property
     def is_closed(self) -> bool:
         """It has ended, or is about to."""
         return self._blocked & Block.CLOSED != 0
@@ -146,6 +154,8 @@ class FramedConnection(ABC):
             self._run_frames()
         if self._blocked:
             return EMPTY
+        if not self._buffer:
+            self._replace_buffer(self._idle_buffer_bytes, 0)
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
@@ -155,6 +165,13 @@ class FramedConnection(ABC):
         self._end += count
         self.received_bytes += count
         self._run_frames()
+
+    def take_turn(self) -> None:
+        """Other connections have had their turns: handle frames that this one's last turn left."""
+        if self._blocked & Block.TURN:
+            self._blocked &= ~Block.TURN
+            if self._unhandled and not self._blocked:
+                self._run_frames()
 
     def output(self) -> deque[Chunk]:
         """What is to be sent, in order. Handles frames that a block had left unhandled: after the wake that ended the
@@ -223,12 +240,11 @@ class FramedConnection(ABC):
         return True
 
     def give_back_idle_buffer(self) -> bool:
-        """Shrink an empty buffer. False if it is in use."""
+        """Drop an empty buffer. False if it is in use."""
         if self._start != self._end or self._handling or self._waiter is not None:
             return False
+        self._replace_buffer(0, 0)
         self._is_noted = False
-        if self._taken_bytes:
-            self._replace_buffer(self._idle_buffer_bytes, 0)
         return True
 
     # frames
@@ -236,6 +252,7 @@ class FramedConnection(ABC):
     def _run_frames(self) -> None:
         self._handling = True
         self._unhandled = False
+        start = self._start
         try:
             needed = self._handle_frames()
         except WireError as error:
@@ -243,11 +260,19 @@ class FramedConnection(ABC):
             return
         finally:
             self._handling = False
+        if self._is_filling and self._start != start:
+            self._has_sent_long_frame = True
+            self._note_filling()  # what follows has its own time
         if self._blocked:
             self._unhandled = True
             if self._blocked & Block.CLOSED:
                 return
         self._settle(needed)
+
+    def _end_turn(self) -> None:
+        """Whole frames are left, for a turn after those of other connections."""
+        self._blocked |= Block.TURN
+        self._transport.wait_turn()
 
     @abstractmethod
     def _handle_frames(self) -> int:
@@ -304,11 +329,12 @@ class FramedConnection(ABC):
     def _grow(self, capacity: int, *, must: bool) -> None:
         """A larger buffer, if the budget has room for it. `must`: there is no other way to go on, so wait for it."""
         budget = self._budget
-        if budget is None or budget.try_take(capacity):
+        is_new = not self._has_sent_long_frame
+        if budget is None or budget.try_take(capacity, is_new=is_new):
             self._replace_buffer(self._first_step(capacity), capacity)
         elif must:
             self._blocked |= Block.BUDGET
-            self._waiter = budget.when_free(capacity, self._granted)
+            self._waiter = budget.when_free(capacity, self._granted, is_new=is_new)
 
     def _first_step(self, capacity: int) -> int:
         """The size that a buffer of `capacity` taken bytes begins with: that of a long frame doubles as its bytes come,
@@ -338,7 +364,7 @@ class FramedConnection(ABC):
         budget = self._budget
         if budget is None:
             return
-        if taken_bytes and not self._is_noted:
+        if not self._is_noted:
             self._is_noted = True
             budget.note_buffer(self)
         if taken_bytes and not self._is_filling and self._start != self._end:
@@ -389,11 +415,14 @@ class FramedConnection(ABC):
                 small.append(chunk)  # type: ignore[arg-type]
             else:
                 self._push_large(chunk)
+        self._count_output(size)
+        if not self._handling:
+            self._transport.wake()
+
+    def _count_output(self, size: int) -> None:
         self._output_bytes += size
         if self._output_bytes > self._outstanding_bytes_max:
             self._blocked |= Block.OUTPUT
-        if not self._handling:
-            self._transport.wake()
 
     def _push_range(self, chunk: FileRange) -> None:
         """A short range that is in memory is read and joined; a long one is left to the driver's sendfile."""

@@ -3,7 +3,9 @@
 Invariants:
 - a handler is a plain function that is called once per request with a `Request`; it answers then or later, once;
 - answers leave in the order of the requests, whatever the order in which they are given (one slot each);
-- at most `outstanding_requests_max` slots and about `outstanding_bytes_max` bytes wait; beyond that nothing is read;
+- at most `outstanding_requests_max` slots and about `outstanding_bytes_max` bytes of answers wait, those that wait
+  behind an earlier request included; beyond that nothing is read;
+- a turn handles requests of at most `TURN_COST_MAX`; what is left waits until other connections have had their turns;
 - a request of an unknown key or version, or bytes that do not parse, end the connection and touch nothing else.
 """
 
@@ -51,6 +53,12 @@ _connection_numbers = itertools.count(1)
 
 _WAITING, _READY, _ANSWERED = range(3)
 
+TURN_COST_MAX = 16
+"""What one turn may cost, in requests that take some microseconds …"""
+CHEAP_KEYS = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
+"""… which are those that clients pipeline."""
+OTHER_COST = 8
+"""Any other request may take a millisecond or some, and is seldom pipelined: two in a turn."""
 INTERNAL_VERSION_MAX = 127
 _INTERNAL_VERSIONS = range(INTERNAL_VERSION_MAX + 1)
 
@@ -159,6 +167,7 @@ class Request:
         else:
             self._state = _READY
             self._answer: tuple[Chunk, ...] | None = chunks
+            connection._count_output(_size_of(chunks))
 
     def respond_nothing(self) -> None:
         """The request gets no answer (Produce with acks=0); its slot ends."""
@@ -258,6 +267,7 @@ class ServerConnection(FramedConnection):
         buffer, view, kinds, slots = self._buffer, self._view, self._kinds, self._slots
         on_request = self._on_request
         start, end = self._start, self._end
+        cost = 0
         while not self._blocked:
             available = end - start
             if available < _HEAD_BYTES:
@@ -270,6 +280,10 @@ class ServerConnection(FramedConnection):
             if self._hold_requests and key not in self.unheld_keys:
                 self._blocked |= Block.HELD
                 break
+            if cost >= TURN_COST_MAX:
+                self._end_turn()
+                break
+            cost += 1 if key in CHEAP_KEYS else OTHER_COST
             body_start = start + _HEAD_BYTES
             body_end = start + SIZE_BYTES + size
             if client_id_size > 0:
@@ -328,15 +342,11 @@ class ServerConnection(FramedConnection):
             else:
                 header = _RESPONSE_HEADER_V0(size + 4, request.correlation_id)
             self._small += header, chunks[0]
-            self._output_bytes += len(header) + size
-            if self._output_bytes > self._outstanding_bytes_max:
-                self._blocked |= Block.OUTPUT
+            self._count_output(len(header) + size)
             if not self._handling:
                 self._transport.wake()
             return
-        size = 0
-        for chunk in chunks:
-            size += chunk.count if type(chunk) is FileRange else len(chunk)  # type: ignore[arg-type]
+        size = _size_of(chunks)
         if request._has_tagged_header:
             header = _RESPONSE_HEADER_V1(size + 5, request.correlation_id, 0)
         else:
@@ -352,9 +362,17 @@ class ServerConnection(FramedConnection):
             request._state = _ANSWERED
             answer, request._answer = request._answer, None
             if answer is not None:
+                self._output_bytes -= _size_of(answer)
                 self._answer(request, answer)
         if self._blocked & Block.SLOTS and len(slots) * 2 <= self._outstanding_requests_max:
             self._unblock(Block.SLOTS)
+
+
+def _size_of(chunks: tuple[Chunk, ...]) -> int:
+    size = 0
+    for chunk in chunks:
+        size += chunk.count if type(chunk) is FileRange else len(chunk)  # type: ignore[arg-type]
+    return size
 
 
 def _name(key: int) -> str:

@@ -37,6 +37,7 @@ class Endpoint:
         self._unread: deque[memoryview] = deque()
         self._finish: Finish | None = None
         self._paused = False
+        self._waits_turn = False
         self._held = False
         self._waits_for_room = False
         self._close_reason: CloseReason | None = None
@@ -70,6 +71,10 @@ class Endpoint:
         self.driver.check()
         if not self.ended:
             self.driver.mark(self)
+
+    def wait_turn(self) -> None:
+        self._waits_turn = True
+        self.driver.mark(self)
 
     def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
         if self._close_reason is None or (self._flush_on_close and not flush):
@@ -119,6 +124,7 @@ class Endpoint:
         connection = self.connection
         if self.ended or connection is None:
             return
+        self._take_turns(connection)
         if (self._close_reason is None or self._flush_on_close) and not self._held and not self._flush(connection):
             return
         if self._close_reason is not None and not (self._flush_on_close and connection.output()):
@@ -204,11 +210,18 @@ class Endpoint:
             observer.receiving(self, count)
         try:
             connection.received(count)
+            self._take_turns(connection)
         except WireError as error:
             self.driver.trace("bad bytes", str(error).encode())
             self.close(CloseReason.BAD_BYTES)
         if observer is not None:
             observer.received(self, count)
+
+    def _take_turns(self, connection: Connection) -> None:
+        """All turns that are due: they take no time here, so those of other connections do not wait."""
+        while self._waits_turn and self._close_reason is None:
+            self._waits_turn = False
+            connection.take_turn()
 
     # sending
 

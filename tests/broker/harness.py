@@ -51,9 +51,13 @@ class StillTransport:
         self.peer_principal: str | None = None
         self.closed_for: CloseReason | None = None
         self.wakes = 0
+        self.turns = 0
 
     def wake(self) -> None:
         self.wakes += 1
+
+    def wait_turn(self) -> None:
+        self.turns += 1
 
     def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
         self.closed_for = reason
@@ -206,7 +210,14 @@ class WireClient:
             count = min(len(space), len(data))
             space[:count] = data[:count]
             self.connection.received(count)
+            self.take_turns()
             data = data[count:]
+
+    def take_turns(self) -> None:
+        """Let the connection handle all that it has."""
+        while self.transport.turns:
+            self.transport.turns -= 1
+            self.connection.take_turn()
 
     def send(self, key: int, version: int, body: bytes, *, client_id: str = "test") -> None:
         self._correlation += 1

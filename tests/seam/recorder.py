@@ -21,6 +21,7 @@ class Recorder:
         self.sent_bytes = 0
         self.muted = False
         self.on_heard: Callable[[Recorder], None] | None = None
+        self.on_turn: Callable[[Recorder], None] | None = None
         self._space = bytearray(room)
         self._output: deque[Chunk] = deque()
         self._changed = trio.Event()
@@ -35,6 +36,11 @@ class Recorder:
         self.reads.append(count)
         if self.on_heard is not None:
             self.on_heard(self)
+        self._notify()
+
+    def take_turn(self) -> None:
+        if self.on_turn is not None:
+            self.on_turn(self)
         self._notify()
 
     def output(self) -> deque[Chunk]:

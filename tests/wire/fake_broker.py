@@ -41,8 +41,12 @@ class _Socket:
         self.stream = stream
         self.peer_host = stream.getpeername()[0]
         self.is_closing = False
+        self.waits_turn = False
 
     def wake(self) -> None: ...
+
+    def wait_turn(self) -> None:
+        self.waits_turn = True
 
     def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
         self.is_closing = True
@@ -125,6 +129,10 @@ class FakeBroker:
             count = 0
         if count:
             connection.received(count)
+            transport = connection.transport
+            while isinstance(transport, _Socket) and transport.waits_turn:
+                transport.waits_turn = False
+                connection.take_turn()
         if not count or connection.is_closed:
             connection.closed(CloseReason.PEER)
             self.closed_because.append(connection.closed_because or "")

@@ -17,10 +17,14 @@ class RecordingTransport:
 
     def __init__(self) -> None:
         self.wakes = 0
+        self.turns = 0
         self.closes: list[tuple[CloseReason, bool]] = []
 
     def wake(self) -> None:
         self.wakes += 1
+
+    def wait_turn(self) -> None:
+        self.turns += 1
 
     def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
         self.closes.append((reason, flush))
@@ -72,6 +76,7 @@ def feed(connection: FramedConnection, data: Buffer, *, piece_bytes: int | None 
     view = memoryview(data)
     taken = 0
     while taken < len(view):
+        take_turns(connection)
         space = connection.space()
         if not len(space):
             break
@@ -79,7 +84,16 @@ def feed(connection: FramedConnection, data: Buffer, *, piece_bytes: int | None 
         space[:count] = view[taken : taken + count]
         connection.received(count)
         taken += count
+    take_turns(connection)
     return taken
+
+
+def take_turns(connection: FramedConnection) -> None:
+    """Let the connection handle all that it has, as a driver does that has no other."""
+    transport = connection.transport
+    while isinstance(transport, RecordingTransport) and transport.turns:
+        transport.turns -= 1
+        connection.take_turn()
 
 
 def chunk_bytes(chunk: Chunk) -> bytes:

@@ -106,7 +106,7 @@ def test_a_longer_frame_takes_its_bytes_and_gives_them_back(size: int) -> None:
     budget.release_idle()
     budget.release_idle()
     assert budget.used_bytes == 0
-    assert peer.buffer_bytes == IDLE_BUFFER_BYTES
+    assert peer.buffer_bytes == 0
     feed(peer.connection, frame(b"still works"))
     assert peer.sizes[-1] == 11
 
@@ -257,6 +257,75 @@ def test_nobody_is_evicted_while_nobody_waits_or_while_it_is_we_who_do_not_read(
     assert holder.transport.closes == [(CloseReason.LOCAL, False)]
     assert "stalled" in (holder.connection.closed_because or "")
     assert waiting.transport.wakes == 1
+
+
+def test_half_frames_of_new_connections_leave_memory_to_those_that_have_sent_whole_ones() -> None:
+    budget = MemoryBudget(160 * MIB)
+    known = Peer(budget)
+    whole = frame(bytes(4 * MIB))
+    feed(known.connection, whole)
+    attackers = [Peer(budget) for _ in range(200)]
+    for peer in attackers:
+        feed(peer.connection, whole[: 64 * 1024])
+    assert budget.has_waiters
+    for count in range(2, 10):
+        assert feed(known.connection, whole) == len(whole), "it waits for none of the two hundred"
+        assert len(known.sizes) == count
+
+
+def test_a_known_connection_that_waits_is_served_before_new_ones() -> None:
+    budget = MemoryBudget(16 * MIB)
+    whole = frame(bytes(9 * MIB))
+    known, holder, new = Peer(budget), Peer(budget), Peer(budget)
+    feed(known.connection, whole)
+    feed(holder.connection, whole[: 64 * 1024])
+    assert feed(new.connection, whole) < len(whole)
+    assert feed(known.connection, whole) < len(whole)
+    holder.connection.closed(CloseReason.PEER)
+    assert (new.transport.wakes, known.transport.wakes) == (0, 1)
+
+
+def test_a_frame_that_trickles_while_others_wait_is_closed_and_reported() -> None:
+    budget = MemoryBudget(4 * MIB)
+    slow, waiting = Peer(budget), Peer(budget)
+    data = frame(bytes(3 * MIB))
+    position = feed(slow.connection, data[: 64 * 1024])
+    feed(waiting.connection, data)
+    evicted = []
+    for now_ms in range(0, 10_000, 1_000):
+        evicted += budget.check_progress(now_ms)
+        position += feed(slow.connection, data[position : position + 13 * 1024])
+    assert evicted == [slow.connection]
+    assert evicted[0].peer_host == "127.0.0.1"
+    assert waiting.transport.wakes == 1
+
+
+def test_a_pause_of_this_process_evicts_no_frame() -> None:
+    budget = MemoryBudget(4 * MIB)
+    holder, waiting = Peer(budget), Peer(budget)
+    data = frame(bytes(3 * MIB))
+    feed(holder.connection, data[: 2 * MIB])
+    feed(waiting.connection, data)
+    assert not any(budget.check_progress(now_ms) for now_ms in (1_000, 60_000, 61_000))
+    assert budget.check_progress(63_000) == [holder.connection]
+
+
+def test_a_connection_that_sends_nothing_holds_no_buffer_and_an_idle_one_gives_it_back() -> None:
+    budget = MemoryBudget(4 * MIB)
+    peer = Peer(budget)
+    assert peer.buffer_bytes == 0
+    feed(peer.connection, frame(b"one"))
+    assert peer.buffer_bytes == IDLE_BUFFER_BYTES
+    budget.release_idle()
+    assert peer.buffer_bytes == IDLE_BUFFER_BYTES, "it has sent something since"
+    budget.release_idle()
+    assert peer.buffer_bytes == 0
+    begun = frame(b"two")
+    feed(peer.connection, begun[:7])
+    budget.release_idle()
+    budget.release_idle()
+    feed(peer.connection, begun[7:])
+    assert peer.sizes == [3, 3], "a half-received frame keeps its buffer"
 
 
 def test_a_large_buffer_with_the_begin_of_a_small_frame_shrinks() -> None:

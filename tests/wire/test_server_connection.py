@@ -22,7 +22,7 @@ from kraft.wire.server import (
     ServerLimits,
 )
 from kraft.wire.varints import encode_unsigned
-from tests.wire.fakes import MemoryFile, RecordingTransport, drain, feed, frame, frames_in
+from tests.wire.fakes import MemoryFile, RecordingTransport, drain, feed, frame, frames_in, take_turns
 
 
 class Server:
@@ -275,8 +275,56 @@ def test_too_many_open_requests_stop_reading_until_half_are_answered() -> None:
     for request in server.requests[2:6]:
         request.respond(b"")
     server.echo = True
+    assert len(server.connection.space()) == 0
+    take_turns(server.connection)
     assert len(server.connection.space()) > 0
     assert [number for number, _ in answers(drain(server.connection))] == list(range(10))
+
+
+def give(connection: ServerConnection, data: bytes) -> None:
+    """One read of a driver; turns that the connection waits for are not given."""
+    connection.space()[: len(data)] = data
+    connection.received(len(data))
+
+
+@pytest.mark.parametrize(
+    ("key", "count"), [(ApiKey.PRODUCE, 16), (ApiKey.FETCH, 16), (ApiKey.METADATA, 2), (ApiKey.DESCRIBE_CONFIGS, 2)]
+)
+def test_a_turn_handles_a_bounded_number_of_requests_and_the_next_one_goes_on(key: ApiKey, count: int) -> None:
+    server = Server(echo=True)
+    version = BROKER_TABLE.ranges[key][0]
+    give(server.connection, b"".join(frame(key=key, version=version, correlation_id=i) for i in range(3 * count)))
+    for turns in (1, 2):
+        assert len(server.requests) == turns * count
+        assert server.transport.turns == turns
+        assert len(server.connection.space()) == 0, "nothing is read while requests are left"
+        assert len(server.connection.output()), "what was answered leaves meanwhile"
+        server.connection.take_turn()
+    assert len(server.requests) == 3 * count
+    assert server.transport.turns == 2
+    assert len(server.connection.space()) > 0
+
+
+def test_a_connection_that_is_closed_drops_the_requests_that_wait_for_a_turn() -> None:
+    server = Server(echo=True)
+    give(server.connection, b"".join(frame(correlation_id=i) for i in range(50)))
+    handled = len(server.requests)
+    server.connection.closed(CloseReason.RESET)
+    server.connection.take_turn()
+    assert len(server.requests) == handled < 50
+
+
+def test_answers_that_wait_behind_an_earlier_request_count_as_output() -> None:
+    server = Server(limits=ServerLimits(outstanding_bytes_max=10_000))
+    feed(server.connection, b"".join(frame(correlation_id=i) for i in range(5)))
+    for request in server.requests[1:]:
+        request.respond(bytes(3000))
+    assert len(server.connection.space()) == 0, "12,000 bytes wait for the first answer"
+    server.requests[0].respond(b"")
+    drain(server.connection)
+    assert len(server.connection.space()) > 0
+    feed(server.connection, frame(correlation_id=5))
+    assert len(server.requests) == 6
 
 
 def test_a_reader_that_is_slow_holds_a_bounded_queue_and_is_not_read_meanwhile() -> None:
