@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -46,9 +44,8 @@ class ClusterFolder:
 
     @property
     def socket(self) -> Path:
-        """The control socket: in a short path, because a Unix socket's name is at most 107 bytes."""
-        digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
-        return runtime_directory() / f"{digest}.sock"
+        """The launcher's control socket: in the folder, so that every login finds it. See `short_path`."""
+        return self.path / "control.sock"
 
     @property
     def runs(self) -> bool:
@@ -122,21 +119,6 @@ class ClusterFolder:
                 return node
         known = ", ".join(str(node.node_id) for node in nodes)
         raise LaunchError("unknown-node", f"there is no node {node_id} in {self.path}; there are {known}")
-
-
-def runtime_directory() -> Path:
-    """A folder of this user alone, in a short path. LaunchError if somebody else owns it."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if base and len(base) < 60 and os.access(base, os.W_OK):
-        folder = Path(base) / "kraft"
-    else:
-        folder = Path(tempfile.gettempdir()) / f"kraft-{os.getuid()}"
-        if len(str(folder)) > 80:
-            folder = Path("/tmp") / f"kraft-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise LaunchError("folder", f"{folder} belongs to another user; set XDG_RUNTIME_DIR to a folder of your own")
-    return folder
 
 
 def state_directory() -> Path:

@@ -64,7 +64,11 @@ class Zygote:
         """Take the folder's lock and the control socket. LaunchError if another zygote has them, or nodes run."""
         self._lock = take_lock(self._folder)
         refuse_orphans(self._folder)
-        self._server.listen(self._folder.socket)
+        try:
+            self._server.listen(self._folder.socket)
+        except OSError as problem:
+            why = f"cannot make a socket in {self._folder.path}: {problem.strerror}; choose another --data"
+            raise LaunchError("folder", why) from None
         self._wakeup = os.pipe()
         for descriptor in self._wakeup:
             os.set_blocking(descriptor, False)
