@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -15,7 +14,8 @@ import typer
 
 from kraft.deploy.cli.completing import complete_broker_setting, complete_log_level, complete_node, one_of
 from kraft.deploy.cli.early import take_zygote
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, plural, print_json, show, warn
+from kraft.deploy.cli.foreground import announce, stay, warn_of_killed, where_json, where_text
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, print_json, show, warn
 
 if TYPE_CHECKING:
     from kraft.deploy.launch.control import LocalCluster
@@ -81,13 +81,20 @@ def up(
         cluster.wait_ready()
         if background:
             cluster.detach()
-            _announce(cluster, as_json, how_to_end="kraft down")
+            is_known = _is_known(cluster)
+            announce(cluster, as_json, how_to_end="kraft down" + ("" if is_known else f" --data {cluster.folder.path}"))
             return
-        _stay(cluster, as_json)
+        stay(cluster, as_json, is_temporary=data is None)
     except BaseException:
         cluster.down()
         raise
-    cluster.down()
+
+
+def _is_known(cluster: LocalCluster) -> bool:
+    """Whether `kraft down` without --data finds this cluster: not where the home folder cannot be written."""
+    from kraft.deploy.launch.folder import started_folders
+
+    return [folder.path for folder in started_folders()[:1]] == [cluster.folder.path]
 
 
 def _launch(data: str | None, given: Mapping[str, Any], log_level: str) -> LocalCluster:
@@ -128,9 +135,7 @@ def down(data: DataOption = None, as_json: JsonOption = False) -> None:
         print_json({"data": str(cluster.folder.path), "was_up": was_up, "killed": killed})
         return
     print(f"{cluster.folder.path} is down" if was_up else f"the cluster in {cluster.folder.path} was not up")
-    if killed:
-        named = ", ".join(map(str, killed))
-        warn(f"not cleanly: {plural(len(killed), 'node')} did not stop within 30 s and had to be killed: {named}")
+    warn_of_killed(killed)
 
 
 def status(
@@ -150,10 +155,9 @@ def status(
             for n in nodes
         ]
         up_now = any(n.pid is not None for n in nodes)
-        where = {"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers}
-        print_json({**where, "cluster_id": cluster.cluster_id, "up": up_now, "nodes": rows})
+        print_json({**where_json(cluster), "cluster_id": cluster.cluster_id, "up": up_now, "nodes": rows})
         return
-    print(f"{cluster.folder.path}  bootstrap {cluster.bootstrap_servers}  cluster {cluster.cluster_id}")
+    print(f"{cluster.folder.path}  {where_text(cluster, '  ')}  cluster {cluster.cluster_id}")
     show(
         False,
         ["node", "roles", "ports", "pid", "state", "ended"],
@@ -276,32 +280,6 @@ def parse_settings(entries: list[str]) -> dict[str, str]:
             warn(f"{known.name} has no effect: {known.reason}")
         settings[key.strip()] = value
     return settings
-
-
-def _announce(cluster: LocalCluster, as_json: bool, *, how_to_end: str) -> None:
-    if as_json:
-        print_json({"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers, "ready": True})
-    else:
-        print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
-        print(f"end it with {how_to_end}")
-    sys.stdout.flush()
-
-
-def _stay(cluster: LocalCluster, as_json: bool) -> None:
-    """Show the cluster until ctrl-C, SIGTERM or the end of its last node."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores SIGINT otherwise
-        signal.signal(number, signal.default_int_handler)
-    try:
-        if as_json or not sys.stdout.isatty():
-            _announce(cluster, as_json, how_to_end="ctrl-C")
-            while any(node.pid is not None for node in cluster.status()):
-                time.sleep(_FOLLOW_SECONDS)
-        else:
-            from kraft.deploy.cli.watch import watch
-
-            watch(cluster)
-    except KeyboardInterrupt:
-        return
 
 
 def _done(as_json: bool, node: int, what: str, pid: int | None) -> None:

@@ -123,6 +123,16 @@ class LocalCluster:
         zygote = read_note(self.folder.zygote_identity)
         return (zygote is not None and zygote.is_alive) or any(status.pid is not None for status in self.status())
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the launcher stops all nodes, or has ended in order after it: by `kraft down` from elsewhere."""
+        answer = self._ask({"verb": "status"})
+        return not self.folder.socket.exists() if answer is None else bool(answer["is_ending"])
+
+    def wait_launcher(self) -> None:
+        """Wait until the launcher, which is ending, is gone, and the folder too if that is a temporary one."""
+        self._wait_zygote_gone(read_note(self.folder.zygote_identity))
+
     def detach(self) -> None:
         """Let the cluster live on when this process ends."""
         if self._held is not None:
@@ -259,7 +269,8 @@ class LocalCluster:
     def _require_answer(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._ask(request, timeout_s=None)
         if answer is None:
-            raise LaunchError("zygote", f"the launcher of {self.folder.path} has ended; see {self.folder.zygote_log}")
+            why = f"by kraft down, or see {self.folder.zygote_log}"
+            raise LaunchError("zygote", f"the launcher of {self.folder.path} has ended: {why}")
         return answer
 
     def _zygote_answers(self) -> bool:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import asdict
@@ -122,9 +123,14 @@ class ClusterFolder:
 
 
 def state_directory() -> Path:
-    """Where this user's state lives: $XDG_STATE_HOME/kraft."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "kraft"
+    """Where this user's state lives: $XDG_STATE_HOME/kraft. OSError for a user without a home."""
+    base = os.environ.get("XDG_STATE_HOME")
+    if base:
+        return Path(base) / "kraft"
+    try:
+        return Path.home() / ".local" / "state" / "kraft"
+    except RuntimeError as problem:
+        raise FileNotFoundError(errno.ENOENT, str(problem)) from None
 
 
 def remember_last(folder: ClusterFolder) -> None:
@@ -155,7 +161,9 @@ def last_folder() -> ClusterFolder:
             return folder
     if known:
         return known[0]
-    raise LaunchError("no-cluster", "no cluster was started yet; start one with kraft up, or give --data DIR")
+    raise LaunchError(
+        "no-cluster", "no cluster was started yet by this user; start one with kraft up, or give --data DIR"
+    )
 
 
 def _write_atomic(path: Path, text: str) -> None:

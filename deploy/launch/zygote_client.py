@@ -26,7 +26,12 @@ def ask_zygote(folder: ClusterFolder, request: dict[str, Any], *, timeout_s: flo
             raise LaunchError(
                 "not-ours", f"the cluster in {folder.path} is another user's; act on it as that user or as root"
             ) from None
-        return exchange(connection, request)
+        try:
+            return exchange(connection, request)
+        except LaunchError as problem:
+            if problem.kind == "zygote" and not folder.socket.exists():
+                return None  # it has ended in order meanwhile
+            raise
 
 
 def exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
