@@ -27,6 +27,7 @@ NodeArgument = Annotated[
 ]
 
 _FOLLOW_SECONDS = 0.2
+ANY_PORT = 0
 
 
 def up(
@@ -35,7 +36,8 @@ def up(
     combined: Annotated[int | None, typer.Option(min=1, help="Nodes that are both; instead of the two above.")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="DIR", help="Folder; default: a temporary one.")] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port of broker 1; the others follow, controllers 100 above. [9092]")
+        int | None,
+        typer.Option(help="Port of broker 1; the others follow, controllers 100 above; 0: free ones. [9092]"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -177,18 +179,37 @@ def logs(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the logs of nodes."""
+    """Show the logs of nodes, their lines by time."""
     cluster = _find(data)
     chosen = cluster.node_ids if node is None else [cluster.folder.plan(node).node_id]
-    positions: dict[int, int] = {}
-    for node_id in chosen:
-        text, positions[node_id] = _read_from(cluster.folder.node(node_id) / "node.log", 0)
-        _print_log(node_id, text.splitlines()[-lines:] if lines else [], as_json)
+    positions = dict.fromkeys(chosen, 0)
+    found = _read_logs(cluster, positions)
+    _print_logs({node_id: text[-lines:] if lines else [] for node_id, text in found.items()}, as_json)
     while follow:
         time.sleep(_FOLLOW_SECONDS)
-        for node_id in chosen:
-            text, positions[node_id] = _read_from(cluster.folder.node(node_id) / "node.log", positions[node_id])
-            _print_log(node_id, text.splitlines(), as_json)
+        _print_logs(_read_logs(cluster, positions), as_json)
+
+
+def _read_logs(cluster: LocalCluster, positions: dict[int, int]) -> dict[int, list[str]]:
+    """The lines that each of these nodes has written since; moves its position behind them."""
+    from kraft.deploy.cli.node_logs import read_from
+
+    found: dict[int, list[str]] = {}
+    for node_id, position in positions.items():
+        text, positions[node_id] = read_from(cluster.folder.node(node_id) / "node.log", position)
+        found[node_id] = text.splitlines()
+    return found
+
+
+def _print_logs(lines: dict[int, list[str]], as_json: bool) -> None:
+    from kraft.deploy.cli.node_logs import merge_by_time
+
+    for _, node_id, line in merge_by_time(lines):
+        if as_json:
+            print_json({"node": node_id, "line": line})
+        else:
+            print(f"[{node_id}] {line}")
+    sys.stdout.flush()
 
 
 def kill(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
@@ -244,14 +265,19 @@ def _folder_of_up(data: str | None) -> tuple[ClusterFolder, bool]:
 def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[ClusterLayout, str]:
     """The layout that was asked for, laid over the one that the folder holds."""
     from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
+    from kraft.deploy.launch.ports import choose_port
 
     asked = {name: value for name, value in given.items() if value is not None}
+    is_any_port = asked.get("port") == ANY_PORT
+    if is_any_port:
+        del asked["port"]
     if "settings" in asked:
         asked["settings"] = parse_settings(asked["settings"])
     if asked.get("combined") and (asked.get("controllers") or asked.get("brokers")):
         raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
     if not folder.exists():
-        return ClusterLayout(**asked), new_cluster_id()
+        layout = ClusterLayout(**asked)
+        return choose_port(layout) if is_any_port else layout, new_cluster_id()
     stored, cluster_id = folder.read()
     for name in ("controllers", "brokers", "combined"):
         if name in asked and asked[name] != getattr(stored, name):
@@ -262,7 +288,8 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
             )
     from dataclasses import replace
 
-    return replace(stored, **asked), cluster_id
+    layout = replace(stored, **asked)
+    return choose_port(layout) if is_any_port else layout, cluster_id
 
 
 def parse_settings(entries: list[str]) -> dict[str, str]:
@@ -287,23 +314,3 @@ def _done(as_json: bool, node: int, what: str, pid: int | None) -> None:
         print_json({"node": node, "done": what, "pid": pid})
     else:
         print(f"node {node} {what} (pid {pid})")
-
-
-def _read_from(path: Path, position: int) -> tuple[str, int]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(position)
-            data = file.read()
-    except FileNotFoundError:
-        return "", 0
-    whole = data[: data.rfind(b"\n") + 1]
-    return whole.decode("utf-8", "replace"), position + len(whole)
-
-
-def _print_log(node_id: int, lines: list[str], as_json: bool) -> None:
-    for line in lines:
-        if as_json:
-            print_json({"node": node_id, "line": line})
-        else:
-            print(f"[{node_id}] {line}")
-    sys.stdout.flush()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from uuid import UUID
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+from kraft.seam.ids import encode_uuid
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -14,7 +17,7 @@ LEVELS = ("debug", "info", "warning", "error")
 def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
     """Send this process's log to its standard error."""
     number = {name: getattr(logging, name.upper()) for name in LEVELS}[level]
-    last: Processor = structlog.processors.JSONRenderer(default=str) if as_json else _render_line
+    last: Processor = structlog.processors.JSONRenderer(default=_plain) if as_json else _render_line
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -43,5 +46,9 @@ def _render_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    text = _plain(value)
     return repr(text) if " " in text or not text else text
+
+
+def _plain(value: object) -> str:
+    return encode_uuid(value) if isinstance(value, UUID) else str(value)

@@ -32,7 +32,7 @@ def with_voter(voters: VoterSet, added: Voter) -> VoterSet | VotersRefused:
         return VotersRefused(ErrorCode.INVALID_REQUEST, "a new voter is named with its directory id")
     known = voters.find(added.key.node_id)
     if known is not None:
-        text = f"node {added.key.node_id} is a voter already, with directory {known.key.directory_id}"
+        text = f"node {added.key.node_id} is a voter already, with directory {known.key.directory}"
         return VotersRefused(ErrorCode.DUPLICATE_VOTER, text)
     return VoterSet((*voters.voters, added))
 
@@ -43,8 +43,8 @@ def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet | VotersRefused
         return _STATIC
     known = voters.find(key.node_id)
     if known is None or known.key != key:
-        named = "there is none" if known is None else f"it has directory {known.key.directory_id}"
-        text = f"there is no voter {key.node_id} with directory {key.directory_id}: {named}"
+        named = "there is none" if known is None else f"it has directory {known.key.directory}"
+        text = f"there is no voter {key.node_id} with directory {key.directory}: {named}"
         return VotersRefused(ErrorCode.VOTER_NOT_FOUND, text)
     if len(voters) == 1:
         return VotersRefused(ErrorCode.VOTER_NOT_FOUND, f"node {key.node_id} is the last voter")
@@ -57,7 +57,7 @@ def with_address(voters: VoterSet, updated: Voter) -> VoterSet | VotersRefused:
         return _STATIC
     known = voters.find(updated.key.node_id)
     if known is None or known.key != updated.key:
-        text = f"there is no voter {updated.key.node_id} with directory {updated.key.directory_id}"
+        text = f"there is no voter {updated.key.node_id} with directory {updated.key.directory}"
         return VotersRefused(ErrorCode.VOTER_NOT_FOUND, text)
     if known == updated:
         return voters
@@ -67,7 +67,7 @@ def with_address(voters: VoterSet, updated: Voter) -> VoterSet | VotersRefused:
 def refuse_newcomer(key: ReplicaKey, progress: Progress | None, now_ms: int) -> VotersRefused | None:
     """Why this observer may not become a voter yet: it must have had all of the log once, and be alive."""
     if progress is None or progress.last_caught_up_ms < 0:
-        text = f"node {key.node_id} with directory {key.directory_id} has not caught up with the log yet"
+        text = f"node {key.node_id} with directory {key.directory} has not caught up with the log yet"
     elif now_ms - progress.last_fetch_ms > OBSERVER_SILENCE_MS_MAX:
         text = f"node {key.node_id} has not fetched for {now_ms - progress.last_fetch_ms} ms"
     else:

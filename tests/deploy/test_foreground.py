@@ -86,6 +86,16 @@ def test_up_whose_nodes_have_ended_by_themselves_does_not_name_down(tmp_path: Pa
     assert said.startswith("every node has ended")
 
 
+def test_port_0_chooses_free_ports(tmp_path: Path) -> None:
+    with spawn(tmp_path, "up", "--combined", "1", "--port", "0") as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().split(",")[0].rpartition(":")[2])
+        assert port > 0
+        assert answers(port)
+        process.send_signal(signal.SIGINT)
+        process.wait(END_SECONDS_MAX)
+
+
 def test_external_addresses_are_shown(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     data = tmp_path / "data"
