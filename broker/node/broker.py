@@ -114,7 +114,7 @@ class Broker:
 
     def log_directory_failed(self, directory: str, directory_id: UUID, why: str) -> None:
         """A log directory went offline: tell the controller, or stop the node if none is left, as Kafka does."""
-        log.error("log directory is offline", directory=directory, directory_id=str(directory_id), why=why)
+        log.error("log directory is offline", directory=directory, directory_id=directory_id, why=why)
         self.lifecycle.directory_went_offline(directory, directory_id, why)
         if not self.replicas.directories.online:
             self.node_failed(DiskError(f"no log directory is left: {why}", errno=EIO, path=directory))

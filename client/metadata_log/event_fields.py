@@ -9,6 +9,7 @@ from uuid import UUID
 
 from kraft.config.secrets import HIDDEN, is_secret_key
 from kraft.image import Event
+from kraft.seam.ids import encode_uuid
 
 _SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key", "hmac", "password", "secret"})
 _PLAIN = frozenset({int, str, bool, float, type(None)})
@@ -49,7 +50,7 @@ def _printable(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, UUID):
-        return str(value)
+        return encode_uuid(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _printable(item) for name, item in value._asdict().items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -12,6 +12,7 @@ from typing import Any
 
 from kraft.config.secrets import HIDDEN, is_secret_key
 from kraft.image import BrokerRegistration, ControllerRegistration, Endpoint, MetadataImage, PartitionState, TopicImage
+from kraft.seam.ids import encode_uuid
 
 Tree = dict[str, Any]
 
@@ -132,7 +133,7 @@ def _text(value: Any) -> str:
 
 
 def _controller(one: ControllerRegistration) -> Tree:
-    return {"incarnation": str(one.incarnation_id), "endpoints": _endpoints(one.endpoints)}
+    return {"incarnation": encode_uuid(one.incarnation_id), "endpoints": _endpoints(one.endpoints)}
 
 
 def _broker(one: BrokerRegistration) -> Tree:
@@ -140,11 +141,11 @@ def _broker(one: BrokerRegistration) -> Tree:
     return {
         "state": state,
         "epoch": one.broker_epoch,
-        "incarnation": str(one.incarnation_id),
+        "incarnation": encode_uuid(one.incarnation_id),
         "endpoints": _endpoints(one.endpoints),
         "rack": one.rack,
         "host_id": one.host_id,
-        "log_dirs": [str(directory) for directory in one.log_dirs],
+        "log_dirs": [encode_uuid(directory) for directory in one.log_dirs],
     }
 
 
@@ -154,7 +155,7 @@ def _endpoints(endpoints: tuple[Endpoint, ...]) -> list[str]:
 
 def _topic(topic: TopicImage) -> Tree:
     return {
-        "id": str(topic.topic_id),
+        "id": encode_uuid(topic.topic_id),
         "partitions": {str(index): _partition(state) for index, state in topic.partitions()},
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TypeVar
 import structlog
 import trio
 
-from kraft.client.cluster import ClusterUnreachable
+from kraft.client.cluster import ClusterUnreachable, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import KafkaError
 from kraft.deploy.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
@@ -159,6 +160,19 @@ def _without_doubled_subject(text: str) -> str:
     kind, _, name = subject.partition(" ")
     named = rf"(?<![\w.-]){re.escape(subject)}(?![\w-]|\.\w)|\b{re.escape(kind)} '{re.escape(name)}'"
     return rest if re.search(named, rest, re.IGNORECASE) else text
+
+
+def require_known_host(bootstrap_servers: str) -> None:
+    """CommandFailed if no name among these addresses leads anywhere: to ask again would be in vain."""
+    hosts = [address.host for address in parse_bootstrap(bootstrap_servers)]
+    for host in hosts:
+        try:
+            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError:
+            continue
+        return
+    named = ", ".join(dict.fromkeys(hosts))
+    raise CommandFailed(f"unknown host: {named}; correct --bootstrap-server", code=EXIT_UNREACHABLE)
 
 
 def whom_to_ask(given: str | None) -> tuple[str, str]:

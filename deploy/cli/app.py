@@ -96,20 +96,26 @@ _NUMBERS = MappingProxyType(
 
 
 def command_line(only: str | None = None) -> Any:
-    """The command as it runs: `application`, and numbers are told of as such."""
+    """The command as it runs: `application`, with numbers named as such and lists of verbs that are not cut short."""
     found = get_command(application(only))
-    _name_numbers(found)
+    _word_help(found)
     return found
 
 
-def _name_numbers(verb: Any) -> None:
+def _word_help(verb: Any) -> None:
+    verb.short_help = _first_sentence(verb.help or "")  # what click makes of a long one ends in the middle
     for parameter in verb.params:
         kind = parameter.type
         kind.name = _NUMBERS.get(kind.name, kind.name)
         if kind.name in _NUMBERS.values() and parameter.param_type_name == "option" and parameter.metavar is None:
             parameter.metavar = "N"
     for below in getattr(verb, "commands", {}).values():
-        _name_numbers(below)
+        _word_help(below)
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".") + "." if paragraph else ""
 
 
 def application(only: str | None = None) -> typer.Typer:

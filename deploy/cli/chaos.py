@@ -56,7 +56,8 @@ Kafka = Annotated[
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Where the folder of each run is made.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the nodes' data too, beside their logs.")]
 Duration = Annotated[
-    float | None, typer.Option(help="Seconds of work; see docs/chaos.md on the faults' times.", min=5, max=SECONDS_MAX)
+    float | None,
+    typer.Option(help="Seconds of work; faults come again in each period.", min=5, max=SECONDS_MAX),
 ]
 Nodes = Annotated[
     str | None, typer.Option(metavar="3+3", help="Controllers + brokers, or the number of nodes of both roles.")
@@ -91,7 +92,7 @@ def run(
     scenario: ScenarioName,
     application: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- CMD ARG…]", help="A program of your own, as the workload. See docs/chaos.md."),
+        typer.Argument(metavar="[-- CMD ARG…]", help="A program of your own, as the workload."),
     ] = None,
     seed: Seed = 1,
     duration: Duration = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -15,7 +14,8 @@ import typer
 
 from kraft.deploy.cli.completing import complete_broker_setting, complete_log_level, complete_node, one_of
 from kraft.deploy.cli.early import take_zygote
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, plural, print_json, show, warn
+from kraft.deploy.cli.foreground import announce, stay, warn_of_killed, where_json, where_text
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, print_json, show, warn
 
 if TYPE_CHECKING:
     from kraft.deploy.launch.control import LocalCluster
@@ -27,6 +27,7 @@ NodeArgument = Annotated[
 ]
 
 _FOLLOW_SECONDS = 0.2
+ANY_PORT = 0
 
 
 def up(
@@ -35,7 +36,8 @@ def up(
     combined: Annotated[int | None, typer.Option(min=1, help="Nodes that are both; instead of the two above.")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="DIR", help="Folder; default: a temporary one.")] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port of broker 1; the others follow, controllers 100 above. [9092]")
+        int | None,
+        typer.Option(help="Port of broker 1; the others follow, controllers 100 above; 0: free ones. [9092]"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -83,14 +85,21 @@ def up(
         cluster.wait_ready()
         if background:
             cluster.detach()
-            _announce(cluster, as_json, how_to_end="kraft down")
+            is_known = _is_known(cluster)
+            announce(cluster, as_json, how_to_end="kraft down" + ("" if is_known else f" --data {cluster.folder.path}"))
             return
         outlive_readers()
-        _stay(cluster, as_json)
+        stay(cluster, as_json, is_temporary=data is None)
     except BaseException:
         cluster.down()
         raise
-    cluster.down()
+
+
+def _is_known(cluster: LocalCluster) -> bool:
+    """Whether `kraft down` without --data finds this cluster: not where the home folder cannot be written."""
+    from kraft.deploy.launch.folder import started_folders
+
+    return [folder.path for folder in started_folders()[:1]] == [cluster.folder.path]
 
 
 def _launch(data: str | None, given: Mapping[str, Any], log_level: str) -> LocalCluster:
@@ -131,9 +140,7 @@ def down(data: DataOption = None, as_json: JsonOption = False) -> None:
         print_json({"data": str(cluster.folder.path), "was_up": was_up, "killed": killed})
         return
     print(f"{cluster.folder.path} is down" if was_up else f"the cluster in {cluster.folder.path} was not up")
-    if killed:
-        named = ", ".join(map(str, killed))
-        warn(f"not cleanly: {plural(len(killed), 'node')} did not stop within 30 s and had to be killed: {named}")
+    warn_of_killed(killed)
 
 
 def status(
@@ -153,10 +160,9 @@ def status(
             for n in nodes
         ]
         up_now = any(n.pid is not None for n in nodes)
-        where = {"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers}
-        print_json({**where, "cluster_id": cluster.cluster_id, "up": up_now, "nodes": rows})
+        print_json({**where_json(cluster), "cluster_id": cluster.cluster_id, "up": up_now, "nodes": rows})
         return
-    print(f"{cluster.folder.path}  bootstrap {cluster.bootstrap_servers}  cluster {cluster.cluster_id}")
+    print(f"{cluster.folder.path}  {where_text(cluster, '  ')}  cluster {cluster.cluster_id}")
     show(
         False,
         ["node", "roles", "ports", "pid", "state", "ended"],
@@ -176,18 +182,37 @@ def logs(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the logs of nodes."""
+    """Show the logs of nodes, their lines by time."""
     cluster = _find(data)
     chosen = cluster.node_ids if node is None else [cluster.folder.plan(node).node_id]
-    positions: dict[int, int] = {}
-    for node_id in chosen:
-        text, positions[node_id] = _read_from(cluster.folder.node(node_id) / "node.log", 0)
-        _print_log(node_id, text.splitlines()[-lines:] if lines else [], as_json)
+    positions = dict.fromkeys(chosen, 0)
+    found = _read_logs(cluster, positions)
+    _print_logs({node_id: text[-lines:] if lines else [] for node_id, text in found.items()}, as_json)
     while follow:
         time.sleep(_FOLLOW_SECONDS)
-        for node_id in chosen:
-            text, positions[node_id] = _read_from(cluster.folder.node(node_id) / "node.log", positions[node_id])
-            _print_log(node_id, text.splitlines(), as_json)
+        _print_logs(_read_logs(cluster, positions), as_json)
+
+
+def _read_logs(cluster: LocalCluster, positions: dict[int, int]) -> dict[int, list[str]]:
+    """The lines that each of these nodes has written since; moves its position behind them."""
+    from kraft.deploy.cli.node_logs import read_from
+
+    found: dict[int, list[str]] = {}
+    for node_id, position in positions.items():
+        text, positions[node_id] = read_from(cluster.folder.node(node_id) / "node.log", position)
+        found[node_id] = text.splitlines()
+    return found
+
+
+def _print_logs(lines: dict[int, list[str]], as_json: bool) -> None:
+    from kraft.deploy.cli.node_logs import merge_by_time
+
+    for _, node_id, line in merge_by_time(lines):
+        if as_json:
+            print_json({"node": node_id, "line": line})
+        else:
+            print(f"[{node_id}] {line}")
+    sys.stdout.flush()
 
 
 def kill(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
@@ -243,14 +268,19 @@ def _folder_of_up(data: str | None) -> tuple[ClusterFolder, bool]:
 def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[ClusterLayout, str]:
     """The layout that was asked for, laid over the one that the folder holds."""
     from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
+    from kraft.deploy.launch.ports import choose_port
 
     asked = {name: value for name, value in given.items() if value is not None}
+    is_any_port = asked.get("port") == ANY_PORT
+    if is_any_port:
+        del asked["port"]
     if "settings" in asked:
         asked["settings"] = parse_settings(asked["settings"])
     if asked.get("combined") and (asked.get("controllers") or asked.get("brokers")):
         raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
     if not folder.exists():
-        return ClusterLayout(**asked), new_cluster_id()
+        layout = ClusterLayout(**asked)
+        return choose_port(layout) if is_any_port else layout, new_cluster_id()
     stored, cluster_id = folder.read()
     for name in ("controllers", "brokers", "combined"):
         if name in asked and asked[name] != getattr(stored, name):
@@ -261,7 +291,8 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
             )
     from dataclasses import replace
 
-    return replace(stored, **asked), cluster_id
+    layout = replace(stored, **asked)
+    return choose_port(layout) if is_any_port else layout, cluster_id
 
 
 def parse_settings(entries: list[str]) -> dict[str, str]:
@@ -281,54 +312,8 @@ def parse_settings(entries: list[str]) -> dict[str, str]:
     return settings
 
 
-def _announce(cluster: LocalCluster, as_json: bool, *, how_to_end: str) -> None:
-    if as_json:
-        print_json({"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers, "ready": True})
-    else:
-        print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
-        print(f"end it with {how_to_end}")
-    sys.stdout.flush()
-
-
-def _stay(cluster: LocalCluster, as_json: bool) -> None:
-    """Show the cluster until ctrl-C, SIGTERM or the end of its last node."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores SIGINT otherwise
-        signal.signal(number, signal.default_int_handler)
-    try:
-        if as_json or not sys.stdout.isatty():
-            _announce(cluster, as_json, how_to_end="ctrl-C")
-            while any(node.pid is not None for node in cluster.status()):
-                time.sleep(_FOLLOW_SECONDS)
-        else:
-            from kraft.deploy.cli.watch import watch
-
-            watch(cluster)
-    except KeyboardInterrupt:
-        return
-
-
 def _done(as_json: bool, node: int, what: str, pid: int | None) -> None:
     if as_json:
         print_json({"node": node, "done": what, "pid": pid})
     else:
         print(f"node {node} {what} (pid {pid})")
-
-
-def _read_from(path: Path, position: int) -> tuple[str, int]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(position)
-            data = file.read()
-    except FileNotFoundError:
-        return "", 0
-    whole = data[: data.rfind(b"\n") + 1]
-    return whole.decode("utf-8", "replace"), position + len(whole)
-
-
-def _print_log(node_id: int, lines: list[str], as_json: bool) -> None:
-    for line in lines:
-        if as_json:
-            print_json({"node": node_id, "line": line})
-        else:
-            print(f"[{node_id}] {line}")
-    sys.stdout.flush()

@@ -16,7 +16,7 @@ from kraft.deploy.cli.completing import (
     complete_topic,
 )
 from kraft.deploy.cli.connection import Connection, over_network, pair
-from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show, warn
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, print_json, show, warn
 
 if TYPE_CHECKING:
     from kraft.client.admin import ConfigChange, ConfigResource
@@ -126,6 +126,39 @@ def list_resources(connection: Connection, as_json: JsonOption = False) -> None:
     """List everything that has settings: topics, brokers, groups."""
     found = connection.run(lambda admin: admin.configs.resources())
     show(as_json, ["type", "name"], [(resource.type.name.lower(), resource.name) for resource in found])
+
+
+@app.command()
+def keys(
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[REGEX]", help="Only keys in whose name this regular expression is found.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what each key is for.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the keys that brokers and topics may have, with their types and defaults; no cluster is asked."""
+    from kraft.config import BROKER_KEYS, TOPIC_KEYS
+
+    try:
+        wanted = re.compile(pattern or "")
+    except re.error as problem:
+        raise CommandFailed(f"{pattern!r} is no regular expression: {problem}", code=EXIT_USAGE) from None
+    rows = [
+        (
+            key.name,
+            kind,
+            key.type.name.lower(),
+            key.default,
+            key.effect.name.lower(),
+            *([_MARKUP.sub("", key.doc)] if explain else []),
+        )
+        for kind, table in (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS))
+        for key in table.values()
+        if wanted.search(key.name) and not key.is_internal
+    ]
+    if not rows:
+        raise CommandFailed(f"no key has {pattern} in its name; kraft configs keys lists all", code=EXIT_NOT_FOUND)
+    show(as_json, ["key", "of", "type", "default", "effect", *(["what_it_is"] if explain else [])], rows)
 
 
 def _changes(settings: list[str], delete: list[str], append: list[str], subtract: list[str]) -> list[ConfigChange]:

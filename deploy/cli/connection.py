@@ -171,8 +171,9 @@ class Connection:
 
     def run_async(self, main: Callable[[], Awaitable[T]]) -> T:
         """Run an async function that talks to this cluster; failures become CommandFailed."""
-        from kraft.deploy.cli.admin import run_async
+        from kraft.deploy.cli.admin import require_known_host, run_async
 
+        require_known_host(self.bootstrap_servers)
         try:
             return run_async(main, if_silent=self.if_silent)
         except CommandFailed as problem:

@@ -67,10 +67,12 @@ def show(
 
     history = _load(connection, folder)
     offset = _offset(history, at)
+    if too_early := _too_early(history, at, offset):
+        raise CommandFailed(f"--at {at} is before the beginning{too_early}", code=EXIT_NOT_FOUND)
     try:
         found = find(tree_of(history.image_at(offset)), path)
     except PathNotFound as problem:
-        raise CommandFailed(f"{problem}{_too_early(history, offset)}", code=EXIT_NOT_FOUND) from None
+        raise CommandFailed(str(problem), code=EXIT_NOT_FOUND) from None
     if as_json:
         print_json(found)
     else:
@@ -108,7 +110,9 @@ def events(
     connection: Connection,
     start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help=f"{WHEN}.")] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help=f"{WHEN}; exclusive.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new ones as they come, until ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show those that come, until ctrl-C; older ones with --from only.")
+    ] = False,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -117,6 +121,8 @@ def events(
         raise CommandFailed("--follow has no end: leave out --to", code=EXIT_USAGE)
     history = _load(connection, folder)
     first, last = _bounds(history, start, end)
+    if follow and start is None:
+        first = history.end_offset
     for entry in history.entries:
         if first <= entry.offset < last:
             _print(entry, as_json)
@@ -154,10 +160,12 @@ def _bounds(history: History, start: str | None, end: str | None) -> tuple[int, 
     return first, last
 
 
-def _too_early(history: History, offset: int | None) -> str:
-    """That the history begins later, where nothing of it is before this offset."""
+def _too_early(history: History, when: str | None, offset: int | None) -> str:
+    """That the history begins later, where nothing of it is before this offset, or its snapshot is of a later time."""
     first = next(iter(history.entries), None)
-    if offset is None or first is None or offset > first.offset or history.base.offset > 0:
+    if when is None or offset is None or first is None or offset > first.offset:
+        return ""
+    if history.base.offset > 0 and when.isdecimal():
         return ""
     return f"; the history begins later, at {format_time(first.timestamp_ms)} (offset {first.offset})"
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Annotated, Any, TextIO
+from uuid import UUID
 
 import typer
 
@@ -124,9 +125,10 @@ def size(count: int | None) -> str | None:
 
 
 @contextmanager
-def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while something takes long, if that is a terminal. Gives `advance(count)`."""
-    if not is_terminal(sys.stderr):
+def progress(label: str, total: int | None, *, is_shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while something takes long, if that is a terminal and it `is_shown`. Gives
+    `advance(count)`."""
+    if not is_shown or not is_terminal(sys.stderr):
         yield lambda count: None
         return
     from rich.console import Console
@@ -141,7 +143,7 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: dataclasses become objects, enums their names, bytes text."""
+    """A value as JSON can hold it: dataclasses become objects, enums their names, bytes text, ids base64 as Kafka's."""
     if isinstance(value, Enum):
         return value.name.lower()
     if is_dataclass(value) and not isinstance(value, type):
@@ -156,6 +158,10 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, UUID):
+        from kraft.seam.ids import encode_uuid
+
+        return encode_uuid(value)
     return str(value)
 
 

@@ -97,7 +97,8 @@ def produce(
 
     read = json_reader(common, keep_partitions) if json_lines else line_reader(common, key_separator, null)
     settings = connection.producer_settings(acks=acks, compression_type=compression)
-    sending = Sending(topic, keep_reports=as_json)
+    is_typed = not file and is_terminal(sys.stdin)
+    sending = Sending(topic, keep_reports=as_json, is_typed=is_typed)
 
     async def work() -> bool:
         async with connection.admin() as admin:
@@ -109,7 +110,7 @@ def produce(
             sending.created = "topic created" + (await _shape(connection, topic) if is_asked else "")
         return was_interrupted
 
-    if not file and is_terminal(sys.stdin):
+    if is_typed:
         warn(f"each line becomes a record of {topic}; end with ctrl-D")
     was_interrupted = connection.run_async(work)
     _report(sending)

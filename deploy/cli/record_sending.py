@@ -31,12 +31,14 @@ class Sending:
     reports: list[DeliveryReport] = field(default_factory=list)
     problem: CommandFailed | None = None
     created: str = ""
+    is_typed: bool = False
+    """Somebody types the records: a bar would be drawn into the line."""
 
     async def run(self, producer: Producer, source: AsyncGenerator[NewRecord, None], reading: trio.CancelScope) -> None:
         """Send all, with at most IN_FLIGHT_MAX unacknowledged. What was read is delivered also when something stops
         the reading: bad input, a refusal, or the end of the scope `reading`."""
         waiting: deque[Delivery] = deque()
-        with progress("sending", None) as advance:
+        with progress("sending", None, is_shown=not self.is_typed) as advance:
             try:
                 with reading:
                     async with aclosing(source):

@@ -152,6 +152,15 @@ def list_pipelines(as_json: JsonOption = False) -> None:
 
 
 @app.command()
+def options(as_json: JsonOption = False) -> None:
+    """List the options of `format("kraft")`: what each is for, its default and what it means."""
+    from kraft.client.spark.options.table import OPTIONS
+
+    rows = [(one.name, sorted(kind.value for kind in one.kinds), one.default or None, one.meaning) for one in OPTIONS]
+    show(as_json, ("option", "for", "default", "meaning"), rows)
+
+
+@app.command()
 @over_network
 def forget(
     connection: Connection,

@@ -68,6 +68,18 @@ def format_storage(
         print("nothing to do: all folders are formatted")
 
 
+@app.command("random-uuid")
+def random_uuid(as_json: JsonOption = False) -> None:
+    """Print a random id, as --cluster-id and the directory ids of --initial-controllers take it."""
+    from kraft.deploy.launch.layout import new_cluster_id
+
+    drawn = new_cluster_id()
+    if as_json:
+        print_json({"uuid": drawn})
+    else:
+        print(drawn)
+
+
 @app.command()
 def info(config: ConfigOption, as_json: JsonOption = False) -> None:
     """Show whom the log directories of a node belong to."""

@@ -17,6 +17,7 @@ from kraft.deploy.cli.output import (
     JsonOption,
     confirm,
     emphasized,
+    plain,
     plural,
     print_json,
     show,
@@ -346,12 +347,12 @@ def _describe_each(connection: Connection, topics: list[str], as_json: bool) -> 
     def row(name: str, told: tuple[TopicDescription, dict[str, str]]) -> dict[str, object]:
         topic, settings = told
         partitions = [dict(zip(columns, _partition_row(part)[1:], strict=True)) for part in topic.partitions]
-        return {"topic": name, "id": str(topic.topic_id), "settings": settings, "partitions": partitions}
+        return {"topic": name, "id": plain(topic.topic_id), "settings": settings, "partitions": partitions}
 
     def lines(name: str, told: tuple[TopicDescription, dict[str, str]]) -> str:
         topic, settings = told
         own = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
-        head = f"topic {emphasized(name)}  id {topic.topic_id}  settings {own or '-'}"
+        head = f"topic {emphasized(name)}  id {plain(topic.topic_id)}  settings {own or '-'}"
         return f"{head}\n{table(columns, [_partition_row(part)[1:] for part in topic.partitions])}"
 
     tell(connection.run(work), "topic", as_json, row, lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,13 +15,16 @@ from rich.text import Text
 from kraft.client import KafkaError
 from kraft.client.admin import Admin, PartitionDescription
 from kraft.client.cluster import ClusterUnreachable
-from kraft.client.connections import TimedOut
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.deploy.cli.foreground import ready_line
 from kraft.deploy.cli.output import plural
 from kraft.deploy.launch.control import LocalCluster, NodeStatus
 
 REFRESH_SECONDS = 1.0
-ASK_SECONDS_MAX = 2.0
+ASK_MS_MAX = 3_000
+"""For each question, in three attempts with a broker each: one that is paused, or hangs, costs a third of it."""
 
+_FAILURES = (ClusterUnreachable, *CONNECTION_FAILURES, KafkaError)
 _COLORS = MappingProxyType(
     {"ready": "green", "starting": "yellow", "paused": "yellow", "running": "green", "ended": "red"}
 )
@@ -28,11 +32,19 @@ _COLORS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the cluster itself says; None where no broker answers."""
+    """What the cluster itself says. `quorum_leader` is None where the quorum has none, or does not answer."""
 
     quorum_leader: int | None
     partitions: tuple[PartitionDescription, ...]
     topics: int
+
+
+@dataclass(slots=True)
+class Latest:
+    """The last answers: `view` is None where no broker answers; `is_asked`: whether there was time for one."""
+
+    view: View | None = None
+    is_asked: bool = False
 
 
 def watch(cluster: LocalCluster) -> None:
@@ -42,31 +54,45 @@ def watch(cluster: LocalCluster) -> None:
 
 async def _watch(cluster: LocalCluster) -> None:
     console = Console(highlight=False)
-    console.print(f"ready: bootstrap {cluster.bootstrap_servers}, data {cluster.folder.path}")
-    async with Admin(bootstrap_servers=cluster.bootstrap_servers, client_id="kraft-up") as admin:
-        with Live(console=console, auto_refresh=False, transient=True) as live:
+    console.print(ready_line(cluster), soft_wrap=True)  # which stays when the table is gone
+    latest = Latest()
+    async with (
+        Admin(bootstrap_servers=cluster.bootstrap_servers, client_id="kraft-up", timeout_ms=ASK_MS_MAX) as admin,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_ask_again, admin, latest)
+        # On a screen of its own, which is drawn whole each time: lines that a resize has wrapped leave nothing behind.
+        with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:
                 nodes = await trio.to_thread.run_sync(cluster.status)
-                view = await _ask(admin)
-                live.update(_render(nodes, view), refresh=True)
+                live.update(Group(Text(ready_line(cluster)), _render(nodes, latest)), refresh=True)
                 if all(node.pid is None for node in nodes):
-                    return
+                    break
                 await trio.sleep(REFRESH_SECONDS)
+        nursery.cancel_scope.cancel()
+
+
+async def _ask_again(admin: Admin, latest: Latest) -> None:
+    """Ask beside the table: the nodes' states are shown also while brokers take their time."""
+    while True:
+        latest.view = await _ask(admin)
+        latest.is_asked = True
+        await trio.sleep(REFRESH_SECONDS)
 
 
 async def _ask(admin: Admin) -> View | None:
-    with trio.move_on_after(ASK_SECONDS_MAX):
-        try:
-            topics = await admin.topics.list()
-            quorum = await admin.nodes.quorum()
-        except (ClusterUnreachable, TimedOut, KafkaError):
-            return None
-        partitions = tuple(part for topic in topics for part in topic.partitions)
-        return View(quorum.leader, partitions, len(topics))
-    return None
+    try:
+        topics = await admin.topics.list()
+    except _FAILURES:
+        return None
+    leader: int | None = None
+    with contextlib.suppress(*_FAILURES):  # the brokers know the topics also while controllers elect
+        leader = (await admin.nodes.quorum()).leader
+    return View(leader, tuple(part for topic in topics for part in topic.partitions), len(topics))
 
 
-def _render(nodes: list[NodeStatus], view: View | None) -> Group:
+def _render(nodes: list[NodeStatus], latest: Latest) -> Group:
+    view = latest.view
     table = Table(box=None, pad_edge=False)
     for name in ("node", "roles", "ports", "pid", "state", "leads", "out of sync"):
         table.add_column(name)
@@ -76,7 +102,8 @@ def _render(nodes: list[NodeStatus], view: View | None) -> Group:
         state = Text(node.ended or node.state, style=_COLORS.get(node.state, ""))
         ports = ",".join(str(port) for port in node.ports)
         table.add_row(str(node.node_id), roles, ports, str(node.pid or "-"), state, leads, behind)
-    return Group(table, _trouble(view), Text("ctrl-C ends the cluster", style="dim"))
+    trouble = _trouble(view) if latest.is_asked else Text("asking the brokers …", style="dim")
+    return Group(table, trouble, Text("ctrl-C ends the cluster", style="dim"))
 
 
 def _share(node_id: int, view: View | None) -> tuple[str, str]:

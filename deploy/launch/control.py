@@ -11,7 +11,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -23,8 +22,16 @@ from kraft.deploy.launch.folder import ClusterFolder, remember_last
 from kraft.deploy.launch.layout import ClusterLayout, NodePlan
 from kraft.deploy.launch.node_command import BadNodeCommand, NodeCommand
 from kraft.deploy.launch.ports import require_free
-from kraft.deploy.launch.processes import ProcessIdentity, clear_identity, identify, read_identity, write_identity
+from kraft.deploy.launch.processes import (
+    ProcessIdentity,
+    clear_identity,
+    identify,
+    read_identity,
+    read_note,
+    write_identity,
+)
 from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock_of_new
+from kraft.deploy.launch.zygote_client import ask_zygote, exchange, require_unlocked
 from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 
 READY_SECONDS_MAX = 60.0
@@ -94,7 +101,7 @@ class LocalCluster:
                 "is_temporary": is_temporary,
                 "log_level": log_level,
             }
-            _exchange(zygote.connection, opening)
+            exchange(zygote.connection, opening)
             cluster._held = zygote
             cluster._start_all()
         except BaseException:
@@ -113,18 +120,34 @@ class LocalCluster:
     @property
     def is_up(self) -> bool:
         """Whether a zygote or any node runs."""
-        return self._zygote_answers() or any(status.pid is not None for status in self.status())
+        zygote = read_note(self.folder.zygote_identity)
+        return (zygote is not None and zygote.is_alive) or any(status.pid is not None for status in self.status())
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the launcher stops all nodes, or has ended in order after it: by `kraft down` from elsewhere."""
+        answer = self._ask({"verb": "status"})
+        return not self.folder.socket.exists() if answer is None else bool(answer["is_ending"])
+
+    def wait_launcher(self) -> None:
+        """Wait until the launcher, which is ending, is gone, and the folder too if that is a temporary one."""
+        self._wait_zygote_gone(read_note(self.folder.zygote_identity))
 
     def detach(self) -> None:
         """Let the cluster live on when this process ends."""
         if self._held is not None:
-            _exchange(self._held.connection, {"verb": "detach"})
+            exchange(self._held.connection, {"verb": "detach"})
 
     def status(self) -> list[NodeStatus]:
         """Every node of the layout, in its order."""
-        answer = self._ask({"verb": "status"})
+        try:
+            answer = self._ask({"verb": "status"})
+        except LaunchError as problem:
+            if problem.kind != "not-ours":
+                raise
+            answer = None
         known = {} if answer is None else {node["node"]: node for node in answer["nodes"]}
-        return [self._status_of(node_id, known.get(node_id)) for node_id in self.node_ids]
+        return [self._status_of(plan, known.get(plan.node_id)) for plan in self.layout.nodes()]
 
     def wait_ready(self, node_ids: Sequence[int] | None = None, *, timeout_s: float = READY_SECONDS_MAX) -> None:
         """Block until these nodes (default: all) are ready; LaunchError if one has ended or time is up."""
@@ -205,10 +228,18 @@ class LocalCluster:
         return pid
 
     def down(self) -> list[int]:
-        """Stop all nodes cleanly, kill what is left after a while, and end the zygote; the nodes that were killed."""
+        """Stop all nodes cleanly, kill what is left after a while, and end the zygote; the nodes that were killed.
+        LaunchError names what cannot be ended."""
+        zygote = read_note(self.folder.zygote_identity)
+        if zygote is not None:
+            zygote.signal(signal.SIGCONT)
         answer = self._ask({"verb": "down"}, timeout_s=None)
-        killed = self._down_by_identities() if answer is None else [int(node) for node in answer.get("killed", ())]
-        self._wait_zygote_gone()
+        if answer is None and zygote is not None:
+            zygote.signal(signal.SIGTERM)  # its socket was removed: this is the same verb
+        self._wait_zygote_gone(zygote)
+        killed = [] if answer is None else [int(node) for node in answer.get("killed", ())]
+        killed += self._down_by_identities()
+        require_unlocked(self.folder)
         return killed
 
     # the zygote
@@ -230,43 +261,40 @@ class LocalCluster:
         new = [node_id for node_id in self.node_ids if not (self.folder.node(node_id) / "node.log").exists()]
         request = {"verb": "start", "nodes": self.node_ids, "format": new, "cluster_id": self.cluster_id}
         assert self._held is not None
-        _exchange(self._held.connection, request)
+        exchange(self._held.connection, request)
 
     def _ask(self, request: dict[str, Any], *, timeout_s: float | None = 10.0) -> dict[str, Any] | None:
-        """The zygote's answer, or None if there is no zygote."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(timeout_s)
-            try:
-                connection.connect(str(self.folder.socket))
-            except (FileNotFoundError, ConnectionRefusedError):
-                return None
-            return _exchange(connection, request)
+        return ask_zygote(self.folder, request, timeout_s=timeout_s)
 
     def _require_answer(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._ask(request, timeout_s=None)
         if answer is None:
-            raise LaunchError("zygote", f"the launcher of {self.folder.path} has ended; see {self.folder.zygote_log}")
+            why = f"by kraft down, or see {self.folder.zygote_log}"
+            raise LaunchError("zygote", f"the launcher of {self.folder.path} has ended: {why}")
         return answer
 
     def _zygote_answers(self) -> bool:
         return self._ask({"verb": "status"}) is not None
 
-    def _wait_zygote_gone(self) -> None:
+    def _wait_zygote_gone(self, zygote: ProcessIdentity | None) -> None:
         if self._held is not None:
             self._held.connection.close()
             self._held.wait()
             return
         deadline = time.monotonic() + STOP_SECONDS_MAX + 5.0
-        while time.monotonic() < deadline:
-            if not self.folder.socket.exists():
-                return
+        while zygote is not None and zygote.is_alive:
+            if time.monotonic() > deadline:
+                raise LaunchError(
+                    "zygote",
+                    f"the launcher (pid {zygote.pid}) does not end; see {self.folder.zygote_log}, or end it with "
+                    f"kill -9 {zygote.pid} and try again",
+                )
             time.sleep(_POLL_SECONDS)
-        raise LaunchError("zygote", f"the launcher of {self.folder.path} does not end; see {self.folder.zygote_log}")
 
     # without a zygote
 
-    def _status_of(self, node_id: int, told: dict[str, Any] | None) -> NodeStatus:
-        plan = self.folder.plan(node_id)
+    def _status_of(self, plan: NodePlan, told: dict[str, Any] | None) -> NodeStatus:
+        node_id = plan.node_id
         if told is not None:
             return NodeStatus(
                 node_id, plan.roles, plan.ports, told["pid"], told["state"], told["ended"], told["starts"]
@@ -350,26 +378,6 @@ def _wait_stopped(pid: int, stopped: bool) -> None:
     deadline = time.monotonic() + PAUSE_SECONDS_MAX
     while identity is not None and identity.is_stopped is not stopped and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-
-
-def _exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
-    """Send one request and read its answer. LaunchError if it is a refusal, or the zygote ends."""
-    try:
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        text = b""
-        while not text.endswith(b"\n"):
-            chunk = connection.recv(65536)
-            if not chunk:
-                raise LaunchError(
-                    "zygote", "the launcher has ended before it answered; see zygote.log in the data folder"
-                )
-            text += chunk
-    except (BrokenPipeError, ConnectionResetError, TimeoutError) as problem:
-        raise LaunchError("zygote", f"the launcher does not answer ({problem}); see zygote.log in the folder") from None
-    answer: dict[str, Any] = json.loads(text)
-    if not answer.get("ok"):
-        raise LaunchError(answer.get("kind", "start"), answer.get("error", "the launcher refused"))
-    return answer
 
 
 def _await_ready(node_id: int, reader: int, log: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import selectors
 import socket
 import time
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from kraft.deploy.launch.socket_path import short_path
 
 LINE_BYTES_MAX = 1 << 20
 SEND_SECONDS_MAX = 1.0
@@ -56,10 +59,15 @@ class ControlServer:
         self._waiting: list[tuple[Client, Pending]] = []
 
     def listen(self, path: Path) -> None:
-        """Accept connections at this path, which is replaced."""
+        """Accept connections of this user at this path, which is replaced. OSError if no socket can be made there."""
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(path))
+        before = os.umask(0o177)
+        try:
+            with short_path(path) as address:
+                listener.bind(address)
+        finally:
+            os.umask(before)
         listener.listen(64)
         listener.setblocking(False)
         self._listener = listener

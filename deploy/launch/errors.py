@@ -5,7 +5,7 @@ from __future__ import annotations
 
 class LaunchError(Exception):
     """`kind` is a stable word for programs: arguments, busy, port, folder, no-cluster, unknown-node,
-    not-running, running, start, late, request, zygote."""
+    not-running, not-ours, running, start, late, request, zygote."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

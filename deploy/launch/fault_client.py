@@ -6,20 +6,18 @@ Blocking; every method raises LaunchError with a text that says what to do.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import FAULT_SOCKET
+from kraft.deploy.launch.socket_path import short_path
 
 ANSWER_SECONDS_MAX = 10.0
-ADDRESS_BYTES_MAX = 100
 
 
 class FaultClient:
@@ -93,7 +91,7 @@ class FaultClient:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ANSWER_SECONDS_MAX)
             try:
-                with _short(self._path) as path:
+                with short_path(self._path) as path:
                     connection.connect(path)
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 answer = json.loads(connection.makefile("rb").readline() or b"{}")
@@ -106,16 +104,3 @@ class FaultClient:
         if not answer.get("ok"):
             raise LaunchError("request", answer.get("error", f"the node at {self._path} ended before it answered"))
         return dict(answer)
-
-
-@contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """A name of this path that fits into the 107 bytes of a Unix socket's address."""
-    if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -46,9 +45,8 @@ class ClusterFolder:
 
     @property
     def socket(self) -> Path:
-        """The control socket: in a short path, because a Unix socket's name is at most 107 bytes."""
-        digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
-        return runtime_directory() / f"{digest}.sock"
+        """The launcher's control socket: in the folder, so that every login finds it. See `short_path`."""
+        return self.path / "control.sock"
 
     @property
     def runs(self) -> bool:
@@ -124,25 +122,15 @@ class ClusterFolder:
         raise LaunchError("unknown-node", f"there is no node {node_id} in {self.path}; there are {known}")
 
 
-def runtime_directory() -> Path:
-    """A folder of this user alone, in a short path. LaunchError if somebody else owns it."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if base and len(base) < 60 and os.access(base, os.W_OK):
-        folder = Path(base) / "kraft"
-    else:
-        folder = Path(tempfile.gettempdir()) / f"kraft-{os.getuid()}"
-        if len(str(folder)) > 80:
-            folder = Path("/tmp") / f"kraft-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise LaunchError("folder", f"{folder} belongs to another user; set XDG_RUNTIME_DIR to a folder of your own")
-    return folder
-
-
 def state_directory() -> Path:
-    """Where this user's state lives: $XDG_STATE_HOME/kraft."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "kraft"
+    """Where this user's state lives: $XDG_STATE_HOME/kraft. OSError for a user without a home."""
+    base = os.environ.get("XDG_STATE_HOME")
+    if base:
+        return Path(base) / "kraft"
+    try:
+        return Path.home() / ".local" / "state" / "kraft"
+    except RuntimeError as problem:
+        raise FileNotFoundError(errno.ENOENT, str(problem)) from None
 
 
 def remember_last(folder: ClusterFolder) -> None:
@@ -173,7 +161,9 @@ def last_folder() -> ClusterFolder:
             return folder
     if known:
         return known[0]
-    raise LaunchError("no-cluster", "no cluster was started yet; start one with kraft up, or give --data DIR")
+    raise LaunchError(
+        "no-cluster", "no cluster was started yet by this user; start one with kraft up, or give --data DIR"
+    )
 
 
 def _write_atomic(path: Path, text: str) -> None:

@@ -109,6 +109,12 @@ class ClusterLayout:
         """The brokers' addresses, comma-separated."""
         return ",".join(f"{HOST}:{node.broker_port}" for node in self.nodes() if node.broker_port is not None)
 
+    def external_servers(self) -> str:
+        """The addresses for clients outside of this machine, comma-separated; empty if there are none."""
+        external = self._external()
+        ports = [node.external_port for node in self.nodes() if node.external_port is not None]
+        return "" if external is None else ",".join(f"{external[0]}:{port}" for port in ports)
+
     def properties(self, node: NodePlan, folder: str) -> dict[str, str]:
         """What `server.properties` of this node says; `folder` is the node's own, absolute."""
         voters = (item for item in self.nodes() if item.controller_port is not None)

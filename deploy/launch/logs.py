@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from uuid import UUID
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from kraft.deploy.launch.repeated_lines import RepeatedLines
 from kraft.deploy.launch.streams import lossy
+from kraft.seam.ids import encode_uuid
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -17,7 +19,7 @@ LEVELS = ("debug", "info", "warning", "error")
 def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
     """Send this process's log to its standard error. What that does not take is lost, and nothing else."""
     number = {name: getattr(logging, name.upper()) for name in LEVELS}[level]
-    last: Processor = structlog.processors.JSONRenderer(default=str) if as_json else _render_line
+    last: Processor = structlog.processors.JSONRenderer(default=_plain) if as_json else _render_line
     structlog.configure(
         processors=[
             RepeatedLines(),
@@ -47,5 +49,9 @@ def _render_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    text = _plain(value)
     return repr(text) if " " in text or not text else text
+
+
+def _plain(value: object) -> str:
+    return encode_uuid(value) if isinstance(value, UUID) else str(value)

@@ -2,35 +2,67 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder
-from kraft.deploy.launch.layout import HOST
+from kraft.deploy.launch.layout import HOST, ClusterLayout
 from kraft.deploy.launch.processes import read_identity
 
 _LISTENING = "0A"
 
 
+FIRST_PORT, LAST_PORT = 10_000, 32_000
+"""What --port 0 chooses from: below the ports that the system gives to clients."""
+TRIES_MAX = 200
+
+
 def require_free(ports: Iterable[int]) -> None:
-    """LaunchError naming the first port that is taken, and its owner where that can be seen."""
+    """LaunchError naming the first port that cannot be used, why, and its owner where that can be seen."""
     for port in ports:
-        if not is_free(port):
+        failure = _bind_failure(port)
+        if failure is None:
+            continue
+        if failure.errno == errno.EADDRINUSE:
             raise LaunchError("port", f"port {port} is taken{_by_whom(port)} or choose another --port")
+        if failure.errno in (errno.EACCES, errno.EPERM):
+            why = "this user may not listen on it, as on most below 1024; choose a higher --port"
+            raise LaunchError("port", f"port {port}: {why}")
+        raise LaunchError("port", f"port {port}: cannot listen on {HOST} ({failure.strerror}); choose another --port")
 
 
 def is_free(port: int) -> bool:
     """Whether a listener can bind this port on the loopback address."""
+    return _bind_failure(port) is None
+
+
+def choose_port(layout: ClusterLayout) -> ClusterLayout:
+    """The layout on a first port, drawn at random, such that all its ports are free now. LaunchError."""
+    draw = random.SystemRandom()
+    offsets = [
+        port - layout.port for node in layout.nodes() for port in (node.broker_port, node.controller_port) if port
+    ]
+    for _ in range(TRIES_MAX):
+        first = draw.randrange(FIRST_PORT, LAST_PORT - max(offsets))
+        if all(is_free(first + offset) for offset in offsets):
+            return replace(layout, port=first)
+    raise LaunchError("port", f"no free ports for this cluster between {FIRST_PORT} and {LAST_PORT}; give --port")
+
+
+def _bind_failure(port: int) -> OSError | None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+        except OSError as failure:
+            return failure
+    return None
 
 
 def _by_whom(port: int) -> str:

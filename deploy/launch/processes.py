@@ -12,6 +12,8 @@ import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kraft.deploy.launch.errors import LaunchError
+
 _HAS_PROC = os.path.exists("/proc/self/stat")
 _PF_EXITING = 0x4
 
@@ -35,13 +37,18 @@ class ProcessIdentity:
         return fields is not None and fields[0] in "Tt" and self.is_alive
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal if this very process still runs; whether it did."""
+        """Send a signal if this very process still runs; whether it did. LaunchError if it is another user's."""
         if not self.is_alive:
             return False
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
             return False
+        except PermissionError:
+            raise LaunchError(
+                "not-ours",
+                f"process {self.pid} belongs to another user: {number.name} must come from that user or root",
+            ) from None
         return True
 
 
@@ -79,8 +86,13 @@ def write_identity(folder: Path, identity: ProcessIdentity) -> None:
 
 def read_identity(folder: Path) -> ProcessIdentity | None:
     """The process that was noted, alive or not; None if there is none or the note is damaged."""
+    return read_note(folder / "process.json")
+
+
+def read_note(path: Path) -> ProcessIdentity | None:
+    """The process of one note, as `read_identity` has it."""
     try:
-        noted = json.loads((folder / "process.json").read_text())
+        noted = json.loads(path.read_text())
         return ProcessIdentity(int(noted["pid"]), str(noted["started"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

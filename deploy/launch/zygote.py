@@ -65,7 +65,11 @@ class Zygote:
         """Take the folder's lock and the control socket. LaunchError if another zygote has them, or nodes run."""
         self._lock = take_lock(self._folder)
         refuse_orphans(self._folder)
-        self._server.listen(self._folder.socket)
+        try:
+            self._server.listen(self._folder.socket)
+        except OSError as problem:
+            why = f"cannot make a socket in {self._folder.path}: {problem.strerror}; choose another --data"
+            raise LaunchError("folder", why) from None
         self._wakeup = os.pipe()
         for descriptor in self._wakeup:
             os.set_blocking(descriptor, False)
@@ -116,7 +120,8 @@ class Zygote:
         return verb(client, request) if verb else refusal("request", f"the zygote knows no verb {request['verb']!r}")
 
     def _status(self, client: Client, request: Answer) -> Answer:
-        return {"ok": True, "pid": os.getpid(), "nodes": [node.describe() for node in self._table.nodes.values()]}
+        nodes = [node.describe() for node in self._table.nodes.values()]
+        return {"ok": True, "pid": os.getpid(), "is_ending": self._stopping_since is not None, "nodes": nodes}
 
     def _start(self, client: Client, request: Answer) -> Answer:
         if self._stopping_since is not None:
@@ -177,6 +182,8 @@ class Zygote:
         return {"ok": True}
 
     def _all_ready(self, nodes: list[NodeProcess]) -> Answer | None:
+        if self._stopping_since is not None:
+            return refusal("busy", "the cluster was ended by kraft down before all its nodes were ready")
         for node in nodes:
             if node.ended or node.state == "failed":
                 log = self._folder.node(node.node_id) / "node.log"

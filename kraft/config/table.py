@@ -104,7 +104,7 @@ def _hint(keys: Iterable[str], name: str, kind: str) -> str:
     if name in other:
         return f"; it is a {'topic' if kind == 'broker' else 'broker'} key"
     nearest = get_close_matches(name, [*keys], n=1, cutoff=0.5)
-    return f"; did you mean {nearest[0]}?" if nearest else "; docs/configuration.md lists all keys"
+    return f"; did you mean {nearest[0]}?" if nearest else "; `kraft configs keys` lists all keys"
 
 
 def _require_order(values: Mapping[str, ConfigValue], low: str, high: str) -> None:

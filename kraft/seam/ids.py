@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
 from collections.abc import Callable
 from uuid import UUID
 
@@ -17,3 +19,17 @@ def draw_uuid(bits: Callable[[int], int]) -> UUID:
 
 _DASH = 0b111110
 """The six bits that URL-safe base64 writes as a dash."""
+
+
+def encode_uuid(value: UUID) -> str:
+    """Kafka's text of an id: 22 characters of URL-safe base64 without padding."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def decode_uuid(text: str) -> UUID | None:
+    """The id, or None if the text is not one."""
+    try:
+        data = urlsafe_b64decode(text + "==")
+    except (Error, ValueError):
+        return None
+    return UUID(bytes=data) if len(data) == 16 else None

@@ -5,26 +5,12 @@ It is durable before the first append, and a folder whose id is not the image's 
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error
 from uuid import UUID
 
 from kraft.seam import Disk, StorageCorrupt
+from kraft.seam.ids import decode_uuid as decode_uuid
+from kraft.seam.ids import encode_uuid as encode_uuid
 from kraft.storage.log_names import PARTITION_METADATA
-
-
-def encode_uuid(value: UUID) -> str:
-    """Kafka's text of an id: 22 characters of URL-safe base64 without padding."""
-    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
-
-
-def decode_uuid(text: str) -> UUID | None:
-    """The id, or None if the text is not one."""
-    try:
-        data = urlsafe_b64decode(text + "==")
-    except (Error, ValueError):
-        return None
-    return UUID(bytes=data) if len(data) == 16 else None
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:

@@ -18,7 +18,7 @@ LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resu
 WITHOUT_JSON = {("completion",), ("run",), ("chaos", "show"), ("partitions", "reassign", "plan"), ("spark", "shell")}
 """What these print is for a program already, or is the output of one."""
 LOCAL_GROUPS = {"storage", "log", "fault", "sim", "chaos"}
-LOCAL_OF_GROUPS = {("spark", "list"), ("spark", "tables")}
+LOCAL_OF_GROUPS = {("spark", "list"), ("spark", "tables"), ("spark", "options"), ("configs", "keys")}
 
 
 def connect(**given: Any) -> Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from kraft.deploy.cli.connection import Connection
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.topics import parse_partitions
 from kraft.deploy.launch.folder import ClusterFolder, remember_last
-from kraft.deploy.launch.layout import ClusterLayout
+from kraft.deploy.launch.layout import ClusterLayout, is_cluster_id
 from kraft.deploy.launch.processes import identify, write_identity
 from kraft.seam import Address, DialFailed, DialOutcome, Peer
 from kraft.wire.error_codes import ErrorCode
@@ -89,6 +90,39 @@ def test_what_to_do_is_said_where_nobody_answers() -> None:
 
     with pytest.raises(CommandFailed, match="nobody; start it"):
         Connection("127.0.0.1:1", {}, None, "start it").run_async(ask)
+
+
+def test_an_unknown_host_is_named_before_a_client_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lookup(host: str, *arguments: object, **options: object) -> list[object]:
+        if host == "there.example":
+            return []
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def ask() -> str:
+        return "asked"
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    with pytest.raises(CommandFailed, match=r"unknown host: nobody\.example; correct --bootstrap-server") as failure:
+        Connection("nobody.example:9092,nobody.example:9093", {}, None, "").run_async(ask)
+    assert failure.value.code == 3
+    assert Connection("nobody.example:9092,there.example:9092", {}, None, "").run_async(ask) == "asked"
+
+
+def test_keys_are_listed_and_found_by_a_regular_expression(tmp_path: Path) -> None:
+    kraft = Command(tmp_path)
+    found = kraft.json("configs", "keys", "^retention")
+    assert [(row["key"], row["of"]) for row in found] == [("retention.ms", "topic"), ("retention.bytes", "topic")]
+    assert {"broker", "topic"} == {row["of"] for row in kraft.json("configs", "keys")}
+    assert "kraft configs keys lists all" in kraft.run("configs", "keys", "no such key", code=4)
+    assert "is no regular expression" in kraft.run("configs", "keys", "(", code=2)
+    assert "startingOffsets" in {row["option"] for row in kraft.json("spark", "options")}
+
+
+def test_a_random_id_is_one_that_format_takes(tmp_path: Path) -> None:
+    kraft = Command(tmp_path)
+    drawn = kraft.run("storage", "random-uuid").strip()
+    assert is_cluster_id(drawn)
+    assert drawn != kraft.json("storage", "random-uuid")["uuid"]
 
 
 def test_a_fault_of_ours_is_not_explained_away() -> None:

@@ -8,8 +8,10 @@ import msgpack
 import pytest
 from typer.testing import CliRunner
 
+from kraft.deploy.cli import metadata
 from kraft.deploy.cli.metadata import app
 from kraft.deploy.cli.output import CommandFailed
+from kraft.seam.ids import decode_uuid
 from kraft.wire.records import Record, encode_batch
 from tests.client.metadata_logs import write_log
 
@@ -25,8 +27,12 @@ def test_a_time_before_the_history_is_told_as_one(folder: Path) -> None:
         return str(done.exception)
 
     assert "the history begins later, at 1970-01-01" in said("1970-01-01")
-    assert "there is no a" in said("1")
+    assert said("1").startswith("--at 1 is before the beginning")
     assert "(offset 1)" in said("1")
+    everything = CliRunner().invoke(app, ["show", "--at", "2001-01-01", "--folder", str(folder)])
+    assert everything.exit_code == 0
+    everything = CliRunner().invoke(app, ["show", "--at", "0", "--folder", str(folder)])
+    assert "is before the beginning; the history begins later" in str(everything.exception)
     done = CliRunner().invoke(app, ["show", "topics/b", "--at", "2", "--folder", str(folder)])
     assert "there is no b" in str(done.exception)
     assert "begins later" not in str(done.exception)
@@ -71,6 +77,24 @@ def test_the_events_between_two_offsets_are_shown(folder: Path, options: list[st
     done = CliRunner().invoke(app, ["events", *options, "--folder", str(folder)])
     assert done.exit_code == 0
     assert [line.split()[0] for line in done.output.splitlines()] == offsets
+
+
+@pytest.mark.parametrize(("options", "offsets"), [([], []), (["--from", "3"], ["3", "4"])])
+def test_followed_events_begin_at_the_end_unless_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], offsets: list[str]
+) -> None:
+    began: list[int] = []
+    monkeypatch.setattr(metadata, "_follow", lambda connection, folder, start, as_json: began.append(start))
+    done = CliRunner().invoke(app, ["events", "--follow", *options, "--folder", str(folder)])
+    assert [line.split()[0] for line in done.output.splitlines()] == offsets
+    assert began == [6]
+
+
+def test_ids_are_shown_as_kafka_writes_them(folder: Path) -> None:
+    shown = CliRunner().invoke(app, ["show", "topics/a/id", "--folder", str(folder)]).output.strip()
+    listed = CliRunner().invoke(app, ["events", "--folder", str(folder)]).output
+    assert decode_uuid(shown) is not None
+    assert f"topic_id={shown}" in listed
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,28 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     kraft.run("down")
 
 
+def test_records_that_are_typed_are_not_drawn_over(up: Command) -> None:
+    screen, terminal = pty.openpty()
+    command = [sys.executable, "-m", "kraft.deploy.cli", "produce", "typed", "--json"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(up.state), "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, env=environment, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    try:
+        shown = b""
+        while b"ctrl-D" not in shown:
+            shown += os.read(screen, 65536)
+        os.write(screen, b"typed\n\x04")
+        rest = _read_all(screen)
+        assert process.wait(TIMEOUT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+    assert '"offset": 0' in rest
+    assert "sending" not in rest
+    assert "\x1b" not in rest
+
+
 def run_before_a_terminal(kraft: Command, *arguments: str | Path) -> tuple[str, str]:
     """What the command prints into a pipe, and what the terminal shows that is its standard error."""
     screen, terminal = pty.openpty()

@@ -19,7 +19,8 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
 from kraft.deploy.launch.processes import ProcessIdentity, identify
-from tests.deploy.clusters import free_port
+from kraft.deploy.launch.zygote import take_lock
+from tests.deploy.clusters import Command, free_port
 
 SHAPE = ClusterLayout(controllers=1, brokers=1)
 
@@ -249,6 +250,74 @@ def test_an_attached_cluster_goes_down_and_away_when_its_owner_is_killed(tmp_pat
     os.close(watch)
     assert not folder.path.exists()
     assert not answers(port)
+
+
+def start_in_background(folder: ClusterFolder, port: int) -> None:
+    state = Path(os.environ["XDG_STATE_HOME"])
+    Command(state).spawn("up", "--background", "--combined", "1", "--data", folder.path, "--port", str(port))
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_cluster_is_ended_from_another_login_and_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    """Neither a runtime folder nor the temporary folder of the login that started it is needed to find its launcher."""
+    folder = ClusterFolder(tmp_path.joinpath(*["d" * 40] * depth, "data"))
+    layout = ClusterLayout(combined=1, port=free_port(ClusterLayout(combined=1)))
+    for name in ("first", "second"):
+        for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):
+            monkeypatch.setenv(variable, str(tmp_path / name))
+        (tmp_path / name).mkdir()
+        start_in_background(folder, layout.port)
+        started = LocalCluster.find(folder)
+        zygote = zygote_of(started)
+        assert (folder.path / "control.sock").stat().st_mode & 0o077 == 0
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+        started.down()
+        assert not zygote.is_alive
+        assert not answers(layout.port)
+
+
+def test_a_cluster_whose_control_socket_was_removed_is_ended_all_the_same(tmp_path: Path) -> None:
+    port = free_port(ClusterLayout(combined=1))
+    folder = ClusterFolder(tmp_path / "data")
+    start_in_background(folder, port)
+    folder.socket.unlink()
+    found = LocalCluster.find(folder)
+    found.kill(1)
+    found.start(1)  # by a new interpreter, of which the launcher does not know
+    assert found.is_up
+    zygote = zygote_of(found)
+    os.kill(zygote.pid, signal.SIGSTOP)
+    found.down()
+    assert not zygote.is_alive
+    assert not found.is_up
+    assert not answers(port)
+
+
+def test_a_folder_that_an_unknown_process_holds_is_not_said_to_be_down(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    folder.create(ClusterLayout(combined=1), new_cluster_id())
+    holder = take_lock(folder)
+    try:
+        with pytest.raises(LaunchError, match=r"still holds .*\.lock: find it with fuser"):
+            LocalCluster.find(folder).down()
+    finally:
+        os.close(holder)
+    assert LocalCluster.find(folder).down() == []
+
+
+def test_a_process_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = identify(os.getpid())
+    assert me is not None
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", refuse)
+    with pytest.raises(LaunchError, match=f"process {os.getpid()} belongs to another user: SIGTERM must come from"):
+        me.signal(signal.SIGTERM)
 
 
 def test_a_signal_is_not_sent_to_a_stranger_with_a_reused_number(tmp_path: Path) -> None:

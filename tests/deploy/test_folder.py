@@ -98,11 +98,3 @@ def test_of_several_clusters_the_last_one_that_runs_is_meant(tmp_path: Path, mon
     shutil.rmtree(second.path)
     assert last_folder().path == third.path
     assert [folder.path for folder in started_folders()] == [third.path, first.path]
-
-
-def test_the_control_socket_has_a_short_path_and_is_ours_alone(tmp_path: Path) -> None:
-    deep = tmp_path / ("x" * 100) / ("y" * 100)
-    socket = ClusterFolder(deep).socket
-    assert len(str(socket)) < 100
-    assert socket.parent.stat().st_mode & 0o077 == 0
-    assert socket != ClusterFolder(tmp_path).socket

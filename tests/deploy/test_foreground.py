@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ SHAPE = ClusterLayout(combined=1)
 
 
 END_SECONDS_MAX = 60
+HOME = "\x1b[H"
+"""Before each frame: the cursor goes to the first line."""
 
 
 @contextmanager
@@ -53,10 +56,73 @@ def test_up_alone_uses_a_temporary_folder_and_takes_it_away(tmp_path: Path) -> N
         assert process.stdout.readline() == "end it with ctrl-C\n"
         assert answers(port)
         process.send_signal(signal.SIGINT)
-        process.wait(END_SECONDS_MAX)
+        _, said = process.communicate(timeout=END_SECONDS_MAX)
         assert process.returncode == 0
+        fate = f"{folder.parent}, a temporary folder, is removed"
+        assert said == f"stopping 1 node …\nall nodes have stopped; {fate}\n"
     assert not answers(port)
     assert not folder.parent.exists()
+
+
+def test_up_that_is_ended_by_down_says_so(tmp_path: Path) -> None:
+    port = free_port(SHAPE)
+    for given, data in (((), ""), (("--data", str(tmp_path / "kept")), str(tmp_path / "kept"))):
+        with spawn(tmp_path, "up", "--combined", "1", "--port", str(port), *given) as process:
+            assert process.stdout is not None
+            folder = process.stdout.readline().rpartition(" data ")[2].strip()
+            Command(tmp_path / "state").run("down", "--data", folder)
+            _, said = process.communicate(timeout=END_SECONDS_MAX)
+            assert process.returncode == 0
+        again = f"the data is in {data}; start it again with kraft up --data {data}"
+        fate = again if data else f"{folder}, a temporary folder, is removed"
+        assert said == f"ended by kraft down; {fate}\n"
+        assert Path(folder).exists() is bool(data)
+
+
+def test_up_whose_nodes_have_ended_by_themselves_does_not_name_down(tmp_path: Path) -> None:
+    with spawn(tmp_path, "up", "--combined", "1", "--port", str(free_port(SHAPE))) as process:
+        assert process.stdout is not None
+        folder = process.stdout.readline().rpartition(" data ")[2].strip()
+        Command(tmp_path / "state").run("kill", "1", "--data", folder)
+        _, said = process.communicate(timeout=END_SECONDS_MAX)
+    assert said.startswith("every node has ended")
+
+
+def test_port_0_chooses_free_ports(tmp_path: Path) -> None:
+    with spawn(tmp_path, "up", "--combined", "1", "--port", "0") as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().split(",")[0].rpartition(":")[2])
+        assert port > 0
+        assert answers(port)
+        process.send_signal(signal.SIGINT)
+        process.wait(END_SECONDS_MAX)
+
+
+def test_external_addresses_are_shown(tmp_path: Path) -> None:
+    port = free_port(SHAPE)
+    data = tmp_path / "data"
+    external = f"example.org:{port + 10}"
+    arguments = ("--combined", "1", "--port", str(port), "--external", external, "--data", str(data))
+    with spawn(tmp_path, "up", *arguments) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"ready: bootstrap 127.0.0.1:{port}, external {external}, data {data}\n"
+        kraft = Command(tmp_path / "state")
+        assert f"bootstrap 127.0.0.1:{port}  external {external}  cluster" in kraft.run("status", "--data", data)
+        assert kraft.json("status", "--data", data)["external"] == external
+        process.send_signal(signal.SIGINT)
+        process.wait(END_SECONDS_MAX)
+
+
+def test_a_cluster_that_cannot_be_remembered_is_ended_by_its_folder(tmp_path: Path) -> None:
+    """Where the home folder cannot be written, kraft down alone does not find it."""
+    (tmp_path / "state").write_text("a file in place of the folder")
+    kraft = Command(tmp_path / "state")
+    where = ("--combined", "1", "--port", str(free_port(SHAPE)), "--data", tmp_path / "data")
+    said = kraft.spawn("up", "--background", *where)
+    command = said.splitlines()[-1].removeprefix("end it with kraft ")
+    assert command == f"down --data {tmp_path / 'data'}"
+    assert "give --data DIR" in kraft.run("down", code=4)
+    assert kraft.run(*command.split()) == f"{tmp_path / 'data'} is down\n"
 
 
 def test_up_with_json_tells_where_the_cluster_is(tmp_path: Path) -> None:
@@ -187,14 +253,51 @@ def test_the_live_table_shows_nodes_and_partitions_on_a_terminal(tmp_path: Path)
     assert list(tmp_path.glob("kraft-????????")) == []
 
 
-def read_until(screen: int, *expected: str) -> None:
+def test_the_live_table_shows_partitions_while_a_broker_is_paused_and_after_a_resize(tmp_path: Path) -> None:
+    shape = ClusterLayout(controllers=1, brokers=3, port=free_port(ClusterLayout(controllers=1, brokers=3)))
+    screen, terminal = pty.openpty()
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
+    where = ("--controllers", "1", "--brokers", "3", "--port", str(shape.port))
+    command = [sys.executable, "-m", "kraft.deploy.cli", "up", *where]
+    termios.tcsetwinsize(terminal, (24, 100))
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    try:
+        read_until(screen, "all in sync", "(active)")
+        kraft = Command(tmp_path / "state")
+        kraft.run("topics", "create", "seen", "--partitions", "3")
+        kraft.run("pause", "2")
+        shown = read_until(screen, "paused")
+        termios.tcsetwinsize(terminal, (24, 70))
+        for _ in range(5):
+            shown += read_until(screen, "ctrl-C ends the cluster")
+        frame = read_until(screen, "ctrl-C ends the cluster")
+        assert "no broker answers" not in shown + frame
+        assert frame.rpartition(HOME)[2].lstrip().startswith(f"ready: bootstrap {shape.bootstrap_servers()[:20]}")
+        assert frame.count("ready: bootstrap") == frame.count(HOME)
+        kraft.run("resume", "2")
+        process.send_signal(signal.SIGINT)
+        assert "is removed" in read_to_end(screen, terminal)
+        assert process.wait(END_SECONDS_MAX) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+
+
+def read_until(screen: int, *expected: str) -> str:
     """Read what a terminal shows until all of this was on it."""
     shown = ""
     while not all(text in shown for text in expected):
         shown += os.read(screen, 65536).decode("utf-8", "replace")
+    return shown
 
 
-def read_to_end(screen: int) -> None:
+def read_to_end(screen: int, terminal: int = -1) -> str:
+    """Read on until no process has the terminal open; `terminal` is our own descriptor of it, if we hold one."""
+    if terminal >= 0:
+        os.close(terminal)
+    shown = ""
     with contextlib.suppress(OSError):  # what a terminal says when nobody holds its other end
-        while os.read(screen, 65536):
-            pass
+        while data := os.read(screen, 65536):
+            shown += data.decode("utf-8", "replace")
+    return shown

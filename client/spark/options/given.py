@@ -106,4 +106,4 @@ def _nearest(name: str, known: Any) -> str:
     """The words that propose the nearest of the known names; else where all are listed."""
     spelled = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name, sorted(spelled), 1)
-    return f"; did you mean {spelled[near[0]]}?" if near else "; docs/spark-options.md lists all"
+    return f"; did you mean {spelled[near[0]]}?" if near else "; `kraft spark options` lists all"

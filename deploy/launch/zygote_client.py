@@ -1,0 +1,70 @@
+"""Talking to the zygote of a folder: one request, one answer, over the control socket that stands in the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.socket_path import short_path
+from kraft.deploy.launch.zygote import take_lock
+
+
+def ask_zygote(folder: ClusterFolder, request: dict[str, Any], *, timeout_s: float | None) -> dict[str, Any] | None:
+    """The zygote's answer, or None if there is no zygote. LaunchError if it is another user's, or refuses."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            with short_path(folder.socket) as path:
+                connection.connect(path)
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            return None
+        except PermissionError:
+            raise LaunchError(
+                "not-ours", f"the cluster in {folder.path} is another user's; act on it as that user or as root"
+            ) from None
+        try:
+            return exchange(connection, request)
+        except LaunchError as problem:
+            if problem.kind == "zygote" and not folder.socket.exists():
+                return None  # it has ended in order meanwhile
+            raise
+
+
+def exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    """Send one request and read its answer. LaunchError if it is a refusal, or the zygote ends."""
+    try:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        text = b""
+        while not text.endswith(b"\n"):
+            chunk = connection.recv(65536)
+            if not chunk:
+                raise LaunchError(
+                    "zygote", "the launcher has ended before it answered; see zygote.log in the data folder"
+                )
+            text += chunk
+    except (BrokenPipeError, ConnectionResetError, TimeoutError) as problem:
+        raise LaunchError("zygote", f"the launcher does not answer ({problem}); see zygote.log in the folder") from None
+    answer: dict[str, Any] = json.loads(text)
+    if not answer.get("ok"):
+        raise LaunchError(answer.get("kind", "start"), answer.get("error", "the launcher refused"))
+    return answer
+
+
+def require_unlocked(folder: ClusterFolder) -> None:
+    """LaunchError if a process that is not noted in the folder still holds it: it could not be started again."""
+    if not folder.lock.exists():
+        return
+    try:
+        os.close(take_lock(folder))
+    except LaunchError as problem:
+        if problem.kind != "busy":
+            return
+        raise LaunchError(
+            "zygote",
+            f"a process that {folder.path} has no note of still holds {folder.lock}: find it with "
+            f"fuser {folder.lock}, end it, and try again",
+        ) from None

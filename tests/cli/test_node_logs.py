@@ -1,0 +1,25 @@
+"""`kraft logs`: the lines of several nodes by time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kraft.deploy.cli.node_logs import merge_by_time, read_from
+
+FIRST = ["2026-01-01T00:00:01.000001Z INFO a", "2026-01-01T00:00:03.5Z ERROR c", "Traceback …", "  in f"]
+SECOND = ["2026-01-01T00:00:02.1Z INFO b", "2026-01-01T00:00:04Z INFO d"]
+
+
+def test_lines_of_two_nodes_are_merged_by_time_and_a_traceback_stays_together() -> None:
+    merged = [(node_id, line[-3:]) for _, node_id, line in merge_by_time({1: FIRST, 2: SECOND})]
+    assert merged == [(1, "O a"), (2, "O b"), (1, "R c"), (1, "k …"), (1, "n f"), (2, "O d")]
+
+
+def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    assert read_from(log, 0) == ("", 0)
+    log.write_text("one\ntw")
+    text, position = read_from(log, 0)
+    assert (text, position) == ("one\n", 4)
+    log.write_text("one\ntwo\n")
+    assert read_from(log, position) == ("two\n", 8)

@@ -1,0 +1,33 @@
+"""Texts for users name nothing that an installed package does not have."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kraft
+
+PACKAGE = Path(kraft.__file__).parent
+PAGES = "docs/"
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Strings that are no docstrings: those may point readers of the source to its pages."""
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
+            yield node.value
+
+
+@pytest.mark.parametrize("folder", ["broker", "client", "config", "control", "deploy", "node", "raft", "runtime"])
+def test_hints_name_no_page_of_the_repository(folder: str) -> None:
+    found = {
+        (path.name, text)
+        for path in sorted((PACKAGE / folder).resolve().rglob("*.py"))
+        for text in texts(ast.parse(path.read_text()))
+        if text.startswith(PAGES) or f" {PAGES}" in text
+    }
+    assert found == set()
