@@ -136,8 +136,17 @@ class KafkaPythonConsumer:
         self._told = (frozenset(places), 0)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
+        """Ask for the topics first: kafka-python 3.0.12 loses an assignment for good if it joined before it knew them
+        (the leader assigns again when the metadata comes, and if a poll times out just then, nobody applies the
+        assignment)."""
         listener = _listener(self._count)
-        await self._thread.call(lambda: _guarded(lambda: self._consumer.subscribe(list(topics), listener=listener)))
+
+        def subscribe() -> None:
+            for topic in topics:
+                self._consumer.partitions_for_topic(topic)
+            self._consumer.subscribe(list(topics), listener=listener)
+
+        await self._thread.call(lambda: _guarded(subscribe))
 
     def _count(self) -> None:
         self._rebalances += 1
