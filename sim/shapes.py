@@ -15,6 +15,10 @@ REPLICAS_MAX = 3
 GROUP_PARTITIONS = 3
 
 
+Setting = str | int
+"""The value of a setting: a text as in server.properties, or a number, or True or False."""
+
+
 class ClusterError(Exception):
     """A cluster cannot be, or cannot do, what a test asks of it; the text says why."""
 
@@ -23,7 +27,7 @@ def shape_of(
     controllers: int | None,
     brokers: int | None,
     combined: int | None,
-    settings: Mapping[str, str] | None,
+    settings: Mapping[str, Setting] | None,
     *,
     default: ClusterShape,
 ) -> ClusterShape:
@@ -44,18 +48,25 @@ def shape_of(
     return replace(shape, overrides={**_settings(shape.brokers), **_checked(settings or {})})
 
 
-def _checked(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Settings are texts, as in server.properties, and known ones."""
+def texts_of(settings: Mapping[str, Setting]) -> dict[str, str]:
+    """The settings as server.properties would have them. ClusterError for a value of another type."""
     if not isinstance(settings, Mapping):
-        raise ClusterError(f"settings are a dict, as {{'num.partitions': '6'}}, and not {settings!r}")
-    for name, text in settings.items():
-        if not isinstance(text, str):
-            raise ClusterError(f"settings are texts, as in server.properties: {name!r}: '{text}', and not {text!r}")
+        raise ClusterError(f"settings are a dict, as {{'num.partitions': 6}}, and not {settings!r}")
+    for name, value in settings.items():
+        if not isinstance(value, str | int):
+            raise ClusterError(f"a setting is a text or a whole number: {name!r}: '{value}', and not {value!r}")
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+
+
+def _checked(settings: Mapping[str, Setting]) -> Mapping[str, str]:
+    """Known settings, as texts."""
+    texts = texts_of(settings)
+    for name, text in texts.items():
         try:
             broker_key(name).parse(text)
         except ConfigError as problem:
             raise ClusterError(f"settings: {problem}") from None
-    return settings
+    return texts
 
 
 def _settings(brokers: int) -> dict[str, str]:

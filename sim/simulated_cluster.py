@@ -22,15 +22,16 @@ import trio
 
 from kraft.client import KafkaError
 from kraft.seam import DiskError, current_seam
-from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
+from kraft.sim.breakable_cluster import FoundPartition
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import host_name, node_of
 from kraft.sim.link_meter import LinkMeter
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE, ROLES_EVERYWHERE, FaultRun
 from kraft.sim.nemesis.partition_shapes import CLIENTS, end_of
+from kraft.sim.prepared_topics import AwaitedTopics
 from kraft.sim.random_faults import KINDS, random_faults
-from kraft.sim.shapes import THREE_AND_THREE, ClusterError, shape_of
+from kraft.sim.shapes import THREE_AND_THREE, ClusterError, Setting, shape_of
 from kraft.sim.simulated_nodes import NodesState, SimulatedNodes
 from kraft.sim.simulated_stdlib import simulated_stdlib
 from kraft.sim.strayed_dials import StrayedDials
@@ -54,7 +55,7 @@ SLOW_DISK_MS = 800
 _open: SimulatedCluster | None = None
 
 
-class SimulatedCluster(BreakableCluster):
+class SimulatedCluster(AwaitedTopics):
     """See the module. `seed` decides everything; the shape is three controllers and three brokers unless it is said;
     `settings` are those of every node (`server.properties`); with `dynamic_voters` the voters of the quorum are not
     configured and may change; `options` say what the network and the disks are like."""
@@ -79,7 +80,7 @@ class SimulatedCluster(BreakableCluster):
         controllers: int | None = None,
         brokers: int | None = None,
         combined: int | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
         dynamic_voters: bool = False,
         options: WorldOptions | None = None,
     ) -> None:

@@ -1,4 +1,5 @@
-"""The pytest plugin: the fixtures `kafka_cluster` (real processes) and `simulated_cluster`, their marker and options.
+"""The pytest plugin: the fixtures `kafka_cluster` and `session_kafka_cluster` (real processes) and `simulated_cluster`,
+their marker and options.
 
 pytest loads this in every run of an environment that has pykraft, so it imports nothing before a fixture is asked for.
 Source: docs/testing-with-pykraft.md.
@@ -98,9 +99,20 @@ def _kraft_clusters() -> Iterator[ClusterPool]:
     pool.close()
 
 
+@pytest.fixture(scope="session")
+def session_kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """One cluster of real processes for the whole test run, which nothing puts in order between tests: for fixtures
+    of a wider scope than a function. Its shape is that of --kraft-shape."""
+    from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
+
+    with KafkaCluster(**_shape_of_option(request.config)) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, _kraft_clusters: ClusterPool) -> KafkaCluster:
-    """A cluster of real processes for any client, without topics and groups: `kafka_cluster.bootstrap_servers`."""
+    """A cluster of real processes for any client, for one test: without topics and groups, also if the test before had
+    the same processes. `kafka_cluster.bootstrap_servers` is its address."""
     from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 
     cluster = _kraft_clusters.take(KafkaCluster(**_asked_for(request)))
@@ -118,13 +130,17 @@ def _asked_for(request: pytest.FixtureRequest) -> dict[str, Any]:
     from kraft.sim.shapes import ClusterError
 
     marker = request.node.get_closest_marker(MARKER)
-    text = request.config.getoption("--kraft-shape")
     if marker is not None:
         known = {"controllers", "brokers", "combined", "settings"}
         unknown = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - known)]
         if unknown:
             raise ClusterError(f"the marker has no {', '.join(unknown)}; it is {MARKER_HELP}")
         return dict(marker.kwargs)
+    return _shape_of_option(request.config)
+
+
+def _shape_of_option(config: pytest.Config) -> dict[str, Any]:
+    text = config.getoption("--kraft-shape")
     if text is None:
         return {}
     counts = [int(count) for count in text.split("+")]

@@ -96,6 +96,28 @@ def test_real_clusters_in_a_run_with_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_cluster_of_the_session_is_one_for_all_tests_and_has_the_shape_of_the_option(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+
+@pytest.fixture(scope="module")
+def orders(session_kafka_cluster):
+    session_kafka_cluster.create_topic("orders")
+    return session_kafka_cluster
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_more(orders, kafka_cluster, count):
+    assert kafka_cluster.bootstrap_servers != orders.bootstrap_servers
+    orders.produce("orders", ["apple"])
+    assert len(orders.records("orders")) == count
+    assert orders.node_ids == (1, 2)
+"""
+    run_pytest(tmp_path, text, "--kraft-shape", "2", "-W", "error", "-p", "no:randomly", outcome=0)
+
+
+@pytest.mark.slow
 def test_a_simulated_failure_tells_its_seed_which_gives_the_same_run_again(tmp_path: Path) -> None:
     printed = run_pytest(tmp_path, SIMULATED, "--strict-markers", "-W", "error", outcome=1)
     assert "1 failed, 2 passed" in printed

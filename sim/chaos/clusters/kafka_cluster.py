@@ -27,11 +27,12 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
 from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 from kraft.seam import LinkQuality
-from kraft.sim.breakable_cluster import BreakableCluster, FoundPartition
+from kraft.sim.breakable_cluster import FoundPartition
+from kraft.sim.chaos.clusters.blocking_topics import BlockingTopics
 from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.nemesis.on_clusters import FaultRun
 from kraft.sim.nemesis.plan import CUT_MANNERS, RESET, ROLLING, Fault
-from kraft.sim.shapes import ONE_NODE, ClusterError, shape_of
+from kraft.sim.shapes import ONE_NODE, ClusterError, Setting, shape_of
 from kraft.wire.reply_policy import ReplyRule, rule_fields
 
 WAIT_SECONDS_MAX = 30.0
@@ -60,7 +61,7 @@ def _cluster_errors() -> Iterator[None]:
         raise ClusterError(str(problem)) from problem
 
 
-class KafkaCluster(BreakableCluster):
+class KafkaCluster(BlockingTopics):
     """See the module. The shape is one node of both roles unless it is said; `settings` are those of every node
     (`server.properties`). Verbs block until what they say is so."""
 
@@ -72,7 +73,7 @@ class KafkaCluster(BreakableCluster):
         controllers: int | None = None,
         brokers: int | None = None,
         combined: int | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
     ) -> None:
         super().__init__(shape_of(controllers, brokers, combined, settings, default=ONE_NODE))
         self._ports: HeldPorts | None = None

@@ -63,7 +63,7 @@ def find_partition(brokers: Mapping[int, str], topic: str, partition: int) -> Pa
             for node, address in brokers.items():
                 nursery.start_soon(look, node, address)
 
-    _ask(look_everywhere)
+    ask(look_everywhere)
     if found:
         return max(found, key=lambda one: (one[0].leader_epoch, one[1]))[0]
     if not any(isinstance(failure, KafkaError) for failure in failures):
@@ -83,7 +83,7 @@ def find_partitions(bootstrap_servers: str) -> list[PartitionDescription] | None
             return [partition for topic in described for partition in topic.partitions]
 
     try:
-        return _ask(look)
+        return ask(look)
     except _FAILURES:
         return None
 
@@ -98,7 +98,7 @@ def find_controller(bootstrap_servers: str) -> int | None:
             return (await admin.nodes.quorum()).leader
 
     try:
-        return _ask(look)
+        return ask(look)
     except _FAILURES:
         return None
 
@@ -113,7 +113,7 @@ def find_brokers(bootstrap_servers: str) -> list[int]:
             return [broker.node_id for broker in (await admin.nodes.cluster()).brokers if not broker.is_fenced]
 
     try:
-        return _ask(look)
+        return ask(look)
     except _FAILURES:
         return []
 
@@ -130,7 +130,7 @@ def look_at_cluster(bootstrap_servers: str) -> tuple[dict[int, Address], tuple[i
         return brokers, tuple(sorted(voter.node_id for voter in quorum.voters))
 
     try:
-        return _ask(look)
+        return ask(look)
     except (*_FAILURES, WireError) as failure:
         raise ClusterError(
             f"no Kafka cluster answers at {bootstrap_servers}: {failure}; expected the address of a broker, as clients"
@@ -153,7 +153,7 @@ def clean(bootstrap_servers: str, brokers: Iterable[int], settings: Mapping[str,
                     nursery.start_soon(admin.topics.delete, topic.name)
 
     try:
-        _ask(clean_all)
+        ask(clean_all)
     except (*_FAILURES, BaseExceptionGroup) as failure:
         raise ClusterError(f"the cluster could not be cleaned: {sole_error(failure)}") from failure
 
@@ -192,7 +192,8 @@ def _admin(bootstrap_servers: str, timeout_ms: int) -> Admin:
     return Admin(bootstrap_servers=bootstrap_servers, client_id=ONLOOKER_CLIENT_ID, timeout_ms=timeout_ms)
 
 
-def _ask(question: Callable[[], Awaitable[Answer]]) -> Answer:
+def ask(question: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The answer to a question, from a thread and a trio run of its own."""
     answers: list[Answer] = []
     failures: list[BaseException] = []
 
