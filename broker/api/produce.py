@@ -13,13 +13,20 @@ from uuid import UUID
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
 from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
 from kraft.broker.node.partition_host import PendingAppend
-from kraft.broker.node.prepare_batch import needs_opening, prepare_batch
+from kraft.broker.node.prepare_batch import (
+    Prepared,
+    opened_bytes_bounds,
+    opens_too_large,
+    prepare_at_once,
+    prepare_batch,
+)
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.throttling import mute
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
 from kraft.seam import DiskError
 from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
+from kraft.wire.compression import OpensTooLarge
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import ProduceRequest, ProduceResult, decode_produce_request, encode_produce_response
 from kraft.wire.record_validation import BatchRefused
@@ -27,8 +34,6 @@ from kraft.wire.records import (
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
-    patch_create_time,
-    read_header,
 )
 
 if TYPE_CHECKING:
@@ -87,8 +92,10 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
     if size != len(data):
         data = data[:size]
     now_ms = replicas.clock.wall_ms()
-    if check_batch(data, header, rules, now_ms) is not None:
+    prepared = prepare_at_once(data, header, rules, now_ms)
+    if prepared is None or isinstance(prepared, BatchRefused):
         return False
+    header = prepared
     try:
         info = partition.append_as_leader(data, header, now_ms)
     except AppendRefused:
@@ -275,21 +282,19 @@ class _Produce:
             )
             return
         rules = partition.rules
-        opens = needs_conversion(header, rules) or needs_opening(header, rules)
-        now_ms = self._broker.replicas.clock.wall_ms()
-        refusal = check_batch(data, header, rules._replace(compacted=False) if opens else rules, now_ms)
-        if refusal is not None:
-            self._refuse(slot, refusal, log_start)
-            return
-        if header.attributes & ATTRIBUTE_LOG_APPEND_TIME and not rules.log_append_time:
-            patch_create_time(data, 0)
-            header = read_header(data)
-        if opens:
+        prepared: BatchHeader | BatchRefused | None
+        if needs_conversion(header, rules):
+            prepared = check_batch(data, header, rules)
+        else:
+            prepared = prepare_at_once(data, header, rules, self._broker.replicas.clock.wall_ms())
+        if isinstance(prepared, BatchRefused):
+            self._refuse(slot, prepared, log_start)
+        elif prepared is None:
             self._open_and_append(slot, partition, data, header)
         elif partition.appendable and not partition.pending and not self._broker.replicas.disk.dirty_budget_full:
-            self._append(slot, partition, data, header)
+            self._append(slot, partition, data, prepared)
         else:
-            partition.append_later(self._parked(slot, partition, data, header))
+            partition.append_later(self._parked(slot, partition, data, prepared))
             self._broker.replicas.budget_may_be_full(partition)
 
     def _append(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
@@ -371,11 +376,11 @@ class _Produce:
     def _open_and_append(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> None:
-        """The batch must be opened (another codec, or keys to look at): off the loop; what comes after it waits."""
+        """The records take long to walk, or get another codec: off the loop; what comes after the batch waits."""
         source = bytes(data)
         memory = self._broker.gates.memory
         memory.take(len(source))
-        prepared: list[tuple[memoryview, BatchHeader] | BatchRefused] = []
+        prepared: list[Prepared | BatchRefused] = []
 
         def run(error: ErrorCode) -> None:
             memory.give(len(source))
@@ -392,12 +397,26 @@ class _Produce:
         append = PendingAppend(run, ready=False)
 
         async def open_batch() -> None:
-            now_ms = self._broker.replicas.clock.wall_ms()
-            disk, rules = self._broker.replicas.disk, partition.rules
-            prepared.append(await disk.offload(prepare_batch, source, header, rules, now_ms))
+            prepared.append(await self._open(source, header, partition))
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()
 
         partition.append_later(append)
         self._broker.replicas.start_task(open_batch)
+
+    async def _open(self, source: bytes, header: BatchHeader, partition: Partition) -> Prepared | BatchRefused:
+        replicas, memory = self._broker.replicas, self._broker.gates.memory
+        refusal: BatchRefused | None = None
+        async with replicas.openings:
+            for bound in opened_bytes_bounds(header):
+                memory.take(bound)
+                try:
+                    now_ms = replicas.clock.wall_ms()
+                    return await replicas.disk.offload(prepare_batch, source, header, partition.rules, now_ms, bound)
+                except OpensTooLarge as problem:
+                    refusal = opens_too_large(problem)
+                finally:
+                    memory.give(bound)
+        assert refusal is not None
+        return refusal

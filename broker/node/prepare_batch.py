@@ -1,80 +1,135 @@
-"""Batches that must be opened before they are appended: another codec is asked for (compression.type other than
-producer), or keys must be looked at (a compacted topic) and the batch is large. For `offload`: it is CPU work.
+"""From a produced batch to the one that is appended: its records are walked, its latest timestamp is theirs, and it has
+the codec that its topic asks for.
 
-Producer id, epoch, sequence, the transactional bit and every record's timestamp stay. Source: broker-spec 1.4 rows 18,
-19 and 22, 1.5.
+Invariants: a compressed batch is opened with a bound, on the loop only if that is quick; its records' bytes stay as the
+client made them, in another codec too, and so do producer id, epoch, sequence and the transactional bit.
+Source: broker-spec 1.4 rows 13 to 23, 1.5; Kafka's LogValidator.
 """
 
 from __future__ import annotations
 
-from kraft.broker.replica.validate import OPENED_BYTES_MAX, BatchRules, needs_conversion
+from collections.abc import Iterator
+
+from kraft.broker.replica.validate import (
+    OPENED_BYTES_MAX,
+    BatchRules,
+    check_batch,
+    check_block,
+    check_size,
+    needs_conversion,
+)
 from kraft.seam import WireError
-from kraft.wire.compression import Compression
+from kraft.wire.compression import OpensTooLarge
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.record_codec import decode_batch, encode_batch
-from kraft.wire.record_validation import BatchRefused, check_records, check_timestamps
-from kraft.wire.records import BatchHeader, read_header
+from kraft.wire.record_codec import open_records
+from kraft.wire.record_rewriting import recompressed
+from kraft.wire.record_validation import WALK_IS_COMPILED, BatchRefused
+from kraft.wire.records import (
+    ATTRIBUTE_CODEC_MASK,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    BATCH_HEADER_BYTES,
+    BatchHeader,
+    patch_create_time,
+    read_header,
+)
 
-OPENED_AT_ONCE_BYTES_MAX = 16 * 1024
-"""Compressed batches up to this size are opened on the loop."""
-TIMESTAMP_MIN, TIMESTAMP_MAX = -(2**63), 2**63 - 1
+COMPRESSED_AT_ONCE_BYTES_MAX = 64 * 1024
+"""Compressed batches up to this size are opened on the loop …"""
+OPENED_AT_ONCE_BYTES_MAX = 256 * 1024
+"""… if they do not hold more than this."""
+RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
+"""Records that are walked on the loop: two milliseconds' worth."""
+USUAL_EXPANSION = 16
+LARGE_EXPANSION_MAX = 4
+"""Where a topic takes batches so large that `OPENED_BYTES_MAX` would refuse what hardly shrinks."""
+OPENED_USUALLY_BYTES_MIN = 1024 * 1024
+
+Prepared = tuple[memoryview, BatchHeader]
 
 
-def needs_opening(header: BatchHeader, rules: BatchRules) -> bool:
-    """Its keys must be looked at, and that may take long."""
-    return rules.compacted and header.codec != Compression.NONE and header.batch_length > OPENED_AT_ONCE_BYTES_MAX
+def prepare_at_once(
+    data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int
+) -> BatchHeader | BatchRefused | None:
+    """Check a batch that keeps its codec, and correct its header in place; the header that it then has, or why it is
+    refused. None: its records take long, `prepare_batch` walks them. `now_ms` is wall clock."""
+    refused = check_batch(data, header, rules)
+    if refused is not None:
+        return refused
+    if header.record_count > RECORDS_AT_ONCE_MAX:
+        return None
+    if not header.attributes & ATTRIBUTE_CODEC_MASK:
+        block = bytes(data[BATCH_HEADER_BYTES:])
+    elif len(data) > COMPRESSED_AT_ONCE_BYTES_MAX:
+        return None
+    else:
+        try:
+            block = open_records(data, 0, header, output_bytes_max=OPENED_AT_ONCE_BYTES_MAX)
+        except OpensTooLarge:
+            return None
+        except WireError as damage:
+            return BatchRefused(ErrorCode.INVALID_RECORD, str(damage))
+    newest = check_block(block, header, rules, now_ms)
+    if isinstance(newest, BatchRefused):
+        return newest
+    return _corrected(data, header, rules, newest)
+
+
+def opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
+    """What to open a batch with: a bound that usually is enough, then the largest."""
+    usual = max(OPENED_USUALLY_BYTES_MIN, USUAL_EXPANSION * header.size_bytes)
+    largest = max(OPENED_BYTES_MAX, LARGE_EXPANSION_MAX * header.size_bytes)
+    if usual < largest:
+        yield usual
+    yield largest
 
 
 def prepare_batch(
-    data: bytes, header: BatchHeader, rules: BatchRules, now_ms: int
-) -> tuple[memoryview, BatchHeader] | BatchRefused:
-    """The batch to append, writable, and its header; or why it is refused after all. `now_ms` is wall clock.
-    *Blocking.*"""
-    if rules.compacted:
-        refused = check_records(data, header, output_bytes_max=OPENED_BYTES_MAX, keys_required=True)
-        if refused is not None:
-            return refused
-    if needs_conversion(header, rules):
-        return _convert(data, header, rules, now_ms)
-    return memoryview(bytearray(data)), header
-
-
-def _convert(
-    data: bytes, header: BatchHeader, rules: BatchRules, now_ms: int
-) -> tuple[memoryview, BatchHeader] | BatchRefused:
-    """The new header tells the records' own timestamps, so they are held to what the old one was held to."""
-    codec = rules.codec
-    assert codec is not None
+    source: bytes, header: BatchHeader, rules: BatchRules, now_ms: int, opened_bytes_max: int
+) -> Prepared | BatchRefused:
+    """The batch to append, writable, and its header; or why it is refused after all. OpensTooLarge: the next of the
+    bounds is due. Its header was checked before (`check_batch`). `now_ms` is wall clock. *Blocking.*"""
     try:
-        records = decode_batch(data, 0, output_bytes_max=OPENED_BYTES_MAX)
-    except WireError as problem:
-        return BatchRefused(ErrorCode.INVALID_RECORD, f"the records do not parse: {problem}")
-    if len(records) != header.record_count:
-        return BatchRefused(
-            ErrorCode.INVALID_RECORD, f"the batch holds {len(records)} records, its header says {header.record_count}"
-        )
-    if not all(TIMESTAMP_MIN <= record.timestamp <= TIMESTAMP_MAX for record in records):
-        return BatchRefused(ErrorCode.INVALID_RECORD, "a record's timestamp does not fit into 64 bits")
-    if not rules.log_append_time:
-        refused = check_timestamps(
-            records, now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-        )
+        block = open_records(source, 0, header, output_bytes_max=opened_bytes_max)
+    except OpensTooLarge:
+        raise
+    except WireError as damage:
+        return BatchRefused(ErrorCode.INVALID_RECORD, str(damage))
+    newest = check_block(block, header, rules, now_ms)
+    if isinstance(newest, BatchRefused):
+        return newest
+    batch = bytearray(source)
+    if needs_conversion(header, rules):
+        assert rules.codec is not None
+        batch = recompressed(header, block, rules.codec)
+        refused = _check_converted(batch, rules)
         if refused is not None:
             return refused
-    converted = encode_batch(
-        records,
-        base_offset=0,
-        compression=codec,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-    )
-    if len(converted) > rules.max_message_bytes:
+    data = memoryview(batch)
+    return data, _corrected(data, read_header(data), rules, newest)
+
+
+def opens_too_large(problem: OpensTooLarge) -> BatchRefused:
+    """The refusal of a batch that holds more than the largest bound."""
+    what = f"{problem}: send smaller batches"
+    return BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, what)
+
+
+def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest: int) -> BatchHeader:
+    """The header tells the records' latest timestamp, and that clients made it; a log that stamps does so itself."""
+    is_stamped = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
+    if (newest == header.max_timestamp and not is_stamped) or rules.log_append_time:
+        return header
+    patch_create_time(data, 0, newest)
+    return read_header(data)
+
+
+def _check_converted(batch: bytearray, rules: BatchRules) -> BatchRefused | None:
+    """Rows 22 and 23."""
+    header = read_header(batch)
+    if len(batch) > rules.max_message_bytes:
         return BatchRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {len(converted)} bytes as {codec.name.lower()}, max.message.bytes allows "
+            f"the batch has {len(batch)} bytes as {header.compression.name.lower()}, max.message.bytes allows "
             f"{rules.max_message_bytes}",
         )
-    view = memoryview(converted)
-    return view, read_header(view)
+    return check_size(header, rules)

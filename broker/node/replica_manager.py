@@ -60,11 +60,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.replicas")
 
 PASSED_OVER_MAX = 1_000
+OPENINGS_AT_ONCE_MAX = 2
+"""Produced batches that are opened off the loop at the same time; more would only hold more memory."""
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class ReplicaManager:
-    """The data plane of one broker. Handlers use `find`, `locate`, `deadlines`, `fetch_sessions` and `start_task`."""
+    """The data plane of one broker. Handlers use `find`, `locate`, `deadlines`, `fetch_sessions`,
+    `openings` and `start_task`."""
 
     def __init__(self, services: DataPlaneServices) -> None:
         self.services = services
@@ -91,6 +94,7 @@ class ReplicaManager:
         self.directories = LogDirectories(config, self.disk)
         self.topic_metrics = TopicMetrics(services.metrics)
         self.deadlines = Deadlines(self.clock)
+        self.openings = trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX)
         self.fetch_sessions = FetchSessionCache(
             config.integer("max.incremental.fetch.session.cache.slots"), self.random.stream("fetch sessions")
         )

@@ -1,9 +1,8 @@
 """Is this what a producer may append to this topic? A topic's rules over the checks that `kraft.wire.record_validation`
 makes of a batch.
 
-Invariants: nothing is changed here; a refusal is for the whole batch; compressed batches are not opened unless a key
-must be looked at: the header's count and timestamps are trusted (a client that lies harms its own readers).
-Source: broker-spec 1.4 rows 5, 6, 13 to 21 and 23.
+Invariants: nothing is changed here; a refusal is for the whole batch; no batch is appended whose records were not
+walked. Source: broker-spec 1.4 rows 5, 6 and 13 to 23.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from kraft.wire.record_header import (
 )
 from kraft.wire.record_validation import (
     CODEC_MAX,
+    RECORDS_MAX,
     BatchRefused,
     check_records,
     first_batch,
@@ -36,8 +36,8 @@ from kraft.wire.record_validation import (
 ZSTD = int(Compression.ZSTD)
 ZSTD_FIRST_PRODUCE_VERSION = 7
 UNUSUAL_ATTRIBUTES = ATTRIBUTE_CONTROL | ATTRIBUTE_LOG_APPEND_TIME
-OPENED_BYTES_MAX = 64 * 1024 * 1024
-"""A compressed batch that must be opened may not grow beyond this."""
+OPENED_BYTES_MAX = 32 * 1024 * 1024
+"""A compressed batch may not hold more than this when it is opened."""
 
 
 class BatchRules(NamedTuple):
@@ -77,43 +77,50 @@ def _read_unusual(data: memoryview | None, api_version: int) -> tuple[BatchHeade
     return header, header.batch_length + BATCH_PREFIX_BYTES
 
 
-def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> BatchRefused | None:
-    """Rows 13 to 23 for the whole batch `data` with this header; None if it may be appended. `now_ms` is wall clock."""
-    base_offset, _, _, _, _, attributes, delta, oldest, newest, producer_id, _, sequence, count = header
+def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
+    """Rows 13 to 17 and 21 for the whole batch `data` with this header; None if its records may be looked at."""
+    base_offset, _, _, _, _, attributes, delta, _, _, producer_id, _, sequence, count = header
     if (
         not base_offset
         and len(data) <= rules.max_message_bytes
-        and len(data) <= rules.segment_bytes
-        and count == delta + 1 > 0
+        and RECORDS_MAX >= count == delta + 1 > 0
         and not attributes & UNUSUAL_ATTRIBUTES
         and attributes & ATTRIBUTE_CODEC_MASK <= CODEC_MAX
         and (producer_id < 0 or sequence >= 0)
-        and not rules.compacted
-        and now_ms - rules.timestamp_before_max_ms <= oldest <= newest <= now_ms + rules.timestamp_after_max_ms
         and crc32c(data[CRC_START:]) == header[4]
     ):
         return None
-    return _check_one_by_one(data, header, rules, now_ms)
-
-
-def _check_one_by_one(data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> BatchRefused | None:
-    """The same rows in their order, with their reasons."""
-    refused = validate_produce_batch(
-        data,
-        header,
-        max_message_bytes=rules.max_message_bytes,
-        timestamp_min=now_ms - rules.timestamp_before_max_ms,
-        timestamp_max=now_ms + rules.timestamp_after_max_ms,
-        is_log_append_time=rules.log_append_time,
+    return validate_produce_batch(
+        data, header, max_message_bytes=rules.max_message_bytes, is_log_append_time=rules.log_append_time
     )
-    if refused is None and rules.compacted:
-        refused = check_records(data, header, output_bytes_max=OPENED_BYTES_MAX, keys_required=True)
-    if refused is None and len(data) > rules.segment_bytes:
-        refused = BatchRefused(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the batch has {len(data)} bytes, segment.bytes allows {rules.segment_bytes}",
+
+
+def check_block(block: bytes, header: BatchHeader, rules: BatchRules, now_ms: int) -> int | BatchRefused:
+    """Rows 18 to 20 and 23 for a batch whose opened records are `block`: the latest of their timestamps if it may be
+    appended. `now_ms` is wall clock."""
+    if rules.log_append_time:
+        newest = check_records(block, header, keys_required=rules.compacted)
+    else:
+        newest = check_records(
+            block,
+            header,
+            keys_required=rules.compacted,
+            timestamp_min=now_ms - rules.timestamp_before_max_ms,
+            timestamp_max=now_ms + rules.timestamp_after_max_ms,
         )
-    return refused
+    if isinstance(newest, BatchRefused):
+        return newest
+    return check_size(header, rules) or newest
+
+
+def check_size(header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
+    """Row 23: the batch fits into a segment."""
+    size = header.batch_length + BATCH_PREFIX_BYTES
+    if size <= rules.segment_bytes:
+        return None
+    return BatchRefused(
+        ErrorCode.RECORD_LIST_TOO_LARGE, f"the batch has {size} bytes, segment.bytes allows {rules.segment_bytes}"
+    )
 
 
 def needs_conversion(header: BatchHeader, rules: BatchRules) -> bool:

@@ -214,10 +214,7 @@ def _read_headers(block: bytes, at: int) -> tuple[Headers, int]:
         size, at = read_unsigned(block, at)
         if size & 1:
             raise WireError("a record header has no name")
-        try:
-            name = block[at : at + (size >> 1)].decode()
-        except UnicodeDecodeError:
-            raise WireError("the name of a record header is not UTF-8") from None
+        name = block[at : at + (size >> 1)].decode(errors="replace")
         at += size >> 1
         size, at = read_unsigned(block, at)
         headers.append((name, None if size & 1 else block[at : at + (size >> 1)]))

@@ -58,6 +58,10 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = struct.Struct(">i")
 
 
+class OpensTooLarge(WireError):
+    """The block holds more bytes than the caller's bound. What it held up to there was not damaged."""
+
+
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
     """`data` as one block of this codec. `level`: the codec's own scale; None for its default."""
     if codec is Compression.GZIP:
@@ -93,8 +97,8 @@ def iter_decompressed(codec: Compression, data: Buffer, *, output_bytes_max: int
         raise WireError(f"the {codec.name.lower()} block is damaged: {error}") from None
 
 
-def _too_much(output_bytes_max: int) -> WireError:
-    return WireError(f"a compressed batch opens to more than {output_bytes_max} bytes")
+def _too_much(output_bytes_max: int) -> OpensTooLarge:
+    return OpensTooLarge(f"a compressed batch opens to more than {output_bytes_max} bytes")
 
 
 def _copy(data: memoryview, output_bytes_max: int) -> Iterator[bytes]:

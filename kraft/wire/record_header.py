@@ -171,10 +171,12 @@ def patch_log_append_time(buffer: bytearray | memoryview, position: int, timesta
     write_crc(buffer, position)
 
 
-def patch_create_time(buffer: bytearray | memoryview, position: int) -> None:
-    """Clear the log-append-time bit that a client set for no reason, and write the new CRC."""
+def patch_create_time(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
+    """Make it a batch of create times with this latest one: clears the log-append-time bit that a client set for no
+    reason, writes maxTimestamp and the new CRC."""
     (attributes,) = _INT16.unpack_from(buffer, position + 21)
     _INT16.pack_into(buffer, position + 21, attributes & ~ATTRIBUTE_LOG_APPEND_TIME)
+    _OFFSET.pack_into(buffer, position + 35, max_timestamp)
     write_crc(buffer, position)
 
 

@@ -1,5 +1,5 @@
-"""Rewriting a batch with fewer records than it had, as compaction does: offsets, timestamps and what names the producer
-stay, and so does the codec.
+"""Rewriting a batch with fewer records than it had, as compaction does, or in another codec: offsets, timestamps and
+what names the producer stay.
 
 Invariants: a record's bytes are copied, not decoded and encoded again; only a new delete horizon, which takes the place
 of the base timestamp, changes the timestamp deltas. The batch spans the same offsets as before.
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 
 from kraft.seam import Buffer, WireError, require
-from kraft.wire.compression import compress
-from kraft.wire.record_codec import NO_TIMESTAMP, iter_blocks
+from kraft.wire.compression import Compression, compress
+from kraft.wire.record_codec import NO_TIMESTAMP, OUTPUT_BYTES_MAX, iter_blocks, open_records
 from kraft.wire.record_header import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
@@ -114,6 +114,12 @@ def emptied(header: BatchHeader) -> bytearray:
     kept = ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
     header = header._replace(attributes=header.attributes & kept, base_timestamp=NO_TIMESTAMP, record_count=0)
     return _assemble(header, b"")
+
+
+def recompressed(header: BatchHeader, block: bytes, codec: Compression) -> bytearray:
+    """The batch with its opened records `block` in another codec."""
+    attributes = header.attributes & ~ATTRIBUTE_CODEC_MASK | codec
+    return _assemble(header._replace(attributes=attributes), compress(codec, block))
 
 
 def _moved(block: bytes, place: RecordPlace, shift: int) -> bytes:

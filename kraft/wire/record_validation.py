@@ -1,8 +1,7 @@
-"""What a produced batch must be, as plain checks on bytes: rows 5, 13 to 18, 20 and 21 of the Produce order of checks,
-and, where a topic demands it, the walk over records (rows 18 to 20).
+"""What a produced batch must be, as plain checks on bytes: rows 5, 13 to 17 and 21 of the Produce order of checks on
+the header, and rows 18 to 20 by the walk over its records, which the caller opens if they are compressed.
 
-A compressed batch is not opened here: its header's count and timestamps are trusted, so a client that lies harms only
-its own readers. `check_records` opens it, for compacted topics and codec conversion.
+Source: broker-spec 1.4; Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kraft.seam import Buffer, WireError
+from kraft.seam import Buffer
 from kraft.wire import record_walk
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.record_codec import NO_TIMESTAMP, Record, decode_batch
+from kraft.wire.record_codec import NO_TIMESTAMP
 from kraft.wire.record_header import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
@@ -29,8 +28,11 @@ from kraft.wire.record_header import (
 
 WALK_IS_COMPILED = not str(record_walk.__file__).endswith(".py")
 CODEC_MAX = 4
-REPORTED_RECORDS_MAX = 5
-"""A refusal names this many bad records; the client gets the index of every one of them."""
+REPORTED_RECORDS_MAX = 3
+"""A refusal's message describes this many bad records; the client gets the indexes of all that the walk noted."""
+RECORDS_MAX = 500_000
+"""Records in one batch. Each costs its readers time and memory, and one byte of a compressed batch can hold 1,000."""
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _PREFIX = struct.Struct(">qi")
 _MAGIC_AT = 16
@@ -86,18 +88,11 @@ def _first_of(records: Buffer, size: int) -> BatchHeader | BatchRefused:
 
 
 def validate_produce_batch(
-    batch: Buffer,
-    header: BatchHeader,
-    *,
-    max_message_bytes: int,
-    timestamp_min: int,
-    timestamp_max: int,
-    is_log_append_time: bool,
+    batch: Buffer, header: BatchHeader, *, max_message_bytes: int, is_log_append_time: bool
 ) -> BatchRefused | None:
-    """Rows 13 to 17, 20 and 21 on the header alone; None if the batch may be appended.
+    """Rows 13 to 17 and 21 on the header alone; None if the records may be looked at.
 
-    `batch` begins at the batch. `timestamp_min` and `timestamp_max` are the bounds of a CreateTime topic, in ms. There
-    the caller clears the bit of a client that stamped the append time on a real timestamp (`patch_create_time`).
+    `batch` begins at the batch. `is_log_append_time`: the topic stamps its batches.
     """
     size = header.batch_length + BATCH_PREFIX_BYTES
     if header.base_offset != 0:
@@ -112,6 +107,9 @@ def validate_produce_batch(
     attributes = header.attributes
     if count <= 0 or header.last_offset_delta != count - 1:
         return _invalid(f"the batch has {count} records and spans {header.last_offset_delta + 1} offsets")
+    if count > RECORDS_MAX:
+        what = f"the batch has {count} records, at most {RECORDS_MAX} are accepted: send smaller batches"
+        return BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, what)
     if attributes & ATTRIBUTE_CONTROL:
         return _invalid("a client may not send control batches")
     if header.producer_id >= 0 and header.base_sequence < 0:
@@ -119,68 +117,65 @@ def validate_produce_batch(
     if attributes & ATTRIBUTE_CODEC_MASK > CODEC_MAX:
         return _invalid(f"compression codec {attributes & ATTRIBUTE_CODEC_MASK} does not exist")
     if attributes & ATTRIBUTE_LOG_APPEND_TIME and (is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
-        return BatchRefused(ErrorCode.INVALID_TIMESTAMP, "a client may not stamp a batch with the append time")
-    if is_log_append_time:
-        return None
-    return _check_timestamps(header.base_timestamp, header.max_timestamp, timestamp_min, timestamp_max)
-
-
-def _check_timestamps(base: int, latest: int, timestamp_min: int, timestamp_max: int) -> BatchRefused | None:
-    """Row 20 on the header's two timestamps; -1 is exempt."""
-    if (base == NO_TIMESTAMP or timestamp_min <= base <= timestamp_max) and (
-        latest == NO_TIMESTAMP or timestamp_min <= latest <= timestamp_max
-    ):
-        return None
-    bounds = f"{timestamp_min} to {timestamp_max}"
-    what = f"the batch's timestamps {base} to {latest} are not all within {bounds}"
-    return BatchRefused(ErrorCode.INVALID_TIMESTAMP, what)
-
-
-def check_records(
-    batch: Buffer,
-    header: BatchHeader,
-    *,
-    output_bytes_max: int,
-    keys_required: bool = False,
-    timestamp_min: int = NO_TIMESTAMP,
-    timestamp_max: int = 2**63 - 1,
-) -> BatchRefused | None:
-    """Rows 18 to 20 on every record, opening the batch if it is compressed. None if all are well. `keys_required`: the
-    topic is compacted."""
-    try:
-        records = decode_batch(batch, output_bytes_max=output_bytes_max)
-    except WireError as error:
-        return _invalid(str(error))
-    keyless: list[int] = []
-    for index, record in enumerate(records):
-        if record.offset != header.base_offset + index:
-            return _invalid(f"record {index} of the batch has offset delta {record.offset - header.base_offset}")
-        if keys_required and record.key is None:
-            keyless.append(index)
-    refused = check_timestamps(records, timestamp_min, timestamp_max)
-    if refused is not None:
-        return refused
-    if keyless:
-        what = f"{_some(keyless)} have no key, which a compacted topic needs"
-        return BatchRefused(ErrorCode.INVALID_RECORD, what, tuple((i, "it has no key") for i in keyless))
+        what = "Producer should not set timestamp type to LogAppendTime."
+        return _untimely([(index, what) for index in range(min(count, record_walk.RECORD_ERRORS_MAX))])
     return None
 
 
-def check_timestamps(records: list[Record], timestamp_min: int, timestamp_max: int) -> BatchRefused | None:
-    """Row 20 on every record; -1 is exempt."""
-    untimely = [
-        index
-        for index, record in enumerate(records)
-        if record.timestamp != NO_TIMESTAMP and not timestamp_min <= record.timestamp <= timestamp_max
-    ]
-    if not untimely:
-        return None
-    what = f"timestamps of {_some(untimely)} are not within {timestamp_min} to {timestamp_max}"
-    return BatchRefused(
-        ErrorCode.INVALID_TIMESTAMP, what, tuple((i, "its timestamp is out of range") for i in untimely)
+def check_records(
+    block: bytes,
+    header: BatchHeader,
+    *,
+    keys_required: bool = False,
+    timestamp_min: int = INT64_MIN,
+    timestamp_max: int = INT64_MAX,
+) -> int | BatchRefused:
+    """Rows 18 to 20 on every record of the (opened) `block`: their latest timestamp in ms (-1 at least), or why the
+    batch is refused. `keys_required`: the topic is compacted. A timestamp of -1 need not be within the bounds."""
+    base = header.base_timestamp
+    earliest, latest = timestamp_min - base, timestamp_max - base
+    if earliest < INT64_MIN:
+        earliest = INT64_MIN
+    if latest > INT64_MAX:
+        latest = INT64_MAX
+    try:
+        least, greatest, keyless, untimely = record_walk.walk_records(
+            block, header.record_count, earliest, latest, NO_TIMESTAMP - base, keys_required
+        )
+    except ValueError as error:
+        return _invalid(str(error))
+    newest = base + greatest
+    if newest > INT64_MAX or base + least < INT64_MIN:
+        return _invalid("a record's timestamp does not fit into 64 bits")
+    if keyless or untimely:
+        bounds = f"[{timestamp_min}, {timestamp_max}]"
+        errors = [(index, "Compacted topic cannot accept message without key") for index in keyless]
+        errors += [
+            (
+                index,
+                f"Timestamp {base + delta} of message with offset {index} is out of range. The timestamp should be "
+                f"within {bounds}",
+            )
+            for index, delta in untimely
+        ]
+        errors.sort()
+        return _untimely(errors) if untimely else _keyless(errors)
+    return newest if newest > NO_TIMESTAMP else NO_TIMESTAMP
+
+
+def _untimely(errors: list[tuple[int, str]]) -> BatchRefused:
+    """One bad timestamp decides the error of the whole batch."""
+    what = f"One or more records have been rejected due to invalid timestamp: {_some(errors)}"
+    return BatchRefused(ErrorCode.INVALID_TIMESTAMP, what, tuple(errors))
+
+
+def _keyless(errors: list[tuple[int, str]]) -> BatchRefused:
+    what = (
+        f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing the "
+        f"first three errors at most: {_some(errors)}"
     )
+    return BatchRefused(ErrorCode.INVALID_RECORD, what, tuple(errors))
 
 
-def _some(indexes: list[int]) -> str:
-    names = ", ".join(map(str, indexes[:REPORTED_RECORDS_MAX]))
-    return f"records {names}" + (" and others" if len(indexes) > REPORTED_RECORDS_MAX else "")
+def _some(errors: list[tuple[int, str]]) -> str:
+    return "; ".join(f"record {index}: {what}" for index, what in errors[:REPORTED_RECORDS_MAX])

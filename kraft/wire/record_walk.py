@@ -27,18 +27,19 @@ _LAST_SHIFT_OF_64_BITS: Final[i64] = 63
 
 def walk_records(
     block: bytes, count: i64, earliest: i64, latest: i64, exempt: i64, keys_required: bool
-) -> tuple[i64, i64, list[int], list[int]]:
+) -> tuple[i64, i64, list[int], list[tuple[int, int]]]:
     """Check that `block` is exactly `count` (at least one) whole records with the offset deltas 0, 1, 2, …
 
     `earliest`, `latest`, `exempt`: the bounds of the records' timestamp deltas in ms, and the delta that need not be
     within them. Returns the least and the greatest timestamp delta, the indexes of the records that have no key (if
-    `keys_required`), and of those that have one and are out of the bounds; of each the first `RECORD_ERRORS_MAX`.
+    `keys_required`), and (index, delta) of the others that are out of the bounds; of each the first
+    `RECORD_ERRORS_MAX`.
     ValueError: the block is something else.
     """
     least: i64 = _LARGEST
     greatest: i64 = -_LARGEST - 1
     keyless: list[int] = []
-    untimely: list[int] = []
+    untimely: list[tuple[int, int]] = []
     at: i64 = 0
     index: i64 = 0
     try:
@@ -52,7 +53,7 @@ def walk_records(
                 if len(keyless) < RECORD_ERRORS_MAX:
                     keyless.append(index)
             elif (delta < earliest or delta > latest) and delta != exempt and len(untimely) < RECORD_ERRORS_MAX:
-                untimely.append(index)
+                untimely.append((index, delta))
             index += 1
     except IndexError:
         raise ValueError(f"record {index} of {count} runs past the end of the batch") from None

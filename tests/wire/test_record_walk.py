@@ -19,7 +19,7 @@ from tests.wire.strategies import records
 SOURCE = Path(__file__).resolve().parents[2] / "kraft" / "wire" / "record_walk.py"
 LARGEST = 2**63 - 1
 N = encode_zigzag
-Result = tuple[int, int, list[int], list[int]]
+Result = tuple[int, int, list[int], list[tuple[int, int]]]
 
 
 def interpreted() -> ModuleType:
@@ -83,10 +83,10 @@ def test_records_of_a_batch_are_accepted_with_their_extreme_timestamp_deltas(
 def test_records_out_of_the_time_bounds_are_listed_unless_exempt_or_keyless(build: ModuleType) -> None:
     block = b"".join(record(index, delta) for index, delta in enumerate((-3, -2, 0, 5, 6, 77)))
     bounds = {"earliest": -2, "latest": 5, "exempt": 77}
-    assert walk(build, block, 6, **bounds) == (-3, 77, [], [0, 4])  # type: ignore[arg-type]
+    assert walk(build, block, 6, **bounds) == (-3, 77, [], [(0, -3), (4, 6)])  # type: ignore[arg-type]
     block += record(6, 9, None)
-    assert walk(build, block, 7, keys_required=True, **bounds) == (-3, 77, [6], [0, 4])  # type: ignore[arg-type]
-    assert walk(build, block, 7, **bounds) == (-3, 77, [], [0, 4, 6])  # type: ignore[arg-type]
+    assert walk(build, block, 7, keys_required=True, **bounds) == (-3, 77, [6], [(0, -3), (4, 6)])  # type: ignore[arg-type]
+    assert walk(build, block, 7, **bounds) == (-3, 77, [], [(0, -3), (4, 6), (6, 9)])  # type: ignore[arg-type]
 
 
 @every_build
