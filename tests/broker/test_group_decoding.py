@@ -12,7 +12,7 @@ from kraft.storage.log import LogConfig
 from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.compression import Compression
 from kraft.wire.records import Record, encode_batch
-from tests.storage.batches import NOW_MS, batch, lead, open_log, read
+from tests.storage.batches import NOW_MS, lead, open_log, read
 from tests.storage.machine import Machine
 
 COUNT = 20_000
@@ -39,6 +39,6 @@ def test_a_batch_of_very_many_records_is_decoded_in_short_steps_and_in_little_me
 
 def test_a_record_that_does_not_parse_is_named_with_its_batch() -> None:
     log = open_log(Machine())
-    lead(log, batch(1))
+    lead(log, encode_batch([Record(0, NOW_MS, b"\0\2\0\x09g", None)]))
     with pytest.raises(UnreadableBatch, match="the batch at offset 0 do not parse"):
         list(decode_steps(read(log, 0), log))
