@@ -20,9 +20,9 @@ from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
 from kraft.control.topic_names import METADATA_TOPIC
+from kraft.node.stepping import run_steps
 from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.handles import SegmentGone
-from kraft.storage.stepping import run_steps
 from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode

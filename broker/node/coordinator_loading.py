@@ -48,7 +48,7 @@ async def load_state(
         piece = await _read(replicas, log, offset, bytes_max)
         if piece is None:
             continue
-        decoded = _decode(piece, log)
+        decoded = decode_steps(piece, log)
         while (step := await replicas.disk.offload(next, decoded, None)) is not None:
             entries, offset = step
             state = state.with_entries(entries)
@@ -69,7 +69,7 @@ async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int)
     return None
 
 
-def _decode(piece: LogSlice, log: Log) -> Iterator[tuple[list[Entry], int]]:
+def decode_steps(piece: LogSlice, log: Log) -> Iterator[tuple[list[Entry], int]]:
     """The entries of a slice, at most ENTRIES_PER_STEP at a time, each time with the offset after what was decoded so
     far. What offsets were committed is never taken from a damaged batch. Each step is *blocking*."""
     data = piece.read_whole(log.log_end_offset)

@@ -22,6 +22,7 @@ from kraft.node.peers import Peers
 from kraft.node.quorum_delivery import Delivery, MetadataListener
 from kraft.node.quorum_driver import QuorumDriver
 from kraft.node.quorum_snapshots import SnapshotKeeper
+from kraft.node.stepping import run_steps
 from kraft.raft.identity import ReplicaKey, VoterSet
 from kraft.raft.inputs import ShutdownRequested
 from kraft.raft.log_view import LogView, SnapshotId
@@ -31,7 +32,6 @@ from kraft.raft.state import Progress
 from kraft.seam import Address, Seam, StorageCorrupt, WireError, require
 from kraft.storage.meta_properties import MetaProperties
 from kraft.storage.reading import TimestampedOffset
-from kraft.storage.stepping import run_steps
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import InternalKey, decode_rpc_request, encode_rpc
 from kraft.wire.rpc_quorum import (
