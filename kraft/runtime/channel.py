@@ -2,9 +2,10 @@
 
 Sending: small chunks (and file ranges below SENDFILE_BYTES_MIN that are in the page cache) leave joined in one `send`;
 a large file range leaves by `sendfile`, and what stands before it by a `send` with MSG_MORE, so that both share
-packets. EPOLLOUT is asked for only while the socket is full, and meanwhile nothing is read or handled: a peer that does
-not read its answers gets no more of them. A range that is not in the page cache is read ahead by the
-pool first; the stream waits, the loop does not.
+packets. EPOLLOUT is asked for only while the socket is full. Meanwhile an accepted stream is not read and its requests
+are not handled: a peer that does not read its answers gets no more of them. The dialling side always reads, so that the
+two sides never wait for each other. A range that is not in the page cache is read ahead by the pool first; the stream
+waits, the loop does not.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Channel:
         "_heard_ns",
         "_held",
         "_idle_ns",
+        "_is_accepted",
         "_listener",
         "_marked",
         "_mask",
@@ -72,8 +74,18 @@ class Channel:
         "driver",
     )
 
-    def __init__(self, driver: Driver, stream: socket.socket, listener: str, peer_host: str, idle_ms: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        stream: socket.socket,
+        listener: str,
+        peer_host: str,
+        idle_ms: int,
+        *,
+        is_accepted: bool = False,
+    ) -> None:
         self.driver = driver
+        self._is_accepted = is_accepted
         self.connection: Connection | None = None
         self._socket = stream
         self._fd = stream.fileno()
@@ -288,7 +300,8 @@ class Channel:
         self._update_mask()
 
     def _update_mask(self) -> None:
-        mask = (0 if self._paused or self._blocked else _READ) | (_WRITE if self._blocked else 0)
+        is_deaf = self._paused or (self._blocked and self._is_accepted)
+        mask = (0 if is_deaf else _READ) | (_WRITE if self._blocked else 0)
         if mask != self._mask:
             self._mask = mask
             if not self._held:

@@ -31,8 +31,9 @@ from kraft.seam import CloseReason, NetworkStats, require
 PASSES_PER_TURN = 8
 PASS_NS_MAX = 5_000_000
 """A pass takes no further descriptor after so long: several peers may each have sent what takes some milliseconds."""
-TURNS_NS_MIN = 1_000_000
-"""Turns of connections that have requests left get so much of a pass, however long its reads took."""
+TURNS_NS = 2_000_000
+"""Turns of connections that have requests left get so much of a pass, however long its reads took; those of one
+connection alone get what the pass has left, if that is more."""
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
@@ -253,7 +254,8 @@ class Driver:
                     self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
                     break
         if self._turns:
-            self._take_turns(max(end_ns, now() + TURNS_NS_MIN))
+            turns_end_ns = now() + TURNS_NS
+            self._take_turns(max(end_ns, turns_end_ns) if len(self._turns) == 1 else turns_end_ns)
         for callback in self._end_of_pass:
             callback()
         if self._woken:

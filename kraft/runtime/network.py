@@ -65,11 +65,11 @@ class RealNetwork:
 
         def accepted(stream: socket.socket, host: str) -> None:
             if settings is None:
-                channel = Channel(self._driver, stream, binding.listener, host, self._idle_ms)
+                channel = Channel(self._driver, stream, binding.listener, host, self._idle_ms, is_accepted=True)
                 channel.start(make_connection(channel))
                 return
             context = self._contexts.server(settings)
-            secure = TlsChannel(self._driver, stream, binding.listener, host, self._idle_ms)
+            secure = TlsChannel(self._driver, stream, binding.listener, host, self._idle_ms, is_accepted=True)
             secure.start_handshake(context.wrap_bio(*secure.bios, server_side=True), make_connection)
 
         return Listener(self._driver, bind(binding, self._backlog), binding.address.host, accepted)

@@ -32,8 +32,17 @@ class TlsChannel(Channel):
 
     __slots__ = ("_cipher", "_established", "_failure", "_make", "_principal", "_session", "bios", "why")
 
-    def __init__(self, driver: Driver, stream: socket.socket, listener: str, peer_host: str, idle_ms: int) -> None:
-        super().__init__(driver, stream, listener, peer_host, idle_ms)
+    def __init__(
+        self,
+        driver: Driver,
+        stream: socket.socket,
+        listener: str,
+        peer_host: str,
+        idle_ms: int,
+        *,
+        is_accepted: bool = False,
+    ) -> None:
+        super().__init__(driver, stream, listener, peer_host, idle_ms, is_accepted=is_accepted)
         self.bios = (ssl.MemoryBIO(), ssl.MemoryBIO())
         self._session: ssl.SSLObject | None = None
         self._cipher: memoryview = memoryview(b"")  # encrypted and not yet sent

@@ -46,6 +46,18 @@ def test_bytes_arrive_in_order_in_both_directions_at_once(site: AnySite) -> None
     site.run(body)
 
 
+def test_two_sides_whose_sockets_are_both_full_go_on(site: AnySite) -> None:
+    async def body(site: Site) -> None:
+        near, far = await Listening(site).connect()
+        there, back = pattern(16_000_000), pattern(16_000_000, 50_000_000)
+        near.say(there)
+        far.say(back)
+        assert await far.wait_heard(len(there)) == there
+        assert await near.wait_heard(len(back)) == back
+
+    site.run(body)
+
+
 def test_many_connections_are_served_at_once(site: AnySite) -> None:
     async def body(site: Site) -> None:
         listening = Listening(site, echoing)

@@ -97,7 +97,7 @@ async def answer_of(stream: trio.SocketStream) -> bytes:
 def test_a_polite_peer_waits_for_one_turn_of_each_flooder(monkeypatch: pytest.MonkeyPatch) -> None:
     # A pass has no time: it gives one read and one turn.
     monkeypatch.setattr(driver_module, "PASS_NS_MAX", -1)
-    monkeypatch.setattr(driver_module, "TURNS_NS_MIN", -1)
+    monkeypatch.setattr(driver_module, "TURNS_NS", -1)
     service = Service()
     asked_at: list[int] = []
 
@@ -120,7 +120,7 @@ def test_a_polite_peer_waits_for_one_turn_of_each_flooder(monkeypatch: pytest.Mo
 
 def test_what_a_peer_pipelined_before_it_reset_the_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "PASS_NS_MAX", -1)
-    monkeypatch.setattr(driver_module, "TURNS_NS_MIN", -1)
+    monkeypatch.setattr(driver_module, "TURNS_NS", -1)
     service = Service(bytes(100))
 
     async def body(address: Address) -> None:
