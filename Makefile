@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PRODUCT := $(VENV)/.installed-product
 SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
@@ -9,21 +10,28 @@ PURE := wire seam raft image control config broker.replica broker.group client.c
 .PHONY: bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '%s\n' "$$text" | fold -s -w 64 | sed -E "1s/^/$$(printf '%-14s' "$$name")/; 2,\$$s/^/              /; s/ +\$$//"; done
 
 setup: $(SETUP) ## make .venv with everything the other targets need
 
-$(SETUP): pyproject.toml hatch_build.py kraft/wire/record_walk.py
+# The product with what `kraft chaos` needs: all of `make demo`. pip's own lines show how far it is.
+$(PRODUCT): pyproject.toml hatch_build.py kraft/wire/record_walk.py
 	@test -L kraft/broker || { echo "This checkout has no symbolic links (kraft/broker is not one). Clone with 'git -c core.symlinks=true clone' on a file system that has them."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@echo "Installing pykraft and what its demo needs into $(VENV), once: one to two minutes."
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[chaos]'
 	@touch $@
 
-compiled: $(SETUP) # modules are compiled once, also where PYTHONDONTWRITEBYTECODE keeps Python from doing it
+$(SETUP): $(PRODUCT)
+	@echo "Installing the tools for tests, checks and benchmarks into $(VENV), once: some minutes, most of it Spark."
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+compiled: $(PRODUCT) # modules are compiled once, also where PYTHONDONTWRITEBYTECODE keeps Python from doing it
 	@$(BIN)/python -m compileall -q kraft broker client deploy sim  # it does not follow symbolic links
 
-tools: $(SETUP)
+tools: $(PRODUCT)
 	@tests/chaos/tools.sh
 
 demo: compiled tools ## the main job: a quorum and brokers behind toxiproxy, faults under a real client, and the verdict
@@ -32,10 +40,10 @@ demo: compiled tools ## the main job: a quorum and brokers behind toxiproxy, fau
 chaos-smoke: compiled tools ## three chaos scenarios on real processes, in under four minutes
 	$(BIN)/kraft chaos campaign broker-crash controller-crash isolate-leader --out $(or $(OUT),chaos-runs)
 
-chaos: compiled tools ## every chaos scenario; the core ones and Apache Kafka beside ours: about 90 minutes; writes docs/chaos-results.json
+chaos: $(SETUP) compiled tools ## every chaos scenario; the core ones and Apache Kafka beside ours: about 90 minutes; writes docs/chaos-results.json
 	tests/chaos/campaign.sh $(or $(OUT),chaos-runs)
 
-test: $(SETUP) tools ## the quick suite, in under three minutes
+test: $(SETUP) tools ## the quick suite: eight to nine minutes on two cores that do nothing else
 	$(BIN)/python -m pytest -m "not slow and not interop" -n auto --maxprocesses 4 --dist worksteal
 
 slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
@@ -51,11 +59,11 @@ check: $(SETUP) ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: compiled ## ours, bare loops and Apache Kafka side by side, into docs/benchmarks.md; QUICK=1: ours alone, two minutes, six if an alarm stays
+bench: $(SETUP) compiled ## ours, bare loops and Apache Kafka side by side, into docs/benchmarks.md; QUICK=1: ours alone, two minutes, six if an alarm stays
 	@$(if $(QUICK),,{ command -v java && command -v mvn; } > /dev/null || tests/interop/tools.sh)
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(RUNS),--runs $(RUNS)) $(ONLY:%=--only %)
 
-bench-spark: compiled # Spark's tables beside Spark's own connector, into docs/benchmarks.md: ten minutes
+bench-spark: $(SETUP) compiled # Spark's tables beside Spark's own connector, into docs/benchmarks.md: ten minutes
 	tests/interop/tools.sh
 	$(BIN)/python -m tests.bench.spark $(if $(RUNS),--runs $(RUNS))
 

@@ -130,9 +130,12 @@ def end_with_parent() -> None:
 
 def exit_on_signals() -> None:
     """Let SIGTERM and SIGHUP raise SystemExit in the main thread, as ctrl-C raises KeyboardInterrupt: blocks are left,
-    and what they hold is ended. Without this they end Python at once, and a leash does the rest."""
+    and what they hold is ended. Without this they end Python at once, and a leash does the rest. All after the first
+    are ignored: `timeout` and `make` send more than one, and one within the clean-up would end that."""
 
     def leave(number: int, _frame: object) -> None:
+        for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(one, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
