@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Iterator
 
 from kraft.seam import Buffer, WireError, require
 from kraft.wire.compression import Compression, compress
-from kraft.wire.record_codec import NO_TIMESTAMP, OUTPUT_BYTES_MAX, iter_blocks, open_records
+from kraft.wire.record_codec import NO_TIMESTAMP, iter_blocks
 from kraft.wire.record_header import (
+    ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
